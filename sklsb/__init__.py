@@ -1,0 +1,43 @@
+"""Local self-balancing MCMC in discrete spaces."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_OBJECTS = {
+    "LSBSampler": "sklsb.samplers",
+    "Ising": "sklsb.targets",
+    "Target": "sklsb.targets",
+    "BalancingFunction": "sklsb.balancing",
+    "Barker": "sklsb.balancing",
+    "Sqrt": "sklsb.balancing",
+    "Min": "sklsb.balancing",
+    "Max": "sklsb.balancing",
+    "Mixture": "sklsb.balancing",
+    "Network": "sklsb.balancing",
+}
+_MODULES = [
+    "balancing",
+    "diagnostics",
+    "exact",
+    "exceptions",
+    "learning",
+    "samplers",
+    "targets",
+    "testing",
+]
+
+__all__ = [*_OBJECTS, *_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OBJECTS:
+        return getattr(importlib.import_module(_OBJECTS[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"sklsb.{name}")
+    raise AttributeError(f"module 'sklsb' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

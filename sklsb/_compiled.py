@@ -1,0 +1,655 @@
+"""Every compiled function of sklsb.
+
+They live in one file on purpose: numba's disk cache does not notice when a compiled
+callee in *another* file changes, and would go on sampling from the old distribution.
+
+A chain on a discrete space needs three things from a target, given here as functions
+dispatched on the class of the target's *view* (a NamedTuple of arrays):
+
+``init_cache(view, chain)``      compute the cache of local quantities from ``chain.x``
+``log_ratio(view, chain, m)``    log p(x with move m) - log p(x)
+``flip(view, chain, m)``         make move m in ``chain.x`` and the cache; return the inverse move
+
+plus ``log_prob(view, chain)``. A view also has ``touched_start`` and ``touched``: the sorted
+list of the moves (m among them) whose log-ratio changes when move m is made.
+
+Nothing that is cached is ever a running sum of rounded numbers. Local fields are integers
+(exact), weights are recomputed from them, and block sums are summed again from their children
+in a fixed order, so the caches equal a rebuild bit for bit after any number of steps.
+"""
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+# ``_nrt=False``: without it numba counts references to every array on every access, with
+# atomic instructions; that halves the speed. The price is that no array is allocated here.
+_OPTIONS = {"_nrt": False, "error_model": "numpy", "nogil": True}
+kernel = njit(cache=True, **_OPTIONS)
+inlined = njit(forceinline=True, **_OPTIONS)
+# Options with which a target implements its functions (``@overload(log_ratio, **implements)``).
+implements = {"jit_options": {"forceinline": True, **_OPTIONS}}
+
+FAN_OUT = 8
+# A total weight outside this range makes the chain choose a new offset.
+_SMALLEST_TOTAL, _LARGEST_TOTAL = 1e-100, 1e100
+# Rounding level of a probability; its logarithm stands in for log 0 in the objective only.
+_SMALLEST_STAY = 2.0**-53
+
+
+class Table(NamedTuple):
+    """The even part h of log g: ``value[k] + slope[k] * (a - k)`` with a = abs(u) / step."""
+
+    value: NDArray[np.float64]
+    slope: NDArray[np.float64]
+    inverse_step: float
+
+
+class Chains(NamedTuple):
+    """What several chains carry, one row each. ``tree`` holds the weights and their block sums."""
+
+    x: NDArray[np.int8]
+    cache: NDArray[np.int64]
+    tree: NDArray[np.float64]
+    offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
+    moved: NDArray[np.bool_]
+    evaluations: NDArray[np.int64]  # (n, 1)
+    acceptance: NDArray[np.float64]  # (n, 1) sum of acceptance probabilities
+    old_weight: NDArray[np.float64]  # scratch
+    group: NDArray[np.uint64]  # scratch
+    level: NDArray[np.uint64]  # shared: where each level of the tree starts
+    lazy: float  # shared: probability that a transition does nothing
+
+
+class Chain(NamedTuple):
+    """One row of `Chains`."""
+
+    x: NDArray[np.int8]
+    cache: NDArray[np.int64]
+    tree: NDArray[np.float64]
+    offset: NDArray[np.float64]
+    moved: NDArray[np.bool_]
+    evaluations: NDArray[np.int64]
+    acceptance: NDArray[np.float64]
+    old_weight: NDArray[np.float64]
+    group: NDArray[np.uint64]
+    level: NDArray[np.uint64]
+    lazy: float
+
+
+@inlined
+def chain_at(chains, c):
+    return Chain(
+        chains.x[c],
+        chains.cache[c],
+        chains.tree[c],
+        chains.offset[c],
+        chains.moved[c],
+        chains.evaluations[c],
+        chains.acceptance[c],
+        chains.old_weight[c],
+        chains.group[c],
+        chains.level,
+        chains.lazy,
+    )
+
+
+# ----------------------------------------------------------------- exponential, log weight
+
+
+def _split_log2():
+    """log(2)/256 as a sum of two floats, the first short enough for exact products."""
+    with localcontext() as context:
+        context.prec = 50
+        exact = Fraction(Decimal(2).ln()) / 256
+    high = float(np.int64(np.float64(float(exact)).view(np.int64) & ~0x3FFFFFF).view(np.float64))
+    return high, float(exact - Fraction(high))
+
+
+_STEP_HIGH, _STEP_LOW = _split_log2()
+_STEPS_PER_UNIT = 256 / math.log(2)
+_POWERS = np.exp2(np.arange(256) / 256)
+_ROUND = 1.5 * 2.0**52
+_ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
+
+
+@inlined
+def exp(x):
+    """exp(x) within 1 ulp; 0 below -708 and inf above 709. Inlined, it vectorises (6 x libm)."""
+    shifted = x * _STEPS_PER_UNIT + _ROUND
+    n = shifted - _ROUND
+    r = (x - n * _STEP_HIGH) - n * _STEP_LOW
+    bits = np.float64(shifted).view(np.int64) - _ROUND_BITS
+    r2 = r * r
+    p = (r + r2 * (0.5 + r * (1.0 / 6.0))) + (r2 * r2) * (1.0 / 24.0)
+    power = _POWERS[np.uint64(bits) & np.uint64(255)]
+    scale = np.int64(((bits >> 8) + 1023) << 52).view(np.float64)
+    result = (power + power * p) * scale
+    result = 0.0 if x < -708.0 else result
+    return np.inf if x > 709.0 else result
+
+
+@inlined
+def log_weight(table, u):
+    """log g(exp u) = u/2 + h(abs(u)); -inf at u = -inf whatever g is."""
+    last = np.float64(table.value.size - 1)
+    a = abs(u) * table.inverse_step
+    knot = np.uint64(min(a, last))
+    h = table.value[knot] + table.slope[knot] * (a - np.float64(knot))
+    return -np.inf if u == -np.inf else 0.5 * u + h
+
+
+# ----------------------------------------------------------------- a tree of block sums
+#
+# Level 0 holds the weights of the moves, padded with zeros to groups of 8; each further level
+# holds the sums of the groups below; the last entry is the total.
+
+
+@inlined
+def _sum8(t, b):
+    return ((t[b] + t[b + 1]) + (t[b + 2] + t[b + 3])) + (
+        (t[b + 4] + t[b + 5]) + (t[b + 6] + t[b + 7])
+    )
+
+
+@inlined
+def total(chain):
+    return chain.tree[chain.level[chain.level.size - 1]]
+
+
+@inlined
+def sum_all(chain):
+    """Recompute every block sum from the weights."""
+    for lev in range(chain.level.size - 1):
+        source, target = chain.level[lev], chain.level[lev + 1]
+        for g in range((target - source) // np.uint64(FAN_OUT)):
+            chain.tree[target + g] = _sum8(chain.tree, source + g * np.uint64(FAN_OUT))
+
+
+@inlined
+def _sum_touched(chain, touched, begin, end):
+    """Recompute the block sums above the (sorted) touched weights; return the total."""
+    three = np.uint64(3)
+    n = np.uint64(0)
+    last = np.uint64(1 << 62)
+    tree = chain.tree
+    base = chain.level[1]
+    for k in range(begin, end):
+        g = np.uint64(touched[k]) >> three
+        if g != last:
+            tree[base + g] = _sum8(tree, g << three)
+            chain.group[n] = g
+            n += np.uint64(1)
+            last = g
+    for lev in range(1, chain.level.size - 1):
+        source, base = base, chain.level[lev + 1]
+        m = np.uint64(0)
+        last = np.uint64(1 << 62)
+        for k in range(n):
+            g = chain.group[k] >> three
+            if g != last:
+                tree[base + g] = _sum8(tree, source + (g << three))
+                chain.group[m] = g
+                m += np.uint64(1)
+                last = g
+        n = m
+    return tree[base]
+
+
+@inlined
+def _positive(p, r):
+    return p if p <= r else 0.0
+
+
+@inlined
+def select(chain, r):
+    """The move whose interval of cumulative weight holds r, for 0 <= r <= total, total > 0.
+
+    Down the tree, eight prefix sums at a time. They are summed pairwise so that they never
+    decrease and stay put at a zero: a move of weight zero has an empty interval.
+    """
+    tree = chain.tree
+    node = np.uint64(0)
+    for lev in range(chain.level.size - 2, -1, -1):
+        b = chain.level[lev] + node * np.uint64(FAN_OUT)
+        t2, t4, t6 = tree[b + 2], tree[b + 4], tree[b + 6]
+        s45 = t4 + tree[b + 5]
+        p1 = tree[b]
+        p2 = p1 + tree[b + 1]
+        p3 = p2 + t2
+        p4 = p2 + (t2 + tree[b + 3])
+        p5 = p4 + t4
+        p6 = p4 + s45
+        p7 = p4 + (s45 + t6)
+        p8 = p4 + (s45 + (t6 + tree[b + 7]))
+        # Rounding in the level above may leave r at the end of this block.
+        r = r if r < p8 else p8 * (1.0 - 2.0**-53)
+        below = (
+            (np.uint64(p1 <= r) + np.uint64(p2 <= r)) + (np.uint64(p3 <= r) + np.uint64(p4 <= r))
+        ) + ((np.uint64(p5 <= r) + np.uint64(p6 <= r)) + np.uint64(p7 <= r))
+        r -= max(
+            max(max(_positive(p1, r), _positive(p2, r)), max(_positive(p3, r), _positive(p4, r))),
+            max(max(_positive(p5, r), _positive(p6, r)), _positive(p7, r)),
+        )
+        node = node * np.uint64(FAN_OUT) + below
+    return node
+
+
+# ----------------------------------------------------------------- targets
+
+
+def init_cache(view, chain):
+    """Compute the cache of one chain from its state."""
+    raise TypeError("compiled only")
+
+
+def log_ratio(view, chain, move):
+    """log p(x with the move made) - log p(x)."""
+    raise TypeError("compiled only")
+
+
+def flip(view, chain, move):
+    """Make a move; return the move that undoes it."""
+    raise TypeError("compiled only")
+
+
+def log_prob(view, chain):
+    """log p(x) up to a constant, summed in a fixed order."""
+    raise TypeError("compiled only")
+
+
+def is_view(view, cls):
+    """Whether a numba type is the NamedTuple class of a view (for ``@overload``)."""
+    return isinstance(view, types.NamedTuple) and view.instance_class is cls
+
+
+class IsingView(NamedTuple):
+    """Couplings as integers: J_ij = coupling * unit_j, so that local fields are exact sums."""
+
+    field: NDArray[np.float64]
+    unit: NDArray[np.float64]
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+    coupling: NDArray[np.int64]  # of the flipped site with touched[k], in units of touched[k]
+
+
+@overload(init_cache, **implements)
+def _ising_init(view, chain):
+    if not is_view(view, IsingView):
+        return None
+
+    def init(view, chain):
+        chain.cache[:] = 0
+        for i in range(chain.x.size):
+            for k in range(view.touched_start[i], view.touched_start[i + 1]):
+                chain.cache[view.touched[k]] += view.coupling[k] * chain.x[i]
+
+    return init
+
+
+@overload(log_ratio, **implements)
+def _ising_log_ratio(view, chain, move):
+    if not is_view(view, IsingView):
+        return None
+
+    def ratio(view, chain, move):
+        return (-2.0 * chain.x[move]) * (view.field[move] + view.unit[move] * chain.cache[move])
+
+    return ratio
+
+
+@overload(flip, **implements)
+def _ising_flip(view, chain, move):
+    if not is_view(view, IsingView):
+        return None
+
+    def flip_spin(view, chain, move):
+        change = -2 * np.int64(chain.x[move])
+        chain.x[move] = -chain.x[move]
+        for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)]):
+            chain.cache[view.touched[k]] += view.coupling[k] * change
+        return move
+
+    return flip_spin
+
+
+@overload(log_prob, **implements)
+def _ising_log_prob(view, chain):
+    if not is_view(view, IsingView):
+        return None
+
+    def energy(view, chain):
+        n = chain.x.size
+        a = b = c = d = 0.0
+        # Four running sums: a fixed order that still lets the processor overlap additions.
+        for i in range(0, n - n % 4, 4):
+            a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
+            b += chain.x[i + 1] * (
+                view.field[i + 1] + (0.5 * view.unit[i + 1]) * chain.cache[i + 1]
+            )
+            c += chain.x[i + 2] * (
+                view.field[i + 2] + (0.5 * view.unit[i + 2]) * chain.cache[i + 2]
+            )
+            d += chain.x[i + 3] * (
+                view.field[i + 3] + (0.5 * view.unit[i + 3]) * chain.cache[i + 3]
+            )
+        for i in range(n - n % 4, n):
+            a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
+        return (a + b) + (c + d)
+
+    return energy
+
+
+# ----------------------------------------------------------------- one transition
+
+
+@inlined
+def _weigh_all(view, table, chain):
+    """Weights of all moves under the present offset, and their sums."""
+    n = view.touched_start.size - 1
+    for m in range(n):
+        chain.tree[m] = log_weight(table, log_ratio(view, chain, np.uint64(m))) - chain.offset[0]
+    for m in range(n):
+        chain.tree[m] = exp(chain.tree[m])
+    sum_all(chain)
+
+
+@inlined
+def rebase(view, table, chain):
+    """Take the largest log weight as the offset and weigh all moves again."""
+    largest = -np.inf
+    for m in range(view.touched_start.size - 1):
+        largest = max(largest, log_weight(table, log_ratio(view, chain, np.uint64(m))))
+    chain.offset[0] = largest if np.isfinite(largest) else 0.0
+    _weigh_all(view, table, chain)
+
+
+@inlined
+def _in_range(z):
+    return _SMALLEST_TOTAL < z < _LARGEST_TOTAL
+
+
+@inlined
+def reweigh(view, table, chain):
+    """Weigh all moves; with a new offset only if the total calls for one."""
+    _weigh_all(view, table, chain)
+    if not _in_range(total(chain)):
+        rebase(view, table, chain)
+
+
+@inlined
+def propose(view, table, chain, move):
+    """Make a move and bring weights and sums up to date; return the inverse move."""
+    inverse = flip(view, chain, move)
+    begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
+    for k in range(begin, end):
+        t = np.uint64(view.touched[k])
+        chain.old_weight[k - begin] = chain.tree[t]
+        chain.tree[t] = exp(log_weight(table, log_ratio(view, chain, t)) - chain.offset[0])
+    chain.evaluations[0] += np.int64(end - begin)
+    _sum_touched(chain, view.touched, begin, end)
+    return inverse
+
+
+@inlined
+def undo(view, chain, move, inverse):
+    """Take back the move just proposed."""
+    flip(view, chain, inverse)
+    begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
+    for k in range(begin, end):
+        chain.tree[view.touched[k]] = chain.old_weight[k - begin]
+    _sum_touched(chain, view.touched, begin, end)
+
+
+@inlined
+def step(view, table, chain, u_select, u_accept):
+    """One Metropolis-Hastings transition, pure in its two uniforms; the acceptance probability.
+
+    Q(m|x) = w_m / Z(x) with w = g(exp l); g is balancing, so the move is accepted with
+    probability min(1, Z(x) / Z(x')). A lazy chain first stays with probability ``lazy``.
+    """
+    before = total(chain)
+    if before == 0.0 or u_select < chain.lazy:  # zero: no neighbour has positive probability
+        return 0.0
+    move = select(chain, (u_select - chain.lazy) / (1.0 - chain.lazy) * before)
+    inverse = propose(view, table, chain, move)
+    after = total(chain)
+    ratio = before / after
+    if u_accept < ratio:
+        chain.moved[np.int64(move)] = True
+        if not _in_range(after):
+            rebase(view, table, chain)
+    else:
+        undo(view, chain, move, inverse)
+    return min(1.0, ratio)
+
+
+@kernel
+def start(view, table, chains, first, last):
+    """Compute all caches of the chains first..last-1 from their states."""
+    for c in range(first, last):
+        chain = chain_at(chains, c)
+        init_cache(view, chain)
+        rebase(view, table, chain)
+
+
+@kernel
+def log_probs(view, chains, out):
+    for c in range(out.size):
+        out[c] = log_prob(view, chain_at(chains, c))
+
+
+@kernel
+def advance(view, table, chains, first, last, uniforms):
+    """Make ``uniforms.shape[1]`` transitions in each of the chains first..last-1."""
+    for c in range(first, last):
+        chain = chain_at(chains, c)
+        for i in range(uniforms.shape[1]):
+            chain.acceptance[0] += step(
+                view, table, chain, uniforms[c, i, 0], uniforms[c, i, 1]
+            )
+
+
+@kernel
+def run(view, table, chains, c, uniforms, schedule, draws, stats):
+    """Transitions of chain c; a draw whenever ``thin`` of them have been made.
+
+    ``schedule`` is (thin, transitions made since the last draw); returns the number of draws.
+    ``stats`` gets log p and the mean acceptance probability since the last draw.
+    """
+    chain = chain_at(chains, c)
+    thin, made = schedule
+    n = 0
+    for i in range(uniforms.shape[0]):
+        chain.acceptance[0] += step(view, table, chain, uniforms[i, 0], uniforms[i, 1])
+        made += 1
+        if made == thin:
+            for j in range(chain.x.size):
+                draws[n, j] = chain.x[j]
+            stats[n, 0] = log_prob(view, chain)
+            stats[n, 1] = chain.acceptance[0] / thin
+            chain.acceptance[0] = 0.0
+            made = 0
+            n += 1
+    return n
+
+
+# ----------------------------------------------------------------- gradients at the knots
+#
+# With T_m = w_m / max(Z(x), Z(x^m)) the probability of making move m,
+#     d log T_m = d h(l_m) - d log max(Z(x), Z(x^m)),     d Z = sum_j w_j d h(l_j),
+# and Z(x^m) differs from Z(x) by the touched weights only. The part with d Z is gathered over
+# all objectives' terms in one number, its "mass", and spread over the knots once at the end.
+
+BOUND, EXACT, KL = 1, 2, 3
+
+
+@inlined
+def _add_knots(table, u, amount, gradient):
+    """gradient += amount * d h(abs(u)) / d table.value"""
+    last = np.float64(table.value.size - 1)
+    a = min(abs(u) * table.inverse_step, last)
+    knot = np.uint64(min(a, last - 1.0))
+    part = amount * (a - np.float64(knot))
+    gradient[knot] += amount - part
+    gradient[knot + np.uint64(1)] += part
+
+
+@inlined
+def _add_touched(view, table, chain, move, scale, gradient):
+    """gradient += scale * sum of w d h over the touched moves."""
+    for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)]):
+        t = np.uint64(view.touched[k])
+        weight = chain.tree[t]
+        if weight > 0.0:
+            _add_knots(table, log_ratio(view, chain, t), scale * weight, gradient)
+
+
+@inlined
+def _retract(view, table, chain, move, inverse, amount, before, after, gradient):
+    """Undo a proposed move, adding amount * d log T to the gradient; return the mass."""
+    if before >= after:
+        undo(view, chain, move, inverse)
+        mass = amount / before
+    else:
+        mass = amount / after
+        _add_touched(view, table, chain, move, -mass, gradient)
+        undo(view, chain, move, inverse)
+        _add_touched(view, table, chain, move, mass, gradient)
+    _add_knots(table, log_ratio(view, chain, move), amount, gradient)
+    return mass
+
+
+@inlined
+def _log_transition(table, chain, ratio, before, after):
+    return log_weight(table, ratio) - chain.offset[0] - math.log(max(before, after))
+
+
+@inlined
+def _spread(view, table, chain, mass, gradient):
+    for m in range(view.touched_start.size - 1):
+        weight = chain.tree[m]
+        if weight > 0.0:
+            _add_knots(table, log_ratio(view, chain, np.uint64(m)), -mass * weight, gradient)
+
+
+@inlined
+def _sampled(view, table, chain, u_select, log_omega, gradient):
+    """omega A log(T / p) at a neighbour drawn from the proposal; (mass, value)."""
+    before = total(chain)
+    move = select(chain, u_select * before)
+    ratio = log_ratio(view, chain, move)
+    inverse = propose(view, table, chain, move)
+    after = total(chain)
+    surprise = _log_transition(table, chain, ratio, before, after) - ratio - log_omega
+    scale = math.exp(log_omega) * min(1.0, before / after)
+    mass = _retract(
+        view, table, chain, move, inverse, scale * (surprise + 1.0), before, after, gradient
+    )
+    return mass, scale * surprise
+
+
+@inlined
+def _staying_bound(view, table, chain, u_uniform, log_omega, eta, gradient):
+    """M [eta M - omega (log eta + 1)], M = 1 - T at a uniform neighbour; (mass, value, d/d eta)."""
+    before = total(chain)
+    n = view.touched_start.size - 1
+    move = np.uint64(min(np.int64(u_uniform * n), n - 1))
+    ratio = log_ratio(view, chain, move)
+    omega = math.exp(log_omega)
+    if ratio == -np.inf:
+        transition, after, inverse = 0.0, before, move
+    else:
+        inverse = propose(view, table, chain, move)
+        after = total(chain)
+        transition = math.exp(_log_transition(table, chain, ratio, before, after))
+    stay = 1.0 - transition
+    slope = 2.0 * eta * stay - omega * (math.log(eta) + 1.0)
+    mass = 0.0
+    if ratio != -np.inf:
+        mass = _retract(
+            view, table, chain, move, inverse, -transition * slope, before, after, gradient
+        )
+    value = stay * (eta * stay - omega * (math.log(eta) + 1.0))
+    return mass, value, stay * stay - omega * stay / eta
+
+
+@inlined
+def _enumerated(view, table, chain, log_omega, gradient, spare):
+    """omega KL(T(.|x), p) with every neighbour and the probability of staying; (mass, value)."""
+    before = total(chain)
+    omega = math.exp(log_omega)
+    spare[:] = 0.0
+    mass = spare_mass = value = stay = 0.0
+    for m in range(view.touched_start.size - 1):
+        move = np.uint64(m)
+        weight = chain.tree[move]
+        if weight > 0.0:
+            ratio = log_ratio(view, chain, move)
+            inverse = propose(view, table, chain, move)
+            after = total(chain)
+            log_t = _log_transition(table, chain, ratio, before, after)
+            t = math.exp(log_t)
+            stay += weight / before * max(0.0, 1.0 - before / after)
+            value += t * (log_t - ratio)
+            # The same d log T enters twice: with its own factor, and times log M, known last.
+            spare_mass += _retract(
+                view, table, chain, move, inverse, omega * t, before, after, spare
+            )
+            inverse = propose(view, table, chain, move)
+            mass += _retract(
+                view,
+                table,
+                chain,
+                move,
+                inverse,
+                omega * t * (log_t - ratio),
+                before,
+                after,
+                gradient,
+            )
+    log_stay = math.log(max(stay, _SMALLEST_STAY))
+    for k in range(gradient.size):
+        gradient[k] -= log_stay * spare[k]
+    return mass - log_stay * spare_mass, omega * (value + stay * log_stay - log_omega)
+
+
+@kernel
+def objective(view, table, chains, span, settings, uniforms, log_omega, out):
+    """Weigh all moves by the table, then evaluate one objective and its gradient per chain.
+
+    ``span`` = (first, last) chain, ``settings`` = (kind, eta), ``uniforms[c]`` = (u of the
+    proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight,
+    ``out`` = (gradient (n, 2, knots), value (n,), derivative by eta (n,)).
+    """
+    kind, eta = settings
+    gradients, values, d_eta = out
+    for c in range(span[0], span[1]):
+        chain = chain_at(chains, c)
+        gradient = gradients[c, 0]
+        gradient[:] = 0.0
+        values[c] = d_eta[c] = 0.0
+        reweigh(view, table, chain)
+        if total(chain) == 0.0:
+            continue
+        log_w = log_omega[c]
+        if kind == EXACT:
+            mass, value = _enumerated(view, table, chain, log_w, gradient, gradients[c, 1])
+        else:
+            if kind == KL:
+                log_w = 0.0
+            mass, value = _sampled(view, table, chain, uniforms[c, 0], log_w, gradient)
+            if kind == BOUND:
+                more_mass, more, d_eta[c] = _staying_bound(
+                    view, table, chain, uniforms[c, 1], log_w, eta, gradient
+                )
+                mass += more_mass
+                value += more
+        _spread(view, table, chain, mass, gradient)
+        values[c] = value

@@ -1,0 +1,168 @@
+"""Several chains on one target: the arrays that the kernels work on, and the threads."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb import _compiled
+from sklsb._compiled import FAN_OUT, Chains, Table
+from sklsb.targets.base import Target
+
+# Transitions between two returns to Python; some ten milliseconds.
+SEGMENT = 1 << 16
+
+
+def _tree_levels(n_moves: int) -> NDArray[np.uint64]:
+    """Where each level of the tree of block sums starts; the last entry is the total's place."""
+    starts, size = [0], max(n_moves, 1)
+    while True:
+        groups = -(-size // FAN_OUT)
+        starts.append(starts[-1] + groups * FAN_OUT)
+        size = groups
+        if size == 1:
+            return np.array(starts, dtype=np.uint64)
+
+
+def _allocate(view: Any, states: NDArray[np.int8], lazy: float) -> Chains:
+    n_chains, n_sites = states.shape
+    n_moves = view.touched_start.size - 1
+    level = _tree_levels(n_moves)
+    most_touched = int(np.diff(view.touched_start).max(initial=0))
+    return Chains(
+        x=np.array(states, dtype=np.int8, order="C"),
+        cache=np.zeros((n_chains, n_sites), dtype=np.int64),
+        tree=np.zeros((n_chains, int(level[-1]) + 1)),
+        offset=np.zeros((n_chains, 1)),
+        moved=np.zeros((n_chains, n_moves), dtype=np.bool_),
+        evaluations=np.zeros((n_chains, 1), dtype=np.int64),
+        acceptance=np.zeros((n_chains, 1)),
+        old_weight=np.empty((n_chains, most_touched)),
+        group=np.empty((n_chains, most_touched), dtype=np.uint64),
+        level=level,
+        lazy=lazy,
+    )
+
+
+class Ensemble:
+    """Chains on one target, each with its own stream of random numbers.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    states : ndarray of shape (n_chains, n_sites)
+        Where the chains start; copied.
+    rngs : list of Generator
+        One per chain. Every transition takes two uniform numbers from its chain's stream.
+    n_jobs : int, default=1
+        Number of threads. It never changes a chain.
+    lazy : float, default=0
+        Probability that a transition does nothing.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        states: NDArray[np.int8],
+        rngs: list[np.random.Generator],
+        n_jobs: int = 1,
+        lazy: float = 0.0,
+    ):
+        self.target = target
+        self.view = target.view()
+        self.chains = _allocate(self.view, states, lazy)
+        self.rngs = rngs
+        self.n_jobs = min(n_jobs, max(1, len(rngs)))
+        self._pool: Executor | None = None
+
+    def __len__(self) -> int:
+        return len(self.rngs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None}
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Keep a pool of threads for the time of a fit or a sample."""
+        if self.n_jobs == 1:
+            yield
+            return
+        with ThreadPoolExecutor(self.n_jobs) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def _over_chains(self, work: Callable[[int, int], Any]) -> None:
+        """Call work(first, last) on one range of chains per thread."""
+        if self._pool is None:
+            work(0, len(self))
+            return
+        ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int)
+        futures = [self._pool.submit(work, *span) for span in zip(ends, ends[1:], strict=False)]
+        for future in futures:
+            future.result()
+
+    def start(self, table: Table) -> None:
+        """Compute all caches from the states."""
+        self._over_chains(
+            lambda first, last: _compiled.start(self.view, table, self.chains, first, last)
+        )
+
+    def log_prob(self) -> NDArray[np.float64]:
+        """Log p of each chain's state, without the target's constant."""
+        out = np.empty(len(self))
+        _compiled.log_probs(self.view, self.chains, out)
+        return out
+
+    def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2)."""
+        self._over_chains(
+            lambda first, last: _compiled.advance(
+                self.view, table, self.chains, first, last, uniforms
+            )
+        )
+
+    def objective(
+        self,
+        table: Table,
+        settings: tuple[int, float],
+        uniforms: NDArray[np.float64],
+        log_omega: NDArray[np.float64],
+    ) -> tuple[float, NDArray[np.float64], float]:
+        """Mean over the chains of an objective, of its gradient at the knots and by eta."""
+        n = len(self)
+        out = (np.empty((n, 2, table.value.size)), np.empty(n), np.empty(n))
+        self._over_chains(
+            lambda first, last: _compiled.objective(
+                self.view, table, self.chains, (first, last), settings, uniforms, log_omega, out
+            )
+        )
+        return float(out[1].mean()), out[0][:, 0].mean(axis=0), float(out[2].mean())
+
+    def run(
+        self,
+        table: Table,
+        n_transitions: int,
+        schedule: tuple[int, int],
+        draws: NDArray[np.int8],
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Make transitions in every chain, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, transitions since the last draw); ``draws`` and ``stats`` have
+        chains and draws as their first two axes.
+        """
+
+        def work(first: int, last: int) -> None:
+            for c in range(first, last):
+                uniforms = self.rngs[c].random((n_transitions, 2))
+                _compiled.run(
+                    self.view, table, self.chains, c, uniforms, schedule, draws[c], stats[c]
+                )
+
+        self._over_chains(work)

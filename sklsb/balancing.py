@@ -1,0 +1,613 @@
+r"""Balancing functions, all in one picture.
+
+A function g is *balancing* if g(t) = t g(1/t) for all t > 0. Write u = log t. Then g is
+balancing if and only if
+
+.. math:: h(u) = \log g(e^u) - u/2
+
+is an even function of u. So a balancing function *is* an even function, and any even function
+will do: the square root is h = 0, min(1, t) is -abs(u)/2, max(1, t) is abs(u)/2.
+
+The kernels see a function only through a table of h at knots of abs(u), linear between the
+knots and beyond the last one. That is again an even function of u, so a tabulated function is
+exactly balancing however coarse the table, and all functions cost a kernel the same.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import least_squares
+from scipy.special import expit, logsumexp, softmax
+
+from sklsb._compiled import Table
+
+__all__ = [
+    "BalancingFunction",
+    "Barker",
+    "LearnableFunction",
+    "Max",
+    "Min",
+    "Mixture",
+    "Network",
+    "Sqrt",
+    "Tabulated",
+    "get_balancing",
+]
+
+Array = NDArray[np.float64]
+_LAST_KNOT = 32.0
+
+
+class BalancingFunction(ABC):
+    r"""A balancing function g, given by the even part h of log g.
+
+    .. math:: \log g(e^u) = u/2 + h(|u|)
+
+    A subclass implements one method, `even_part`. Adding a constant to h changes nothing.
+
+    Attributes
+    ----------
+    knot_step : float
+        Distance of the knots at which h is tabulated, on [0, 32].
+    tail_slope : float or None
+        Slope of h beyond the last knot; None takes the mean slope of `even_part` on [32, 64].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb.balancing import BalancingFunction
+    >>> class Cauchy(BalancingFunction):
+    ...     def even_part(self, u):
+    ...         return -np.log1p(np.square(u))
+    >>> bool(np.isclose(Cauchy().log_g(3.0), 3.0 + Cauchy().log_g(-3.0)))
+    True
+    """
+
+    knot_step: ClassVar[float] = 1 / 64
+    tail_slope: ClassVar[float | None] = None
+
+    @abstractmethod
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part h of log g.
+
+        Parameters
+        ----------
+        u : array_like
+            log t, of any sign and shape; only abs(u) may matter.
+
+        Returns
+        -------
+        ndarray of float64 of the same shape
+        """
+
+    def log_g(self, u: ArrayLike) -> Array:
+        """log g(exp u) = u/2 + h(abs(u)).
+
+        Parameters
+        ----------
+        u : array_like
+            log t.
+
+        Returns
+        -------
+        ndarray of float64 of the same shape
+            -inf at u = -inf for every g: a move of probability zero has no weight.
+        """
+        u = np.asarray(u, dtype=np.float64)
+        possible = u != -np.inf
+        finite = np.where(possible, u, 0.0)
+        return np.where(possible, 0.5 * finite + self.even_part(np.abs(finite)), -np.inf)
+
+    @property
+    def knots(self) -> Array:
+        """Values of abs(u) at which the even part is tabulated."""
+        return np.arange(round(_LAST_KNOT / self.knot_step) + 1) * self.knot_step
+
+    def _tail_slope(self) -> float:
+        if self.tail_slope is not None:
+            return self.tail_slope
+        ends = np.asarray(self.even_part(np.array([_LAST_KNOT, 2 * _LAST_KNOT])))
+        return float(ends[1] - ends[0]) / _LAST_KNOT
+
+    def table(self) -> Table:
+        """Tabulate the even part for the kernels.
+
+        Returns
+        -------
+        Table
+            NamedTuple of the values at the knots, the slopes per knot and 1 / knot_step.
+
+        Raises
+        ------
+        ValueError
+            If `even_part` returns something of the wrong shape or not finite.
+        """
+        knots = self.knots
+        value = np.ascontiguousarray(self.even_part(knots), dtype=np.float64)
+        if value.shape != knots.shape:
+            raise ValueError(
+                f"{type(self).__name__}.even_part returned shape {value.shape} for an input of "
+                f"shape {knots.shape}; it must return one number per element of u."
+            )
+        tail = self._tail_slope()
+        if not (np.isfinite(value).all() and np.isfinite(tail)):
+            k = int(np.argmin(np.isfinite(value)))
+            raise ValueError(
+                f"{type(self).__name__}.even_part({knots[k]}) is {value[k]} (slope of the tail "
+                f"{tail}); the even part of log g must be finite."
+            )
+        return Table(value, np.append(np.diff(value), tail * self.knot_step), 1 / self.knot_step)
+
+    def tabulated(self) -> "Tabulated":
+        """Return the function that the kernels use: the even part linear between the knots."""
+        return Tabulated(self.table())
+
+    def plot(self, ax: Any = None, u_max: float = 10.0) -> Any:
+        """Draw the even part beside those of the four fixed functions.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if not given.
+        u_max : float, default=10
+            Range of abs(u).
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots(layout="constrained")[1]
+        u = np.linspace(-u_max, u_max, 401)
+        for name, style in zip(FIXED, ("--", "-.", ":", (0, (5, 1))), strict=True):
+            fixed = FIXED[name]()
+            if type(fixed) is not type(self):
+                h = fixed.even_part(u) - fixed.even_part(0.0)
+                ax.plot(u, h, color="0.6", linestyle=style, linewidth=1.2, label=name)
+        h = self.even_part(u) - self.even_part(0.0)
+        ax.plot(u, h, color="C3", linewidth=2.2, label=type(self).__name__.lower())
+        ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
+        ax.legend(frameon=False)
+        return ax
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Barker(BalancingFunction):
+    """Barker's function g(t) = t / (1 + t); h(u) = -log(2 cosh(u/2))."""
+
+    tail_slope = -0.5
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        a = np.abs(np.asarray(u, dtype=np.float64))
+        return -0.5 * a - np.log1p(np.exp(-a))
+
+
+class Sqrt(BalancingFunction):
+    """Square root g(t) = sqrt(t); h(u) = 0."""
+
+    tail_slope = 0.0
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return np.zeros(np.shape(u))
+
+
+class Min(BalancingFunction):
+    """The function g(t) = min(1, t); h(u) = -abs(u)/2."""
+
+    tail_slope = -0.5
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return -0.5 * np.abs(np.asarray(u, dtype=np.float64))
+
+
+class Max(BalancingFunction):
+    """The function g(t) = max(1, t); h(u) = abs(u)/2."""
+
+    tail_slope = 0.5
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return 0.5 * np.abs(np.asarray(u, dtype=np.float64))
+
+
+FIXED: dict[str, type[BalancingFunction]] = {
+    "barker": Barker,
+    "sqrt": Sqrt,
+    "min": Min,
+    "max": Max,
+}
+
+
+class Tabulated(BalancingFunction):
+    """The even part as the kernels evaluate it, operation by operation.
+
+    Parameters
+    ----------
+    table : Table
+        Values, slopes and inverse step, as returned by `BalancingFunction.table`.
+    """
+
+    def __init__(self, table: Table):
+        self._table = table
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g, linear between the knots and beyond the last."""
+        value, slope, inverse_step = self._table
+        a = np.abs(np.asarray(u, dtype=np.float64)) * inverse_step
+        knot = np.minimum(a, value.size - 1.0).astype(np.int64)
+        return value[knot] + slope[knot] * (a - knot)
+
+    def table(self) -> Table:
+        """Return the table."""
+        return self._table
+
+    @property
+    def knots(self) -> Array:
+        """Values of abs(u) at which the even part is tabulated."""
+        return np.arange(self._table.value.size) / self._table.inverse_step
+
+    def __repr__(self) -> str:
+        return f"Tabulated({self._table.value.size} knots)"
+
+
+class LearnableFunction(BalancingFunction):
+    """A balancing function with parameters.
+
+    Attributes
+    ----------
+    theta : ndarray of float64
+        Parameters.
+    """
+
+    knot_step = 1 / 8
+    theta: Array
+
+    def with_theta(self, theta: ArrayLike) -> "LearnableFunction":
+        """Return the same function with other parameters."""
+        new = copy.copy(self)
+        for name in ("_at_knots", "_forward"):
+            new.__dict__.pop(name, None)
+        new.theta = self._check_theta(theta, self.theta.size)
+        return new
+
+    @staticmethod
+    def _check_theta(theta: ArrayLike, size: int) -> Array:
+        values = np.array(theta, dtype=np.float64)
+        if values.shape != (size,):
+            raise ValueError(f"theta has shape {values.shape}; it must have shape ({size},).")
+        if not np.isfinite(values).all():
+            k = int(np.argmin(np.isfinite(values)))
+            raise ValueError(f"theta[{k}] is {values[k]}; it must be finite.")
+        return values
+
+    @abstractmethod
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta of a loss whose gradient by the values at the knots is given.
+
+        Parameters
+        ----------
+        grad_knots : array_like of shape (n_knots,)
+            Derivative of the loss by h at each of `knots`.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+        """
+
+    def penalty(self) -> tuple[float, Array]:
+        """Penalty added to the objective "kl", and its gradient by theta; none by default."""
+        return 0.0, np.zeros_like(self.theta)
+
+
+class Mixture(LearnableFunction):
+    r"""LSB 1: softmax mixture of Barker, square root, min and max.
+
+    .. math:: g(t) = \sum_k w_k g_k(t), \quad w = \mathrm{softmax}(\theta)
+
+    Parameters
+    ----------
+    theta : array_like of shape (4,), optional
+        Logits of the weights of barker, sqrt, min, max, in this order; zeros if not given.
+    """
+
+    tail_slope = 0.5  # max outgrows the other three, whatever its weight
+
+    def __init__(self, theta: ArrayLike | None = None):
+        self.theta = self._check_theta(np.zeros(4) if theta is None else theta, 4)
+
+    @property
+    def weights(self) -> Array:
+        """Weights of barker, sqrt, min and max."""
+        return softmax(self.theta)
+
+    def _terms(self, u: Array) -> Array:
+        return np.stack([cls().even_part(u) for cls in FIXED.values()], axis=-1)
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        terms = self._terms(np.asarray(u, dtype=np.float64))
+        return logsumexp(terms + (self.theta - logsumexp(self.theta)), axis=-1)
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        share = softmax(self._terms(self.knots) + self.theta, axis=-1)
+        return np.asarray(grad_knots) @ (share - self.weights)
+
+    def __repr__(self) -> str:
+        return f"Mixture(theta={np.array2string(self.theta, precision=3, separator=', ')})"
+
+
+class Network(LearnableFunction):
+    r"""LSB 2: a network f of t, made balancing.
+
+    .. math::
+        g(t) = \tfrac12 \left( f(t) + t f(1/t) \right) \quad \text{or} \quad
+        g(t) = \min \left( f(t), t f(1/t) \right)
+
+    Parameters
+    ----------
+    form : {"sum", "min"}, default="sum"
+        The first form is that of the paper [1]_, the second that of its first version.
+    architecture : {"mlp", "monotonic"}, default="mlp"
+        "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2, softplus output
+        (31 parameters), initialised to sqrt(t) as closely as it can be. "monotonic": minimum
+        over 20 groups of the maximum over 20 lines of non-negative slope in t [2]_ (800
+        parameters), initialised to max(1, t); the objective "kl" then has the penalty on
+        decreasing t f(1/t) of the paper's first version.
+    theta : array_like, optional
+        Parameters; the initialisation just named if not given.
+
+    References
+    ----------
+    .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022.
+    .. [2] J. Sill, "Monotonic networks", NeurIPS 1997.
+    """
+
+    def __init__(
+        self, form: str = "sum", architecture: str = "mlp", theta: ArrayLike | None = None
+    ):
+        if form not in ("sum", "min"):
+            raise ValueError(f'form is {form!r}; it must be "sum" or "min".')
+        if architecture not in _ARCHITECTURES:
+            raise ValueError(
+                f"architecture is {architecture!r}; it must be one of {sorted(_ARCHITECTURES)}."
+            )
+        self.form = form
+        self.architecture = architecture
+        initial = _initial_theta(form, architecture)
+        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+
+    @property
+    def _net(self) -> "type[_MLP] | type[_Monotonic]":
+        return _ARCHITECTURES[self.architecture]
+
+    def _tail_slope(self) -> float:
+        # f(0) > 0, so t f(1/t) grows like t. f of an "mlp" is bounded; the other grows like t.
+        return -0.5 if (self.form, self.architecture) == ("min", "mlp") else 0.5
+
+    def _combine(self, u: Array) -> tuple[Array, Array, Any]:
+        """Even part at u >= 0, the share of f(t) in it, and what the network needs for a vjp."""
+        log_f, memory = self._net.forward(self.theta, np.concatenate([u, -u]))
+        one, other = log_f[: u.size], log_f[u.size :] + u
+        if self.form == "min":
+            return np.minimum(one, other) - 0.5 * u, (one <= other).astype(float), memory
+        return np.logaddexp(one, other) - np.log(2) - 0.5 * u, expit(one - other), memory
+
+    @cached_property
+    def _at_knots(self) -> tuple[Array, Array, Any]:
+        return self._combine(self.knots)
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g; beyond abs(u) = 32 it continues as a line."""
+        a = np.abs(np.asarray(u, dtype=np.float64))
+        inside = np.minimum(a, _LAST_KNOT)
+        h = self._at_knots[0] if a is self.knots else self._combine(inside.ravel())[0]
+        return h.reshape(a.shape) + self._tail_slope() * (a - inside)
+
+    def table(self) -> Table:
+        """Tabulate the even part for the kernels."""
+        value = self._at_knots[0]
+        tail = self._tail_slope() * self.knot_step
+        return Table(value, np.append(np.diff(value), tail), 1 / self.knot_step)
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        _, share, memory = self._at_knots
+        grad = np.asarray(grad_knots, dtype=np.float64)
+        by_log_f = np.concatenate([grad * share, grad * (1.0 - share)])
+        return self._net.backward(self.theta, memory, by_log_f)
+
+    def penalty(self) -> tuple[float, Array]:
+        """Mean of max(0, -d/dt [t f(1/t)]) over t in (0, 2), and its gradient by theta.
+
+        Zero for the architecture "mlp", for which the paper has none.
+        """
+        return self._net.penalty(self.theta)
+
+    def __repr__(self) -> str:
+        return f"Network(form={self.form!r}, architecture={self.architecture!r})"
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(0.0, x)
+
+
+class _MLP:
+    """log softplus(w2 . relu(w1 s + b1) + b2), s = sigmoid(u) - 1/2; theta = (w1, b1, w2, b2)."""
+
+    n_hidden = 10
+
+    @classmethod
+    def _split(cls, theta: Array) -> tuple[Array, Array, Array, float]:
+        n = cls.n_hidden
+        return theta[:n], theta[n : 2 * n], theta[2 * n : 3 * n], float(theta[-1])
+
+    @classmethod
+    def forward(cls, theta: Array, u: Array) -> tuple[Array, Any]:
+        w1, b1, w2, b2 = cls._split(theta)
+        s = 0.5 * np.tanh(0.5 * u)
+        hidden = np.maximum(s[:, None] * w1 + b1, 0.0)
+        out = hidden @ w2 + b2
+        plus = _softplus(out)
+        return np.log(plus), (s, hidden, expit(out) / plus)
+
+    @classmethod
+    def backward(cls, theta: Array, memory: Any, by_log_f: Array) -> Array:
+        s, hidden, slope = memory
+        by_out = by_log_f * slope
+        by_hidden = (hidden > 0) * (by_out[:, None] * cls._split(theta)[2])
+        return np.concatenate([s @ by_hidden, by_hidden.sum(0), by_out @ hidden, [by_out.sum()]])
+
+    @staticmethod
+    def penalty(theta: Array) -> tuple[float, Array]:
+        return 0.0, np.zeros_like(theta)
+
+    @classmethod
+    def initial(cls, form: str) -> Array:
+        # f(t) = 1/cosh(u/2) gives exactly sqrt(t) in the form "sum". Ten kinks follow it, denser
+        # towards the ends of s, where t is extreme; least squares then fits the even part itself
+        # to that of sqrt(t), zero, up to abs(u) = 8.
+        u = np.arange(0.0, 8.01, 0.125)
+        both = np.concatenate([u, -u])
+        kink = 0.5 * np.tanh(0.5 * np.array([0.5, 2.0, 3.5, 5.0, 6.5]))
+        sign, kink = np.repeat([1.0, -1.0], 5), np.concatenate([kink, kink])
+        hidden = np.maximum(sign * 0.5 * np.tanh(0.5 * both)[:, None] - kink, 0.0)
+        wanted = np.log(np.expm1(1.0 / np.cosh(0.5 * both)))
+        w2, b2 = np.split(np.linalg.lstsq(np.c_[hidden, np.ones(both.size)], wanted)[0], [10])
+        scale = np.sqrt(np.abs(w2) + 0.01)
+        guess = np.concatenate([sign * scale, -kink * scale, w2 / scale, b2])
+
+        def residual(theta: Array) -> Array:
+            log_f = cls.forward(theta, both)[0]
+            one, other = log_f[: u.size], log_f[u.size :] + u
+            h = np.minimum(one, other) if form == "min" else np.logaddexp(one, other) - np.log(2)
+            return np.concatenate([h - 0.5 * u, 1e-3 * (theta - guess)])
+
+        return least_squares(residual, guess, max_nfev=100).x
+
+
+class _Monotonic:
+    """log P(min over groups of max over lines of softplus(a) t + b); theta = (a, b).
+
+    P(m) = m for m >= d and d exp(m/d - 1) below: positive, increasing and smooth.
+    """
+
+    n_groups = 20
+    group_size = 20
+    floor = 0.1
+
+    @classmethod
+    def _lines(cls, theta: Array, t: Array) -> tuple[Array, Array]:
+        """Value of the network before P at each t, and the index of the active line."""
+        a, b = np.split(theta, 2)
+        lines = (_softplus(a) * t[:, None] + b).reshape(t.size, cls.n_groups, cls.group_size)
+        best = lines.argmax(axis=2)
+        tops = np.take_along_axis(lines, best[:, :, None], 2)[:, :, 0]
+        group = tops.argmin(axis=1)
+        at = np.arange(t.size)
+        return tops[at, group], group * cls.group_size + best[at, group]
+
+    @classmethod
+    def forward(cls, theta: Array, u: Array) -> tuple[Array, Any]:
+        t = np.exp(u)  # abs(u) <= 32: no overflow
+        m, active = cls._lines(theta, t)
+        above = np.maximum(m, cls.floor)
+        log_p = np.where(m >= cls.floor, np.log(above), np.log(cls.floor) + m / cls.floor - 1.0)
+        return log_p, (t, active, 1.0 / above)
+
+    @classmethod
+    def _scatter(cls, theta: Array, active: Array, by_slope: Array, by_bias: Array) -> Array:
+        n = theta.size // 2
+        slopes = np.bincount(active, by_slope, n) * expit(theta[:n])
+        return np.concatenate([slopes, np.bincount(active, by_bias, n)])
+
+    @classmethod
+    def backward(cls, theta: Array, memory: Any, by_log_f: Array) -> Array:
+        t, active, slope = memory
+        by_m = by_log_f * slope
+        return cls._scatter(theta, active, by_m * t, by_m)
+
+    @classmethod
+    def penalty(cls, theta: Array) -> tuple[float, Array]:
+        # d/dt [t f(1/t)] = f(s) - s f'(s) at s = 1/t; on a line this is its bias b, and below
+        # the floor P'(m) (d - a s). Midpoints of 64 intervals of (0, 2).
+        s = 1.0 / ((np.arange(64) + 0.5) / 32)
+        m, active = cls._lines(theta, s)
+        a, b = _softplus(theta[: theta.size // 2])[active], theta[theta.size // 2 :][active]
+        low = m < cls.floor
+        p = np.where(low, np.exp(np.minimum(m, cls.floor) / cls.floor - 1.0), 1.0)
+        slope = np.where(low, p * (cls.floor - a * s), b)
+        negative = slope < 0
+        weight = negative / s.size
+        by_slope = np.where(low, slope * s / cls.floor - p * s, 0.0)
+        by_bias = np.where(low, slope / cls.floor, 1.0)
+        grad = cls._scatter(theta, active, -weight * by_slope, -weight * by_bias)
+        return float(-(weight * slope).sum()), grad
+
+    @classmethod
+    def initial(cls, form: str) -> Array:
+        # In every group, half of the lines are t and half are 1; distinct by a thousandth.
+        rng = np.random.default_rng(0)
+        n = cls.n_groups * cls.group_size
+        steep = np.arange(n) % 2 == 0
+        a = np.where(steep, np.log(np.expm1(1.0)), -20.0) + 1e-3 * rng.standard_normal(n)
+        b = np.where(steep, 0.0, 1.0) + 1e-3 * rng.standard_normal(n)
+        return np.concatenate([a, b])
+
+
+_ARCHITECTURES: dict[str, type[_MLP] | type[_Monotonic]] = {
+    "mlp": _MLP,
+    "monotonic": _Monotonic,
+}
+
+
+@lru_cache
+def _initial_theta(form: str, architecture: str) -> Array:
+    theta = _ARCHITECTURES[architecture].initial(form)
+    theta.flags.writeable = False
+    return theta
+
+
+_NAMES = {**FIXED, "mixture": Mixture, "learned": Network}
+
+
+def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
+    """Return the balancing function of a name, or the one given.
+
+    Parameters
+    ----------
+    balancing : {"barker", "sqrt", "min", "max", "mixture", "learned"} or BalancingFunction
+        What to look up; "learned" is ``Network()``.
+
+    Returns
+    -------
+    BalancingFunction
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    TypeError
+        If it is neither a name nor an instance of BalancingFunction.
+    """
+    if isinstance(balancing, BalancingFunction):
+        return balancing
+    if isinstance(balancing, str):
+        if balancing in _NAMES:
+            return _NAMES[balancing]()
+        raise ValueError(f"balancing is {balancing!r}; it must be one of {sorted(_NAMES)}.")
+    hint = " Did you forget the parentheses?" if isinstance(balancing, type) else ""
+    raise TypeError(
+        f"balancing is {balancing!r}; give one of {sorted(_NAMES)} or a BalancingFunction.{hint}"
+    )

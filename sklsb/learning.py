@@ -1,0 +1,263 @@
+r"""Learning a balancing function during the burn-in.
+
+The objectives measure the statistical dependence of consecutive states, the mutual information
+I = KL(p(x) T(x'|x) || p(x) p(x')), at the states that the chains visit. With
+T_i = Q_i A_i the probability of moving to neighbour i, M the probability of staying, l_i the
+log-ratio of neighbour i and omega(x) the importance weight p(x) relative to the other chains:
+
+=========  ====================================================================================
+"bound"    omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
+           M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
+"exact"    omega [sum_i T_i (log T_i - log p_i) + M log(M / p)], all neighbours (case a)
+"kl"       (Q'/Q) A log(T'/p') at the chain's state and at a state drawn from the initial
+           distribution, without weights, plus the penalty of a monotonic network (first version)
+=========  ====================================================================================
+
+In "kl" p is taken relative to the state it is left from, in the others relative to the mean of p
+over the chains, in logarithms; so a constant added to log p changes nothing.
+
+The first auxiliary distribution of the paper, the present state with probability 1 - 1e-8 and a
+uniform one otherwise, is the present state here: the uniform draw would come once in 1e8
+iterations, with a weight too large to be used.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp
+
+from sklsb import _compiled
+from sklsb._compiled import Table
+from sklsb._ensemble import Ensemble
+from sklsb.balancing import BalancingFunction, LearnableFunction
+
+__all__ = ["OBJECTIVES", "OPTIMIZERS", "Adam", "Momentum", "burn_in"]
+
+Array = NDArray[np.float64]
+
+OBJECTIVES = {"bound": _compiled.BOUND, "exact": _compiled.EXACT, "kl": _compiled.KL}
+MAX_UPDATES = 2000
+# Uniform numbers drawn ahead, over all chains.
+_BUFFER = 1 << 20
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015)."""
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+        self.n_steps = 0
+        self.mean: Array | float = 0.0
+        self.square: Array | float = 0.0
+
+    def step(self, gradient: Array) -> Array:
+        """Return the change of the parameters."""
+        self.n_steps += 1
+        self.mean = 0.9 * self.mean + 0.1 * gradient
+        self.square = 0.999 * self.square + 0.001 * gradient**2
+        mean = self.mean / (1 - 0.9**self.n_steps)
+        square = self.square / (1 - 0.999**self.n_steps)
+        return -self.learning_rate * mean / (np.sqrt(square) + 1e-8)
+
+
+class Momentum:
+    """Gradient descent with momentum 0.9."""
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+        self.velocity: Array | float = 0.0
+
+    def step(self, gradient: Array) -> Array:
+        """Return the change of the parameters."""
+        self.velocity = 0.9 * self.velocity - self.learning_rate * gradient
+        return self.velocity
+
+
+OPTIMIZERS: dict[str, Callable[[float], Adam | Momentum]] = {"adam": Adam, "sgd": Momentum}
+
+
+class History(NamedTuple):
+    """What happened in each block of the burn-in; arrays over the blocks.
+
+    ``lp`` (after the block) and ``acceptance_rate`` (its mean probability) have shape
+    (n_blocks, n_chains), ``theta`` (n_blocks, n_parameters), the others (n_blocks,).
+    """
+
+    iteration: NDArray[np.int64]
+    lp: Array
+    acceptance_rate: Array
+    objective: Array
+    theta: Array
+    gradient_norm: Array
+
+    @classmethod
+    def from_rows(cls, rows: list[tuple[Any, ...]], n_chains: int) -> "History":
+        """Stack the rows of the blocks."""
+        if not rows:
+            none, empty = np.empty(0), np.empty((0, n_chains))
+            return cls(none.astype(np.int64), empty, empty, none, np.empty((0, 0)), none)
+        return cls(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+class Learner:
+    """A learnable function, its optimiser and the bound's eta, updated together."""
+
+    def __init__(self, function: LearnableFunction, objective: str, optimizer: Adam | Momentum):
+        self.function = function
+        self.objective = objective
+        self.optimizer = optimizer
+        # eta = softplus(rho), started at 1, its best value when the chain always stays.
+        self.rho = float(np.log(np.expm1(1.0)))
+        self.n_skipped = 0
+
+    @property
+    def eta(self) -> float:
+        """Parameter of the bound."""
+        return float(np.logaddexp(0.0, self.rho))
+
+    def gradient(
+        self,
+        ensemble: Ensemble,
+        table: Table,
+        log_prob: Array,
+        extra: Array,
+        first: Array,
+        fresh: Callable[[], Ensemble] | None,
+    ) -> tuple[float, Array, float]:
+        """Objective, gradient at the knots and by eta, at the states of the chains.
+
+        ``first`` holds the uniforms of the transition about to be made: the neighbour it
+        proposes is the one the objective looks at.
+        """
+        settings = (OBJECTIVES[self.objective], self.eta)
+        events = np.column_stack([first[:, 0], extra[:, 1]])
+        result = ensemble.objective(table, settings, events, relative_weights(log_prob))
+        if self.objective == "kl" and fresh is not None:
+            others = fresh()
+            others.start(table)
+            more = others.objective(table, settings, extra.copy(), np.zeros(len(others)))
+            result = (result[0] + more[0], result[1] + more[1], 0.0)
+        return result
+
+    def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
+        """Make one step; return the objective, penalty included, and the gradient's norm.
+
+        A step is left out, and counted, if anything in it is not finite.
+        """
+        with np.errstate(all="ignore"):
+            gradient = self.function.vjp(by_knots)
+            if self.objective == "kl":
+                penalty, by_theta = self.function.penalty()
+                value, gradient = value + penalty, gradient + by_theta
+            if self.objective == "bound":
+                gradient = np.append(gradient, by_eta * expit(self.rho))
+            norm = float(np.linalg.norm(gradient))
+            if np.isfinite(norm):
+                change = self.optimizer.step(gradient)
+                theta = self.function.theta + change[: self.function.theta.size]
+                rho = self.rho + float(change[-1]) if self.objective == "bound" else self.rho
+                if np.isfinite(theta).all() and np.isfinite(rho):
+                    candidate = self.function.with_theta(theta)
+                    if np.isfinite(candidate.table().value).all():
+                        self.function, self.rho = candidate, rho
+                        return value, norm
+        self.n_skipped += 1
+        return value, norm
+
+
+def _blocks(n_iterations: int) -> NDArray[np.int64]:
+    n_blocks = min(n_iterations, MAX_UPDATES)
+    return np.diff(np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64))
+
+
+def _uniform_pairs(
+    rngs: list[np.random.Generator], lengths: NDArray[np.int64]
+) -> Any:
+    """For each block, pairs of uniforms: one for the objective, then one for each transition."""
+    per_fill = max(1, _BUFFER // (2 * len(rngs) * int(lengths.max() + 1)))
+    for first in range(0, lengths.size, per_fill):
+        some = lengths[first : first + per_fill]
+        pairs = np.stack([rng.random((int(some.sum()) + some.size, 2)) for rng in rngs])
+        at = 0
+        for length in some:
+            yield pairs[:, at], np.ascontiguousarray(pairs[:, at + 1 : at + 1 + length])
+            at += length + 1
+
+
+def relative_weights(log_prob: Array) -> Array:
+    """Logarithm of p relative to its mean over the chains."""
+    return log_prob - (logsumexp(log_prob) - np.log(log_prob.size))
+
+
+def burn_in(
+    ensemble: Ensemble,
+    function: BalancingFunction,
+    n_iterations: int,
+    *,
+    learner: Learner | None = None,
+    fresh: Callable[[], Ensemble] | None = None,
+    on_block: Callable[[int], None] = lambda n: None,
+    draws: NDArray[np.int8] | None = None,
+) -> tuple[BalancingFunction, History]:
+    """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
+
+    The iterations are divided into at most 2,000 blocks. At the first iteration of a block the
+    objective and its gradient are evaluated, all transitions of the block use the parameters
+    that the block started with, and at its end comes one step of the optimiser.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        The chains; they are moved.
+    function : BalancingFunction
+        Function to begin with.
+    n_iterations : int
+        Transitions per chain.
+    learner : Learner, optional
+        Updates the function; without it the function stays fixed.
+    fresh : callable, optional
+        Returns an ensemble at new draws of the initial distribution; needed for "kl".
+    on_block : callable, optional
+        Called with the number of iterations of each block when it is done.
+    draws : ndarray of int8, shape (n_chains, n_iterations, n_sites), optional
+        Receives every state.
+
+    Returns
+    -------
+    function : BalancingFunction
+        The function after the last update; the chains' caches are those of it.
+    history : History
+        Arrays over the blocks.
+    """
+    lengths = _blocks(n_iterations)
+    rows: list[tuple[Any, ...]] = []
+    done = kept = 0
+    table = function.table()
+    ensemble.start(table)
+    log_prob = ensemble.log_prob()
+    for extra, uniforms in _uniform_pairs(ensemble.rngs, lengths):
+        gradient = None
+        if learner is not None:
+            gradient = learner.gradient(ensemble, table, log_prob, extra, uniforms[:, 0], fresh)
+        # Keeping every state takes one call per transition.
+        for part in [uniforms] if draws is None else np.split(uniforms, uniforms.shape[1], 1):
+            ensemble.advance(table, np.ascontiguousarray(part))
+            if draws is not None:
+                draws[:, kept] = ensemble.chains.x
+                kept += 1
+        done += uniforms.shape[1]
+        log_prob = ensemble.log_prob()
+        acceptance = ensemble.chains.acceptance[:, 0] / uniforms.shape[1]
+        ensemble.chains.acceptance[:] = 0.0
+        value = norm = np.nan
+        if learner is not None and gradient is not None:
+            value, norm = learner.update(*gradient)
+            function = learner.function
+            table = function.table()
+        theta = getattr(function, "theta", np.empty(0))
+        rows.append((done, log_prob, acceptance, value, theta, norm))
+        on_block(uniforms.shape[1])
+    ensemble.start(table)
+    return function, History.from_rows(rows, len(ensemble))

@@ -1,0 +1,5 @@
+"""Samplers."""
+
+from sklsb.samplers.lsb import LSBSampler
+
+__all__ = ["LSBSampler"]

@@ -1,0 +1,439 @@
+"""What every sampler shares: streams, chains, segments, progress, the returned datasets."""
+
+import numbers
+import signal
+import threading
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import joblib
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb import __version__
+from sklsb._compiled import Table
+from sklsb._ensemble import SEGMENT, Ensemble
+from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
+from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
+from sklsb.targets.base import Target
+
+Record = dict[str, Callable[[NDArray[np.int8]], ArrayLike]]
+
+
+def check_count(value: Any, name: str, smallest: int) -> int:
+    """Return an integer that is at least ``smallest``, or say what was given."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r}; give an integer of at least {smallest}.")
+    if value < smallest:
+        raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
+    return int(value)
+
+
+def spawn_generators(random_state: Any, n: int) -> list[np.random.Generator]:
+    """One stream per chain; the first k streams do not depend on n.
+
+    A SeedSequence is not changed; a Generator is advanced by one draw.
+    """
+    if isinstance(random_state, np.random.Generator):
+        random_state = np.random.SeedSequence(random_state.integers(2**32, size=4).tolist())
+    elif random_state is None or (
+        isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
+    ):
+        if random_state is not None and random_state < 0:
+            raise ValueError(f"random_state is {random_state}; a seed must not be negative.")
+        random_state = np.random.SeedSequence(None if random_state is None else int(random_state))
+    elif not isinstance(random_state, np.random.SeedSequence):
+        raise TypeError(
+            f"random_state is {random_state!r}; give an int, None, a numpy SeedSequence "
+            "or a numpy Generator."
+        )
+    key = random_state.spawn_key
+    return [
+        np.random.default_rng(np.random.SeedSequence(random_state.entropy, spawn_key=(*key, c)))
+        for c in range(n)
+    ]
+
+
+class _Progress:
+    """A tqdm bar over the transitions of all chains, or nothing."""
+
+    def __init__(self, verbose: int, what: str, total: int):
+        self._bar: Any = None
+        if verbose:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=total, desc=what, unit="step", unit_scale=True)
+
+    def __call__(self, n: int) -> None:
+        if self._bar is not None:
+            self._bar.update(n)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Note a first Ctrl-C instead of raising it, so that all chains finish their segment."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    noted: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class BaseSampler(BaseEstimator):
+    """Base of the samplers: everything but the mathematics.
+
+    A subclass stores its parameters in ``__init__``, checks and resolves them in
+    ``_resolve``, and moves the chains of ``self._ensemble`` in ``_burn_in``.
+    """
+
+    n_chains: int
+    n_jobs: int | None
+    random_state: Any
+    verbose: int
+    warm_start: bool
+
+    _ensemble: Ensemble
+
+    @abstractmethod
+    def _resolve(self, target: Target) -> None:
+        """Check all parameters against the target, before any work."""
+
+    def _new_ensemble(
+        self, target: Target, states: NDArray[np.int8], rngs: list[np.random.Generator]
+    ) -> Ensemble:
+        return Ensemble(target, states, rngs, self._effective_n_jobs())
+
+    def _effective_n_jobs(self) -> int:
+        return int(joblib.effective_n_jobs(self.n_jobs))
+
+    @abstractmethod
+    def _burn_in(self) -> None:
+        """Move the chains to where the draws begin, and set the fitted attributes."""
+
+    @abstractmethod
+    def _table(self) -> Table:
+        """Table of the balancing function that draws are made with."""
+
+    def fit(
+        self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
+    ) -> Self:
+        """Run the burn-in.
+
+        Parameters
+        ----------
+        target : Target
+            What to sample.
+        y : None
+            Ignored; here for scikit-learn's conventions.
+        initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
+            Where the chains start. Drawn uniformly if not given.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If target is not a Target.
+        ValueError
+            If a parameter is out of its range, or a state does not belong to the target.
+        """
+        if not isinstance(target, Target):
+            hint = " Did you mean an instance of it?" if isinstance(target, type) else ""
+            raise TypeError(
+                f"target is {target!r:.200}, not a sklsb Target; build one, for example "
+                f"sklsb.targets.Ising(couplings, field).{hint}"
+            )
+        n_chains = check_count(self.n_chains, "n_chains", 1)
+        if self.n_jobs is not None and (
+            not isinstance(self.n_jobs, numbers.Integral) or self.n_jobs == 0
+        ):
+            raise ValueError(
+                f"n_jobs is {self.n_jobs!r}; give a number of threads, -1 for all cores, or None."
+            )
+        self._resolve(target)
+        again = self.warm_start and hasattr(self, "_ensemble")
+        if again and (
+            self._ensemble.chains.x.shape != (n_chains, target.n_sites)
+            or self._ensemble.target.values != target.values
+        ):
+            raise ValueError(
+                f"warm_start continues chains of shape {self._ensemble.chains.x.shape} with "
+                f"values {self._ensemble.target.values}, but now n_chains is {n_chains} and the "
+                f"target has {target.n_sites} sites with values {target.values}. "
+                "Set warm_start=False."
+            )
+        rngs = self._ensemble.rngs if again else spawn_generators(self.random_state, n_chains)
+        if initial_states is not None:
+            states = self._check_initial(target, initial_states, n_chains)
+        elif again:
+            states = self._ensemble.chains.x
+        else:
+            states = np.stack([target.random_state(rng) for rng in rngs])
+        self._ensemble = self._new_ensemble(target, states, rngs)
+        self.target_ = target
+        self.n_sites_ = target.n_sites
+        self._warned_short = False
+        self._n_transitions = 0
+        with self._ensemble.threads():
+            self._burn_in()
+        self._ensemble.chains.moved[:] = False
+        for old in ("sample_stats_", "_draws"):
+            self.__dict__.pop(old, None)
+        return self
+
+    @staticmethod
+    def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> NDArray[np.int8]:
+        states = target.check_states(given, "initial_states")
+        if states.ndim == 1:
+            states = np.tile(states, (n_chains, 1))
+        if states.shape != (n_chains, target.n_sites):
+            raise ValueError(
+                f"initial_states has shape {np.shape(given)}; give one state, or one for each of "
+                f"the {n_chains} chains."
+            )
+        for c, value in enumerate(target.log_prob(states)):
+            if not np.isfinite(value):
+                raise ValueError(
+                    f"initial_states[{c}] has log-probability {value}; chain {c} must start at a "
+                    "state of positive probability."
+                )
+        return states
+
+    @property
+    def state_(self) -> NDArray[np.int8]:
+        """Present state of each chain, shape (n_chains, n_sites)."""
+        check_is_fitted(self, "target_")
+        return self._ensemble.chains.x.copy()
+
+    @property
+    def n_evaluations_(self) -> int:
+        """Log-ratios of single-variable changes evaluated since `fit` began, over all chains."""
+        check_is_fitted(self, "target_")
+        return int(self._ensemble.chains.evaluations.sum())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "target_")
+
+    def _check_thin(self, thin: int | str) -> int:
+        if isinstance(thin, str):
+            if thin != "sweep":
+                raise ValueError(f'thin is {thin!r}; give a number of transitions or "sweep".')
+            return max(1, self.n_sites_)
+        return check_count(thin, "thin", 1)
+
+    def sample(
+        self, n: int, *, thin: int | str = 1, record: Record | None = None
+    ) -> xr.Dataset:
+        """Draw from the chains, which go on from where they are.
+
+        Parameters
+        ----------
+        n : int
+            Draws per chain.
+        thin : int or "sweep", default=1
+            Transitions per draw; "sweep" is as many as the target has variables.
+        record : dict of name to callable, optional
+            Store these statistics instead of the states. Each is called with states of shape
+            (n_draws, n_sites), int8, a segment at a time, and returns an array of leading
+            length n_draws.
+
+        Returns
+        -------
+        xarray.Dataset
+            Variable ``x`` of dims (chain, draw, \\*target.dims), int8, or the statistics.
+            Log p and the acceptance rate of each draw are in ``sample_stats_``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If an argument is not as described.
+
+        Notes
+        -----
+        ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
+        the draws made so far are returned, with a warning.
+        """
+        check_is_fitted(self, "target_")
+        n = check_count(n, "n", 0)
+        step = self._check_thin(thin)
+        record = self._check_record(record)
+        n_chains, n_sites = self._ensemble.chains.x.shape
+        stats = np.empty((n_chains, n, 2))
+        states = None if record else np.empty((n_chains, n, n_sites), dtype=np.int8)
+        recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
+        done = self._draw(n, step, states, stats, record, recorded)
+        stats = stats[:, :done]
+        stats[:, :, 0] += self.target_.constant
+        attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
+        self.sample_stats_ = stats_dataset(
+            {"lp": stats[:, :, 0].copy(), "acceptance_rate": stats[:, :, 1].copy()}, attrs
+        )
+        if states is not None:
+            result = draws_dataset(states[:, :done], self.target_, attrs)
+        else:
+            values = {
+                name: np.concatenate(parts, axis=1) if parts else np.empty((n_chains, 0))
+                for name, parts in recorded.items()
+            }
+            result = stats_dataset(values, attrs)
+        self._draws = result
+        self._warn_about_draws(done * step)
+        return result
+
+    def _draw(
+        self,
+        n: int,
+        thin: int,
+        states: NDArray[np.int8] | None,
+        stats: NDArray[np.float64],
+        record: Record,
+        recorded: dict[str, list[NDArray[Any]]],
+    ) -> int:
+        """Make n draws, a segment at a time; return how many were finished."""
+        ensemble, table = self._ensemble, self._table()
+        n_chains, n_sites = ensemble.chains.x.shape
+        ensemble.chains.moved[:] = False
+        ensemble.chains.acceptance[:] = 0.0
+        total, made, done = n * thin, 0, 0
+        with (
+            _deferred_interrupt() as interrupted,
+            ensemble.threads(),
+            _Progress(self.verbose, "sample", total * n_chains) as progress,
+        ):
+            while made < total:
+                size = min(SEGMENT, total - made)
+                room = (made + size) // thin - done
+                target = (
+                    np.empty((n_chains, room, n_sites), dtype=np.int8)
+                    if states is None
+                    else states[:, done : done + room]
+                )
+                ensemble.run(
+                    table, size, (thin, made % thin), target, stats[:, done : done + room]
+                )
+                for name, statistic in record.items():
+                    recorded[name].append(
+                        np.stack([self._apply(name, statistic, part) for part in target])
+                    )
+                made, done = made + size, done + room
+                self._n_transitions += size
+                progress(size * n_chains)
+                if interrupted():
+                    warnings.warn(
+                        f"Interrupted: returning {done} of {n} draws per chain. Call sample "
+                        "again to go on.",
+                        stacklevel=3,
+                    )
+                    break
+        return done
+
+    @staticmethod
+    def _check_record(record: Record | None) -> Record:
+        if record is None:
+            return {}
+        if not isinstance(record, dict) or not record:
+            raise TypeError(f"record is {record!r}; give a dict of names and callables.")
+        for name, statistic in record.items():
+            if not isinstance(name, str) or not callable(statistic):
+                raise TypeError(
+                    f"record[{name!r}] is {statistic!r}; names must be strings and values "
+                    "callables that take states of shape (n_draws, n_sites)."
+                )
+        return record
+
+    @staticmethod
+    def _apply(name: str, statistic: Any, states: NDArray[np.int8]) -> NDArray[Any]:
+        values = np.asarray(statistic(states))
+        if values.shape[:1] != states.shape[:1]:
+            raise ValueError(
+                f"record[{name!r}] returned shape {values.shape} for states of shape "
+                f"{states.shape}; its first axis must have length {states.shape[0]}."
+            )
+        return values
+
+    def _warn_about_draws(self, n_transitions: int) -> None:
+        if not n_transitions:
+            return
+        if not self._warned_short and self._n_transitions < self.n_sites_:
+            self._warned_short = True
+            warnings.warn(
+                f"Each chain has made {self._n_transitions} transitions since fit, fewer than the "
+                f"target has variables ({self.n_sites_}): most variables had no chance to move. "
+                'Draw a sweep apart, sample(n, thin="sweep").',
+                ShortRunWarning,
+                stacklevel=3,
+            )
+        frozen = ~self._ensemble.chains.moved.any(axis=0)
+        if frozen.any():
+            warnings.warn(
+                f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
+                f"(the first is site {int(frozen.argmax())}). Their effective sample size is "
+                "unknown, though ArviZ reports it as perfect; sklsb.diagnostics.ess gives NaN.",
+                FrozenSitesWarning,
+                stacklevel=3,
+            )
+
+    def _attrs(self) -> dict[str, Any]:
+        settings = {name: repr(value) for name, value in self.get_params(deep=False).items()}
+        return {
+            "inference_library": "sklsb",
+            "inference_library_version": __version__,
+            "sampler": type(self).__name__,
+            "target": repr(self.target_),
+            **settings,
+        }
+
+    def _groups(self) -> dict[str, xr.Dataset]:
+        check_is_fitted(self, "target_")
+        if not hasattr(self, "_draws"):
+            raise ValueError("There are no draws yet; call sample first.")
+        groups = {"posterior": self._draws, "sample_stats": self.sample_stats_}
+        if hasattr(self, "burn_in_"):
+            groups["warmup_posterior"] = self.burn_in_
+        return groups
+
+    def to_datatree(self) -> xr.DataTree:
+        """Draws of the last `sample`, sample stats, warm-up if kept, and the settings as attrs.
+
+        Returns
+        -------
+        xarray.DataTree
+            Groups posterior, sample_stats and warmup_posterior, as in the ArviZ schema.
+        """
+        return to_datatree(self._groups(), self._attrs())
+
+    def to_inference_data(self) -> Any:
+        """The same as ArviZ's own container: InferenceData before ArviZ 1.0, DataTree since.
+
+        Returns
+        -------
+        arviz.InferenceData or xarray.DataTree
+        """
+        return to_inference_data(self._groups(), self._attrs())
