@@ -40,7 +40,7 @@ FAN_OUT = 8
 # A total weight outside this range makes the chain choose a new offset.
 _SMALLEST_TOTAL, _LARGEST_TOTAL = 1e-100, 1e100
 # Rounding level of a probability; its logarithm stands in for log 0 in the objective only.
-_SMALLEST_STAY = 2.0**-53
+SMALLEST_STAY = 2.0**-53
 
 
 class Table(NamedTuple):
@@ -492,51 +492,78 @@ BOUND, EXACT, KL = 1, 2, 3
 
 @inlined
 def _add_knots(table, u, amount, gradient):
-    """gradient += amount * d h(abs(u)) / d table.value"""
+    """gradient[k] += amount[k] * d h(abs(u)) / d table.value, for both rows k."""
     last = np.float64(table.value.size - 1)
     a = min(abs(u) * table.inverse_step, last)
     knot = np.uint64(min(a, last - 1.0))
-    part = amount * (a - np.float64(knot))
-    gradient[knot] += amount - part
-    gradient[knot + np.uint64(1)] += part
+    upper = a - np.float64(knot)
+    for k in range(2):
+        part = amount[k] * upper
+        gradient[k, knot] += amount[k] - part
+        gradient[k, knot + np.uint64(1)] += part
 
 
 @inlined
-def _add_touched(view, table, chain, move, scale, gradient):
-    """gradient += scale * sum of w d h over the touched moves."""
-    for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)]):
+def _peek(view, table, chain, move):
+    """Make a move but leave the tree alone; return (move, its inverse, Z(x')).
+
+    Z(x') is Z(x) plus the changes of the touched weights. Only max(Z(x), Z(x')) is used, and
+    that has no cancellation.
+    """
+    inverse = flip(view, chain, move)
+    begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
+    change = 0.0
+    for k in range(begin, end):
         t = np.uint64(view.touched[k])
-        weight = chain.tree[t]
-        if weight > 0.0:
-            _add_knots(table, log_ratio(view, chain, t), scale * weight, gradient)
+        weight = exp(log_weight(table, log_ratio(view, chain, t)) - chain.offset[0])
+        chain.old_weight[k - begin] = weight
+        change += weight - chain.tree[t]
+    chain.evaluations[0] += np.int64(end - begin)
+    return move, inverse, total(chain) + change
 
 
 @inlined
-def _retract(view, table, chain, move, inverse, amount, before, after, gradient):
-    """Undo a proposed move, adding amount * d log T to the gradient; return the mass."""
-    if before >= after:
-        undo(view, chain, move, inverse)
-        mass = amount / before
-    else:
-        mass = amount / after
-        _add_touched(view, table, chain, move, -mass, gradient)
-        undo(view, chain, move, inverse)
-        _add_touched(view, table, chain, move, mass, gradient)
+def _retract(view, table, chain, peeked, amount, gradient):
+    """Undo a peeked move, adding amount * d log T to the gradient; return the mass."""
+    move, inverse, after = peeked
+    before = total(chain)
+    z = max(before, after)
+    mass = (amount[0] / z, amount[1] / z)
+    begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
+    if before < after:
+        for k in range(begin, end):
+            w = -chain.old_weight[k - begin]
+            ratio = log_ratio(view, chain, np.uint64(view.touched[k]))
+            _add_knots(table, ratio, (mass[0] * w, mass[1] * w), gradient)
+    flip(view, chain, inverse)
+    if before < after:
+        for k in range(begin, end):
+            t = np.uint64(view.touched[k])
+            w = chain.tree[t]
+            ratio = log_ratio(view, chain, t)
+            _add_knots(table, ratio, (mass[0] * w, mass[1] * w), gradient)
     _add_knots(table, log_ratio(view, chain, move), amount, gradient)
     return mass
 
 
 @inlined
-def _log_transition(table, chain, ratio, before, after):
-    return log_weight(table, ratio) - chain.offset[0] - math.log(max(before, after))
+def _log_transition(table, chain, ratio, after):
+    return log_weight(table, ratio) - chain.offset[0] - math.log(max(total(chain), after))
 
 
 @inlined
 def _spread(view, table, chain, mass, gradient):
+    """gradient -= mass * d Z"""
+    last = np.float64(table.value.size - 1)
     for m in range(view.touched_start.size - 1):
-        weight = chain.tree[m]
-        if weight > 0.0:
-            _add_knots(table, log_ratio(view, chain, np.uint64(m)), -mass * weight, gradient)
+        part = mass * chain.tree[m]
+        if part != 0.0:
+            ratio = log_ratio(view, chain, np.uint64(m))
+            a = min(abs(ratio) * table.inverse_step, last)
+            knot = np.uint64(min(a, last - 1.0))
+            upper = part * (a - np.float64(knot))
+            gradient[knot] -= part - upper
+            gradient[knot + np.uint64(1)] -= upper
 
 
 @inlined
@@ -545,102 +572,99 @@ def _sampled(view, table, chain, u_select, log_omega, gradient):
     before = total(chain)
     move = select(chain, u_select * before)
     ratio = log_ratio(view, chain, move)
-    inverse = propose(view, table, chain, move)
-    after = total(chain)
-    surprise = _log_transition(table, chain, ratio, before, after) - ratio - log_omega
-    scale = math.exp(log_omega) * min(1.0, before / after)
-    mass = _retract(
-        view, table, chain, move, inverse, scale * (surprise + 1.0), before, after, gradient
-    )
-    return mass, scale * surprise
+    peeked = _peek(view, table, chain, move)
+    after = peeked[2]
+    surprise = _log_transition(table, chain, ratio, after) - ratio - log_omega
+    scale = math.exp(log_omega) * (before / max(before, after))
+    if scale == 0.0:  # never accepted: T log T = 0
+        flip(view, chain, peeked[1])
+        return 0.0, 0.0
+    amount = (scale * (surprise + 1.0), 0.0)
+    return _retract(view, table, chain, peeked, amount, gradient)[0], scale * surprise
 
 
 @inlined
 def _staying_bound(view, table, chain, u_uniform, log_omega, eta, gradient):
     """M [eta M - omega (log eta + 1)], M = 1 - T at a uniform neighbour; (mass, value, d/d eta)."""
-    before = total(chain)
     n = view.touched_start.size - 1
     move = np.uint64(min(np.int64(u_uniform * n), n - 1))
     ratio = log_ratio(view, chain, move)
     omega = math.exp(log_omega)
+    rest = omega * (math.log(eta) + 1.0)
     if ratio == -np.inf:
-        transition, after, inverse = 0.0, before, move
-    else:
-        inverse = propose(view, table, chain, move)
-        after = total(chain)
-        transition = math.exp(_log_transition(table, chain, ratio, before, after))
+        return 0.0, eta - rest, 1.0 - omega / eta
+    peeked = _peek(view, table, chain, move)
+    transition = math.exp(_log_transition(table, chain, ratio, peeked[2]))
+    if transition == 0.0:
+        flip(view, chain, peeked[1])
+        return 0.0, eta - rest, 1.0 - omega / eta
     stay = 1.0 - transition
-    slope = 2.0 * eta * stay - omega * (math.log(eta) + 1.0)
-    mass = 0.0
-    if ratio != -np.inf:
-        mass = _retract(
-            view, table, chain, move, inverse, -transition * slope, before, after, gradient
-        )
-    value = stay * (eta * stay - omega * (math.log(eta) + 1.0))
-    return mass, value, stay * stay - omega * stay / eta
+    amount = (-transition * (2.0 * eta * stay - rest), 0.0)
+    mass = _retract(view, table, chain, peeked, amount, gradient)
+    return mass[0], stay * (eta * stay - rest), stay * (stay - omega / eta)
 
 
 @inlined
-def _enumerated(view, table, chain, log_omega, gradient, spare):
-    """omega KL(T(.|x), p) with every neighbour and the probability of staying; (mass, value)."""
+def _enumerated(view, table, chain, every, u_phase, log_omega, gradient):
+    """omega KL(T(.|x), p), every neighbour and the probability of staying; (mass, value).
+
+    Its gradient is omega sum_m T_m (log T_m - l_m - log M) d log T_m, and log M is known only
+    at the end: the second row gathers the terms that it multiplies. With every = k > 1 each
+    k-th move, from a random one on, stands for k.
+    """
     before = total(chain)
-    omega = math.exp(log_omega)
-    spare[:] = 0.0
-    mass = spare_mass = value = stay = 0.0
-    for m in range(view.touched_start.size - 1):
+    gradient[1, :] = 0.0
+    omega = every * math.exp(log_omega)
+    mass = last_mass = value = stay = 0.0
+    first = min(np.int64(u_phase * every), every - 1)
+    for m in range(first, view.touched_start.size - 1, every):
         move = np.uint64(m)
         weight = chain.tree[move]
         if weight > 0.0:
             ratio = log_ratio(view, chain, move)
-            inverse = propose(view, table, chain, move)
-            after = total(chain)
-            log_t = _log_transition(table, chain, ratio, before, after)
+            peeked = _peek(view, table, chain, move)
+            after = peeked[2]
+            log_t = _log_transition(table, chain, ratio, after)
             t = math.exp(log_t)
-            stay += weight / before * max(0.0, 1.0 - before / after)
-            value += t * (log_t - ratio)
-            # The same d log T enters twice: with its own factor, and times log M, known last.
-            spare_mass += _retract(
-                view, table, chain, move, inverse, omega * t, before, after, spare
-            )
-            inverse = propose(view, table, chain, move)
-            mass += _retract(
-                view,
-                table,
-                chain,
-                move,
-                inverse,
-                omega * t * (log_t - ratio),
-                before,
-                after,
-                gradient,
-            )
-    log_stay = math.log(max(stay, _SMALLEST_STAY))
-    for k in range(gradient.size):
-        gradient[k] -= log_stay * spare[k]
-    return mass - log_stay * spare_mass, omega * (value + stay * log_stay - log_omega)
+            stay += weight / before * (1.0 - before / max(before, after))
+            if t > 0.0:
+                value += t * (log_t - ratio)
+                amount = (omega * t * (log_t - ratio), omega * t)
+                more = _retract(view, table, chain, peeked, amount, gradient)
+                mass += more[0]
+                last_mass += more[1]
+            else:
+                flip(view, chain, peeked[1])
+    log_stay = math.log(max(every * stay, SMALLEST_STAY))
+    for k in range(gradient.shape[1]):
+        gradient[0, k] -= log_stay * gradient[1, k]
+    value = omega * (value + stay * log_stay) - math.exp(log_omega) * log_omega
+    return mass - log_stay * last_mass, value
 
 
 @kernel
 def objective(view, table, chains, span, settings, uniforms, log_omega, out):
     """Weigh all moves by the table, then evaluate one objective and its gradient per chain.
 
-    ``span`` = (first, last) chain, ``settings`` = (kind, eta), ``uniforms[c]`` = (u of the
+    ``span`` = (first, last) chain, ``settings`` = (kind, eta, every), ``uniforms[c]`` = (u of the
     proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight,
     ``out`` = (gradient (n, 2, knots), value (n,), derivative by eta (n,)).
     """
-    kind, eta = settings
+    kind, eta, every = settings
     gradients, values, d_eta = out
     for c in range(span[0], span[1]):
         chain = chain_at(chains, c)
-        gradient = gradients[c, 0]
-        gradient[:] = 0.0
+        gradient = gradients[c]
+        gradient[0, :] = 0.0
         values[c] = d_eta[c] = 0.0
         reweigh(view, table, chain)
         if total(chain) == 0.0:
             continue
         log_w = log_omega[c]
         if kind == EXACT:
-            mass, value = _enumerated(view, table, chain, log_w, gradient, gradients[c, 1])
+            mass, value = _enumerated(
+                view, table, chain, every, uniforms[c, 1], log_w, gradient
+            )
         else:
             if kind == KL:
                 log_w = 0.0
@@ -651,5 +675,5 @@ def objective(view, table, chains, span, settings, uniforms, log_omega, out):
                 )
                 mass += more_mass
                 value += more
-        _spread(view, table, chain, mass, gradient)
+        _spread(view, table, chain, mass, gradient[0])
         values[c] = value

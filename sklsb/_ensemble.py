@@ -130,11 +130,14 @@ class Ensemble:
     def objective(
         self,
         table: Table,
-        settings: tuple[int, float],
+        settings: tuple[int, float, int],
         uniforms: NDArray[np.float64],
         log_omega: NDArray[np.float64],
     ) -> tuple[float, NDArray[np.float64], float]:
-        """Mean over the chains of an objective, of its gradient at the knots and by eta."""
+        """Mean over the chains of an objective, of its gradient at the knots and by eta.
+
+        ``settings`` = (code, eta, every): the objective "exact" visits each every-th neighbour.
+        """
         n = len(self)
         out = (np.empty((n, 2, table.value.size)), np.empty(n), np.empty(n))
         self._over_chains(

@@ -8,10 +8,16 @@ log-ratio of neighbour i and omega(x) the importance weight p(x) relative to the
 =========  ====================================================================================
 "bound"    omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
            M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
-"exact"    omega [sum_i T_i (log T_i - log p_i) + M log(M / p)], all neighbours (case a)
+"exact"    omega [sum_i T_i log(T_i / p_i) + M log(M / p)], all neighbours (case a); beyond
+           16,384 neighbours over all chains, evenly spaced ones from a random one on
 "kl"       (Q'/Q) A log(T'/p') at the chain's state and at a state drawn from the initial
            distribution, without weights, plus the penalty of a monotonic network (first version)
 =========  ====================================================================================
+
+"bound" is the cheapest, and the paper's choice where every neighbour costs a target evaluation.
+With M nearly 1 at a single neighbour it hardly sees rejections, though, and may learn a function
+whose moves are mostly rejected. On a sparse graph the neighbours cost little, so "exact" is the
+default.
 
 In "kl" p is taken relative to the state it is left from, in the others relative to the mean of p
 over the chains, in logarithms; so a constant added to log p changes nothing.
@@ -37,8 +43,23 @@ __all__ = ["OBJECTIVES", "OPTIMIZERS", "Adam", "Momentum", "burn_in"]
 
 Array = NDArray[np.float64]
 
-OBJECTIVES = {"bound": _compiled.BOUND, "exact": _compiled.EXACT, "kl": _compiled.KL}
-MAX_UPDATES = 2000
+class Objective(NamedTuple):
+    """Code of an objective in the kernel, and the settings that suit it."""
+
+    code: int
+    max_updates: int
+    learning_rate: float
+
+
+# An enumerated gradient has little noise: fewer and longer steps.
+OBJECTIVES = {
+    "bound": Objective(_compiled.BOUND, 2000, 0.01),
+    "exact": Objective(_compiled.EXACT, 200, 0.05),
+    "kl": Objective(_compiled.KL, 2000, 0.01),
+}
+_MAX_BLOCKS = 2000
+# Neighbours, over all chains, that one evaluation of "exact" visits at most.
+ENUMERATED = 1 << 14
 # Uniform numbers drawn ahead, over all chains.
 _BUFFER = 1 << 20
 
@@ -131,7 +152,8 @@ class Learner:
         ``first`` holds the uniforms of the transition about to be made: the neighbour it
         proposes is the one the objective looks at.
         """
-        settings = (OBJECTIVES[self.objective], self.eta)
+        every = -(-ensemble.chains.moved.size // ENUMERATED)
+        settings = (OBJECTIVES[self.objective].code, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])
         result = ensemble.objective(table, settings, events, relative_weights(log_prob))
         if self.objective == "kl" and fresh is not None:
@@ -167,8 +189,8 @@ class Learner:
         return value, norm
 
 
-def _blocks(n_iterations: int) -> NDArray[np.int64]:
-    n_blocks = min(n_iterations, MAX_UPDATES)
+def _blocks(n_iterations: int, max_blocks: int) -> NDArray[np.int64]:
+    n_blocks = min(n_iterations, max_blocks)
     return np.diff(np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64))
 
 
@@ -203,9 +225,10 @@ def burn_in(
 ) -> tuple[BalancingFunction, History]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
-    The iterations are divided into at most 2,000 blocks. At the first iteration of a block the
-    objective and its gradient are evaluated, all transitions of the block use the parameters
-    that the block started with, and at its end comes one step of the optimiser.
+    The iterations are divided into at most 2,000 blocks (200 for the objective "exact"). At the
+    first iteration of a block the objective and its gradient are evaluated, all transitions of
+    the block use the parameters that the block started with, and at its end comes one step of
+    the optimiser.
 
     Parameters
     ----------
@@ -231,7 +254,8 @@ def burn_in(
     history : History
         Arrays over the blocks.
     """
-    lengths = _blocks(n_iterations)
+    objective = None if learner is None else OBJECTIVES[learner.objective]
+    lengths = _blocks(n_iterations, objective.max_updates if objective else _MAX_BLOCKS)
     rows: list[tuple[Any, ...]] = []
     done = kept = 0
     table = function.table()

@@ -42,14 +42,17 @@ class LSBSampler(BaseSampler):
         False: exact log-ratios of all neighbours, on compiled kernels. True: first-order
         log-ratios from one gradient, on torch (FLSB; with "sqrt" it is Gibbs with gradients
         [3]_), with the full Metropolis-Hastings ratio, so that it is exact too.
-    objective : {"bound", "exact", "kl"}, default="bound"
-        What learning minimises; see `sklsb.learning`.
+    objective : {"exact", "bound", "kl"}, default="exact"
+        What learning minimises: the mutual information of consecutive states with every
+        neighbour (case a of [1]_), its sampled bound (case b), or the divergence of the paper's
+        first version; see `sklsb.learning`.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
         Transitions of each chain in `fit`; max(2000, 5 * n_sites) if not given.
-    learning_rate : float, default=0.01
-        Step size of the optimiser.
+    learning_rate : float, optional
+        Step size of the optimiser; if not given 0.05 for the objective "exact" and 0.01 for
+        the others.
     optimizer : {"adam", "sgd"}, default="adam"
         Adam, or gradient descent with momentum 0.9.
     lazy : float, default=0.0
@@ -113,10 +116,10 @@ class LSBSampler(BaseSampler):
         balancing: str | BalancingFunction = "learned",
         *,
         fast: bool = False,
-        objective: str = "bound",
+        objective: str = "exact",
         n_chains: int = 4,
         n_burn_in: int | None = None,
-        learning_rate: float = 0.01,
+        learning_rate: float | None = None,
         optimizer: str = "adam",
         lazy: float = 0.0,
         device: str | None = None,
@@ -153,15 +156,16 @@ class LSBSampler(BaseSampler):
                 raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
-        for name, low, high in (("learning_rate", 0.0, np.inf), ("lazy", 0.0, 1.0)):
-            value = getattr(self, name)
-            inside = isinstance(value, numbers.Real) and low <= float(value) < high
-            if not inside:
-                raise ValueError(f"{name} is {value!r}; it must be in [{low:g}, {high:g}).")
+        for name, value, high in (
+            ("learning_rate", 0.0 if self.learning_rate is None else self.learning_rate, np.inf),
+            ("lazy", self.lazy, 1.0),
+        ):
+            if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
+                raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
         if self.fast:
             from sklsb import _torch
 
-            _torch.check(target, self.device, self.objective)
+            _torch.check(target, self.device)
 
     def _new_ensemble(
         self, target: Target, states: ArrayLike, rngs: list[np.random.Generator]
@@ -169,7 +173,7 @@ class LSBSampler(BaseSampler):
         if self.fast:
             from sklsb._torch import FastEnsemble
 
-            return FastEnsemble(target, states, rngs, lazy=self.lazy, device=self.device)
+            return FastEnsemble(target, states, rngs, self.lazy, self.device)
         return Ensemble(target, states, rngs, self._effective_n_jobs(), self.lazy)
 
     def _fresh(self) -> Ensemble:
@@ -187,7 +191,9 @@ class LSBSampler(BaseSampler):
             draws = np.empty((len(ensemble), n, self.n_sites_), dtype=np.int8)
         learner = None
         if isinstance(self._function, LearnableFunction):
-            optimizer = OPTIMIZERS[self.optimizer](float(self.learning_rate))
+            rate = self.learning_rate
+            rate = OBJECTIVES[self.objective].learning_rate if rate is None else float(rate)
+            optimizer = OPTIMIZERS[self.optimizer](rate)
             learner = Learner(self._function, self.objective, optimizer)
         n_chains = len(ensemble)
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:

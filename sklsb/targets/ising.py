@@ -1,5 +1,6 @@
 """The Ising model."""
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -295,7 +296,7 @@ class Ising(Target):
         ndarray of float64 of the leading shape
         """
         states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites).astype(np.float64)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
         local = self.field + 0.5 * (self.couplings @ flat.T).T
         return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(states.shape[:-1])
 
@@ -312,7 +313,7 @@ class Ising(Target):
         ndarray of float64, shape (..., n_sites)
         """
         states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites).astype(np.float64)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
         return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)
 
     @cached_property

@@ -1,0 +1,647 @@
+"""Conformance checks for those who extend sklsb with a target, a balancing function, a sampler.
+
+Each check returns nothing, or raises an AssertionError that says what was expected and found.
+The tests of sklsb itself are calls of these functions.
+
+The checks of a sampler are exact: on a small target they compare probabilities, not samples.
+Every uniform number at which the outcome of the *production* transition changes is found by
+bisection, and the lengths between these numbers are compared with the enumerated formula.
+"""
+
+import pickle
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.base import clone
+
+from sklsb import _compiled, exact
+from sklsb._compiled import Table
+from sklsb._ensemble import Ensemble
+from sklsb.balancing import Barker, BalancingFunction, LearnableFunction, Tabulated
+from sklsb.exceptions import SamplerWarning
+from sklsb.targets.base import Target
+
+__all__ = ["check_balancing", "check_objectives", "check_sampler", "check_target"]
+
+Array = NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+# Not cached on disk: numba does not notice when a callee in another file changes.
+_uncached = njit(**_compiled._OPTIONS)
+
+
+def _expect(condition: Any, message: str) -> None:
+    if not np.all(condition):
+        raise AssertionError(message)
+
+
+def _expect_near(found: Any, expected: Any, gate: Any, what: str) -> None:
+    """Raise if abs(found - expected) > gate anywhere; NaN is never near."""
+    found, expected, gate = np.broadcast_arrays(*map(np.asarray, (found, expected, gate)))
+    with np.errstate(invalid="ignore"):
+        bad = ~((np.abs(found - expected) <= gate) | (found == expected))
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise AssertionError(
+            f"{what}: expected {expected[at]!r} within {gate[at]:.2g} and found {found[at]!r} at "
+            f"{at} ({int(bad.sum())} of {bad.size} entries differ)."
+        )
+
+
+def _expect_equal(found: Any, expected: Any, what: str) -> None:
+    _expect_near(found, expected, 0.0, what)
+
+
+# ----------------------------------------------------------------- what the kernels hold
+
+
+@_uncached
+def _rebuild(view, table, chains):  # type: ignore[no-untyped-def]
+    """Compute caches, weights and sums from the states, under the present offsets."""
+    for c in range(chains.x.shape[0]):
+        chain = _compiled.chain_at(chains, c)
+        _compiled.init_cache(view, chain)
+        _compiled._weigh_all(view, table, chain)
+
+
+@_uncached
+def _walk(view, chains, moves, inverses, ratios):  # type: ignore[no-untyped-def]
+    """Make moves in every chain, note what undoes each, then read all log-ratios."""
+    for c in range(chains.x.shape[0]):
+        chain = _compiled.chain_at(chains, c)
+        for k in range(moves.shape[1]):
+            inverses[c, k] = _compiled.flip(view, chain, np.uint64(moves[c, k]))
+        for m in range(ratios.shape[1]):
+            ratios[c, m] = _compiled.log_ratio(view, chain, np.uint64(m))
+
+
+_CARRIED = ("x", "cache", "tree", "offset")
+
+
+class _Probe:
+    """The production transition out of given states, asked at chosen uniform numbers."""
+
+    def __init__(
+        self,
+        target: Target,
+        table: Table,
+        states: NDArray[np.int8],
+        lazy: float = 0.0,
+        shift: float = 0.0,
+    ):
+        self.table = table
+        self.ensemble = Ensemble(target, states, [np.random.default_rng(0)] * len(states), 1, lazy)
+        self.chains = self.ensemble.chains
+        self.n_moves = self.ensemble.view.touched_start.size - 1
+        self.ensemble.start(table)
+        self.chains.offset[:] += shift
+        self.rebuild()
+        self.before = self.carried()
+
+    def carried(self) -> dict[str, NDArray[Any]]:
+        """Copy all that a chain carries from one transition to the next."""
+        return {name: getattr(self.chains, name).copy() for name in _CARRIED}
+
+    def restore(self) -> None:
+        for name, values in self.before.items():
+            getattr(self.chains, name)[:] = values
+        self.chains.acceptance[:] = 0.0
+
+    def rebuild(self) -> None:
+        _rebuild(self.ensemble.view, self.table, self.chains)
+
+    def walk(self, moves: NDArray[Any]) -> tuple[NDArray[np.int64], Array]:
+        """Make moves, shape (n_chains, n); return their inverses and the log-ratios after."""
+        inverses = np.empty(moves.shape, dtype=np.int64)
+        ratios = np.empty((len(moves), self.n_moves))
+        _walk(self.ensemble.view, self.chains, moves, inverses, ratios)
+        return inverses, ratios
+
+    def step(self, u_select: Any, u_accept: Any) -> NDArray[np.int8]:
+        """One transition from the states given; where it leads."""
+        self.restore()
+        uniforms = np.empty((len(self.chains.x), 1, 2))
+        uniforms[:, 0, 0], uniforms[:, 0, 1] = u_select, u_accept
+        self.ensemble.advance(self.table, uniforms)
+        return self.chains.x
+
+    def expect_as_rebuilt(self, when: str) -> None:
+        found = self.carried()
+        self.rebuild()
+        for name in _CARRIED:
+            what = f"caches must equal a rebuild bit for bit {when}, but `{name}` does not"
+            _expect_equal(found[name], getattr(self.chains, name), what)
+
+
+# ----------------------------------------------------------------- targets
+
+
+def _some_neighbours(
+    target: Target, x: NDArray[np.int8], moves: NDArray[np.int64]
+) -> NDArray[np.int8]:
+    """States that the moves lead to, shape (n_states, len(moves), n_sites)."""
+    k = target.cardinalities
+    site = np.repeat(np.arange(target.n_sites), k - 1)
+    rank = np.arange(site.size) - np.repeat(np.cumsum(k - 1) - (k - 1), k - 1)
+    values = np.asarray(target.values, dtype=np.int8)
+    result = np.repeat(x[:, None, :], moves.size, axis=1)
+    for column, m in enumerate(moves):
+        present = np.searchsorted(values, x[:, site[m]])
+        result[:, column, site[m]] = values[rank[m] + (rank[m] >= present)]
+    return result
+
+
+def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
+    """Check a target against its contract, its compiled functions included.
+
+    Its log-ratios must be differences of its log-probabilities. In the kernels, at random states
+    and after random moves: log-ratios and log p must equal those of the Python methods to
+    rounding, caches must equal a rebuild bit for bit, a move must be undone by its inverse, and
+    the list of touched moves must name every move whose log-ratio changed.
+
+    Parameters
+    ----------
+    target : Target
+        What is checked; of any size (at most 64 of the moves out of a state are tried).
+    n_states : int, default=20
+        Number of random states.
+    random_state : int, default=0
+        Seed of states and moves.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    rng = np.random.default_rng(random_state)
+    x = np.stack([target.random_state(rng) for _ in range(n_states)])
+    _expect_equal(target.check_states(x), x, "random_state must return states of the target")
+    n_moves = int((target.cardinalities - 1).sum())
+    some = np.sort(rng.permutation(n_moves)[:64])
+    log_p, ratios = target.log_prob(x), target.log_ratios(x)
+    _expect(log_p.shape == (n_states,), f"log_prob returned shape {log_p.shape} for {x.shape}.")
+    _expect(
+        ratios.shape == (n_states, n_moves),
+        f"log_ratios returned shape {ratios.shape}; it must be {(n_states, n_moves)}.",
+    )
+    there = target.log_prob(_some_neighbours(target, x, some))
+    gate = 64 * EPS * (np.abs(log_p) + np.abs(ratios).sum(axis=1))
+    what = "log_ratios must be differences of log_prob"
+    _expect_near(ratios[:, some], there - log_p[:, None], gate[:, None], what)
+    _check_copy(target, x)
+    _check_compiled_target(target, x, some, rng)
+
+
+def _check_copy(target: Target, x: NDArray[np.int8]) -> None:
+    copy = pickle.loads(pickle.dumps(target))
+    _expect_equal(copy.log_prob(x), target.log_prob(x), "log_prob of an unpickled copy")
+    for name, mine, other in zip(
+        target.view()._fields, target.view(), copy.view(), strict=True
+    ):
+        _expect_equal(other, mine, f"`{name}` of the view of an unpickled copy")
+
+
+def _check_compiled_target(
+    target: Target, x: NDArray[np.int8], some: NDArray[np.int64], rng: np.random.Generator
+) -> None:
+    n, n_moves = len(x), int((target.cardinalities - 1).sum())
+    probe = _Probe(target, Barker().table(), x)
+    view = probe.ensemble.view
+    _expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
+    here = probe.walk(np.empty((n, 0), dtype=np.int64))[1]
+    scale = 64 * EPS * np.abs(target.log_ratios(x)).max(axis=0, initial=0.0)
+    _expect_near(here, target.log_ratios(x), scale, "log-ratios of the kernel against log_ratios")
+    for m in some:
+        probe.restore()
+        listed = view.touched[view.touched_start[m] : view.touched_start[m + 1]].astype(int)
+        _expect(np.all(np.diff(listed) > 0), f"touched moves of move {m} are not sorted: {listed}")
+        _expect(m in listed, f"move {m} is missing from its own list of touched moves {listed}.")
+        back, after = probe.walk(np.full((n, 1), m))
+        wanted = _some_neighbours(target, x, np.array([m]))[:, 0]
+        _expect_equal(probe.chains.x, wanted, f"states after move {m}")
+        changed = np.flatnonzero((after != here).any(axis=0))
+        missing = np.setdiff1d(changed, listed).tolist()
+        _expect(not missing, f"move {m} changes the log-ratios of moves {missing} unlisted.")
+        probe.walk(back)
+        for name in ("x", "cache"):
+            what = f"`{name}` after move {m} and its inverse"
+            _expect_equal(getattr(probe.chains, name), probe.before[name], what)
+    if n_moves:
+        probe.restore()
+        ratios = probe.walk(rng.integers(n_moves, size=(n, 100)))[1]
+        now, cache = probe.chains.x.copy(), probe.chains.cache.copy()
+        probe.rebuild()
+        _expect_equal(cache, probe.chains.cache, "the cache after 100 moves against a rebuild")
+        found = "log-ratios of the kernel against log_ratios, after 100 moves"
+        _expect_near(ratios, target.log_ratios(now), scale + 64 * EPS * np.abs(ratios), found)
+        probe.ensemble.advance(probe.table, rng.random((n, 200, 2)))
+        probe.expect_as_rebuilt("after 200 transitions")
+    log_p = target.log_prob(probe.chains.x)
+    gate = 64 * EPS * (np.abs(log_p) + np.abs(target.log_ratios(probe.chains.x)).sum(axis=1))
+    found_p = probe.ensemble.log_prob() + target.constant
+    _expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
+
+
+# ----------------------------------------------------------------- balancing functions
+
+
+def check_balancing(function: BalancingFunction) -> None:
+    """Check that a function is balancing, and so is its table; and its gradient if it learns.
+
+    Parameters
+    ----------
+    function : BalancingFunction
+        What is checked.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    u = np.concatenate([np.linspace(-40, 40, 1281), [1e-300, 1e-9, 63.7, 99.0, 700.0, 1e4]])
+    h = function.even_part(u)
+    _expect(
+        np.shape(h) == u.shape and np.shape(function.even_part(1.5)) == (),
+        f"even_part returned shape {np.shape(h)} for an input of shape {u.shape}, and "
+        f"{np.shape(function.even_part(1.5))} for a number; it must keep the shape.",
+    )
+    _expect(np.isfinite(h), f"even_part must be finite; it is not at u = {u[~np.isfinite(h)]}.")
+    for which, f in (("function", function), ("tabulated function", function.tabulated())):
+        h = f.even_part(u)
+        gate = 8 * EPS * (1 + np.abs(u) + np.abs(h))
+        what = f"the {which} must have h(-u) = h(u)"
+        _expect_near(f.even_part(-u), h, gate if f is function else 0.0, what)
+        what = f"the {which} must have log g(u) = u + log g(-u)"
+        _expect_near(f.log_g(u), u + f.log_g(-u), 2 * gate, what)
+        what = f"the {which} must have g(0) = 0, log g(-inf)"
+        _expect_equal(f.log_g(-np.inf), -np.inf, what)
+    value = function.table().value
+    gate = 8 * EPS * (1 + function.knots + np.abs(value))
+    _expect_near(value, function.even_part(function.knots), gate, "the table at the knots")
+    _expect_equal(function.tabulated().even_part(function.knots), value, "tabulated at the knots")
+    copy = pickle.loads(pickle.dumps(function))
+    _expect_equal(copy.table().value, value, "the table of an unpickled copy")
+    if isinstance(function, LearnableFunction):
+        _check_gradient(function)
+
+
+def _check_gradient(function: LearnableFunction) -> None:
+    """Compare vjp (and the penalty's gradient) with central differences over theta."""
+    rng = np.random.default_rng(0)
+    # A little off: where a function starts, corners of it may sit on the knots.
+    function = function.with_theta(function.theta + 1e-3 * rng.standard_normal(function.theta.size))
+    theta, value = function.theta.copy(), function.table().value.copy()
+    _expect_equal(function.with_theta(theta).table().value, value, "with_theta(theta)")
+    function.with_theta(theta + 0.1)
+    _expect_equal(function.theta, theta, "theta after with_theta made another function")
+    _expect_equal(function.table().value, value, "the table after with_theta")
+    weights = rng.standard_normal(value.size)
+
+    def loss(at: Array) -> Array:
+        other = function.with_theta(at)
+        return np.array([weights @ other.table().value, other.penalty()[0]])
+
+    analytic = np.stack([function.vjp(weights), function.penalty()[1]], axis=1)
+    _expect(analytic.shape == (theta.size, 2), f"vjp or penalty has {analytic.shape[0]} entries.")
+    step = 1e-7
+    numeric = np.stack(
+        [(loss(theta + e) - loss(theta - e)) / (2 * step) for e in step * np.eye(theta.size)]
+    )
+    gate = 1e-5 * (1e-3 + np.abs(numeric).max(axis=0))
+    _expect_near(analytic, numeric, gate, "vjp (0) and penalty (1) against finite differences")
+
+
+# ----------------------------------------------------------------- objectives
+
+
+def _moments(table: Table, target: Target, log_omega: Array, eta: float) -> dict[int, Array]:
+    """Each objective at every state, in expectation over its random neighbours, by definition."""
+    _, log_t, stay = exact._transitions(Tabulated(table), target)
+    ratios = target.log_ratios(exact.states(target))
+    omega, t = np.exp(log_omega)[:, None], np.exp(log_t)
+    with np.errstate(divide="ignore"):
+        log_m = np.where(stay > 0, np.log(stay), 0.0)
+    proposed = (omega * t * (log_t - ratios - log_omega[:, None])).sum(axis=1)
+    bound = (1 - t) * (eta * (1 - t) - omega * (np.log(eta) + 1))
+    return {
+        _compiled.EXACT: proposed + np.exp(log_omega) * stay * (log_m - log_omega),
+        _compiled.BOUND: proposed + bound.mean(axis=1),
+        _compiled.KL: (t * (log_t - ratios)).sum(axis=1),
+    }
+
+
+def _expected_objective(
+    kind: int, eta: float, table: Table, target: Target, log_omega: Array
+) -> tuple[Array, Array, Array]:
+    """The kernel's value, gradient and derivative by eta, averaged over its random neighbours.
+
+    The proposed neighbour comes with the probability of its proposal, the uniform one evenly.
+    """
+    x = exact.states(target)
+    n, d = target.log_ratios(x).shape
+    # Chains first weighed by another table: the objective must weigh by the one it is given.
+    probe = _Probe(target, table._replace(value=table.value + 1.0), np.repeat(x, d * d, axis=0))
+    log_w = Tabulated(table).log_g(target.log_ratios(x))
+    q = np.exp(log_w - logsumexp(log_w, axis=1, keepdims=True))
+    middle = np.cumsum(q, axis=1) - 0.5 * q
+    uniforms = np.empty((n, d, d, 2))
+    uniforms[..., 0], uniforms[..., 1] = middle[:, :, None], (np.arange(d) + 0.5) / d
+    rows = n * d * d
+    out = (np.empty((rows, 2, table.value.size)), np.empty(rows), np.empty(rows))
+    _compiled.objective(
+        probe.ensemble.view,
+        table,
+        probe.chains,
+        (0, rows),
+        (kind, eta, 1),
+        uniforms.reshape(rows, 2),
+        np.repeat(log_omega, d * d),
+        out,
+    )
+    weight = np.repeat(q / d, d, axis=1)
+    gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
+    value, by_eta = ((weight * v.reshape(n, d * d)).sum(axis=1) for v in out[1:])
+    return value, gradient, by_eta
+
+
+def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
+    """Central differences by the values at the knots; the slope of the tail stays."""
+    columns = []
+    for k in range(table.value.size):
+        ends = []
+        for sign in (1.0, -1.0):
+            value = table.value.copy()
+            value[k] += sign * step
+            slope = np.append(np.diff(value), table.slope[-1])
+            ends.append(f(Table(value, slope, table.inverse_step)))
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    return np.stack(columns, axis=-1)
+
+
+def check_objectives(
+    function: BalancingFunction, target: Target, eta: float = 0.7
+) -> None:
+    """Check the objectives of learning and their gradients against enumeration.
+
+    Values must agree to 1e-10 and gradients at the knots to 1e-6 of the largest, at every state.
+    The function should be generic: where Z(x) = Z(x') the acceptance has a corner, and no
+    gradient is right.
+
+    Parameters
+    ----------
+    function : BalancingFunction
+        A function; one with few knots is faster.
+    target : Target
+        A target of a few states and random probabilities.
+    eta : float, default=0.7
+        Parameter of the objective "bound".
+
+    Raises
+    ------
+    AssertionError
+        If a value or a gradient is wrong; the message says which, and what was found.
+    """
+    from sklsb.learning import OBJECTIVES, relative_weights
+
+    table, step = function.table(), 1e-5
+    log_omega = relative_weights(target.log_prob(exact.states(target)))
+    for name, kind in ((name, objective.code) for name, objective in OBJECTIVES.items()):
+        value, gradient, by_eta = _expected_objective(kind, eta, table, target, log_omega)
+
+        def reference(table: Table, eta: float = eta, kind: int = kind) -> Array:
+            return _moments(table, target, log_omega, eta)[kind]
+
+        expected = reference(table)
+        gate = 1e-10 * (1 + np.abs(expected))
+        _expect_near(value, expected, gate, f'objective "{name}" against enumeration')
+        numeric = _numeric_gradient(reference, table, step)
+        gate = 1e-6 * np.abs(numeric).max(initial=1e-3)
+        _expect_near(gradient, numeric, gate, f'gradient of "{name}" at (state, knot)')
+        slope = (reference(table, eta + step) - reference(table, eta - step)) / (2 * step)
+        gate = 1e-6 * np.abs(slope).max(initial=1e-3)
+        _expect_near(by_eta, slope, gate, f'derivative of "{name}" by eta')
+
+
+# ----------------------------------------------------------------- samplers
+
+
+def _log_probabilities(target: Target) -> Array:
+    log_p = target.log_prob(exact.states(target))
+    return log_p - logsumexp(log_p)
+
+
+def _check_matrix(sampler: Any, target: Target) -> None:
+    """Rows sum to 1, detailed balance in logarithms and absolutely, stationarity."""
+    matrix, log_p = exact.transition_matrix(sampler, target), _log_probabilities(target)
+    size = 1 + np.abs(log_p).max()
+    _expect_near(matrix.sum(axis=1), 1.0, 4 * EPS, "rows of the transition matrix must sum to 1")
+    with np.errstate(invalid="ignore"):
+        flow = log_p[:, None] + exact.log_transition_matrix(sampler, target)
+    what = "detailed balance, log p(x) P(x, x') at (x, x')"
+    _expect_near(flow, flow.T, 16 * EPS * size, what)
+    p = np.exp(log_p)
+    flow = p[:, None] * matrix
+    _expect_near(flow, flow.T, 1e-15 * size, "detailed balance, p(x) P(x, x') at (x, x')")
+    _expect_near(p @ matrix, p, 1e-15 * size, "stationarity, sum of p(x) P(x, x') at x'")
+
+
+def _bisect(below: Callable[[Array], NDArray[np.bool_]], n: int) -> tuple[Array, Array]:
+    """Two neighbouring numbers of [0, 1] for each of n questions: still below, not any more."""
+    low, high = np.zeros(n), np.ones(n)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        inside = below(middle)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return low, high
+
+
+def _production_matrix(
+    function: BalancingFunction, target: Target, lazy: float = 0.0, shift: float = 0.0
+) -> tuple[Array, Array]:
+    """Transition matrix of the compiled step, measured by bisection of its uniform numbers.
+
+    Also checks what the bisection sees on its way. ``shift`` is added to the offsets of the
+    weights, which must not matter. Returns the matrix and the acceptance probabilities.
+    """
+    x, to = exact.states(target), exact.neighbours(target)
+    n, n_moves = to.shape
+    if not n_moves:
+        return np.ones((n, n)), np.empty((n, 0))
+    start = np.repeat(np.arange(n), n_moves)
+    move = np.tile(np.arange(n_moves), n)
+    probe = _Probe(target, function.table(), x[start], lazy, shift)
+    index = {state.tobytes(): i for i, state in enumerate(x)}
+
+    def proposed(u: Any) -> NDArray[np.int64]:
+        """Move that is proposed at u, by accepting it whatever it is; -1 for none."""
+        there = np.array([index[state.tobytes()] for state in probe.step(u, -1.0)])
+        return np.where(there == start, -1, (to[start] == there[:, None]).argmax(axis=1))
+
+    low, high = _bisect(lambda u: proposed(u) <= move - 1, start.size)
+    edges = np.column_stack([high.reshape(n, n_moves), np.ones(n)])
+    length = np.diff(edges, axis=1)
+    _check_selection(probe, proposed, np.concatenate([[0.0, 2.0**-53, 1 - 2.0**-53], low, high]))
+    inside = 0.5 * (edges[:, :-1] + edges[:, 1:]).ravel()
+    _expect(
+        (proposed(inside) == move) | (length.ravel() == 0.0),
+        "moves must be proposed in intervals of u_select, in order.",
+    )
+    probe.expect_as_rebuilt("after an accepted move")
+    probe.step(inside, np.inf)
+    for name in _CARRIED:
+        what = f"a rejected move leaves `{name}` as it was, bit for bit"
+        _expect_equal(getattr(probe.chains, name), probe.before[name], what)
+
+    def moved(u: Any) -> NDArray[np.bool_]:
+        return np.any(probe.step(inside, u) != x[start], axis=1)
+
+    accepted = _bisect(moved, start.size)[1].reshape(n, n_moves)
+    reported = probe.chains.acceptance[:, 0].reshape(n, n_moves)
+    what = "acceptance probability that `step` returns, against where it accepts"
+    _expect_near(reported, np.where(length > 0, accepted, reported), 4 * EPS, what)
+    matrix = np.zeros((n, n))
+    np.put_along_axis(matrix, to, length * accepted, axis=1)
+    np.fill_diagonal(matrix, edges[:, 0] + (length * (1.0 - accepted)).sum(axis=1))
+    return matrix, accepted
+
+
+def _check_selection(
+    probe: _Probe, proposed: Callable[[Any], NDArray[np.int64]], numbers: Array
+) -> None:
+    """At none of these numbers may a move of weight zero be proposed."""
+    weight = probe.before["tree"][:, : probe.n_moves]
+    chain = np.arange(len(weight))
+    edges = numbers[3:].reshape(2, -1)
+    for u in (*numbers[:3], *edges, np.nextafter(edges[0], 0), np.nextafter(edges[1], 1)):
+        u = np.minimum(u, 1 - 2.0**-53)
+        m = proposed(u)
+        idle = (u < probe.chains.lazy) | (weight.sum(axis=1) == 0.0)
+        _expect((m == -1) == idle, f"a move is proposed unless the chain is lazy, at u = {u}.")
+        wrong = (m >= 0) & (weight[chain, m] == 0.0)
+        _expect(~wrong, f"a move of weight zero is proposed at {np.flatnonzero(wrong)} of u = {u}.")
+
+
+def _check_step(sampler: Any, target: Target) -> None:
+    """The production transition, bisected, is the enumerated one, whatever the offset."""
+    expected = exact.transition_matrix(sampler, target)
+    gate = 8 * EPS * max(1, target.n_sites)
+    function, lazy, _ = exact._resolve(sampler)
+    for shift in (0.0, 150.0, -150.0):
+        found, _ = _production_matrix(function, target, lazy, shift)
+        # Weights are exp(log g - offset): with a large offset their logarithms round at its size.
+        what = f"the production step against the formula (offset {shift:+g}) at (x, x')"
+        _expect_near(found, expected, gate * (1 + abs(shift)), what)
+
+
+def _fitted(sampler: Any, target: Target, **params: Any) -> Any:
+    return clone(sampler).set_params(**params).fit(target)
+
+
+def _draws(sampler: Any, n: int, thin: int = 1) -> NDArray[np.int8]:
+    x = sampler.sample(n, thin=thin)["x"].to_numpy()
+    return x.reshape(*x.shape[:2], sampler.n_sites_)
+
+
+def _check_parameters(sampler: Any, target: Target) -> None:
+    before = sampler.get_params(deep=False)
+    pickled = pickle.dumps(before)
+    _expect(sampler.fit(target) is sampler, "fit must return the sampler itself.")
+    after = sampler.get_params(deep=False)
+    same = before.keys() == after.keys() and all(before[k] is after[k] for k in before)
+    _expect(
+        same and pickle.dumps(after) == pickled, f"fit changed parameters: {before} to {after}."
+    )
+    copy = clone(sampler)
+    _expect(not hasattr(copy, "target_"), "a clone must not be fitted.")
+    for name, value in after.items():
+        copy.set_params(**{name: value})
+        _expect(copy.get_params(deep=False)[name] is value, f"set_params must store {name}.")
+
+
+def _check_streams(sampler: Any, target: Target, n: int) -> None:
+    """Same seed, same chains, whatever the threads and however the draws are asked for."""
+    one, other = _fitted(sampler, target), _fitted(sampler, target, n_jobs=2)
+    fork = pickle.loads(pickle.dumps(one))
+    thinned = pickle.loads(pickle.dumps(one))
+    following = [rng.random() for rng in pickle.loads(pickle.dumps(one._ensemble.rngs))]
+    _expect(
+        len(set(following)) == len(following),
+        f"every chain has its own stream; the next uniform numbers are {following}.",
+    )
+    x = _draws(one, 3 * n)
+    _expect_equal(_draws(other, 3 * n), x, "draws of the same seed with n_jobs=2")
+    parts = [_draws(fork, n), _draws(fork, 0), _draws(fork, 2 * n)]
+    _expect_equal(np.concatenate(parts, axis=1), x, "sample(a), sample(b) against sample(a + b)")
+    _expect_equal(_draws(thinned, n, 3), x[:, 2::3], "draws 3 apart against every third of all")
+
+
+def _check_draws(sampler: Any, target: Target, n: int) -> None:
+    """Draws are what single steps give on each chain's stream, from where fit ended."""
+    fitted = _fitted(sampler, target, keep_burn_in=True)
+    warm = fitted.burn_in_["x"].to_numpy()
+    warm = warm.reshape(*warm.shape[:2], target.n_sites)
+    if warm.shape[1]:
+        _expect_equal(fitted.state_, warm[:, -1], "the state after fit against the burn-in's last")
+    table = fitted.balancing_.table()
+    replay = pickle.loads(pickle.dumps(fitted))._ensemble
+    x, expected = _draws(fitted, n, 2), []
+    lp = fitted.sample_stats_["lp"].to_numpy()
+    gate = 64 * EPS * (1 + np.abs(lp) + np.abs(target.log_ratios(x)).sum(axis=-1))
+    _expect_near(lp, target.log_prob(x), gate, "lp of the sample stats against log_prob")
+    for _ in range(n):
+        for _ in range(2):
+            replay.advance(table, np.stack([rng.random((1, 2)) for rng in replay.rngs]))
+        expected.append(replay.chains.x.copy())
+    what = "draws against single steps from the state after fit, on each chain's stream"
+    _expect_equal(x, np.stack(expected, axis=1), what)
+    for when, now in (("used by", fitted._table()), ("after", fitted.balancing_.table())):
+        _expect_equal(now.value, table.value, f"the frozen function's table, {when} sample")
+    found = {name: getattr(fitted._ensemble.chains, name).copy() for name in _CARRIED}
+    _rebuild(fitted._ensemble.view, table, fitted._ensemble.chains)
+    for name in _CARRIED:
+        what = f"caches must equal a rebuild bit for bit after sample, but `{name}` does not"
+        _expect_equal(found[name], getattr(fitted._ensemble.chains, name), what)
+
+
+def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
+    """Check a sampler on a small target, exactly.
+
+    The transition matrix must have rows that sum to 1, detailed balance and the target as its
+    stationary distribution; the compiled step must have the same matrix, and leave caches that
+    equal a rebuild bit for bit. Draws must be those of single steps on each chain's own stream,
+    the same for any number of threads and any division into calls. Parameters must follow
+    scikit-learn's conventions, and global random states must stay as they are.
+
+    Parameters
+    ----------
+    sampler : LSBSampler
+        What is checked; clones of it are fitted, with ``random_state=0``.
+    target : Target
+        A target of at most 2**14 states; better of fewer than 100.
+    n_draws : int, default=100
+        Length of the chains that are compared.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    states = (random.getstate(), pickle.dumps(np.random.get_state()))
+    sampler = clone(sampler).set_params(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        _check_parameters(sampler, target)
+        _check_matrix(sampler, target)
+        _check_streams(sampler, target, n_draws)
+        if not sampler.fast:  # the others have no compiled step
+            _check_step(sampler, target)
+            _check_draws(sampler, target, n_draws)
+    _expect(
+        (random.getstate(), pickle.dumps(np.random.get_state())) == states,
+        "global random states must not be used.",
+    )
