@@ -54,18 +54,17 @@ def check(target: Target, device: str | None) -> None:
 
 def _ising(target: Ising, device: torch.device) -> Callable[[torch.Tensor], Any]:
     """Return log p (without the constant) and its gradient, of states of shape (n, n_sites)."""
-    matrix = target.couplings
-    couplings = torch.sparse_csr_tensor(
-        torch.as_tensor(matrix.indptr.astype(np.int64)),
-        torch.as_tensor(matrix.indices.astype(np.int64)),
+    matrix = target.couplings.tocoo()
+    couplings = torch.sparse_coo_tensor(
+        torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
         torch.as_tensor(matrix.data),
         size=matrix.shape,
-        check_invariants=False,
-    ).to(device)
+        check_invariants=True,
+    ).to(device).coalesce()
     field = torch.as_tensor(target.field).to(device)
 
     def evaluate(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        local = (couplings @ x.T).T
+        local = torch.sparse.mm(couplings, x.T).T
         return (x * (field + 0.5 * local)).sum(1), field + local
 
     return evaluate
@@ -137,7 +136,7 @@ class FastEnsemble:
 
     def log_prob(self) -> NDArray[np.float64]:
         """Log p of each chain's state, without the target's constant."""
-        return np.array(self._lp.cpu())
+        return self._lp.cpu().numpy().copy()
 
     def _weights(self, table: Table, x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         value, slope = self._tensor(table.value), self._tensor(table.slope)
@@ -233,8 +232,8 @@ class FastEnsemble:
                 loss = loss + self._staying_bound(table, values, eta_, u[:, 1], log_w)
         mean = loss.mean()
         by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
-        gradient = np.array(by_values.cpu())
-        return float(mean), gradient, 0.0 if by_eta is None else float(by_eta)
+        gradient = by_values.cpu().numpy()
+        return float(mean.detach()), gradient, 0.0 if by_eta is None else float(by_eta)
 
     def _transitions(
         self, table: Table, values: torch.Tensor, sites: torch.Tensor

@@ -198,7 +198,7 @@ def _uniform_pairs(
     rngs: list[np.random.Generator], lengths: NDArray[np.int64]
 ) -> Any:
     """For each block, pairs of uniforms: one for the objective, then one for each transition."""
-    per_fill = max(1, _BUFFER // (2 * len(rngs) * int(lengths.max() + 1)))
+    per_fill = max(1, _BUFFER // (2 * len(rngs) * int(lengths.max(initial=0) + 1)))
     for first in range(0, lengths.size, per_fill):
         some = lengths[first : first + per_fill]
         pairs = np.stack([rng.random((int(some.sum()) + some.size, 2)) for rng in rngs])

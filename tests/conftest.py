@@ -1,0 +1,5 @@
+"""Settings of the whole test suite."""
+
+import matplotlib
+
+matplotlib.use("Agg")

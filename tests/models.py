@@ -1,0 +1,69 @@
+"""Small Ising models and balancing functions that the tests share."""
+
+import networkx as nx
+import numpy as np
+
+import sklsb
+from sklsb.balancing import Barker, Max, Min, Mixture, Network, Sqrt
+
+# The empty graph and all graphs of up to four vertices, connected or not, isolated vertices too.
+GRAPHS = [graph for graph in nx.graph_atlas_g() if len(graph) <= 4]
+KINDS = ("random", "flat", "ties", "field 0", "field 5", "field 45", "field 700", "field 1e300")
+
+
+def ising(graph, kind="random", seed=0):
+    """An Ising model on a graph.
+
+    All but the kind "random" have parameters whose sums are exact, or far below rounding, so
+    that log-ratios are the same however they are summed.
+    """
+    rng = np.random.default_rng(seed)
+    d = len(graph)
+    edges = np.triu(nx.to_numpy_array(graph), 1) if d else np.zeros((0, 0))
+    if kind == "random":
+        couplings, field = edges * rng.standard_normal((d, d)), rng.standard_normal(d)
+    elif kind == "flat":
+        couplings, field = 0.0 * edges, np.zeros(d)
+    elif kind == "ties":
+        steps = rng.integers(-2, 3, (d, d))
+        couplings, field = edges * (1.0 + 2.0**-52 * steps), 1e-16 * rng.integers(-1, 2, d)
+    else:
+        couplings = edges * rng.integers(-16, 17, (d, d)) / 8
+        field = float(kind.split()[1]) * rng.choice([-1.0, -0.5, 0.5, 1.0], d)
+    return sklsb.Ising(couplings + couplings.T, field)
+
+
+def dense(d, seed=0, scale=1.0):
+    """All pairs coupled by real random numbers."""
+    rng = np.random.default_rng(seed)
+    half = np.triu(scale * rng.standard_normal((d, d)), 1)
+    return sklsb.Ising(half + half.T, rng.standard_normal(d))
+
+
+class RoundedMin(sklsb.BalancingFunction):
+    """As a user would write it."""
+
+    def even_part(self, u):
+        return -0.5 * (np.hypot(1.0, u) - 1.0)
+
+
+def _moved(function, size=0.5):
+    rng = np.random.default_rng(1)
+    return function.with_theta(function.theta + size * rng.standard_normal(function.theta.size))
+
+
+LEARNABLE = {
+    "mixture": _moved(Mixture()),
+    "sum-mlp": _moved(Network("sum", "mlp")),
+    "min-mlp": _moved(Network("min", "mlp")),
+    "sum-monotonic": _moved(Network("sum", "monotonic")),
+    "min-monotonic": _moved(Network("min", "monotonic")),
+}
+FUNCTIONS = {
+    "barker": Barker(),
+    "sqrt": Sqrt(),
+    "min": Min(),
+    "max": Max(),
+    "user": RoundedMin(),
+    **LEARNABLE,
+}

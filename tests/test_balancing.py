@@ -1,0 +1,571 @@
+"""Balancing functions against the textbook g(t), finite differences and limits."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from scipy.special import log1p
+
+from sklsb import BalancingFunction, Barker, LSBSampler, Max, Min, Mixture, Network, Sqrt, balancing
+from sklsb.balancing import FIXED, LearnableFunction, Tabulated, get_balancing
+
+
+def networks():
+    return {
+        f"{form} {architecture}": Network(form, architecture)
+        for form in ("sum", "min")
+        for architecture in ("mlp", "monotonic")
+    }
+
+
+def moved(function, seed=0, scale=0.3):
+    """The same function away from its initialisation."""
+    rng = np.random.default_rng(seed)
+    return function.with_theta(function.theta + scale * rng.standard_normal(function.theta.size))
+
+
+class Rounded(BalancingFunction):
+    """A user's function: one method."""
+
+    def even_part(self, u):
+        return -0.5 * (np.hypot(1.0, u) - 1.0)
+
+
+FIXED_FUNCTIONS = {name: cls() for name, cls in FIXED.items()}
+LEARNABLE = {
+    "mixture": Mixture(),
+    "mixture moved": moved(Mixture(), 1, 2.0),
+    **networks(),
+    **{f"{name} moved": moved(function, 2) for name, function in networks().items()},
+}
+EVERY = {**FIXED_FUNCTIONS, **LEARNABLE, "user": Rounded()}
+every = pytest.mark.parametrize("function", EVERY.values(), ids=EVERY)
+learnable = pytest.mark.parametrize("function", LEARNABLE.values(), ids=LEARNABLE)
+
+MODERATE = np.concatenate([np.linspace(-30, 30, 601), [1e-12, -1e-12, 0.0]])
+TEXTBOOK = {
+    "barker": lambda t: t / (1 + t),
+    "sqrt": np.sqrt,
+    "min": lambda t: np.minimum(1, t),
+    "max": lambda t: np.maximum(1, t),
+}
+
+
+# ----------------------------------------------------------------- closed forms
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_fixed_functions_are_the_textbooks(name):
+    t = np.exp(MODERATE)
+    np.testing.assert_allclose(
+        np.exp(FIXED_FUNCTIONS[name].log_g(MODERATE)), TEXTBOOK[name](t), rtol=1e-14
+    )
+
+
+def test_mixture_is_the_weighted_sum_in_plain_t():
+    theta = np.array([0.3, -1.0, 2.0, 0.1])
+    weights = np.exp(theta) / np.exp(theta).sum()
+    t = np.exp(MODERATE)
+    wanted = sum(w * g(t) for w, g in zip(weights, TEXTBOOK.values(), strict=True))
+    mixture = Mixture(theta)
+    np.testing.assert_allclose(np.exp(mixture.log_g(MODERATE)), wanted, rtol=1e-13)
+    np.testing.assert_allclose(mixture.weights, weights, rtol=1e-15)
+    np.testing.assert_array_equal(Mixture().weights, np.full(4, 0.25))
+
+
+def literal_mlp(theta, t):
+    """Hidden units one by one, in plain t."""
+    w1, b1, w2, b2 = theta[:10], theta[10:20], theta[20:30], theta[30]
+    out = b2
+    for k in range(10):
+        out += w2[k] * max(0.0, w1[k] * (t / (1 + t) - 0.5) + b1[k])
+    return float(log1p(np.exp(out)))
+
+
+def literal_monotonic(theta, t):
+    """Minimum over 20 groups of the maximum over 20 lines with slopes softplus(a)."""
+    a, b = theta[:400], theta[400:]
+    groups = []
+    for first in range(0, 400, 20):
+        lines = [log1p(np.exp(a[k])) * t + b[k] for k in range(first, first + 20)]
+        groups.append(max(lines))
+    m = min(groups)
+    return float(m if m >= 0.1 else 0.1 * np.exp(m / 0.1 - 1.0))
+
+
+LITERAL = {"mlp": literal_mlp, "monotonic": literal_monotonic}
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+@pytest.mark.parametrize("name", networks())
+def test_networks_are_their_formula_in_plain_t(name, seed):
+    form, architecture = name.split()
+    function = Network(form, architecture)
+    if seed is not None:
+        function = moved(function, seed)
+    f = LITERAL[architecture]
+    for u in np.linspace(-12, 12, 25):
+        t = np.exp(u)
+        one, other = f(function.theta, t), t * f(function.theta, 1 / t)
+        wanted = min(one, other) if form == "min" else (one + other) / 2
+        assert np.exp(function.log_g(u)) == pytest.approx(wanted, rel=1e-11)
+
+
+def test_parameter_counts():
+    assert Mixture().theta.shape == (4,)
+    for form in ("sum", "min"):
+        assert Network(form, "mlp").theta.shape == (31,)
+        assert Network(form, "monotonic").theta.shape == (800,)
+    assert (Network().form, Network().architecture) == ("sum", "mlp")
+
+
+# ----------------------------------------------------------------- initial functions
+
+
+@pytest.mark.parametrize("form", ["sum", "min"])
+def test_mlp_starts_near_the_square_root(form):
+    h = Network(form, "mlp").even_part(np.linspace(-8, 8, 1601))
+    assert np.abs(h).max() < {"sum": 0.1, "min": 0.25}[form]
+
+
+@pytest.mark.parametrize("form", ["sum", "min"])
+def test_monotonic_network_starts_at_max(form):
+    u = np.linspace(-50, 50, 2001)
+    difference = Network(form, "monotonic").log_g(u) - Max().log_g(u)
+    assert np.abs(difference).max() < 0.01
+
+
+def test_every_network_starts_from_the_same_parameters():
+    for name, function in networks().items():
+        again = Network(*name.split())
+        np.testing.assert_array_equal(function.theta, again.theta)
+        assert function.theta is not again.theta
+        again.theta[0] += 1.0
+        np.testing.assert_array_equal(Network(*name.split()).theta, function.theta)
+
+
+# ----------------------------------------------------------------- balancing, evenness, log domain
+
+
+@every
+def test_balancing_condition(function):
+    u = np.concatenate([MODERATE, [45.0, 700.0, 1e4]])
+    for g in (function, function.tabulated()):
+        difference = g.log_g(u) - g.log_g(-u)
+        np.testing.assert_allclose(difference, u, rtol=0, atol=4e-16 * (1 + np.abs(u).max()))
+        # Even to the last bit, which is what makes the chain exactly reversible.
+        np.testing.assert_array_equal(g.even_part(u), g.even_part(-u))
+
+
+@every
+@pytest.mark.parametrize("u", [700.0, -700.0, 1e4, -1e4, 1e300, -1e300])
+def test_far_out_everything_is_finite(function, u):
+    for g in (function, function.tabulated()):
+        assert np.isfinite(g.even_part(u))
+        assert np.isfinite(g.log_g(u))
+
+
+@pytest.mark.parametrize("u", [700.0, 1e4])
+def test_log_domain_values(u):
+    assert Barker().log_g(u) == 0.0
+    assert Barker().log_g(-u) == -u
+    assert Sqrt().log_g(u) == u / 2
+    assert Sqrt().log_g(-u) == -u / 2
+    assert Min().log_g(u) == 0.0
+    assert Min().log_g(-u) == -u
+    assert Max().log_g(u) == u
+    assert Max().log_g(-u) == 0.0
+    assert Mixture().log_g(u) == pytest.approx(u + np.log(0.25))
+
+
+@every
+def test_impossible_moves_have_no_weight(function):
+    for g in (function, function.tabulated()):
+        assert g.log_g(-np.inf) == -np.inf
+        np.testing.assert_array_equal(
+            g.log_g([-np.inf, 0.0, -np.inf]) == -np.inf, [True, False, True]
+        )
+
+
+@pytest.mark.parametrize("tabulated", [False, True])
+@pytest.mark.parametrize(
+    ("function", "limit"),
+    [
+        (Barker(), 0.0),
+        (Min(), 0.0),
+        (Sqrt(), np.inf),
+        (Max(), np.inf),
+        (Mixture(), np.inf),
+        (Network("sum", "mlp"), np.inf),
+        (Network("sum", "monotonic"), np.inf),
+        (Network("min", "monotonic"), np.inf),
+    ],
+    ids=repr,
+)
+def test_limit_for_a_certain_gain(function, limit, tabulated):
+    """g(inf): out of an impossible state every function has its textbook limit."""
+    g = function.tabulated() if tabulated else function
+    assert g.log_g(np.inf) == pytest.approx(limit, abs=1e-12)
+
+
+def test_limit_of_a_bounded_network():
+    function = Network("min", "mlp")
+    for g in (function, function.tabulated()):
+        assert g.log_g(np.inf) == pytest.approx(g.log_g(60.0))
+
+
+@every
+def test_shapes_and_inputs(function):
+    for method in (function.even_part, function.log_g, function.tabulated().log_g):
+        assert np.shape(method(0.5)) == ()
+        assert method(np.zeros((2, 3, 4))).shape == (2, 3, 4)
+        assert method(np.empty((0, 3))).shape == (0, 3)
+        assert method([1, 2]).dtype == np.float64
+        values = method(np.array([[1.0, -2.0], [3.0, 40.0]], order="F"))
+        assert values[1, 0] == method(3.0)
+        given = np.array([1.0, -2.0, -np.inf])
+        given.flags.writeable = False
+        method(given[:2])
+        np.testing.assert_array_equal(given, [1.0, -2.0, -np.inf])
+
+
+# ----------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_table_of_a_fixed_function(name):
+    function = FIXED_FUNCTIONS[name]
+    u = np.concatenate([np.linspace(0, 40, 40001), [700.0, 1e4]])
+    error = np.abs(function.tabulated().even_part(u) - function.even_part(u))
+    assert error.max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["mixture", *networks()])
+def test_table_of_a_learnable_function(name):
+    function = LEARNABLE[name]
+    u = np.linspace(0, 100, 40001)
+    error = np.abs(function.tabulated().even_part(u) - function.even_part(u))
+    # The kinks of rectified units fall between knots.
+    assert error.max() <= (0.04 if "mlp" in name else 1e-3)
+
+
+@every
+def test_table_holds_the_values_at_the_knots(function):
+    value, slope, inverse_step = function.table()
+    knots = function.knots
+    assert knots[0] == 0.0
+    assert knots[-1] == 32.0
+    np.testing.assert_array_equal(value, function.even_part(knots))
+    np.testing.assert_array_equal(function.tabulated().even_part(knots), value)
+    np.testing.assert_allclose(np.diff(knots), 1 / inverse_step)
+    np.testing.assert_array_equal(slope[:-1], np.diff(value))
+    for array in (value, slope):
+        assert array.dtype == np.float64
+        assert array.flags.c_contiguous
+
+
+@every
+def test_tail_goes_on_as_a_line(function):
+    g = function.tabulated()
+    steps = np.diff(g.even_part(np.array([32.0, 64.0, 96.0, 128.0])))
+    np.testing.assert_allclose(steps, steps[0], atol=1e-12)
+    for far in (100.0, 1000.0):
+        # Against the function itself: the tail has the right slope, up to a bounded difference.
+        assert abs(g.even_part(far) - function.even_part(far)) < 0.05 * far
+
+
+def test_tabulated_is_its_own_table():
+    g = moved(Mixture()).tabulated()
+    assert isinstance(g, Tabulated)
+    again = g.tabulated()
+    np.testing.assert_array_equal(again.even_part(MODERATE), g.even_part(MODERATE))
+    np.testing.assert_array_equal(g.knots, Mixture().knots)
+    assert repr(g) == f"Tabulated({g.knots.size} knots)"
+
+
+# ----------------------------------------------------------------- gradients
+
+
+@learnable
+def test_vjp_is_the_derivative_of_the_knots(function):
+    rng = np.random.default_rng(5)
+    # Off the initialisation, where some kinks of the network stand exactly on knots.
+    function = moved(function, 7, 0.01)
+    weight = rng.standard_normal(function.knots.size)
+    grad = function.vjp(weight)
+    assert grad.shape == function.theta.shape
+    step = 1e-6
+    some = np.arange(function.theta.size)
+    if some.size > 40:
+        # All lines that matter somewhere, and a few that do not.
+        some = np.unique(np.concatenate([np.flatnonzero(grad)[:40], rng.integers(800, size=10)]))
+    for k in some:
+        ends = []
+        for sign in (1, -1):
+            theta = function.theta.copy()
+            theta[k] += sign * step
+            ends.append(weight @ function.with_theta(theta).even_part(function.knots))
+        wanted = (ends[0] - ends[1]) / (2 * step)
+        assert grad[k] == pytest.approx(wanted, rel=1e-4, abs=2e-6 * np.abs(grad).max())
+
+
+@learnable
+def test_vjp_is_linear_and_does_not_remember(function):
+    first, second = np.random.default_rng(0).standard_normal((2, function.knots.size))
+    together = function.vjp(first + 2 * second)
+    scale = np.abs(together).max()
+    np.testing.assert_allclose(
+        function.vjp(first) + 2 * function.vjp(second), together, rtol=1e-9, atol=1e-12 * scale
+    )
+    np.testing.assert_array_equal(function.vjp(np.zeros(function.knots.size)), 0.0)
+    # A constant added to h changes nothing, so theta has directions in which nothing happens;
+    # with_theta must not keep what was computed for the old parameters.
+    other = function.with_theta(function.theta + 0.1)
+    function.vjp(first)
+    np.testing.assert_array_equal(
+        other.vjp(first), type(function).with_theta(function, function.theta + 0.1).vjp(first)
+    )
+
+
+def literal_penalty(theta):
+    """Mean of max(0, -d/dt [t f(1/t)]) on midpoints of (0, 2), by differences."""
+    t = (np.arange(64) + 0.5) / 32
+    step = 1e-6
+    total = 0.0
+    for point in t:
+        ends = [
+            (point + sign * step) * literal_monotonic(theta, 1 / (point + sign * step))
+            for sign in (1, -1)
+        ]
+        total += max(0.0, -(ends[0] - ends[1]) / (2 * step))
+    return total / 64
+
+
+@pytest.mark.parametrize("shift", [0.0, -0.5, -3.0])
+def test_penalty_is_the_decrease_of_t_f_of_1_over_t(shift):
+    theta = Network("min", "monotonic").theta.copy()
+    theta[400:] += shift + 0.1 * np.random.default_rng(1).standard_normal(400)
+    function = Network("min", "monotonic", theta)
+    value, grad = function.penalty()
+    assert value == pytest.approx(literal_penalty(theta), rel=1e-5, abs=1e-9)
+    assert grad.shape == (800,)
+    step = 1e-6
+    for k in np.concatenate([np.flatnonzero(grad)[:25], [0, 400]]):
+        ends = []
+        for sign in (1, -1):
+            other = theta.copy()
+            other[k] += sign * step
+            ends.append(Network("min", "monotonic", other).penalty()[0])
+        assert grad[k] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-8)
+
+
+def test_penalty_is_zero_where_there_is_nothing_to_punish():
+    # Lines of non-negative bias: t f(1/t) increases.
+    theta = np.concatenate([np.zeros(400), np.ones(400)])
+    assert Network("sum", "monotonic", theta).penalty()[0] == 0.0
+    for function in (Mixture(), Network("sum", "mlp"), moved(Network("min", "mlp"))):
+        value, grad = function.penalty()
+        assert value == 0.0
+        np.testing.assert_array_equal(grad, np.zeros_like(function.theta))
+
+
+@learnable
+def test_with_theta_returns_another_function(function):
+    u = np.linspace(0, 5, 11)
+    before, theta = function.even_part(u), function.theta.copy()
+    given = theta + 0.25
+    other = function.with_theta(given)
+    given[:] = 0.0
+    assert type(other) is type(function)
+    np.testing.assert_array_equal(other.theta, theta + 0.25)
+    np.testing.assert_array_equal(function.theta, theta)
+    np.testing.assert_array_equal(function.even_part(u), before)
+    np.testing.assert_array_equal(function.with_theta(theta).even_part(u), before)
+    np.testing.assert_array_equal(function.with_theta(theta).table().value, function.table().value)
+
+
+def test_wild_parameters_give_no_warning():
+    u = np.linspace(0, 40, 81)
+    for function in (Mixture(), *networks().values()):
+        for scale in (1e2, 1e4):
+            other = moved(function, 3, scale)
+            assert not np.isnan(other.tabulated().even_part(u)).any()
+
+
+# ----------------------------------------------------------------- a user's own function
+
+
+def test_user_function_needs_one_method():
+    function = Rounded()
+    u = np.linspace(-200, 200, 401)
+    np.testing.assert_allclose(function.tabulated().even_part(u), function.even_part(u), atol=0.02)
+    assert repr(function) == "Rounded()"
+    sampler = LSBSampler(function, n_chains=2, n_burn_in=50, random_state=0)
+    assert get_balancing(function) is function
+    assert sampler.balancing is function
+
+
+def test_a_constant_added_to_h_leaves_the_tail():
+    class Shifted(Rounded):
+        def even_part(self, u):
+            return super().even_part(u) + 5.0
+
+    np.testing.assert_allclose(Shifted().table().slope, Rounded().table().slope, atol=1e-14)
+
+
+def test_even_part_of_a_user_is_required():
+    class Nothing(BalancingFunction):
+        pass
+
+    with pytest.raises(TypeError, match="even_part"):
+        Nothing()
+    with pytest.raises(TypeError, match="abstract"):
+        LearnableFunction()
+
+
+# ----------------------------------------------------------------- errors
+
+
+class OneNumber(BalancingFunction):
+    def even_part(self, u):
+        return np.float64(1.0)
+
+
+class Overflowing(BalancingFunction):
+    def even_part(self, u):
+        return np.where(np.abs(u) >= 2.5, np.inf, 0.0)
+
+
+class BadTail(BalancingFunction):
+    def even_part(self, u):
+        return np.where(np.abs(u) > 40, np.nan, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: OneNumber().table(),
+            ValueError,
+            r"OneNumber\.even_part returned shape \(\) for an input of shape \(2049,\)",
+        ),
+        (
+            lambda: Overflowing().table(),
+            ValueError,
+            r"Overflowing\.even_part\(2\.5\) is inf .*must be finite",
+        ),
+        (lambda: BadTail().table(), ValueError, r"BadTail.*slope of the tail nan.*finite"),
+        (lambda: Network(form="product"), ValueError, "form is 'product'; it must be \"sum\" or"),
+        (
+            lambda: Network(architecture="cnn"),
+            ValueError,
+            r"architecture is 'cnn'; it must be one of \['mlp', 'monotonic'\]",
+        ),
+        (
+            lambda: Mixture([1.0, 2.0]),
+            ValueError,
+            r"theta has shape \(2,\); it must have shape \(4,\)",
+        ),
+        (
+            lambda: Network(theta=np.zeros(30)),
+            ValueError,
+            r"theta has shape \(30,\); it must have shape \(31,\)",
+        ),
+        (
+            lambda: Mixture([0.0, np.nan, 0, 0]),
+            ValueError,
+            r"theta\[1\] is nan; it must be finite",
+        ),
+        (
+            lambda: Mixture().with_theta([0, 0, 0, np.inf]),
+            ValueError,
+            r"theta\[3\] is inf; it must be finite",
+        ),
+        (
+            lambda: get_balancing("barkr"),
+            ValueError,
+            r"balancing is 'barkr'; it must be one of "
+            r"\['barker', 'learned', 'max', 'min', 'mixture', 'sqrt'\]",
+        ),
+        (lambda: get_balancing(3), TypeError, r"balancing is 3; give one of .* or a Balancing"),
+        (
+            lambda: get_balancing(Barker),
+            TypeError,
+            r"balancing is <class '.*Barker'>; .*Did you forget the parentheses\?",
+        ),
+        (lambda: get_balancing(None), TypeError, "balancing is None; give one of"),
+    ],
+)
+def test_errors_name_what_was_given(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_names():
+    for name, cls in FIXED.items():
+        assert type(get_balancing(name)) is cls
+    assert type(get_balancing("mixture")) is Mixture
+    learned = get_balancing("learned")
+    assert (type(learned), learned.form, learned.architecture) == (Network, "sum", "mlp")
+
+
+# ----------------------------------------------------------------- repr, pickle, plot
+
+
+@every
+def test_pickle_and_copy(function):
+    function.table()
+    u = np.linspace(-40, 40, 33)
+    for again in (
+        pickle.loads(pickle.dumps(function)),
+        copy.copy(function),
+        copy.deepcopy(function),
+    ):
+        np.testing.assert_array_equal(again.log_g(u), function.log_g(u))
+        assert repr(again) == repr(function)
+
+
+def test_repr_is_how_to_make_it():
+    assert repr(Barker()) == "Barker()"
+    for function in (Barker(), Sqrt(), Network("min", "monotonic")):
+        assert repr(eval(repr(function))) == repr(function)  # noqa: S307
+    assert repr(Mixture([1, 2, 3, 4])) == "Mixture(theta=[1., 2., 3., 4.])"
+
+
+@pytest.fixture
+def plt():
+    matplotlib = pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    yield plt
+    plt.close("all")
+
+
+def test_plot(plt):
+    ax = Rounded().plot(u_max=6.0)
+    labels = [line.get_label() for line in ax.get_lines()]
+    assert labels == ["barker", "sqrt", "min", "max", "rounded"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == labels
+    u, h = ax.get_lines()[-1].get_data()
+    assert (u.min(), u.max()) == (-6.0, 6.0)
+    np.testing.assert_allclose(h, Rounded().even_part(u) - Rounded().even_part(0.0))
+    _, drawn = ax.get_lines()[0].get_data()
+    np.testing.assert_allclose(drawn, Barker().even_part(u) - Barker().even_part(0.0))
+    assert ax.get_xlabel()
+    assert ax.get_ylabel() == "even part of log g"
+    ax.figure.canvas.draw()
+
+
+def test_plot_into_given_axes_without_drawing_a_function_twice(plt):
+    _, ax = plt.subplots()
+    assert Sqrt().plot(ax) is ax
+    assert sorted(line.get_label() for line in ax.get_lines()) == ["barker", "max", "min", "sqrt"]
+    for function in (Mixture(), Network("min", "monotonic")):
+        function.plot(plt.subplots()[1]).figure.canvas.draw()
+
+
+def test_module_names_are_there():
+    for name in balancing.__all__:
+        assert hasattr(balancing, name)

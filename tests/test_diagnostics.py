@@ -1,0 +1,212 @@
+"""Diagnostics against their formulas, written as loops."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sklsb import Ising, LSBSampler, diagnostics
+from sklsb.diagnostics import autocorrelation, ess, paper_ess
+from sklsb.exceptions import FrozenSitesWarning
+
+
+def ar1(n, rho, seed, chains=None):
+    rng = np.random.default_rng(seed)
+    shape = (n,) if chains is None else (chains, n)
+    noise = rng.standard_normal(shape)
+    series = noise.copy()
+    for t in range(1, n):
+        series[..., t] = rho * series[..., t - 1] + np.sqrt(1 - rho**2) * noise[..., t]
+    return series
+
+
+def literal_autocorrelation(series, lags):
+    n = len(series)
+    mean = sum(series) / n
+    below = sum((s - mean) ** 2 for s in series)
+    out = []
+    for j in range(lags + 1):
+        above = 0.0
+        for t in range(n - j):
+            above += (series[t] - mean) * (series[t + j] - mean)
+        out.append(above / below)
+    return out
+
+
+def literal_paper_ess(series, lags):
+    r = literal_autocorrelation(series, lags)
+    below = 1.0
+    for j in range(1, lags + 1):
+        if r[j] > 0.05:
+            below += 2 * r[j] * (1 - j / (lags + 1))
+    return (lags + 1) / below
+
+
+@pytest.mark.parametrize(("n", "lags"), [(1, 0), (2, 1), (7, 6), (200, 50), (257, 256)])
+@pytest.mark.parametrize("rho", [0.0, 0.9, -0.5])
+def test_autocorrelation_is_the_double_loop(n, lags, rho):
+    series = ar1(n, rho, seed=n) + 3.0
+    got = autocorrelation(series, lags)
+    assert got.shape == (lags + 1,)
+    if n == 1:
+        assert np.isnan(got).all()
+        return
+    np.testing.assert_allclose(got, literal_autocorrelation(series, lags), atol=1e-12)
+    assert got[0] == 1.0
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.8, 0.97, -0.6])
+@pytest.mark.parametrize("lags", [1, 20, 100])
+def test_paper_ess_is_the_double_loop(rho, lags):
+    series = ar1(400, rho, seed=3)
+    assert paper_ess(series, lags) == pytest.approx(literal_paper_ess(series, lags), rel=1e-10)
+
+
+def test_paper_ess_of_an_ar1_series_is_the_formula():
+    # Exact autocorrelations rho^j in place of the estimated ones.
+    rho, lags = 0.9, 60
+    j = np.arange(1, lags + 1)
+    r = rho**j
+    wanted = (lags + 1) / (1 + 2 * np.sum((r * (1 - j / (lags + 1)))[r > 0.05]))
+    got = paper_ess(ar1(40_000, rho, seed=5, chains=20), lags)
+    assert got.shape == (20,)
+    assert got.mean() == pytest.approx(wanted, rel=0.03)
+
+
+def test_paper_ess_bounds():
+    # Nothing correlated: the whole window; everything correlated: about one draw of it.
+    alternating = np.tile([1.0, -1.0], 500)
+    assert paper_ess(ar1(100_000, 0.0, 1), 50) == 51.0
+    assert paper_ess(alternating, 1) == 2.0
+    assert paper_ess(np.arange(100_000.0), 50) == pytest.approx(1.0, rel=0.01)
+
+
+def test_large_means_do_not_matter():
+    series = ar1(1000, 0.8, 2)
+    np.testing.assert_allclose(
+        autocorrelation(series + 1e6, 50), autocorrelation(series, 50), atol=1e-8
+    )
+
+
+def test_leading_axes_and_kinds_of_input():
+    series = ar1(300, 0.7, 4, chains=6).reshape(2, 3, 300)
+    r = autocorrelation(series, 20)
+    assert r.shape == (2, 3, 21)
+    assert paper_ess(series, 20).shape == (2, 3)
+    np.testing.assert_allclose(r[1, 2], autocorrelation(series[1, 2], 20), atol=1e-14)
+    spins = np.sign(series).astype(np.int8)
+    np.testing.assert_array_equal(
+        autocorrelation(spins, 9), autocorrelation(spins.astype(float), 9)
+    )
+    np.testing.assert_array_equal(autocorrelation(spins[0, 0].tolist(), 9), autocorrelation(spins[0, 0], 9))
+    frozen = series.copy()
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(autocorrelation(frozen, 20), r)
+    dataset = xr.DataArray(series[0], dims=("chain", "draw"))
+    np.testing.assert_array_equal(paper_ess(dataset, 20), paper_ess(series[0], 20))
+
+
+@pytest.mark.parametrize("lags", [0, 1, 10])
+def test_a_constant_series_is_nan_not_perfect(lags):
+    series = np.stack([np.full(50, 0.1), ar1(50, 0.5, 1)])
+    assert np.isnan(autocorrelation(series, lags)[0]).all()
+    assert np.isfinite(autocorrelation(series, lags)[1]).all()
+    assert np.isnan(paper_ess(series, lags)[0])
+    assert np.isfinite(paper_ess(series, lags)[1])
+
+
+def test_nan_is_not_swallowed():
+    series = ar1(50, 0.5, 1)
+    series[7] = np.nan
+    assert np.isnan(paper_ess(series, 5))
+
+
+@pytest.mark.parametrize("function", [autocorrelation, paper_ess])
+@pytest.mark.parametrize(
+    ("trace", "lags", "message"),
+    [
+        (np.zeros(10), 10, "lags is 10; it must be .*from 0 to 9 for 10 draws"),
+        (np.zeros((3, 10)), -1, "lags is -1; it must be .*from 0 to 9 for 10 draws"),
+        (np.zeros((2, 0)), 0, "lags is 0; .*for 0 draws"),
+        (1.0, 0, "lags is 0; .*for 0 draws"),
+        (np.zeros(10), 2.5, r"lags is 2\.5; "),
+    ],
+)
+def test_wrong_lags(function, trace, lags, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        function(trace, lags)
+
+
+# ----------------------------------------------------------------- ess
+
+
+@pytest.fixture(scope="module")
+def arviz():
+    return pytest.importorskip("arviz", reason="needs ArviZ")
+
+
+def frozen_draws(which):
+    rng = np.random.default_rng(0)
+    x = rng.choice([-1, 1], size=(2, 200, 2, 3)).astype(np.int8)
+    for site in which:
+        x[(..., *site)] = 1
+    return xr.Dataset(
+        {"x": (("chain", "draw", "row", "col"), x)},
+        coords={"chain": [0, 1], "draw": np.arange(200), "row": [0, 1], "col": [0, 1, 2]},
+    )
+
+
+def test_ess_of_moving_sites_is_arvizs(arviz):
+    draws = frozen_draws([])
+    xr.testing.assert_allclose(ess(draws)["x"], arviz.ess(draws)["x"])
+
+
+def test_frozen_sites_are_nan_and_said(arviz):
+    draws = frozen_draws([(0, 1), (1, 2)])
+    with pytest.warns(FrozenSitesWarning, match="2 variables never changed.*NaN") as seen:
+        result = ess(draws)
+    assert seen[0].filename == __file__
+    frozen = np.zeros((2, 3), dtype=bool)
+    frozen[0, 1] = frozen[1, 2] = True
+    np.testing.assert_array_equal(np.isnan(result["x"]), frozen)
+    # What it is there for: ArviZ calls the frozen sites perfect.
+    assert arviz.ess(draws)["x"].values[0, 1] >= 400
+    np.testing.assert_array_equal(
+        result["x"].values[~frozen], arviz.ess(draws)["x"].values[~frozen]
+    )
+
+
+def test_chains_frozen_at_different_values_are_not_constant(arviz):
+    draws = frozen_draws([(0, 0)])
+    draws["x"][0, :, 0, 0] = -1
+    result = ess(draws)
+    assert result["x"][0, 0] < 10
+
+
+def test_ess_passes_arguments_on(arviz):
+    draws = frozen_draws([(0, 1)])
+    with pytest.warns(FrozenSitesWarning):
+        tail = ess(draws, method="tail")
+    np.testing.assert_allclose(
+        tail["x"][1], arviz.ess(draws, method="tail")["x"][1]
+    )
+    draws["y"] = draws["x"].isel(row=1, col=0)
+    chosen = ess(draws, var_names=["y"])
+    assert list(chosen.data_vars) == ["y"]
+
+
+def test_ess_of_real_draws_and_of_statistics(arviz):
+    field = np.array([0.2, 80.0, -0.1])
+    sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=100, random_state=0)
+    sampler.fit(Ising(np.zeros((3, 3)), field))
+    with pytest.warns(FrozenSitesWarning, match="1 of 3 variables"):
+        draws = sampler.sample(300)
+    with pytest.warns(FrozenSitesWarning, match="1 variables? never changed"):
+        result = ess(draws)
+    assert np.isnan(result["x"]).values.tolist() == [False, True, False]
+    with pytest.warns(FrozenSitesWarning):
+        recorded = sampler.sample(300, record={"total": lambda x: x.sum(axis=1)})
+    assert np.isfinite(ess(recorded)["total"])
+
+
+def test_public_names():
+    assert set(diagnostics.__all__) >= {"autocorrelation", "ess", "paper_ess"}

@@ -1,0 +1,953 @@
+"""LSBSampler as a scikit-learn estimator: parameters, fitting, errors, warnings, interruption."""
+
+import contextlib
+import copy
+import io
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sklsb import BalancingFunction, Barker, Ising, LSBSampler, Mixture, Network
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    PeriodicChainWarning,
+    SamplerWarning,
+    ShortRunWarning,
+)
+from sklsb.samplers import _base
+
+# Most runs here are too short to move every site; the tests of these warnings ask for them.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
+]
+
+DEFAULTS = {
+    "balancing": "learned",
+    "fast": False,
+    "n_chains": 4,
+    "n_burn_in": None,
+    "lazy": 0.0,
+    "device": None,
+    "n_jobs": None,
+    "random_state": None,
+    "verbose": 0,
+    "warm_start": False,
+    "keep_burn_in": False,
+}
+
+
+@pytest.fixture(scope="module")
+def target():
+    field = np.random.default_rng(0).normal(scale=0.5, size=(3, 4))
+    return Ising.lattice(field, coupling=0.2)
+
+
+def make(balancing="sqrt", **params):
+    return LSBSampler(balancing, **{"n_chains": 2, "n_burn_in": 60, "random_state": 0} | params)
+
+
+def same_chains(one, other, n=40):
+    a, b = one.sample(n), other.sample(n)
+    np.testing.assert_array_equal(a["x"], b["x"])
+    for name in ("lp", "acceptance_rate"):
+        np.testing.assert_array_equal(one.sample_stats_[name], other.sample_stats_[name])
+
+
+# ----------------------------------------------------------------- scikit-learn's own checks
+
+ARRAY = "fit takes a Target, not an array X"
+NOT_FOR_ARRAYS = {
+    name: ARRAY
+    for name in (
+        "check_complex_data",
+        "check_dict_unchanged",
+        "check_dont_overwrite_parameters",
+        "check_dtype_object",
+        "check_estimators_dtypes",
+        "check_estimators_empty_data_messages",
+        "check_estimators_fit_returns_self",
+        "check_estimators_nan_inf",
+        "check_estimators_overwrite_params",
+        "check_estimators_pickle",
+        "check_f_contiguous_array_estimator",
+        "check_fit1d",
+        "check_fit2d_1feature",
+        "check_fit2d_1sample",
+        "check_fit2d_predict1d",
+        "check_fit_check_is_fitted",
+        "check_fit_idempotent",
+        "check_fit_score_takes_y",
+        "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance",
+        "check_n_features_in",
+        "check_n_features_in_after_fitting",
+        "check_pipeline_consistency",
+        "check_positive_only_tag_during_fit",
+        "check_readonly_memmap_input",
+    )
+}
+
+
+class ArraySampler(LSBSampler):
+    """Takes an array as a noisy image, so that the checks above can run as well."""
+
+    def fit(self, X, y=None):  # noqa: N803
+        return super().fit(Ising.from_image(validate_data(self, X)))
+
+
+@parametrize_with_checks(
+    [LSBSampler(n_burn_in=20), ArraySampler(n_burn_in=20), ArraySampler("sqrt", n_burn_in=20)],
+    expected_failed_checks=lambda e: {} if isinstance(e, ArraySampler) else NOT_FOR_ARRAYS,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# ----------------------------------------------------------------- parameters
+
+
+def test_defaults():
+    params = LSBSampler().get_params()
+    assert params | DEFAULTS == params
+    assert isinstance(LSBSampler(), BaseEstimator)
+
+
+def test_init_only_stores(target):
+    given = {
+        "balancing": Mixture([1, 2, 3, 4]),
+        "objective": "nonsense",
+        "n_chains": -3,
+        "random_state": object(),
+        "n_jobs": "many",
+    }
+    sampler = LSBSampler(**given)
+    for name, value in given.items():
+        assert getattr(sampler, name) is value
+    assert vars(sampler).keys() == sampler.get_params().keys()
+
+
+def test_only_balancing_is_positional():
+    with pytest.raises(TypeError, match="positional"):
+        LSBSampler("sqrt", True)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_clone_keeps_parameters_and_nothing_else(target, fitted):
+    sampler = make(Mixture([1.0, 2.0, 3.0, 4.0]), lazy=0.25, objective="kl")
+    if fitted:
+        sampler.fit(target)
+    other = clone(sampler)
+    assert repr(other) == repr(sampler)
+    assert vars(other).keys() == other.get_params().keys()
+    with pytest.raises(NotFittedError):
+        check_is_fitted(other)
+    np.testing.assert_array_equal(other.balancing.theta, [1, 2, 3, 4])
+    same_chains(other.fit(target), clone(sampler).fit(target))
+
+
+def test_clone_of_generators_and_seed_sequences(target):
+    for random_state in (np.random.default_rng(1), np.random.SeedSequence(1)):
+        sampler = make(random_state=random_state)
+        other = clone(sampler)
+        assert other.random_state is not sampler.random_state
+        same_chains(other.fit(target), sampler.fit(target))
+
+
+def test_set_params(target):
+    sampler = LSBSampler().set_params(balancing="min", n_chains=3, n_burn_in=10, random_state=1)
+    assert sampler.get_params()["balancing"] == "min"
+    assert sampler.fit(target).state_.shape == (3, 12)
+    with pytest.raises(ValueError, match="Invalid parameter 'burn'"):
+        sampler.set_params(burn=3)
+
+
+def test_repr_shows_what_was_changed():
+    assert repr(LSBSampler()) == "LSBSampler()"
+    assert repr(LSBSampler("min", lazy=0.5)) == "LSBSampler(balancing='min', lazy=0.5)"
+    assert "Mixture(theta=[0., 0., 0., 0.])" in repr(LSBSampler(Mixture()))
+    assert "LSBSampler" in LSBSampler()._repr_html_()
+
+
+@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned", Network("min", "monotonic")])
+def test_fit_changes_no_parameter(target, balancing):
+    sampler = make(balancing, random_state=np.random.SeedSequence(4), n_burn_in=None)
+    before = sampler.get_params()
+    frozen = copy.deepcopy(before)
+    assert sampler.fit(target) is sampler
+    sampler.sample(20)
+    after = sampler.get_params()
+    for name, value in before.items():
+        assert after[name] is value
+        assert repr(after[name]) == repr(frozen[name])
+    if isinstance(balancing, Network):
+        np.testing.assert_array_equal(sampler.balancing.theta, frozen["balancing"].theta)
+        assert (sampler.balancing_.theta != sampler.balancing.theta).any()
+
+
+# ----------------------------------------------------------------- fit
+
+
+def test_not_fitted(target):
+    sampler = make()
+    with pytest.raises(NotFittedError, match="This LSBSampler instance is not fitted yet"):
+        sampler.sample(3)
+    for use in (
+        lambda: sampler.state_,
+        lambda: sampler.n_evaluations_,
+        lambda: sampler.to_datatree(),
+        lambda: sampler.to_inference_data(),
+    ):
+        with pytest.raises(NotFittedError, match="This LSBSampler instance is not fitted yet"):
+            use()
+    check_is_fitted(sampler.fit(target))
+
+
+@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned"])
+@pytest.mark.parametrize("objective", ["bound", "exact", "kl"])
+def test_fit_twice_is_fit_once(target, balancing, objective):
+    once = make(balancing, objective=objective).fit(target)
+    twice = make(balancing, objective=objective).fit(target)
+    twice.sample(7)
+    twice.fit(target)
+    assert not hasattr(twice, "sample_stats_")
+    assert once.history_.identical(twice.history_)
+    same_chains(once, twice)
+
+
+def test_fitted_attributes(target):
+    sampler = make("learned", n_chains=3).fit(target)
+    assert sampler.target_ is target
+    assert sampler.n_sites_ == 12
+    assert sampler.state_.shape == (3, 12)
+    assert sampler.state_.dtype == np.int8
+    assert isinstance(sampler.balancing_, Network)
+    assert isinstance(sampler.burn_in_balancing_, BalancingFunction)
+    assert not hasattr(sampler, "burn_in_")
+    assert not hasattr(sampler, "sample_stats_")
+    assert sampler.n_evaluations_ > 0
+    sampler.state_[:] = 5
+    assert set(np.unique(sampler.state_)) == {-1, 1}
+
+
+def test_n_evaluations_counts_the_touched_neighbours():
+    # Without learning: each transition evaluates the flipped site and its four neighbours.
+    field = np.random.default_rng(0).normal(size=(4, 4))
+    sampler = make(n_burn_in=100).fit(Ising.lattice(field, 0.2))
+    burn_in = sampler.n_evaluations_
+    assert 2 * 100 * 5 <= burn_in <= 2 * (100 * 5 + 10 * 16)
+    sampler.sample(50, thin=3)
+    assert sampler.n_evaluations_ - burn_in == 2 * 150 * 5
+
+
+@pytest.mark.parametrize("objective", ["bound", "exact", "kl"])
+@pytest.mark.parametrize("n_burn_in", [0, 1, 7, 2000, 2500])
+def test_history_covers_the_burn_in(target, n_burn_in, objective):
+    sampler = make("mixture", n_burn_in=n_burn_in, objective=objective).fit(target)
+    history = sampler.history_
+    blocks = min(n_burn_in, 200 if objective == "exact" else 2000)
+    assert dict(history.sizes) == {"iteration": blocks, "chain": 2, "parameter": 4 * (blocks > 0)}
+    assert history["lp"].dims == history["acceptance_rate"].dims == ("iteration", "chain")
+    assert history["objective"].dims == ("iteration",)
+    assert history["theta"].dims == ("iteration", "parameter")
+    if n_burn_in:
+        assert history["iteration"].values[-1] == n_burn_in
+        assert (np.diff(history["iteration"]) > 0).all()
+        np.testing.assert_allclose(
+            history["lp"].values[-1], target.log_prob(sampler.state_), atol=1e-12
+        )
+        np.testing.assert_array_equal(history["theta"].values[-1], sampler.balancing_.theta)
+        acceptance = history["acceptance_rate"].values
+        assert ((acceptance >= 0) & (acceptance <= 1)).all()
+
+
+def test_default_burn_in_is_two_thousand_or_five_sweeps(target):
+    assert make(n_burn_in=None).fit(target).history_["iteration"].values[-1] == 2000
+    larger = Ising.lattice(np.random.default_rng(0).normal(size=(25, 20)))
+    sampler = make(n_burn_in=None).fit(larger)
+    assert sampler.history_["iteration"].values[-1] == 2500
+    assert sampler.history_.sizes["iteration"] == 2000
+
+
+def test_no_burn_in_starts_at_the_initial_states(target):
+    states = np.random.default_rng(0).choice([-1, 1], size=(2, 12))
+    sampler = make("learned", n_burn_in=0).fit(target, initial_states=states)
+    np.testing.assert_array_equal(sampler.state_, states)
+    np.testing.assert_array_equal(sampler.balancing_.theta, Network().theta)
+    assert sampler.sample(5).sizes["draw"] == 5
+
+
+def test_initial_states_in_every_layout(target):
+    one = np.random.default_rng(0).choice([-1, 1], size=12)
+    wanted = make().fit(target, initial_states=np.tile(one, (2, 1)))
+    for given in (
+        one,
+        one.tolist(),
+        one.astype(float),
+        one.reshape(3, 4),
+        np.tile(one, (2, 1)),
+        np.asfortranarray(np.tile(one, (2, 1))),
+        np.tile(one.reshape(3, 4), (2, 1, 1)),
+    ):
+        np.testing.assert_array_equal(
+            make().fit(target, initial_states=given).state_, wanted.state_
+        )
+    two = np.random.default_rng(1).choice([-1, 1], size=(2, 12)).astype(np.int8)
+    sampler = make(n_burn_in=0).fit(target, initial_states=two)
+    before = two.copy()
+    sampler.sample(50)
+    np.testing.assert_array_equal(two, before)
+
+
+def test_initial_state_of_a_one_row_lattice():
+    target = Ising.lattice(np.ones((1, 5)))
+    one = np.array([[1, -1, 1, -1, 1]])
+    sampler = make(n_burn_in=0).fit(target, initial_states=one)
+    np.testing.assert_array_equal(sampler.state_, np.tile(one, (2, 1)))
+
+
+def test_y_is_ignored(target):
+    same_chains(make().fit(target, None), make().fit(target, y=np.zeros(3)))
+
+
+def test_warm_start_goes_on(target):
+    # A fixed function: two short burn-ins are one long one.
+    going = make(warm_start=True, n_burn_in=40).fit(target).fit(target)
+    once = make(n_burn_in=80).fit(target)
+    np.testing.assert_array_equal(going.state_, once.state_)
+    same_chains(going, once)
+
+
+def test_warm_start_keeps_what_was_learned(target):
+    sampler = make("mixture", warm_start=True).fit(target)
+    theta = sampler.balancing_.theta
+    sampler.sample(10)
+    state = sampler.state_
+    sampler.set_params(n_burn_in=0).fit(target)
+    np.testing.assert_array_equal(sampler.state_, state)
+    np.testing.assert_array_equal(sampler.balancing_.theta, theta)
+    sampler.set_params(warm_start=False).fit(target)
+    np.testing.assert_array_equal(sampler.balancing_.theta, np.zeros(4))
+
+
+def test_warm_start_from_given_states_and_on_another_target(target):
+    states = np.ones((2, 12), dtype=int)
+    sampler = make(warm_start=True).fit(target)
+    sampler.set_params(n_burn_in=0).fit(target, initial_states=states)
+    np.testing.assert_array_equal(sampler.state_, states)
+    other = Ising(np.zeros((12, 12)), 0.5)
+    assert sampler.fit(other).target_ is other
+    draws = sampler.sample(30)
+    np.testing.assert_allclose(
+        sampler.sample_stats_["lp"], other.log_prob(draws["x"].values), atol=1e-12
+    )
+
+
+class Slope(BalancingFunction):
+    """A fixed function with a parameter of its own."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def even_part(self, u):
+        return self.slope * np.abs(u)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("min", "max"), (Slope(-0.4), Slope(0.4)), (Network("sum"), Network("min"))],
+    ids=["names", "same class", "forms"],
+)
+def test_warm_start_uses_the_function_that_is_asked_for(target, first, second):
+    sampler = make(first, warm_start=True, n_burn_in=0).fit(target)
+    sampler.set_params(balancing=second).fit(target)
+    wanted = make(second, n_burn_in=0).fit(target).balancing_
+    u = np.linspace(-5, 5, 11)
+    np.testing.assert_array_equal(sampler.balancing_.log_g(u), wanted.log_g(u))
+
+
+def test_a_fitted_function_is_frozen(target):
+    # Changing the object that was passed in changes no fitted sampler.
+    function = Slope(-0.3)
+    sampler, wanted = make(function).fit(target), make(Slope(-0.3)).fit(target)
+    function.slope = 0.5
+    same_chains(sampler, wanted)
+
+
+def test_parameters_changed_after_fit_wait_for_the_next_fit(target):
+    sampler, wanted = make().fit(target), make().fit(target)
+    sampler.set_params(balancing="max", random_state=5, n_chains=7, lazy=0.9)
+    same_chains(sampler, wanted)
+
+
+# ----------------------------------------------------------------- keep_burn_in
+
+
+@pytest.mark.parametrize("balancing", ["sqrt", "learned"])
+def test_kept_burn_in_is_every_state(target, balancing):
+    states = np.random.default_rng(3).choice([-1, 1], size=(2, 12))
+    sampler = make(balancing, keep_burn_in=True).fit(target, initial_states=states)
+    warm_up = sampler.burn_in_
+    assert warm_up["x"].dims == ("chain", "draw", "row", "col")
+    assert dict(warm_up.sizes) == {"chain": 2, "draw": 60, "row": 3, "col": 4}
+    assert warm_up["x"].dtype == np.int8
+    assert set(warm_up.coords) == set(warm_up.dims)
+    x = warm_up["x"].values.reshape(2, 60, 12)
+    np.testing.assert_array_equal(x[:, -1], sampler.state_)
+    with_start = np.concatenate([states[:, None], x], axis=1)
+    flips = (np.diff(with_start, axis=1) != 0).sum(axis=2)
+    assert flips.max() == 1
+    # Keeping the states changes nothing else.
+    plain = make(balancing).fit(target, initial_states=states)
+    assert plain.history_.identical(sampler.history_)
+    same_chains(sampler, plain)
+    np.testing.assert_allclose(
+        sampler.history_["lp"].values.T, target.log_prob(x), atol=1e-12
+    )
+
+
+def test_warm_up_is_never_in_the_draws(target):
+    # 700 keeps the chains at the mode once they are there, and the burn-in ends there.
+    field = 700.0 * np.where(np.arange(12) % 2, 1, -1)
+    strong = Ising(np.zeros((12, 12)), field)
+    sampler = make(keep_burn_in=True).fit(strong)
+    assert (sampler.burn_in_["x"].values[:, 0] != np.sign(field)).any()
+    with pytest.warns(FrozenSitesWarning, match="12 of 12 variables never changed"):
+        draws = sampler.sample(20)
+    np.testing.assert_array_equal(draws["x"], np.broadcast_to(np.sign(field), (2, 20, 12)))
+
+
+def test_burn_in_of_an_earlier_fit_is_forgotten(target):
+    sampler = make(keep_burn_in=True).fit(target)
+    sampler.set_params(keep_burn_in=False).fit(target)
+    assert not hasattr(sampler, "burn_in_")
+
+
+# ----------------------------------------------------------------- random_state
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        lambda: 7,
+        lambda: np.int64(7),
+        lambda: np.uint8(7),
+        lambda: np.random.SeedSequence(7),
+        lambda: np.random.SeedSequence([1, 2], spawn_key=(3,)),
+        lambda: np.random.default_rng(7),
+        lambda: np.random.Generator(np.random.MT19937(7)),
+        lambda: 2**100,
+    ],
+)
+def test_equal_seeds_give_equal_chains(target, seed):
+    same_chains(make(random_state=seed()).fit(target), make(random_state=seed()).fit(target))
+
+
+def test_kinds_of_seed(target):
+    same_chains(
+        make(random_state=7).fit(target),
+        make(random_state=np.random.SeedSequence(7)).fit(target),
+    )
+    states = {
+        make(random_state=seed).fit(target).sample(100)["x"].values.tobytes()
+        for seed in (
+            None,
+            None,
+            0,
+            1,
+            np.random.SeedSequence(1, spawn_key=(0,)),
+            np.random.default_rng(1),
+        )
+    }
+    assert len(states) == 6
+
+
+def test_a_seed_sequence_is_not_changed(target):
+    sequence = np.random.SeedSequence(3)
+    make(random_state=sequence).fit(target).sample(5)
+    assert sequence.n_children_spawned == 0
+    same_chains(make(random_state=sequence).fit(target), make(random_state=sequence).fit(target))
+
+
+def test_a_generator_moves_on_between_fits(target):
+    sampler = make(random_state=np.random.default_rng(3)).fit(target)
+    first = sampler.sample(50)["x"].values
+    assert (sampler.fit(target).sample(50)["x"].values != first).any()
+
+
+def test_chains_have_their_own_streams(target):
+    draws = make(n_chains=8).fit(target).sample(50)["x"].values
+    assert len({chain.tobytes() for chain in draws}) == 8
+
+
+# ----------------------------------------------------------------- pickle
+
+
+def test_pickle_unfitted():
+    sampler = make("mixture", lazy=0.5)
+    assert repr(pickle.loads(pickle.dumps(sampler))) == repr(sampler)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned", Network("min", "monotonic")])
+def test_a_pickled_sampler_goes_on_bit_for_bit(target, balancing, n_jobs):
+    sampler = make(balancing, n_jobs=n_jobs).fit(target)
+    sampler.sample(13)
+    for other in (pickle.loads(pickle.dumps(sampler)), copy.deepcopy(sampler)):
+        assert other.history_.identical(sampler.history_)
+        assert other.n_evaluations_ == sampler.n_evaluations_
+        twin = pickle.loads(pickle.dumps(sampler))
+        same_chains(other, twin)
+    same_chains(pickle.loads(pickle.dumps(sampler)), sampler)
+
+
+def test_a_copy_does_not_share_its_chains(target):
+    sampler = make().fit(target)
+    state = sampler.state_
+    copy.deepcopy(sampler).sample(50)
+    np.testing.assert_array_equal(sampler.state_, state)
+
+
+# ----------------------------------------------------------------- verbose
+
+
+def test_progress_bar_counts_all_chains(target):
+    stream = io.StringIO()
+    with contextlib.redirect_stderr(stream):
+        sampler = make(verbose=1).fit(target)
+        sampler.sample(50, thin=2)
+    shown = stream.getvalue()
+    assert "burn-in: 100%" in shown
+    assert "120/120" in shown
+    assert "sample: 100%" in shown
+    assert "200/200" in shown
+    same_chains(sampler, quiet(target))
+
+
+def quiet(target):
+    sampler = make().fit(target)
+    sampler.sample(50, thin=2)
+    return sampler
+
+
+def test_silent_by_default(target, capsys):
+    quiet(target)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+# ----------------------------------------------------------------- warnings
+
+
+def test_frozen_sites(target):
+    field = np.ones(6)
+    field[2] = field[4] = 60.0
+    sampler = make(n_burn_in=100).fit(Ising(np.zeros((6, 6)), field))
+    with pytest.warns(FrozenSitesWarning, match=r"2 of 6 variables .* first is site 2\)") as seen:
+        sampler.sample(200)
+    assert seen[0].filename == __file__
+    assert issubclass(FrozenSitesWarning, SamplerWarning)
+    with pytest.warns(FrozenSitesWarning):
+        sampler.sample(200)
+
+
+def test_short_run_is_said_once():
+    target = Ising.lattice(np.random.default_rng(0).normal(size=(20, 20)), 0.1)
+    sampler = make().fit(target)
+    with pytest.warns(SamplerWarning) as seen:
+        sampler.sample(10)
+    short = [w for w in seen if issubclass(w.category, ShortRunWarning)]
+    assert len(short) == 1
+    assert "made 10 transitions since fit" in str(short[0].message)
+    assert "variables (400)" in str(short[0].message)
+    assert short[0].filename == __file__
+    with pytest.warns(FrozenSitesWarning) as seen:
+        sampler.sample(10)
+    assert not any(issubclass(w.category, ShortRunWarning) for w in seen)
+    sampler.fit(target)
+    with pytest.warns(ShortRunWarning, match="made 399 transitions"):
+        sampler.sample(399)
+
+
+def test_a_full_sweep_is_not_short():
+    target = Ising(np.zeros((5, 5)))
+    sampler = make(lazy=0.5).fit(target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", FrozenSitesWarning)
+        sampler.sample(5)
+        sampler.sample(1)
+        sampler.sample(1, thin="sweep")
+
+
+def test_flat_target_is_periodic():
+    flat = Ising(np.zeros((6, 6)))
+    with pytest.warns(PeriodicChainWarning, match=r"reject 0 of their moves.*lazy=0\.5") as seen:
+        sampler = make().fit(flat)
+    assert seen[0].filename == __file__
+    draws = sampler.sample(60, thin=2)["x"].values
+    parity = draws.prod(axis=2)
+    assert (parity == parity[:, :1]).all()
+    lazy = make(lazy=0.5).fit(flat)
+    parity = lazy.sample(60, thin=2)["x"].values.prod(axis=2)
+    assert (parity != parity[:, :1]).any()
+
+
+@pytest.mark.parametrize("balancing", ["barker", "sqrt", "min", "max", "mixture", "learned"])
+def test_no_warning_on_an_ordinary_target(target, balancing):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(balancing, n_burn_in=None).fit(target).sample(500)
+
+
+@pytest.mark.parametrize("n_burn_in", [1, 5])
+def test_a_few_accepted_moves_do_not_make_a_target_flat(n_burn_in):
+    # Uphill from the start, every move is accepted; that says nothing about the target.
+    field = np.where(np.arange(60) % 2, 3.0, -3.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(n_burn_in=n_burn_in).fit(Ising(np.zeros((60, 60)), field))
+
+
+def test_lazy_chains_stay_as_often_as_asked():
+    field = np.random.default_rng(0).normal(size=(4, 4))
+    sampler = make(lazy=0.75, n_chains=4).fit(Ising.lattice(field, 0.1))
+    x = sampler.sample(4000)["x"].values.reshape(4, 4000, 16)
+    stays = (x[:, 1:] == x[:, :-1]).all(axis=2).mean()
+    busy = make(n_chains=4).fit(Ising.lattice(field, 0.1))
+    x = busy.sample(4000)["x"].values.reshape(4, 4000, 16)
+    moves = 1 - (x[:, 1:] == x[:, :-1]).all(axis=2).mean()
+    # 16,000 transitions: a standard error of 0.004.
+    assert stays == pytest.approx(0.75 + 0.25 * (1 - moves), abs=0.02)
+
+
+# ----------------------------------------------------------------- errors
+
+
+class Impossible(Ising):
+    """An Ising model that calls the states with x_0 = +1 impossible."""
+
+    def log_prob(self, x):
+        value = super().log_prob(x)
+        return np.where(np.asarray(x)[..., 0] == 1, -np.inf, value)
+
+
+FIT_ERRORS = [
+    ({"n_chains": 0}, ValueError, "n_chains is 0; it must be at least 1"),
+    ({"n_chains": -2}, ValueError, "n_chains is -2; it must be at least 1"),
+    ({"n_chains": 2.0}, TypeError, r"n_chains is 2\.0; give an integer of at least 1"),
+    ({"n_chains": True}, TypeError, "n_chains is True; give an integer"),
+    ({"n_burn_in": -1}, ValueError, "n_burn_in is -1; it must be at least 0"),
+    ({"n_burn_in": 10.5}, TypeError, r"n_burn_in is 10\.5; give an integer of at least 0"),
+    ({"n_burn_in": "long"}, TypeError, "n_burn_in is 'long'; give an integer"),
+    ({"n_jobs": 0}, ValueError, "n_jobs is 0; give a number of threads, -1"),
+    ({"n_jobs": "all"}, ValueError, "n_jobs is 'all'; give a number of threads"),
+    ({"n_jobs": 1.5}, ValueError, r"n_jobs is 1\.5; give a number of threads"),
+    (
+        {"objective": "entropy"},
+        ValueError,
+        r"objective is 'entropy'; it must be one of \['bound', 'exact', 'kl'\]",
+    ),
+    ({"objective": ["bound"]}, ValueError, r"objective is \['bound'\]; it must be one of"),
+    (
+        {"optimizer": "adamw"},
+        ValueError,
+        r"optimizer is 'adamw'; it must be one of \['adam', 'sgd'\]",
+    ),
+    ({"learning_rate": -0.1}, ValueError, r"learning_rate is -0\.1; it must be in \[0, inf\)"),
+    ({"learning_rate": np.nan}, ValueError, r"learning_rate is nan; it must be in \[0, inf\)"),
+    ({"learning_rate": np.inf}, ValueError, r"learning_rate is inf; it must be in \[0, inf\)"),
+    ({"learning_rate": "fast"}, ValueError, r"learning_rate is 'fast'; it must be in"),
+    ({"lazy": 1.0}, ValueError, r"lazy is 1\.0; it must be in \[0, 1\)"),
+    ({"lazy": -0.5}, ValueError, r"lazy is -0\.5; it must be in \[0, 1\)"),
+    ({"lazy": None}, ValueError, "lazy is None; it must be in"),
+    ({"random_state": -1}, ValueError, "random_state is -1; a seed must not be negative"),
+    ({"random_state": 1.5}, TypeError, r"random_state is 1\.5; give an int, None, a numpy Seed"),
+    ({"random_state": "seed"}, TypeError, "random_state is 'seed'; give an int"),
+    ({"random_state": True}, TypeError, "random_state is True; give an int"),
+    (
+        {"balancing": "barkr"},
+        ValueError,
+        r"balancing is 'barkr'; it must be one of \['barker', 'learned', 'max', 'min', 'mixture'",
+    ),
+    ({"balancing": Barker}, TypeError, r"balancing is <class.*Did you forget the parentheses"),
+    ({"balancing": 2}, TypeError, r"balancing is 2; give one of .* or a BalancingFunction"),
+]
+
+
+@pytest.mark.parametrize(("params", "error", "message"), FIT_ERRORS)
+def test_wrong_parameters(target, params, error, message):
+    sampler = make(**{"balancing": "learned"} | params)
+    with pytest.raises(error, match=message):
+        sampler.fit(target)
+    with pytest.raises(NotFittedError):
+        sampler.sample(1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((3, 3)), r"(?s)target is array\(\[\[0.*not a sklsb Target; build one.*Ising"),
+        (None, "target is None, not a sklsb Target"),
+        (Ising, r"target is <class.*Ising'>, not a sklsb Target.*Did you mean an instance of it"),
+        ("ising", "target is 'ising', not a sklsb Target"),
+    ],
+)
+def test_not_a_target(given, message):
+    with pytest.raises(TypeError, match=message):
+        make().fit(given)
+
+
+@pytest.mark.parametrize(
+    ("states", "error", "message"),
+    [
+        (np.ones(5), ValueError, r"initial_states has shape \(5,\); the target needs \(\.\.\., 12"),
+        (
+            np.ones((3, 12)),
+            ValueError,
+            r"initial_states has shape \(3, 12\); give one state, or .* the 2 chains",
+        ),
+        (
+            np.ones((2, 1, 12)),
+            ValueError,
+            r"initial_states has shape \(2, 1, 12\); give one state",
+        ),
+        (np.zeros((2, 12)), ValueError, r"initial_states\[0, 0\] is 0\.0; every variable"),
+        (np.full(12, np.nan), ValueError, r"initial_states\[0\] is nan; every variable"),
+        (np.ones(12) * 1j, TypeError, "initial_states has dtype complex128; give integers"),
+    ],
+)
+def test_wrong_initial_states(target, states, error, message):
+    with pytest.raises(error, match=message):
+        make().fit(target, initial_states=states)
+
+
+def test_an_impossible_start_names_the_chain():
+    target = Impossible(np.zeros((3, 3)))
+    states = np.array([[-1, 1, 1], [1, 1, 1]])
+    with pytest.raises(
+        ValueError, match=r"initial_states\[1\] has log-probability -inf; chain 1 must start"
+    ):
+        make().fit(target, initial_states=states)
+
+
+def test_warm_start_on_something_else(target):
+    sampler = make(warm_start=True).fit(target)
+    message = r"continues chains of shape \(2, 12\).*the target has 3 sites.*Set warm_start=False"
+    with pytest.raises(ValueError, match=message):
+        sampler.fit(Ising(np.zeros((3, 3))))
+    with pytest.raises(ValueError, match=r"chains of shape \(2, 12\).* now n_chains is 3 and"):
+        sampler.set_params(n_chains=3).fit(target)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda s: s.sample(-1), ValueError, "n is -1; it must be at least 0"),
+        (lambda s: s.sample(2.5), TypeError, r"n is 2\.5; give an integer of at least 0"),
+        (lambda s: s.sample("5"), TypeError, "n is '5'; give an integer"),
+        (lambda s: s.sample(True), TypeError, "n is True; give an integer"),
+        (lambda s: s.sample(5, thin=0), ValueError, "thin is 0; it must be at least 1"),
+        (lambda s: s.sample(5, thin=1.5), TypeError, r"thin is 1\.5; give an integer"),
+        (lambda s: s.sample(5, thin=None), TypeError, "thin is None; give an integer"),
+        (
+            lambda s: s.sample(5, thin="sweeps"),
+            ValueError,
+            "thin is 'sweeps'; give a number of transitions or \"sweep\"",
+        ),
+        (lambda s: s.sample(5, record=[np.sum]), TypeError, "record is .*; give a dict of names"),
+        (lambda s: s.sample(5, record={}), TypeError, r"record is \{\}; give a dict"),
+        (lambda s: s.sample(5, record=np.sum), TypeError, "record is <function sum.*give a dict"),
+        (
+            lambda s: s.sample(5, record={"m": 3}),
+            TypeError,
+            r"record\['m'\] is 3; names must be strings and values callables",
+        ),
+        (
+            lambda s: s.sample(5, record={1: np.sum}),
+            TypeError,
+            r"record\[1\] is <function sum.*names must be strings",
+        ),
+        (
+            lambda s: s.sample(5, record={"m": np.sum}),
+            ValueError,
+            r"record\['m'\] returned shape \(\) for states of shape \(5, 12\).*length 5",
+        ),
+        (
+            lambda s: s.sample(5, record={"m": lambda x: x.sum(axis=0)}),
+            ValueError,
+            r"record\['m'\] returned shape \(12,\) for states of shape \(5, 12\)",
+        ),
+        (lambda s: s.to_datatree(), ValueError, "no draws yet; call sample first"),
+        (lambda s: s.to_inference_data(), ValueError, "no draws yet; call sample first"),
+    ],
+)
+def test_wrong_arguments(target, call, error, message):
+    sampler = make().fit(target)
+    with pytest.raises(error, match=message):
+        call(sampler)
+
+
+@pytest.mark.parametrize("name", ["chain", "draw"])
+def test_a_statistic_cannot_be_called_like_a_dimension(target, name):
+    with pytest.raises((TypeError, ValueError), match=rf"record\['{name}'\]"):
+        make().fit(target).sample(5, record={name: lambda x: x.sum(axis=1)})
+
+
+def test_a_refused_call_moves_nothing(target):
+    sampler, wanted = make().fit(target), make().fit(target)
+    for call in (
+        lambda: sampler.sample(5, thin=0),
+        lambda: sampler.sample(-5),
+        lambda: sampler.sample(5, record={"m": 3}),
+        lambda: sampler.fit(None),
+        lambda: sampler.fit(target, initial_states=np.zeros(12)),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    same_chains(sampler, wanted)
+
+
+def test_an_error_in_a_statistic_reaches_the_user(target):
+    def broken(x):
+        raise ZeroDivisionError("mine")
+
+    before = signal.getsignal(signal.SIGINT)
+    sampler = make(n_jobs=2).fit(target)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        sampler.sample(5, record={"m": broken})
+    assert signal.getsignal(signal.SIGINT) is before
+    assert sampler.sample(40).sizes["draw"] == 40
+
+
+# ----------------------------------------------------------------- Ctrl-C
+
+
+class Interrupter:
+    """A statistic that is a Ctrl-C at its k-th call."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, x):
+        self.k -= 1
+        if self.k == 0:
+            signal.raise_signal(signal.SIGINT)
+        return x.copy()
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("thin", [1, 3, 7, 250])
+def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, n_jobs):
+    monkeypatch.setattr(_base, "SEGMENT", 100)
+    n = 2000 // thin
+    plain = make().fit(target)
+    whole = plain.sample(n, thin=thin)["x"].values.reshape(2, n, 12)
+    stats = plain.sample_stats_
+    before = signal.getsignal(signal.SIGINT)
+    sampler = make(n_jobs=n_jobs).fit(target)
+    with pytest.warns(UserWarning, match=r"Interrupted: returning \d+ of \d+ draws per chain"):
+        part = sampler.sample(n, thin=thin, record={"x": Interrupter(9)})["x"].values
+    assert signal.getsignal(signal.SIGINT) is before
+    done = part.shape[1]
+    # The ninth call is for the first chain of the fifth segment (with draws) of 100 transitions.
+    assert 0 < done < n
+    np.testing.assert_array_equal(part, whole[:, :done])
+    for name in ("lp", "acceptance_rate"):
+        np.testing.assert_array_equal(sampler.sample_stats_[name], stats[name][:, :done])
+    rest = sampler.sample(n - done, thin=thin)["x"].values.reshape(2, n - done, 12)
+    np.testing.assert_array_equal(rest, whole[:, done:])
+    for name in ("lp", "acceptance_rate"):
+        np.testing.assert_array_equal(sampler.sample_stats_[name], stats[name][:, done:])
+
+
+def interrupted_after(seconds, call):
+    """Seconds from a Ctrl-C to the return of call, and what it returned."""
+    sent = []
+
+    def send():
+        time.sleep(seconds)
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        with pytest.warns(UserWarning, match="Interrupted: returning"):
+            result = call()
+    finally:
+        thread.join()
+    return time.perf_counter() - sent[0], result
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_chains", "n_jobs", "thin"),
+    [((8, 8), 4, 2, 1000), ((30, 30), 30, None, 1), ((100, 150), 4, None, 1)],
+)
+def test_ctrl_c_gives_control_back_within_a_second(shape, n_chains, n_jobs, thin):
+    target = Ising.lattice(np.random.default_rng(0).normal(size=shape), 0.2)
+    sampler = make(n_chains=n_chains, n_jobs=n_jobs, n_burn_in=20)
+    sampler.fit(target)
+    wanted = copy.deepcopy(sampler)
+    statistic = {"sum": lambda x: x.sum(axis=1, dtype=int)}
+    waited, draws = interrupted_after(
+        0.15, lambda: sampler.sample(10**6, thin=thin, record=statistic)
+    )
+    done = min(draws.sizes["draw"], 50)
+    prefix = wanted.sample(done, thin=thin, record=statistic)
+    np.testing.assert_array_equal(draws["sum"][:, :done], prefix["sum"])
+    assert waited < 1.0
+
+
+def test_ctrl_c_during_fit_leaves_the_sampler_unfitted(target, monkeypatch):
+    def interrupt(*args):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.01)
+
+    sampler = make("learned")
+    with monkeypatch.context() as patch:
+        patch.setattr("sklsb.balancing.Network.vjp", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            sampler.fit(target)
+    with pytest.raises(NotFittedError):
+        sampler.sample(3)
+    same_chains(sampler.fit(target), make("learned").fit(target))
+
+
+def test_a_failed_second_fit_never_mixes_two_fits(target, monkeypatch):
+    """After it the sampler is as after the first fit, or not fitted."""
+
+    def broken(*args):
+        raise ZeroDivisionError("in the middle")
+
+    sampler, wanted = make("learned").fit(target), make("learned").fit(target)
+    other = Ising(np.zeros((12, 12)), 0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr("sklsb.balancing.Network.vjp", broken)
+        with pytest.raises(ZeroDivisionError):
+            sampler.fit(other)
+    try:
+        draws = sampler.sample(40)
+    except NotFittedError:
+        return
+    np.testing.assert_array_equal(draws["x"], wanted.sample(40)["x"])
+
+
+def test_sampling_in_another_thread(target):
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(make(n_jobs=2).fit(target).sample(30)["x"].values)
+    )
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(results[0], make().fit(target).sample(30)["x"].values)

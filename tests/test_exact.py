@@ -1,0 +1,245 @@
+"""The enumerated transition matrices are what the theory says, to rounding."""
+
+import re
+
+import numpy as np
+import pytest
+from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
+
+from sklsb import Ising, LSBSampler, Sqrt, Target, exact
+from sklsb.balancing import Barker, Max, Min
+from sklsb.exceptions import PeriodicChainWarning
+
+EPS = np.finfo(float).eps
+
+
+def log_probabilities(target):
+    log_p = target.log_prob(exact.states(target))
+    return log_p - log_p.max() - np.log(np.exp(log_p - log_p.max()).sum())
+
+
+class Chooser(Target):
+    """Three-valued variables with random probabilities: what exact.py needs of a target."""
+
+    values = (0, 1, 2)
+    shape, dims = (3,), ("site",)
+
+    def __init__(self, seed=0):
+        self.weights = np.random.default_rng(seed).normal(size=(3, 3, 3))
+
+    def log_prob(self, x):
+        return self.weights[tuple(np.moveaxis(self.check_states(x), -1, 0))]
+
+    def log_ratios(self, x):
+        x = self.check_states(x)
+        others = [
+            np.where(
+                np.arange(3) == i, (x[..., i] + r + (r >= x[..., i]) - x[..., i])[..., None], x
+            )
+            for i in range(3)
+            for r in range(2)
+        ]
+        return np.stack([self.log_prob(y) for y in others], axis=-1) - self.log_prob(x)[..., None]
+
+    def view(self):
+        raise NotImplementedError
+
+
+# ----------------------------------------------------------------- enumeration
+
+
+@pytest.mark.parametrize("d", [0, 1, 4, 10])
+def test_states_are_all_states_in_lexicographic_order(d):
+    x = exact.states(Ising(np.zeros((d, d))))
+    assert x.shape == (2**d, d)
+    assert x.dtype == np.int8
+    assert [tuple(row) for row in x] == sorted({tuple(row) for row in x})
+
+
+@pytest.mark.parametrize("target", [dense(5), Chooser()], ids=["two values", "three values"])
+def test_neighbours_differ_in_one_variable_and_stand_in_the_order_of_log_ratios(target):
+    x, to, log_p = exact.states(target), exact.neighbours(target), log_probabilities(target)
+    assert np.all((x[to] != x[:, None]).sum(axis=2) == 1)
+    assert all(len(set(row)) == to.shape[1] for row in to)
+    assert np.allclose(log_p[to] - log_p[:, None], target.log_ratios(x), rtol=0, atol=1e-13)
+
+
+def test_probabilities_are_the_normalised_target():
+    p = exact.probabilities(Ising([[0, 1], [1, 0]], [0.5, 0]))
+    unnormalised = np.exp([0.5, -1.5, -0.5, 1.5])
+    assert np.allclose(p, unnormalised / unnormalised.sum(), rtol=4 * EPS)
+
+
+@pytest.mark.parametrize(
+    "function", [exact.states, exact.neighbours, exact.probabilities], ids=lambda f: f.__name__
+)
+def test_too_many_states_are_refused_by_number(function):
+    with pytest.raises(ValueError, match="has 32768 states; enumeration takes at most 16384"):
+        function(Ising(np.zeros((15, 15))))
+
+
+# ----------------------------------------------------------------- transition matrices
+
+
+def check_matrix(sampler, target):
+    """Rows, detailed balance in logarithms, absolute balance, stationarity, at their gates."""
+    matrix, log_matrix = (
+        f(sampler, target) for f in (exact.transition_matrix, exact.log_transition_matrix)
+    )
+    log_p, p = log_probabilities(target), exact.probabilities(target)
+    assert np.all(matrix >= 0)
+    assert np.abs(matrix.sum(axis=1) - 1).max() <= 4 * EPS
+    possible = np.isfinite(log_matrix)
+    assert np.array_equal(possible, possible.T)
+    flow = np.where(possible, log_p[:, None] + np.where(possible, log_matrix, 0.0), 0.0)
+    assert np.abs(flow - flow.T).max() <= 16 * EPS * (1 + np.abs(log_p).max())
+    flow = p[:, None] * matrix
+    assert np.abs(flow - flow.T).max() <= 1e-15
+    assert np.abs(p @ matrix - p).max() <= 1e-15
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_chain_is_reversible_on_every_graph_of_up_to_four_vertices(kind, function):
+    for graph in GRAPHS:
+        check_matrix(function, ising(graph, kind))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("target", [dense(10), Chooser()], ids=["10 sites", "three values"])
+def test_chain_is_reversible(target, function):
+    check_matrix(function, target)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (3, 3)], ids=str)
+def test_chain_is_reversible_on_lattices(shape):
+    field = np.random.default_rng(0).normal(size=shape)
+    for function in FUNCTIONS.values():
+        check_matrix(function, Ising.lattice(field, 0.7))
+
+
+def test_lazy_chain_stays_with_its_probability():
+    target, matrix = dense(3), exact.transition_matrix(Barker(), dense(3))
+    lazy = exact.transition_matrix(LSBSampler("barker", lazy=0.3), target)
+    assert np.allclose(lazy, 0.3 * np.eye(8) + 0.7 * matrix, rtol=0, atol=2 * EPS)
+    check_matrix(LSBSampler("barker", lazy=0.3), target)
+
+
+def test_full_metropolis_hastings_ratio_is_z_over_z_where_first_order_is_exact():
+    target = dense(5)
+    for name in ("barker", "sqrt", "min", "max"):
+        ratio = exact.transition_matrix(LSBSampler(name), target)
+        full = exact.transition_matrix(LSBSampler(name, fast=True), target)
+        assert np.allclose(full, ratio, rtol=0, atol=64 * EPS)
+        check_matrix(LSBSampler(name, fast=True), target)
+
+
+def test_a_fitted_sampler_stands_for_its_frozen_function():
+    target = dense(4)
+    sampler = LSBSampler(n_burn_in=50, random_state=0)
+    before = exact.transition_matrix(sampler, target)
+    after = exact.transition_matrix(sampler.fit(target), target)
+    assert np.array_equal(after, exact.transition_matrix(sampler.balancing_, target))
+    assert not np.array_equal(after, before)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_permuted_sites_permute_the_matrix(function):
+    target, order = dense(4), np.array([2, 0, 3, 1])
+    permuted = Ising(target.couplings.toarray()[np.ix_(order, order)], target.field[order])
+    x = exact.states(target)
+    where = np.array([np.flatnonzero((x == row).all(axis=1))[0] for row in x[:, order]])
+    expected = exact.transition_matrix(function, target)
+    found = exact.transition_matrix(function, permuted)[np.ix_(where, where)]
+    assert np.allclose(found, expected, rtol=0, atol=32 * EPS)
+
+
+def test_a_constant_changes_nothing():
+    target, loops = dense(4), np.diag([1e6, -3.0, 0.5, 7.0])
+    shifted = Ising(target.couplings.toarray() + loops, target.field)
+    x = exact.states(target)
+    assert np.allclose(shifted.log_prob(x), target.log_prob(x) + np.trace(loops), rtol=4 * EPS)
+    assert np.array_equal(
+        exact.transition_matrix(Max(), shifted), exact.transition_matrix(Max(), target)
+    )
+
+
+# ----------------------------------------------------------------- what is derived from them
+
+
+def test_gap_and_information_of_one_spin():
+    # With one site the only move is always proposed and accepted with min(1, 1/t).
+    r = np.exp(-2 * 0.7)
+    target, p = Ising([[0.0]], [0.7]), np.array([r, 1.0]) / (1 + r)
+    assert np.allclose(exact.eigenvalues(Min(), target), [-r, 1], atol=4 * EPS)
+    assert np.isclose(exact.spectral_gap(Min(), target), 1 - r)
+    rows = np.array([[0, 1], [r, 1 - r]])
+    expected = sum(
+        p[i] * rows[i, j] * np.log(rows[i, j] / p[j])
+        for i in range(2)
+        for j in range(2)
+        if rows[i, j]
+    )
+    assert np.isclose(exact.mutual_information(Min(), target), expected, rtol=1e-14)
+
+
+def test_information_is_between_zero_and_the_entropy():
+    for kind in ("random", "field 5"):
+        for graph in GRAPHS:
+            target = ising(graph, kind)
+            p = exact.probabilities(target)
+            entropy = -(p * np.log(p)).sum()
+            assert -1e-14 <= exact.mutual_information(Barker(), target) <= entropy + 1e-14
+
+
+def test_gap_of_independent_draws_is_one_and_of_a_periodic_chain_zero():
+    assert exact.spectral_gap(Sqrt(), Ising(np.zeros((0, 0)))) == 1.0
+    flat = Ising(np.zeros((3, 3)))
+    assert np.isclose(exact.eigenvalues(Sqrt(), flat)[0], -1)
+    assert np.isclose(exact.spectral_gap(Sqrt(), flat), 0, atol=1e-14)
+    assert np.isclose(exact.spectral_gap(LSBSampler("sqrt", lazy=0.5), flat), 1 / 3)
+
+
+@pytest.mark.parametrize("function", [Sqrt(), Barker(), Max()], ids=["sqrt", "barker", "max"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_periodic_chain_is_announced(kind, function):
+    for graph in GRAPHS:
+        target = ising(graph, kind)
+        if len(graph) and exact.eigenvalues(function, target)[0] <= -1 + 1e-9:
+            sampler = LSBSampler(function, n_chains=2, random_state=0)
+            with pytest.warns(PeriodicChainWarning, match=re.escape("Set lazy=0.5")):
+                sampler.fit(target)
+
+
+# ----------------------------------------------------------------- Ising models
+
+
+def lattice_log_prob(x, field, coupling, periodic):
+    """Literal sum over every directed edge to the right and down."""
+    rows, cols = field.shape
+    total = 0.0
+    for i in range(rows):
+        for j in range(cols):
+            total += field[i, j] * x[i, j]
+            if periodic or j + 1 < cols:
+                total += coupling * x[i, j] * x[i, (j + 1) % cols]
+            if periodic or i + 1 < rows:
+                total += coupling * x[i, j] * x[(i + 1) % rows, j]
+    return total
+
+
+def check_lattice(model, shape, periodic):
+    field = np.random.default_rng(0).normal(size=shape)
+    target = model.lattice(field, 0.7, periodic)
+    x = np.random.default_rng(1).choice([-1, 1], size=(40, *shape))
+    expected = [lattice_log_prob(one, field, 0.7, periodic) for one in x]
+    assert np.allclose(target.log_prob(x.reshape(40, -1)), expected, rtol=0, atol=1e-13), (
+        "log p of a lattice is the sum over its edges"
+    )
+
+
+@pytest.mark.parametrize("periodic", [True, False], ids=["torus", "free"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 3)], ids=str)
+def test_lattice_is_the_sum_over_its_edges(shape, periodic):
+    # On a side of 2 every edge is double, on a side of 1 it is a loop.
+    check_lattice(Ising, shape, periodic)

@@ -1,0 +1,334 @@
+"""The compiled transition is the enumerated one: bisected, rebuilt, and counted."""
+
+import math
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
+from scipy.stats import chi2
+
+import sklsb
+from sklsb import Ising, LSBSampler, _compiled, exact, testing
+from sklsb.balancing import Barker, Max, Min, Sqrt
+from sklsb.exceptions import SamplerWarning
+
+EPS = np.finfo(float).eps
+# Of a false alarm, in each statistical test. The seeds are fixed.
+THRESHOLD = 1e-9
+
+
+def sparse(d, degree, seed=0, field=1.0):
+    """A random graph with real couplings."""
+    rng = np.random.default_rng(seed)
+    half = np.triu((rng.random((d, d)) < degree / d) * rng.standard_normal((d, d)), 1)
+    return Ising(half + half.T, field * rng.standard_normal(d))
+
+
+# ----------------------------------------------------------------- the exponential
+
+
+def test_exp_is_within_one_ulp():
+    x = np.concatenate(
+        [np.linspace(-708, 709, 200_001), np.random.default_rng(0).normal(size=100_000), [0.0]]
+    )
+    found, expected = np.array([_compiled.exp(v) for v in x]), np.exp(x)
+    assert np.max(np.abs(found - expected) / np.spacing(expected)) <= 1.0
+
+
+def test_exp_has_exact_ends():
+    below = np.array([-np.inf, -1e308, -1e5, -709.0, np.nextafter(-708.0, -np.inf)])
+    above = np.array([np.nextafter(709.0, np.inf), 710.0, 1e5, 1e308, np.inf])
+    assert [_compiled.exp(v) for v in below] == [0.0] * 5
+    assert [_compiled.exp(v) for v in above] == [math.inf] * 5
+    assert _compiled.exp(0.0) == 1.0
+
+
+# ----------------------------------------------------------------- conformance
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_target_on_every_graph_of_up_to_four_vertices(kind):
+    for graph in GRAPHS:
+        testing.check_target(ising(graph, kind))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(Ising.lattice(np.random.default_rng(n).normal(size=(n, n)), 0.7) for n in (1, 2, 3, 30)),
+        Ising.lattice(np.zeros((7, 5)), -1.3, periodic=False),
+        dense(65),
+        sparse(300, 4.0, field=1e300),
+        Ising(1e-280 * np.ones((3, 3)), 1e-280),
+        Ising(1e306 * (np.ones((3, 3)) - np.eye(3)), [1e300, 0, -1e306]),
+    ],
+    ids=repr,
+)
+def test_target(target):
+    testing.check_target(target)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_balancing_function(function):
+    testing.check_balancing(function)
+
+
+SAMPLERS = {
+    **{name: LSBSampler(name, n_burn_in=60) for name in ("barker", "sqrt", "min", "max")},
+    "mixture": LSBSampler("mixture", n_burn_in=60),
+    "learned": LSBSampler(n_burn_in=60),
+    "user": LSBSampler(FUNCTIONS["user"], n_burn_in=60),
+    "lazy": LSBSampler("max", n_burn_in=60, lazy=0.3),
+    "bound": LSBSampler(n_burn_in=60, objective="bound", optimizer="sgd"),
+    "kl": LSBSampler(FUNCTIONS["min-monotonic"], n_burn_in=60, objective="kl", n_chains=1),
+    "no burn-in": LSBSampler("barker", n_burn_in=0),
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_sampler(sampler):
+    for target in (dense(4), Ising.lattice(np.zeros((2, 2))), Ising(np.zeros((0, 0)))):
+        testing.check_sampler(sampler, target)
+
+
+def test_fast_sampler():
+    pytest.importorskip("torch", reason="fast=True runs on torch")
+    for balancing in ("barker", "max"):
+        sampler = LSBSampler(balancing, fast=True, n_burn_in=20, lazy=0.2)
+        testing.check_sampler(sampler, dense(3), n_draws=20)
+
+
+# ----------------------------------------------------------------- the bisected production step
+
+
+def check_step(function, target, lazy=0.0):
+    """The production step has the enumerated matrix, to 8 eps d."""
+    sampler = LSBSampler(function, lazy=lazy)
+    found = testing._production_matrix(sampler, target)
+    error = np.abs(found - exact.transition_matrix(sampler, target)).max()
+    assert error <= 8 * EPS * target.n_sites, f"off by {error / EPS} eps"
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_production_step_on_every_graph_of_up_to_four_vertices(kind, function):
+    for graph in GRAPHS:
+        check_step(function, ising(graph, kind))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_production_step_on_ten_sites(function):
+    check_step(function, dense(10))
+
+
+@pytest.mark.parametrize("lazy", [0.5, 0.3, 2.0**-40, 1 - 2.0**-20])
+def test_lazy_production_step(lazy):
+    check_step(Barker(), dense(3), lazy)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (3, 3)], ids=str)
+def test_production_step_on_lattices(shape):
+    check_step(Barker(), Ising.lattice(np.random.default_rng(0).normal(size=shape), 0.7))
+
+
+def check_selection(package, d, field, n=500):
+    """A move is selected where a cumulative sum of all weights says, at random numbers."""
+    rng = np.random.default_rng(d)
+    half = np.triu((rng.random((d, d)) < 3 / d) * rng.standard_normal((d, d)), 1)
+    target = package.Ising(half + half.T, field * rng.standard_normal(d))
+    function, x = package.Barker(), target.random_state(rng)
+    log_weight = function.tabulated().log_g(target.log_ratios(x))
+    cumulative = np.cumsum(np.exp(log_weight - log_weight.max()))
+    u = rng.random(n)
+    expected = np.searchsorted(cumulative / cumulative[-1], u, side="right")
+    probe = package.testing._Probe(target, function.table(), np.tile(x, (n, 1)))
+    found = (probe.step(u, probe.accept) != x).argmax(axis=1)
+    assert np.array_equal(found, expected), "moves are selected in proportion to their weights"
+
+
+@pytest.mark.parametrize("field", [1.0, 700.0])
+@pytest.mark.parametrize("d", [8, 9, 64, 65, 600, 5000])
+def test_selection_is_that_of_a_cumulative_sum(d, field):
+    check_selection(sklsb, d, field)
+
+
+def test_a_constant_leaves_the_chain_as_it_is():
+    target = dense(6)
+    shifted = Ising(target.couplings.toarray() + 1e6 * np.eye(6), target.field)
+    one, other = (
+        LSBSampler("barker", n_burn_in=100, random_state=0).fit(model).sample(1000)["x"].to_numpy()
+        for model in (target, shifted)
+    )
+    assert np.array_equal(one, other)
+
+
+# ----------------------------------------------------------------- long runs
+
+LONG = {
+    "sparse graph": sparse(200, 3.0),
+    "dense graph": dense(60, scale=0.1),
+    "lattice": Ising.lattice(np.random.default_rng(0).normal(size=(30, 30)), 0.6),
+    "extreme fields": sparse(40, 2.0, field=300.0),
+    "extreme couplings": dense(12, scale=80.0),
+    "nine sites": dense(9),
+}
+
+
+def check_caches_after(n, target, function, seed=0):
+    """Caches equal a rebuild bit for bit after n transitions; did the offset move?"""
+    rng = np.random.default_rng(seed)
+    probe = testing._Probe(target, function.table(), np.stack([target.random_state(rng)]))
+    offset = probe.chains.offset.copy()
+    for _ in range(n // 50_000):
+        probe.ensemble.advance(probe.table, rng.random((1, 50_000, 2)))
+        probe.expect_as_rebuilt("in a long run")
+    return not np.array_equal(offset, probe.chains.offset)
+
+
+@pytest.mark.parametrize("function", [Barker(), Max()], ids=["barker", "max"])
+@pytest.mark.parametrize("target", LONG.values(), ids=LONG)
+def test_caches_equal_a_rebuild_bit_for_bit(target, function):
+    check_caches_after(1_000_000, target, function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", LONG.values(), ids=LONG)
+def test_caches_equal_a_rebuild_after_a_long_run(target):
+    check_caches_after(10_000_000, target, FUNCTIONS["mixture"])
+
+
+def test_offsets_move_and_caches_still_equal_a_rebuild():
+    # From a random state the log weights fall by hundreds, and the offset follows.
+    moved = [check_caches_after(100_000, LONG["extreme fields"], Max(), seed) for seed in range(5)]
+    assert any(moved)
+
+
+@pytest.mark.parametrize("kind", ["field 700", "field 1e300"])
+@pytest.mark.parametrize("function", [Barker(), Sqrt(), Min(), Max()], ids=repr)
+def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
+    # Every site's field dwarfs its couplings, so the mode is the sign of the field.
+    target = ising(GRAPHS[-1], kind)
+    sampler = LSBSampler(function, n_burn_in=200, n_chains=16, random_state=0).fit(target)
+    assert np.array_equal(sampler.state_, np.tile(np.sign(target.field), (16, 1)))
+
+
+@pytest.mark.parametrize("segment", [1, 7, 100])
+def test_segments_leave_the_chain_as_it_is(segment, monkeypatch):
+    fitted = LSBSampler("barker", n_burn_in=10, random_state=0).fit(dense(5, scale=0.3))
+    other = pickle.loads(pickle.dumps(fitted))
+    expected = fitted.sample(100, thin=3)
+    monkeypatch.setattr("sklsb.samplers._base.SEGMENT", segment)
+    found = other.sample(100, thin=3)
+    assert np.array_equal(found["x"], expected["x"])
+    for name in ("lp", "acceptance_rate"):
+        assert np.array_equal(other.sample_stats_[name], fitted.sample_stats_[name])
+
+
+def test_lp_of_the_draws_is_log_prob():
+    for target in LONG.values():
+        sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=1000, random_state=0).fit(target)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplerWarning)
+            x = sampler.sample(200, thin=10)["x"].to_numpy().reshape(2, 200, -1)
+        lp, expected = sampler.sample_stats_["lp"].to_numpy(), target.log_prob(x)
+        size = np.abs(target.field).sum() + abs(target.couplings).sum()
+        assert np.abs(lp - expected).max() <= 8 * EPS * size
+
+
+# ----------------------------------------------------------------- frequencies
+
+
+def g_test(counts, probabilities):
+    """P-value of the likelihood-ratio test of each row's frequencies, all rows together.
+
+    Cells expected fewer than 10 times are put together.
+    """
+    statistic = freedom = 0
+    for row, p in zip(counts, probabilities, strict=True):
+        assert not row[p == 0].any(), "an impossible transition was made"
+        expected = p * row.sum()
+        small = expected < 10
+        row = np.append(row[~small], row[small].sum())
+        expected = np.append(expected[~small], expected[small].sum())
+        seen = row > 0
+        statistic += 2 * (row[seen] * np.log(row[seen] / expected[seen])).sum()
+        freedom += (expected > 0).sum() - 1
+    return chi2.sf(statistic, freedom)
+
+
+@pytest.mark.parametrize("lazy", [0.0, 0.4])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_frequencies_of_one_transition_from_every_state(name, lazy):
+    target, n = dense(4 if lazy else 3), 4000
+    x = exact.states(target)
+    rng = np.random.default_rng(list(FUNCTIONS).index(name))
+    probe = testing._Probe(target, FUNCTIONS[name].table(), np.repeat(x, n, axis=0), lazy)
+    counts = np.zeros((len(x), len(x)))
+    for _ in range(10):
+        there = probe.step(rng.random(n * len(x)), rng.random(n * len(x)))
+        index = ((there + 1) // 2) @ (1 << np.arange(target.n_sites)[::-1])
+        np.add.at(counts, (np.repeat(np.arange(len(x)), n), index), 1)
+    matrix = exact.transition_matrix(LSBSampler(FUNCTIONS[name], lazy=lazy), target)
+    assert g_test(counts, matrix) > THRESHOLD
+
+
+@pytest.mark.parametrize("balancing", ["barker", "max", "learned"])
+def test_marginals_of_a_long_chain(balancing):
+    target, n, n_chains = dense(10, scale=0.5), 200_000, 4
+    sampler = LSBSampler(balancing, n_chains=n_chains, random_state=1).fit(target)
+    mean = sampler.sample(n)["x"].to_numpy().mean(axis=(0, 1))
+    # The variance of the mean is known too: sum of all autocovariances, by one linear system.
+    p, matrix = exact.probabilities(target), exact.transition_matrix(sampler, target)
+    x = exact.states(target) - p @ exact.states(target)
+    solved = np.linalg.solve(np.eye(p.size) - matrix + p, x)
+    variance = p @ (2 * x * solved - x**2)
+    z = (mean - p @ exact.states(target)) / np.sqrt(variance / (n * n_chains))
+    assert np.all(10 * math.erfc(np.abs(z).max() / math.sqrt(2)) > THRESHOLD)
+
+
+# ----------------------------------------------------------------- the disk cache
+
+RUN = """
+import numpy as np, sklsb, sklsb._ensemble
+target = sklsb.Ising([[0.0, 1.0], [1.0, 0.0]], [0.3, -0.8])
+ensemble = sklsb._ensemble.Ensemble(target, np.ones((1, 2)), [None])
+ensemble.start(sklsb.Barker().table())
+print(sklsb.__file__, ensemble.chains.tree.tolist())
+"""
+
+
+def test_an_edited_callee_is_compiled_again(tmp_path):
+    package = tmp_path / "sklsb"
+    shutil.copytree(
+        Path(sklsb.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+
+    def run():
+        done = subprocess.run(
+            [sys.executable, "-c", RUN],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        where, result = done.stdout.split(maxsplit=1)
+        assert Path(where).resolve().parent == package.resolve()
+        return result
+
+    first = run()
+    assert list((package / "__pycache__").glob("_compiled*.nbi"))
+    assert run() == first
+    source = (package / "_compiled.py").read_text()
+    constant = "else 0.5 * u + h"
+    assert source.count(constant) == 1
+    (package / "_compiled.py").write_text(source.replace(constant, "else 0.7 * u + h"))
+    assert run() != first

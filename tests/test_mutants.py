@@ -1,0 +1,495 @@
+"""The tests are tested: each planted error must fail a named check, and no error none.
+
+A mutant is a copy of the package with one piece of text changed, imported in place of the
+package. Its kernels run as plain Python, which gives the same chains bit for bit.
+"""
+
+import importlib
+import inspect
+import shutil
+import sys
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import pytest
+from test_exact import check_lattice
+from test_kernel import check_selection
+from test_objectives import check_bad_batch
+
+import sklsb
+
+
+@contextmanager
+def imported(folder, file="__init__.py", old="", new=""):
+    """Import a copy of the package, with one text replaced and nothing compiled."""
+    package = folder / "sklsb"
+    source = Path(sklsb.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (package / file).read_text()
+    assert not old or text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
+    (package / file).write_text(text.replace(old, new) if old else text)
+    names = [name for name in sys.modules if name.split(".")[0] == "sklsb"]
+    original = {name: sys.modules.pop(name) for name in names}
+    jit = numba.config.DISABLE_JIT
+    sys.path.insert(0, str(folder))
+    numba.config.DISABLE_JIT = True
+    try:
+        mutant = importlib.import_module("sklsb")
+        assert Path(mutant.__file__).parent == package
+        _dispatch(mutant)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", mutant.exceptions.SamplerWarning)
+            yield mutant
+    finally:
+        numba.config.DISABLE_JIT = jit
+        sys.path.remove(str(folder))
+        for name in [name for name in sys.modules if name.split(".")[0] == "sklsb"]:
+            del sys.modules[name]
+        sys.modules.update(original)
+
+
+def _dispatch(package):
+    """Do what numba does for the functions that depend on the target."""
+    compiled = importlib.import_module("sklsb._compiled")
+    view = numba.typeof(package.Ising(np.zeros((1, 1))).view())
+    for name in ("init", "log_ratio", "flip", "log_prob"):
+        generic = "init_cache" if name == "init" else name
+        arguments = [None] * (len(inspect.signature(getattr(compiled, generic)).parameters) - 1)
+        setattr(compiled, generic, getattr(compiled, f"_ising_{name}")(view, *arguments))
+
+
+# ----------------------------------------------------------------- the checks
+
+
+def ising(package, field=0.4):
+    couplings = np.array([[0.0, 0.9, -0.6], [0.9, 0.0, 0.0], [-0.6, 0.0, 0.0]])
+    return package.Ising(couplings, field * np.array([1.0, -0.7, 0.3]))
+
+
+def samplers(package, **settings):
+    for name, lazy in (("barker", 0.0), ("max", 0.3)):
+        yield package.LSBSampler(name, lazy=lazy, n_burn_in=10, n_chains=2, **settings)
+
+
+def check_target(package):
+    package.testing.check_target(ising(package), n_states=6)
+    rng = np.random.default_rng(0)
+    package.testing.check_target(package.Ising.lattice(rng.normal(size=(3, 4)), 0.7), n_states=4)
+
+
+def check_step(package):
+    for sampler in samplers(package):
+        package.testing._check_step(sampler, ising(package))
+
+
+def check_far_step(package):
+    for sampler in samplers(package):
+        package.testing._check_step(sampler, ising(package, field=2000.0))
+
+
+def check_sampler(package):
+    for sampler in samplers(package):
+        package.testing.check_sampler(sampler, ising(package), n_draws=20)
+    sampler = package.LSBSampler("mixture", n_burn_in=20, n_chains=2)
+    package.testing.check_sampler(sampler, ising(package), n_draws=20)
+
+
+def check_long(package):
+    """Offsets follow the weights: a chain falls into the mode of a strong field."""
+    sampler = package.LSBSampler("max", n_burn_in=50, n_chains=4, random_state=0)
+    target = ising(package, field=4000.0)
+    mode = np.tile(np.sign(target.field), (4, 1))
+    states = sampler.fit(target, initial_states=-mode).state_
+    assert np.array_equal(states, mode), "the chain must reach the mode"
+
+
+def check_objectives(package):
+    package.testing.check_objectives(package.Mixture([0.3, -0.2, 0.5, 0.0]), ising(package))
+
+
+def check_balancing(package):
+    for name in ("Barker", "Mixture", "Network"):
+        package.testing.check_balancing(getattr(package, name)())
+
+
+def check_lattices(package):
+    for shape in ((1, 2), (2, 3), (3, 3)):
+        for periodic in (True, False):
+            check_lattice(package.Ising, shape, periodic)
+
+
+def check_many_sites(package):
+    for field in (1.0, 700.0):
+        check_selection(package, 70, field, n=40)
+
+
+def check_bad_batches(package):
+    for bad in (np.nan, np.inf):
+        check_bad_batch(package, bad)
+
+
+def check_input(package):
+    with pytest.raises(ValueError, match="must be finite"):
+        package.Ising(np.zeros((2, 2)), [0.0, np.nan])
+    with pytest.raises(ValueError, match="must be symmetric"):
+        package.Ising([[0.0, 1.0], [2.0, 0.0]])
+
+
+def check_weights(package):
+    weights = package.learning.relative_weights(np.array([0.0, -2.0]) + 1e4)
+    assert np.isclose(np.exp(weights).mean(), 1.0), "weights are relative to their mean"
+
+
+CHECKS = [
+    check_target,
+    check_step,
+    check_far_step,
+    check_sampler,
+    check_long,
+    check_objectives,
+    check_balancing,
+    check_lattices,
+    check_many_sites,
+    check_bad_batches,
+    check_input,
+    check_weights,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_package_itself_passes(check, tmp_path):
+    with imported(tmp_path) as package:
+        check(package)
+
+
+def test_plain_python_gives_the_same_chains_bit_for_bit(tmp_path):
+    def run(package):
+        sampler = package.LSBSampler("mixture", n_burn_in=60, random_state=0)
+        x = sampler.fit(ising(package)).sample(300)["x"].to_numpy()
+        return x, sampler.balancing_.theta, sampler.sample_stats_["lp"].to_numpy()
+
+    expected = run(sklsb)
+    with imported(tmp_path) as package:
+        for found, one in zip(run(package), expected, strict=True):
+            assert np.array_equal(found, one)
+
+
+# ----------------------------------------------------------------- the mutants
+
+
+class Mutant(NamedTuple):
+    file: str
+    old: str
+    new: str
+    check: object
+    message: str
+
+
+KERNEL, ISING, BALANCING = "_compiled.py", "targets/ising.py", "balancing.py"
+LEARNING, BASE, LSB, ENSEMBLE = (
+    "learning.py",
+    "samplers/_base.py",
+    "samplers/lsb.py",
+    "_ensemble.py",
+)
+RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
+STEP = "the production step against the formula"
+REBUILD = "caches must equal a rebuild"
+REJECTED = "a rejected move leaves"
+
+MUTANTS = {
+    # The target
+    "sign of the log-ratio": Mutant(
+        KERNEL, RATIO, RATIO.replace("-2", "2"), check_target, "log-ratios of the kernel"
+    ),
+    "1 % too warm": Mutant(
+        KERNEL, RATIO, RATIO.replace("-2.0", "-1.98"), check_target, "log-ratios of the kernel"
+    ),
+    "1 % too warm in Python and the kernel": Mutant(
+        ISING,
+        "self.field = _check_field(field, self.shape).ravel()",
+        "self.field = 0.99 * _check_field(field, self.shape).ravel()",
+        check_lattices,
+        "sum over its edges",
+    ),
+    "one neighbour not updated": Mutant(
+        KERNEL,
+        "for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)]):\n"
+        "            chain.cache[",
+        "for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)] - 1):\n"
+        "            chain.cache[",
+        check_target,
+        "log-ratios of the kernel|the cache after",
+    ),
+    "neighbours updated by half": Mutant(
+        KERNEL,
+        "change = -2 * np.int64(chain.x[move])",
+        "change = -np.int64(chain.x[move])",
+        check_target,
+        "`cache` after move|the cache after|log-ratios",
+    ),
+    "neighbour missing from the touched list": Mutant(
+        ISING,
+        "j.astype(np.uint32),",
+        "np.where(j == 2, i, j).astype(np.uint32),",
+        check_target,
+        "touched|log-ratios of the kernel",
+    ),
+    "pairs counted twice in log p": Mutant(
+        KERNEL,
+        "a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])\n        return",
+        "a += chain.x[i] * (view.field[i] + view.unit[i] * chain.cache[i])\n        return",
+        check_target,
+        "log p of the kernel",
+    ),
+    "free edges wrap": Mutant(
+        ISING,
+        "keep[axis] = slice(0, -1)",
+        "keep[axis] = slice(None)",
+        check_lattices,
+        "sum over its edges",
+    ),
+    "self-loop counted twice": Mutant(
+        ISING,
+        "sp.csr_array(edges + edges.T - loops)",
+        "sp.csr_array(edges + edges.T)",
+        check_lattices,
+        "sum over its edges",
+    ),
+    "self-loop counted as a field": Mutant(
+        ISING,
+        "self.constant = float(loops.sum())",
+        "self.constant = 0.0; self.field = self.field + loops",
+        check_lattices,
+        "sum over its edges",
+    ),
+    "NaN field accepted": Mutant(
+        ISING,
+        "bad = np.argwhere(~np.isfinite(values))",
+        "bad = np.argwhere(np.isinf(values))",
+        check_input,
+        "DID NOT RAISE",
+    ),
+    "couplings not symmetric": Mutant(
+        ISING,
+        "difference.data.max() > 0:",
+        "difference.data.max() > 10:",
+        check_input,
+        "DID NOT RAISE",
+    ),
+    # The balancing function
+    "unbalanced g in the kernel": Mutant(
+        KERNEL, "else 0.5 * u + h", "else 0.501 * u + h", check_step, STEP
+    ),
+    "last knot's slope everywhere": Mutant(
+        KERNEL,
+        "h = table.value[knot] + table.slope[knot]",
+        "h = table.value[knot] + table.slope[table.value.size - 1]",
+        check_step,
+        STEP,
+    ),
+    "unbalanced function": Mutant(
+        BALANCING,
+        "return -0.5 * a - np.log1p(np.exp(-a))",
+        "return -0.5 * a - np.log1p(np.exp(-a)) + 1e-6 * np.asarray(u)",
+        check_balancing,
+        r"must have h\(-u\) = h\(u\)",
+    ),
+    "gradient of the network without its output layer's slope": Mutant(
+        BALANCING,
+        "by_out = by_log_f * slope",
+        "by_out = by_log_f",
+        check_balancing,
+        "against finite differences",
+    ),
+    # Selection
+    "moves of weight zero selected": Mutant(
+        KERNEL,
+        "(np.uint64(p1 <= r) +",
+        "(np.uint64(p1 < r) +",
+        check_far_step,
+        "weight zero|in order",
+    ),
+    "remainder not passed down the tree": Mutant(
+        KERNEL,
+        "return p if p <= r else 0.0",
+        "return 0.0",
+        check_many_sites,
+        "in proportion to their weights",
+    ),
+    "one leaf skipped": Mutant(
+        KERNEL, "p5 = p4 + t4", "p5 = p4", check_many_sites, "in proportion to their weights"
+    ),
+    "lazy steps counted twice": Mutant(
+        KERNEL, "(u_select - chain.lazy) / (1.0 - chain.lazy)", "u_select", check_step, STEP
+    ),
+    # Acceptance
+    "always accepted": Mutant(KERNEL, "if u_accept < ratio:", "if True:", check_step, REJECTED),
+    "accepted by Z'/Z": Mutant(
+        KERNEL, "ratio = before / after\n", "ratio = after / before\n", check_step, STEP
+    ),
+    "accepted 1 % too warm": Mutant(
+        KERNEL, "ratio = before / after\n", "ratio = (before / after) ** 0.99\n", check_step, STEP
+    ),
+    "accepted by the sum without the last block": Mutant(
+        KERNEL, "return ((t[b] + t[b + 1]) +", "return ((t[b] + 0.0) +", check_step, STEP
+    ),
+    # Caches
+    "cache updated on rejection": Mutant(
+        KERNEL,
+        "chain.tree[view.touched[k]] = chain.old_weight[k - begin]",
+        "pass",
+        check_step,
+        REJECTED,
+    ),
+    "sums not refreshed on rejection": Mutant(
+        KERNEL,
+        "chain.tree[view.touched[k]] = chain.old_weight[k - begin]\n    _sum_touched",
+        "chain.tree[view.touched[k]] = chain.old_weight[k - begin]\n    (lambda *a: None)",
+        check_step,
+        REJECTED,
+    ),
+    "sums not refreshed on acceptance": Mutant(
+        KERNEL,
+        "chain.evaluations[0] += np.int64(end - begin)\n    _sum_touched",
+        "chain.evaluations[0] += np.int64(end - begin)\n    (lambda *a: None)",
+        check_step,
+        REBUILD,
+    ),
+    "second level of sums not refreshed": Mutant(
+        KERNEL,
+        "for lev in range(1, chain.level.size - 1):",
+        "for lev in range(2, chain.level.size - 1):",
+        check_target,
+        REBUILD,
+    ),
+    "offset never renewed": Mutant(
+        KERNEL,
+        "        if not _in_range(after):\n            rebase(view, table, chain)\n",
+        "",
+        check_long,
+        "must reach the mode",
+    ),
+    # Learning
+    "weighed by the function before the update": Mutant(
+        KERNEL,
+        "        reweigh(view, table, chain)\n",
+        "",
+        check_objectives,
+        "against enumeration",
+    ),
+    "score without its constant": Mutant(
+        KERNEL,
+        "scale * (surprise + 1.0)",
+        "scale * surprise",
+        check_objectives,
+        'gradient of "bound"',
+    ),
+    "probability of staying left out": Mutant(
+        KERNEL, "(value + stay * log_stay)", "value", check_objectives, 'objective "exact"'
+    ),
+    "eta's derivative halved": Mutant(
+        KERNEL,
+        "stay * (stay - omega / eta)",
+        "0.5 * stay * (stay - omega / eta)",
+        check_objectives,
+        'derivative of "bound" by eta',
+    ),
+    "Z taken as constant": Mutant(
+        KERNEL,
+        "_spread(view, table, chain, mass, gradient[0])",
+        "pass",
+        check_objectives,
+        "gradient of",
+    ),
+    "weights not relative": Mutant(
+        LEARNING,
+        "return log_prob - (logsumexp",
+        "return log_prob - 0 * (logsumexp",
+        check_weights,
+        "relative to their mean",
+    ),
+    "bad batch not left out": Mutant(
+        LEARNING, "if np.isfinite(norm):", "if True:", check_bad_batches, "learning goes on"
+    ),
+    # Draws
+    "stream shared by all chains": Mutant(
+        BASE, "spawn_key=(*key, c)", "spawn_key=(*key, 0)", check_sampler, "its own stream"
+    ),
+    "float32 uniforms": Mutant(
+        ENSEMBLE,
+        "uniforms = self.rngs[c].random((n_transitions, 2))",
+        "uniforms = self.rngs[c].random((n_transitions, 2), dtype=np.float32).astype(float)",
+        check_sampler,
+        "draws",
+    ),
+    "warm-up leaked into the draws": Mutant(
+        KERNEL,
+        "        chain.acceptance[0] += step(view, table, chain, uniforms[i, 0], uniforms[i, 1])\n"
+        "        made += 1\n"
+        "        if made == thin:\n"
+        "            for j in range(chain.x.size):\n"
+        "                draws[n, j] = chain.x[j]\n",
+        "        for j in range(chain.x.size):\n"
+        "            draws[min(n, draws.shape[0] - 1), j] = chain.x[j]\n"
+        "        chain.acceptance[0] += step(view, table, chain, uniforms[i, 0], uniforms[i, 1])\n"
+        "        made += 1\n"
+        "        if made == thin:\n",
+        check_sampler,
+        "lp of the sample stats|draws|log p",
+    ),
+    "thinning off by one": Mutant(
+        BASE,
+        "table, size, (thin, made % thin), target,",
+        "table, size, (thin, (made + 1) % thin), target,",
+        check_sampler,
+        "draws",
+    ),
+    "function moves after fit": Mutant(
+        LSB,
+        "return self.balancing_.table()",
+        "table = self.balancing_.table(); return table._replace(value=table.value + 1e-12)",
+        check_sampler,
+        "the frozen function's table",
+    ),
+    "draws made with the function before the last update": Mutant(
+        LSB,
+        "self.balancing_ = self.burn_in_balancing_ = function",
+        "self.balancing_ = self.burn_in_balancing_ = self._function",
+        check_sampler,
+        "caches must equal a rebuild bit for bit after fit",
+    ),
+    "parameters changed by fit": Mutant(
+        LSB,
+        "        self._function = get_balancing(self.balancing)\n",
+        "        self.balancing = self._function = get_balancing(self.balancing)\n",
+        check_sampler,
+        "fit changed parameters",
+    ),
+    "global random state used": Mutant(
+        BASE,
+        "rngs = self._ensemble.rngs if again else spawn_generators(self.random_state, n_chains)",
+        "rngs = spawn_generators(self.random_state, n_chains); np.random.random()",
+        check_sampler,
+        "global random states",
+    ),
+    "lp without the constant of the couplings": Mutant(
+        BASE,
+        "stats[:, :, 0] += self.target_.constant",
+        "stats[:, :, 0] += 1.0",
+        check_sampler,
+        "lp of the sample stats",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_error_is_found(name, tmp_path):
+    file, old, new, check, message = MUTANTS[name]
+    found = pytest.raises((AssertionError, pytest.fail.Exception), match=message)
+    with imported(tmp_path, file, old, new) as package, found:
+        check(package)

@@ -1,0 +1,269 @@
+"""Objectives are the mutual information, or what is said of them; learning is safe."""
+
+import warnings
+
+import numpy as np
+import pytest
+from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising
+from scipy.special import logsumexp
+
+import sklsb
+from sklsb import Ising, LSBSampler, Mixture, Network, Sqrt, _compiled, exact, testing
+from sklsb.balancing import Barker, Tabulated
+from sklsb.exceptions import SamplerWarning
+from sklsb.learning import OBJECTIVES, OPTIMIZERS, Learner, relative_weights
+
+
+def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, every=1):
+    """Values and gradients at every state, or at those given."""
+    x = exact.states(target) if states is None else states
+    probe = testing._Probe(target, table, x)
+    out = (np.empty((len(x), 2, table.value.size)), np.empty(len(x)), np.empty(len(x)))
+    uniforms = np.broadcast_to(np.asarray(u, dtype=float), (len(x), 2)).copy()
+    settings = (OBJECTIVES[name].code, eta, every)
+    span = (0, len(x))
+    _compiled.objective(
+        probe.ensemble.view, table, probe.chains, span, settings, uniforms, log_omega, out
+    )
+    return out[1], out[0][:, 0]
+
+
+def log_target(target):
+    return target.log_prob(exact.states(target))
+
+
+# ----------------------------------------------------------------- values and gradients
+
+
+@pytest.mark.parametrize("function", LEARNABLE.values(), ids=LEARNABLE)
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_objectives_and_gradients_are_those_of_the_enumerated_ones(d, function):
+    testing.check_objectives(function, dense(d, seed=d))
+
+
+def test_objectives_and_gradients_on_eight_sites():
+    testing.check_objectives(FUNCTIONS["sum-mlp"], dense(8, scale=0.3))
+
+
+@pytest.mark.parametrize("graph", GRAPHS[-11:], ids=lambda g: f"{g.size()} edges {g.name}")
+def test_objectives_and_gradients_on_every_graph_of_four_vertices(graph):
+    testing.check_objectives(FUNCTIONS["mixture"], ising(graph, "random", seed=3), eta=1.7)
+
+
+@pytest.mark.parametrize("scale", [30.0, 300.0])
+def test_exact_objective_where_weights_span_hundreds_of_nats(scale):
+    # Z(x') must not come out as the small difference of two large sums.
+    for seed in range(40):
+        target, table = dense(5, seed, scale), Barker().table()
+        value, gradient = objective("exact", target, table, np.zeros(32))
+        expected = testing._moments(table, target, np.zeros(32), 1.0)[_compiled.EXACT]
+        assert np.allclose(value, expected, rtol=1e-10, atol=1e-10)
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("scale", [30.0, 300.0])
+def test_gradients_stay_finite_where_weights_span_hundreds_of_nats(scale, name):
+    for seed in range(10):
+        target = dense(5, seed, scale)
+        for u in (0.0, 0.5, 1 - 2.0**-53):
+            value, gradient = objective(name, target, Mixture().table(), np.zeros(32), u=u)
+            assert np.isfinite(value).all()
+            assert np.isfinite(gradient).all()
+
+
+def test_every_second_neighbour_stands_for_two():
+    target, table, step = dense(4), FUNCTIONS["mixture"].table(), 1e-5
+    log_omega = relative_weights(log_target(target))
+    ratios = target.log_ratios(exact.states(target))
+    log_w = Tabulated(table).log_g(ratios)
+    log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
+    log_a = exact._transitions(Tabulated(table), target).log_move - log_q
+    refused = np.exp(log_q) * -np.expm1(np.where(log_a > -1e-13, 0.0, log_a))
+    for phase in (0, 1):
+        visited = np.arange(4) % 2 == phase
+        stay = 2 * refused[:, visited].sum(axis=1)
+
+        def surprise(table, visited=visited, log_m=0.0):
+            log_t = exact._transitions(Tabulated(table), target).log_move
+            terms = np.exp(log_t) * (log_t - ratios - np.expand_dims(log_m, -1))
+            return 2 * terms[:, visited].sum(axis=1)
+
+        value, gradient = objective("exact", target, table, log_omega, u=(phase + 0.5) / 2, every=2)
+        log_m = np.log(np.maximum(stay, 2.0**-53))
+        expected = np.exp(log_omega) * (surprise(table) + stay * log_m - log_omega)
+        assert np.allclose(value, expected, rtol=1e-9, atol=1e-9)
+        # Its gradient is that of sum T (log T - l - log M - 1), with M held fixed.
+        numeric = testing._numeric_gradient(
+            lambda table, f=surprise, m=log_m: f(table, log_m=m + 1), table, step
+        )
+        numeric *= np.exp(log_omega)[:, None]
+        assert np.abs(gradient - numeric).max() <= 1e-6 * np.abs(numeric).max()
+
+
+# ----------------------------------------------------------------- what they measure
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_exact_objective_is_the_mutual_information(name):
+    # I = L / Gamma + log Gamma, with Gamma the sum of p~; not log Gamma / Gamma, as printed.
+    for seed in range(3):
+        target, function = dense(5, seed), FUNCTIONS[name]
+        log_p = log_target(target)
+        gamma, log_gamma = np.exp(logsumexp(log_p)), logsumexp(log_p)
+        assert abs(log_gamma) > 1
+        total = objective("exact", target, function.table(), log_p)[0].sum()
+        information = exact.mutual_information(function, target)
+        assert np.isclose(total / gamma + log_gamma, information, rtol=0, atol=1e-10)
+        assert abs(total / gamma + log_gamma / gamma - information) > 0.5
+
+
+def test_exact_objective_of_the_learner_is_the_information_less_a_constant():
+    # At all states, with weights relative to their mean: I - log(number of states).
+    target, function = dense(6), FUNCTIONS["sum-mlp"]
+    log_omega = relative_weights(log_target(target))
+    value = objective("exact", target, function.table(), log_omega)[0].mean()
+    expected = exact.mutual_information(function, target) - np.log(64)
+    assert np.isclose(value, expected, rtol=0, atol=1e-10)
+
+
+def staying_parts(function, target, eta):
+    """M log(M / omega); its bound with M itself; with 1 - T at a uniform neighbour; per state."""
+    log_omega = relative_weights(log_target(target))
+    omega = np.exp(log_omega)
+    table = function.table()
+    moments = testing._moments(table, target, log_omega, eta)
+    stay = exact._transitions(Tabulated(table), target).stay
+    log_stay = np.log(np.where(stay > 0, stay, 1.0))
+    exactly = omega * stay * (log_stay - log_omega)
+    bound = stay * (eta * stay - omega * (np.log(eta) + 1))
+    sampled = moments[_compiled.BOUND] - moments[_compiled.EXACT] + exactly
+    return exactly, bound, sampled
+
+
+@pytest.mark.parametrize("eta", [1e-3, 0.1, np.exp(-1), 1.0, 3.0, 50.0])
+def test_the_bound_with_the_true_probability_of_staying_is_a_bound(eta):
+    for name in ("sum-mlp", "barker", "max"):
+        for seed in range(5):
+            exactly, bound, _ = staying_parts(FUNCTIONS[name], dense(5, seed), eta)
+            assert np.all(bound >= exactly - 1e-12 * (1 + np.abs(bound)))
+
+
+@pytest.mark.parametrize("eta", [1e-3, 0.1, np.exp(-1)])
+def test_case_b_is_a_bound_for_small_eta(eta):
+    # M [eta M - omega (log eta + 1)] increases with M as long as log eta <= -1.
+    for name in ("sum-mlp", "barker", "max"):
+        for seed in range(5):
+            exactly, bound, sampled = staying_parts(FUNCTIONS[name], dense(5, seed), eta)
+            assert np.all(sampled >= bound - 1e-12 * (1 + np.abs(bound)))
+            assert np.all(sampled >= exactly - 1e-12 * (1 + np.abs(bound)))
+
+
+def test_case_b_is_not_a_bound_in_general():
+    # On a flat target every move is accepted: M = 0, but 1 - T = 1 - 1/d at one neighbour.
+    exactly, _, sampled = staying_parts(Sqrt(), Ising(np.zeros((4, 4))), eta=1.0)
+    assert np.allclose(exactly, 0.0, atol=1e-14)
+    assert np.allclose(sampled, 0.75 * (0.75 - 1.0), atol=1e-14)
+
+
+# ----------------------------------------------------------------- invariance
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_constant_in_log_p_leaves_theta_bit_equal(name):
+    target = dense(6)
+    shifted = Ising(target.couplings.toarray() + np.diag([1e6, 0, -3, 0, 0.1, 0]), target.field)
+    one, other = (
+        LSBSampler("mixture", objective=name, n_burn_in=300, random_state=0).fit(model)
+        for model in (target, shifted)
+    )
+    assert shifted.constant != 0
+    assert not np.array_equal(one.balancing_.theta, Mixture().theta)
+    assert np.array_equal(one.balancing_.theta, other.balancing_.theta)
+    assert np.array_equal(one.history_["theta"], other.history_["theta"])
+
+
+def test_weights_are_relative():
+    log_p = np.array([-3.0, 5.0, 0.5, -700.0])
+    weights = relative_weights(log_p)
+    assert np.isclose(np.exp(weights).mean(), 1.0)
+    assert np.allclose(relative_weights(log_p + 1e6), weights, rtol=0, atol=1e-9)
+    assert np.allclose(relative_weights(log_p - 1e300), 0.0)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_permuted_chains_change_the_gradient_by_rounding(name):
+    target, rng = dense(7), np.random.default_rng(0)
+    states = np.stack([target.random_state(rng) for _ in range(20)])
+    u, order = rng.random((20, 2)), rng.permutation(20)
+    table = Mixture().table()
+    log_p = relative_weights(target.log_prob(states))
+    again = relative_weights(target.log_prob(states[order]))
+    one = objective(name, target, table, log_p, states=states, u=u)[1]
+    other = objective(name, target, table, again, states=states[order], u=u[order])[1]
+    assert np.allclose(other, one[order], rtol=0, atol=1e-13 * np.abs(one).max())
+    assert np.allclose(other.mean(0), one.mean(0), rtol=0, atol=1e-13 * np.abs(one).max())
+
+
+# ----------------------------------------------------------------- learning
+
+
+def check_bad_batch(package, bad, objective="bound", optimizer="adam"):
+    """A gradient that is not finite is left out and counted, and learning goes on."""
+    learning = package.learning
+    step = learning.OPTIMIZERS[optimizer](0.01)
+    learner = learning.Learner(package.Mixture(), objective, step)
+    knots = np.linspace(1, 2, learner.function.knots.size)
+    learner.update(0.0, knots, 0.1)
+    theta, eta = learner.function.theta, learner.eta
+    for gradient, by_eta in ((np.full(knots.size, bad), 0.0), (bad * knots, bad)):
+        learner.update(bad, gradient, by_eta)
+        assert np.array_equal(learner.function.theta, theta), "a bad batch leaves theta"
+        assert learner.eta == eta
+    assert learner.n_skipped == 2
+    learner.update(0.0, knots, 0.1)
+    assert np.isfinite(learner.function.theta).all(), "theta stays finite"
+    assert not np.array_equal(learner.function.theta, theta), "learning goes on"
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200], ids=str)
+def test_a_bad_batch_leaves_theta(bad, optimizer):
+    check_bad_batch(sklsb, bad, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("kind", ["flat", "field 45", "field 700", "field 1e300"])
+def test_theta_stays_finite_on_extreme_targets(kind, name):
+    for function in (Network(), FUNCTIONS["min-monotonic"]):
+        sampler = LSBSampler(function, objective=name, n_burn_in=200, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplerWarning)
+            sampler.fit(ising(GRAPHS[-1], kind))
+        assert np.isfinite(sampler.balancing_.theta).all()
+        assert np.isfinite(sampler.balancing_.table().value).all()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_frozen_function_is_bit_equal_after_a_million_steps(name):
+    sampler = LSBSampler(objective=name, n_burn_in=200, n_chains=2, random_state=0)
+    sampler.fit(dense(6))
+    theta, value = sampler.balancing_.theta.copy(), sampler.balancing_.table().value.copy()
+    sampler.sample(1000, thin=500)
+    assert np.array_equal(sampler.balancing_.theta, theta)
+    assert np.array_equal(sampler.balancing_.table().value, value)
+
+
+def test_learning_lowers_the_mutual_information():
+    target = dense(8, scale=0.3)
+    sampler = LSBSampler("mixture", objective="exact", n_chains=30, random_state=0)
+    before = exact.mutual_information(sampler, target)
+    assert exact.mutual_information(sampler.fit(target), target) < before
+
+
+def test_a_good_batch_moves_theta_down_the_gradient():
+    learner = Learner(Mixture(), "exact", OPTIMIZERS["sgd"](0.1))
+    change = -0.1 * Mixture().vjp(np.ones_like(Mixture().knots))
+    learner.update(1.0, np.ones_like(Mixture().knots), 0.0)
+    assert np.allclose(learner.function.theta, change)
+    assert learner.n_skipped == 0

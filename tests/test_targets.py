@@ -1,0 +1,617 @@
+"""Targets: the Ising model against double loops written from its formula."""
+
+import copy
+import itertools
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sklsb import Ising, LSBSampler, Target
+from sklsb.targets import ising as ising_module
+
+
+def all_states(n_sites):
+    states = list(itertools.product((-1, 1), repeat=n_sites))
+    return np.array(states, dtype=np.int8).reshape(-1, n_sites)
+
+
+def literal_log_prob(couplings, field, x):
+    """sum_i h_i x_i + sum_{i<j} J_ij x_i x_j + sum_i J_ii, term by term."""
+    n = len(field)
+    value = 0.0
+    for i in range(n):
+        value += float(field[i]) * int(x[i])
+        value += float(couplings[i][i])
+        for j in range(i + 1, n):
+            value += float(couplings[i][j]) * int(x[i]) * int(x[j])
+    return value
+
+
+def literal_log_ratios(log_prob, x):
+    """Difference of log p for each single flip, by flipping."""
+    out = []
+    for i in range(len(x)):
+        other = np.array(x)
+        other[i] = -other[i]
+        out.append(log_prob(other) - log_prob(x))
+    return np.array(out)
+
+
+def literal_grid_log_prob(field, coupling, periodic, x):
+    """Field, and every pair (site, right neighbour) and (site, neighbour below), one by one."""
+    rows, cols = field.shape
+    value = 0.0
+    for r in range(rows):
+        for c in range(cols):
+            value += field[r, c] * x[r, c]
+            if periodic or c + 1 < cols:
+                value += coupling * x[r, c] * x[r, (c + 1) % cols]
+            if periodic or r + 1 < rows:
+                value += coupling * x[r, c] * x[(r + 1) % rows, c]
+    return value
+
+
+def random_couplings(n, seed, density=0.6, loops=True):
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.normal(size=(n, n)) * (rng.random((n, n)) < density), 0 if loops else 1)
+    return upper + np.triu(upper, 1).T
+
+
+MAKE = {
+    "dense": np.asarray,
+    "list": lambda a: a.tolist(),
+    "fortran": np.asfortranarray,
+    "csr_array": sp.csr_array,
+    "csc_array": sp.csc_array,
+    "coo_array": sp.coo_array,
+    "csr_matrix": sp.csr_matrix,
+    "lil_array": sp.lil_array,
+}
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_log_prob_and_log_ratios_are_the_formula(make):
+    for n, seed in ((1, 0), (2, 1), (5, 2), (6, 3)):
+        couplings = random_couplings(n, seed)
+        field = np.random.default_rng(seed + 100).normal(size=n)
+        model = Ising(make(couplings), field)
+        states = all_states(n)
+        wanted = [literal_log_prob(couplings, field, x) for x in states]
+        np.testing.assert_allclose(model.log_prob(states), wanted, rtol=0, atol=1e-13)
+        for x in states:
+            ratios = literal_log_ratios(lambda y: literal_log_prob(couplings, field, y), x)  # noqa: B023
+            np.testing.assert_allclose(model.log_ratios(x), ratios, rtol=0, atol=1e-13)
+        assert model.n_sites == n
+        assert model.constant == pytest.approx(np.trace(couplings), abs=1e-15)
+        assert np.all(model.couplings.diagonal() == 0)
+        np.testing.assert_array_equal(model.cardinalities, np.full(n, 2))
+
+
+@pytest.mark.parametrize(
+    "dtype", [bool, np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float32, np.float64]
+)
+def test_every_real_dtype_is_read_exactly(dtype):
+    couplings = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 1]], dtype=dtype)
+    field = np.array([1, 0, 1], dtype=dtype)
+    wanted = [literal_log_prob(couplings, field, x) for x in all_states(3)]
+    inputs = [couplings]
+    if dtype is not np.float16:  # scipy.sparse has no such arrays
+        inputs += [sp.csr_array(couplings), sp.coo_array(couplings)]
+    for given in inputs:
+        np.testing.assert_array_equal(Ising(given, field).log_prob(all_states(3)), wanted)
+
+
+def test_duplicate_entries_of_a_sparse_matrix_add_in_float64():
+    # 100 + 100 does not fit in the int8 of the input.
+    data = np.full(4, 100, dtype=np.int8)
+    couplings = sp.coo_array((data, ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2))
+    assert Ising(couplings).log_prob([1, 1]) == 200.0
+    wide = sp.coo_array((data.astype(float), ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2))
+    assert Ising(wide).log_prob([1, 1]) == 200.0
+
+
+def test_explicit_zeros_are_no_couplings():
+    couplings = sp.csr_array((np.zeros(2), np.array([1, 0]), np.array([0, 1, 2])), shape=(2, 2))
+    assert Ising(couplings).couplings.nnz == 0
+
+
+def test_field_may_be_a_number_or_left_out():
+    couplings = random_couplings(4, 0)
+    states = all_states(4)
+    np.testing.assert_array_equal(
+        Ising(couplings, 0.5).log_prob(states), Ising(couplings, np.full(4, 0.5)).log_prob(states)
+    )
+    np.testing.assert_array_equal(
+        Ising(couplings).log_prob(states), Ising(couplings, np.zeros(4)).log_prob(states)
+    )
+
+
+# ----------------------------------------------------------------- graphs
+
+
+def literal_graph_log_prob(graph, field, x):
+    """Every edge once, whatever its multiplicity; a self-loop is J x_i x_i."""
+    site = {node: i for i, node in enumerate(graph.nodes)}
+    value = sum(h * int(s) for h, s in zip(field, x, strict=True))
+    for a, b, data in graph.edges(data=True):
+        value += data.get("weight", 1) * int(x[site[a]]) * int(x[site[b]])
+    return value
+
+
+def weighted_graph():
+    graph = nx.Graph()
+    graph.add_nodes_from("dacb")
+    graph.add_edge("a", "b", weight=0.5)
+    graph.add_edge("c", "d", weight=-1.25)
+    graph.add_edge("a", "d")
+    graph.add_edge("c", "c", weight=2.0)
+    return graph
+
+
+def multigraph():
+    graph = nx.MultiGraph()
+    graph.add_nodes_from([3, 1, 2, 7])
+    graph.add_edge(3, 1, weight=0.5)
+    graph.add_edge(1, 3, weight=0.75)
+    graph.add_edge(3, 1)
+    graph.add_edge(2, 2, weight=1.5)
+    graph.add_edge(2, 2, weight=-0.25)
+    graph.add_edge(2, 7, weight=-2)
+    return graph
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [weighted_graph(), multigraph(), nx.path_graph(5), nx.complete_graph(4), nx.empty_graph(3)],
+    ids=["weighted", "multi", "path", "complete", "no edges"],
+)
+def test_a_graph_is_its_edges(graph):
+    n = graph.number_of_nodes()
+    field = np.random.default_rng(n).normal(size=n)
+    model = Ising(graph, field)
+    for x in all_states(n):
+        wanted = literal_graph_log_prob(graph, field, x)
+        assert model.log_prob(x) == pytest.approx(wanted, abs=1e-13)
+        ratios = literal_log_ratios(lambda y: literal_graph_log_prob(graph, field, y), x)
+        np.testing.assert_allclose(model.log_ratios(x), ratios, atol=1e-13)
+    assert model.dims == ("site",)
+
+
+def test_plain_node_labels_are_the_coordinate():
+    assert Ising(weighted_graph()).coords["site"].tolist() == ["d", "a", "c", "b"]
+    assert Ising(multigraph()).coords["site"].tolist() == [3, 1, 2, 7]
+    for nodes in (["a", 1], [(0, 0), (0, 1)], [0.5, 1.5], [True, False]):
+        graph = nx.Graph()
+        graph.add_nodes_from(nodes)
+        assert Ising(graph).coords["site"].tolist() == [0, 1]
+
+
+def test_labels_reach_the_draws():
+    sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=20, random_state=0)
+    draws = sampler.fit(Ising(weighted_graph())).sample(200)
+    assert draws["x"].sel(site="b").dims == ("chain", "draw")
+    np.testing.assert_array_equal(draws["x"].sel(site="b"), draws["x"].isel(site=3))
+
+
+def test_empty_graph():
+    assert Ising(nx.Graph()).n_sites == 0
+    assert Ising(nx.Graph()).log_prob(np.empty(0, dtype=int)) == 0.0
+
+
+# ----------------------------------------------------------------- lattices
+
+
+SHAPES = [(1, 1), (1, 2), (2, 1), (1, 3), (1, 5), (2, 2), (2, 3), (3, 2), (3, 3), (2, 4)]
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_lattice_is_its_neighbour_pairs(shape, periodic):
+    field = np.random.default_rng(sum(shape)).normal(size=shape)
+    model = Ising.lattice(field, coupling=0.7, periodic=periodic)
+    states = all_states(field.size)
+    wanted = [
+        literal_grid_log_prob(field, 0.7, periodic, x.reshape(shape).astype(int)) for x in states
+    ]
+    np.testing.assert_allclose(model.log_prob(states), wanted, atol=1e-13)
+    for x in states[:: max(1, len(states) // 16)]:
+        ratios = literal_log_ratios(
+            lambda y: literal_grid_log_prob(field, 0.7, periodic, y.reshape(shape).astype(int)), x
+        )
+        np.testing.assert_allclose(model.log_ratios(x), ratios, atol=1e-12)
+    assert (model.shape, model.dims) == (shape, ("row", "col"))
+
+
+def test_short_sides_of_a_lattice():
+    two = Ising.lattice(np.zeros((1, 2)), coupling=1.0)
+    # Along the row 0-1 and 1-0 are two edges; down the column each site is its own neighbour.
+    np.testing.assert_array_equal(two.couplings.toarray(), [[0, 2], [2, 0]])
+    assert two.constant == 2.0
+    one = Ising.lattice(np.zeros((1, 1)), coupling=1.0)
+    assert (one.couplings.nnz, one.constant) == (0, 2.0)
+    free = Ising.lattice(np.zeros((1, 1)), coupling=1.0, periodic=False)
+    assert (free.couplings.nnz, free.constant) == (0, 0.0)
+    square = Ising.lattice(np.zeros((2, 2)), coupling=1.0)
+    np.testing.assert_array_equal(square.couplings.toarray().sum(axis=1), np.full(4, 4.0))
+    assert square.couplings.nnz == 8
+
+
+def test_large_lattice_has_four_neighbours():
+    model = Ising.lattice(np.zeros((30, 40)), coupling=-0.25)
+    np.testing.assert_array_equal(np.diff(model.couplings.indptr), 4)
+    assert set(model.couplings.data) == {-0.25}
+    np.testing.assert_array_equal(
+        np.sort(model.couplings.indices[:4]), np.sort([1, 39, 40, 29 * 40])
+    )
+    free = Ising.lattice(np.zeros((30, 40)), periodic=False)
+    assert free.couplings.nnz == 2 * (30 * 39 + 29 * 40)
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+def test_from_image_is_equation_6(periodic):
+    rng = np.random.default_rng(4)
+    y = rng.normal(size=(3, 4))
+    mean, noise_sd = 1.7, 2.3
+    model = Ising.from_image(y, mean=mean, noise_sd=noise_sd, coupling=0.4, periodic=periodic)
+    # Posterior: prior times the Gaussian densities of y_i about mean * x_i, up to a constant.
+    states = all_states(12)[:: 2**12 // 50]
+    wanted = [
+        literal_grid_log_prob(np.zeros((3, 4)), 0.4, periodic, x.reshape(3, 4).astype(int))
+        - np.sum((y.ravel() - mean * x) ** 2) / (2 * noise_sd**2)
+        for x in states
+    ]
+    difference = model.log_prob(states) - np.array(wanted)
+    np.testing.assert_allclose(difference, difference[0], atol=1e-12)
+    np.testing.assert_allclose(model.field, y.ravel() * mean / noise_sd**2, rtol=1e-15)
+
+
+def test_from_image_defaults_are_the_papers():
+    y = np.random.default_rng(0).normal(size=(4, 3))
+    model = Ising.from_image(y)
+    np.testing.assert_allclose(model.field, y.ravel() / 9.0)
+    np.testing.assert_array_equal(
+        model.couplings.toarray(),
+        Ising.lattice(np.zeros((4, 3)), 1.0, periodic=False).couplings.toarray(),
+    )
+    integers = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    np.testing.assert_allclose(Ising.from_image(integers).field, integers.ravel() / 9.0)
+
+
+# ----------------------------------------------------------------- layouts and dtypes of states
+
+
+def test_vectorised_over_leading_axes_in_both_layouts():
+    field = np.random.default_rng(0).normal(size=(2, 3))
+    model = Ising.lattice(field, coupling=0.3)
+    flat = np.random.default_rng(1).choice([-1, 1], size=(4, 5, 6))
+    grid = flat.reshape(4, 5, 2, 3)
+    one_by_one = [
+        [literal_grid_log_prob(field, 0.3, True, grid[a, b]) for b in range(5)] for a in range(4)
+    ]
+    for x in (flat, grid):
+        assert model.log_prob(x).shape == (4, 5)
+        np.testing.assert_allclose(model.log_prob(x), one_by_one, atol=1e-13)
+        assert model.log_ratios(x).shape == (4, 5, 6)
+        np.testing.assert_array_equal(model.log_ratios(x)[2, 3], model.log_ratios(x[2, 3]))
+    assert model.log_prob(flat[0, 0]).shape == model.log_prob(grid[0, 0]).shape == ()
+    assert model.log_prob(np.empty((0, 6), dtype=int)).shape == (0,)
+    assert model.log_prob(np.empty((7, 0, 2, 3), dtype=int)).shape == (7, 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1)], ids=str)
+def test_draws_of_a_thin_lattice_can_be_given_back(shape):
+    model = Ising.lattice(np.random.default_rng(0).normal(size=shape), coupling=0.3)
+    draws = np.random.default_rng(1).choice([-1, 1], size=(2, 7, *shape))
+    value = model.log_prob(draws)
+    assert value.shape == (2, 7)
+    np.testing.assert_array_equal(value, model.log_prob(draws.reshape(2, 7, -1)))
+    assert model.log_ratios(draws).shape == (2, 7, 5 if 5 in shape else 1)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int64, np.float32, np.float64])
+def test_states_of_any_real_dtype(dtype):
+    model = Ising(random_couplings(4, 5), np.arange(4.0))
+    states = all_states(4)
+    np.testing.assert_array_equal(model.log_prob(states.astype(dtype)), model.log_prob(states))
+    np.testing.assert_array_equal(
+        model.log_prob(np.asfortranarray(states.astype(dtype))), model.log_prob(states)
+    )
+    assert model.log_prob(states.astype(dtype)).dtype == np.float64
+    assert model.log_ratios(states.astype(dtype)).dtype == np.float64
+    assert model.log_prob(states.tolist()).tolist() == model.log_prob(states).tolist()
+
+
+def test_random_state_is_uniform_and_int8():
+    model = Ising(np.zeros((3, 3)))
+    rng = np.random.default_rng(0)
+    states = np.array([model.random_state(rng) for _ in range(4000)])
+    assert states.dtype == np.int8
+    assert set(np.unique(states)) == {-1, 1}
+    counts = np.bincount(((states + 1) // 2) @ [4, 2, 1], minlength=8)
+    # Eight cells of 500 expected; the 1 - 1e-9 quantile of chi-squared with 7 degrees is 55.
+    assert ((counts - 500) ** 2 / 500).sum() < 55
+
+
+# ----------------------------------------------------------------- nothing that was given changes
+
+
+def frozen(array):
+    array.flags.writeable = False
+    return array
+
+
+def test_read_only_inputs_work():
+    couplings, field = random_couplings(5, 1), np.arange(5.0)
+    wanted = Ising(couplings, field).log_prob(all_states(5))
+    sparse = sp.csr_array(couplings)
+    for part in (sparse.data, sparse.indices, sparse.indptr):
+        frozen(part)
+    for given in (frozen(couplings.copy()), sparse):
+        model = Ising(given, frozen(field.copy()))
+        np.testing.assert_array_equal(model.log_prob(frozen(all_states(5))), wanted)
+    lattice = Ising.lattice(frozen(np.asfortranarray(np.arange(6.0).reshape(2, 3))))
+    np.testing.assert_array_equal(lattice.field, np.arange(6.0))
+    sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=10, random_state=0)
+    sampler.fit(lattice, initial_states=frozen(np.ones((2, 6), dtype=np.int8, order="F")))
+    assert sampler.state_.shape == (2, 6)
+
+
+def test_inputs_are_not_changed():
+    # Unsorted, with a duplicate: what in-place clean-up would change.
+    data = np.array([1.0, 2.0, 0.5, 2.5, 0.5])
+    sparse = sp.csr_array((data, np.array([1, 1, 0, 0, 1]), np.array([0, 2, 5])), shape=(2, 2))
+    before = copy.deepcopy(sparse)
+    model = Ising(sparse)
+    model.log_prob([1, 1])
+    LSBSampler("sqrt", n_burn_in=5, random_state=0).fit(model)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(sparse, name), getattr(before, name))
+    graph = multigraph()
+    edges = list(graph.edges(keys=True, data=True))
+    Ising(graph)
+    assert list(graph.edges(keys=True, data=True)) == edges
+
+
+def test_a_target_does_not_follow_later_changes_of_the_arrays():
+    couplings, field = random_couplings(4, 2), np.arange(4.0)
+    for given in (couplings, sp.csr_array(couplings)):
+        model = Ising(given, field)
+        before = model.log_prob(all_states(4))
+        if sp.issparse(given):
+            given.data[:] = 9.0
+        else:
+            given[:] = given + 1.0
+        field += 1.0
+        np.testing.assert_array_equal(model.log_prob(all_states(4)), before)
+        field -= 1.0
+
+
+def test_repr_pickle_copy():
+    model = Ising.lattice(np.arange(6.0).reshape(2, 3), 0.5, periodic=False)
+    assert repr(model) == "Ising(2 x 3 sites, 7 couplings)"
+    assert repr(Ising(np.ones((3, 3)))) == "Ising(3 sites, 3 couplings)"
+    LSBSampler("sqrt", n_burn_in=5, random_state=0).fit(model)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert repr(other) == repr(model)
+        np.testing.assert_array_equal(
+            other.log_prob(all_states(6)), model.log_prob(all_states(6))
+        )
+        assert other.dims == model.dims
+
+
+# ----------------------------------------------------------------- extremes
+
+
+def test_huge_fields_stay_finite():
+    n = 5
+    field = np.array([1e300, -1e300, 700.0, 0.0, -45.0])
+    model = Ising(random_couplings(n, 3, loops=False), field)
+    assert np.isfinite(model.log_prob(all_states(n))).all()
+    assert np.isfinite(model.log_ratios(all_states(n))).all()
+
+
+def test_largest_allowed_field_can_be_sampled():
+    limit = ising_module._LARGEST_FIELD
+    field = limit * np.array([1.0, -1.0, 1.0])
+    sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=50, random_state=0)
+    sampler.fit(Ising(np.zeros((3, 3)), field))
+    np.testing.assert_array_equal(sampler.state_, [[1, -1, 1], [1, -1, 1]])
+
+
+def test_tiny_and_mixed_couplings_keep_their_digits():
+    couplings = np.zeros((3, 3))
+    couplings[0, 1] = couplings[1, 0] = 1e-250
+    couplings[1, 2] = couplings[2, 1] = 1e5
+    model = Ising(couplings)
+    np.testing.assert_array_equal(model.log_ratios([1, 1, 1])[0], -2e-250)
+    view = model.view()
+    # The kernel's integers times their unit are the couplings, to 2^-53 of the row's sum.
+    for i in range(3):
+        for k in range(int(view.touched_start[i]), int(view.touched_start[i + 1])):
+            j = int(view.touched[k])
+            kept = float(view.coupling[k]) * view.unit[j]
+            assert abs(kept - couplings[i, j]) <= 2.0**-53 * np.abs(couplings[j]).sum()
+
+
+# ----------------------------------------------------------------- errors
+
+
+def symmetric(n=3, **entries):
+    couplings = np.zeros((n, n))
+    for name, value in entries.items():
+        i, j = int(name[1]), int(name[2])
+        couplings[i, j] = couplings[j, i] = value
+    return couplings
+
+
+def one_sided(n=3):
+    couplings = np.zeros((n, n))
+    couplings[0, 2], couplings[2, 0] = 1.5, 1.25
+    return couplings
+
+
+ERRORS = [
+    (lambda: Ising(np.zeros(3)), ValueError, r"couplings has shape \(3,\); give a square matrix"),
+    (lambda: Ising(1.0), ValueError, r"couplings has shape \(\); give a square matrix"),
+    (lambda: Ising(np.zeros((2, 3))), ValueError, r"couplings has shape \(2, 3\).*square"),
+    (lambda: Ising(sp.csr_array((2, 3))), ValueError, r"couplings has shape \(2, 3\).*square"),
+    (lambda: Ising(np.eye(2) * 1j), TypeError, "couplings has dtype complex128; give real"),
+    (lambda: Ising(sp.csr_array(np.eye(2) * 1j)), TypeError, "couplings has dtype complex128"),
+    (lambda: Ising(np.eye(2, dtype=object)), TypeError, "couplings has dtype object; give real"),
+    (lambda: Ising([["a", "b"], ["b", "a"]]), TypeError, "couplings has dtype <U1; give real"),
+    (lambda: Ising(symmetric(i02=np.nan)), ValueError, r"couplings\[0, 2\] is nan; it must be fin"),
+    (lambda: Ising(symmetric(i12=np.inf)), ValueError, r"couplings\[1, 2\] is inf; it must be fin"),
+    (
+        lambda: Ising(sp.csc_array(symmetric(i11=-np.inf))),
+        ValueError,
+        r"couplings\[1, 1\] is -inf; it must be finite",
+    ),
+    (
+        lambda: Ising(one_sided()),
+        ValueError,
+        r"couplings\[0, 2\] is 1\.5 but couplings\[2, 0\] is 1\.25.*give couplings \+ couplings\.T",
+    ),
+    (
+        lambda: Ising(sp.csr_array(np.triu(np.ones((2, 2)), 1))),
+        ValueError,
+        r"couplings\[0, 1\] is 1\.0 but couplings\[1, 0\] is 0\.0; couplings must be symmetric",
+    ),
+    (lambda: Ising(nx.DiGraph([(0, 1)])), TypeError, "directed graph.*to_undirected"),
+    (
+        lambda: Ising(np.eye(2), [1.0, np.nan]),
+        ValueError,
+        r"field\[1\] is nan; it must be finite",
+    ),
+    (lambda: Ising(np.eye(2), np.inf), ValueError, r"field\[0\] is inf; it must be finite"),
+    (lambda: Ising(np.eye(2), [1j, 0]), TypeError, "field has dtype complex128; give real"),
+    (lambda: Ising(np.eye(2), [None, 0]), TypeError, "field has dtype object; give real"),
+    (
+        lambda: Ising(np.eye(2), np.zeros(3)),
+        ValueError,
+        r"field has shape \(3,\); it must be a number or of shape \(2,\)",
+    ),
+    (
+        lambda: Ising(np.eye(2), np.zeros((2, 1))),
+        ValueError,
+        r"field has shape \(2, 1\); it must be a number or of shape \(2,\)",
+    ),
+    (
+        lambda: Ising(np.zeros((3, 3)), [0, 1.5e307, 0]),
+        ValueError,
+        r"\|field\| \+ sum \|couplings\| of site 1 is 1\.5e\+307; it must be at most 1e\+\d+",
+    ),
+    (
+        lambda: Ising(symmetric(i01=1.5e308, i02=1.5e308)),
+        ValueError,
+        r"sum \|couplings\| of site 0 is inf; it must be at most",
+    ),
+    (
+        lambda: Ising.lattice(np.zeros(4)),
+        ValueError,
+        r"field has shape \(4,\); a lattice needs one of shape \(rows, cols\)",
+    ),
+    (lambda: Ising.lattice(0.5), ValueError, r"field has shape \(\); a lattice needs"),
+    (
+        lambda: Ising.lattice(np.zeros((2, 2)), np.nan),
+        ValueError,
+        "coupling is nan; it must be one finite number",
+    ),
+    (
+        lambda: Ising.lattice(np.zeros((2, 2)), [1.0, 2.0]),
+        ValueError,
+        r"coupling is \[1\.0, 2\.0\]; it must be one finite number",
+    ),
+    (
+        lambda: Ising.lattice(np.zeros((2, 2)), "strong"),
+        (ValueError, TypeError),
+        "coupling is 'strong'; it must be one finite number",
+    ),
+    (
+        lambda: Ising.lattice(np.array([[0.0, np.nan]])),
+        ValueError,
+        r"field\[0, 1\] is nan; it must be finite",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2)), noise_sd=0.0),
+        ValueError,
+        r"noise_sd is 0\.0; it must be a positive number",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2)), noise_sd=-3),
+        ValueError,
+        "noise_sd is -3; it must be a positive number",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2)), noise_sd=np.nan),
+        ValueError,
+        "noise_sd is nan; it must be a positive number",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2)), noise_sd="loud"),
+        (ValueError, TypeError),
+        "noise_sd is 'loud'; it must be a positive number",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2)), mean=np.inf),
+        ValueError,
+        "mean is inf; it must be a finite number",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2)) * 1j),
+        TypeError,
+        "image has dtype complex128; give real numbers",
+    ),
+    (
+        lambda: Ising.from_image(np.zeros((2, 2, 3))),
+        ValueError,
+        r"image has shape \(2, 2, 3\)",
+    ),
+    (
+        lambda: Ising.from_image([[0.0, np.nan]]),
+        ValueError,
+        r"image\[0, 1\] is nan; it must be finite",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), ERRORS)
+def test_errors_name_what_was_given(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+STATE_ERRORS = [
+    (np.ones(5), ValueError, r"x has shape \(5,\); the target needs \(\.\.\., 6\) or \(\.\.\., 2, 3"),
+    (np.ones((3, 2)), ValueError, r"x has shape \(3, 2\); the target needs"),
+    (1, ValueError, r"x has shape \(\); the target needs"),
+    (np.ones(6) * 1j, TypeError, r"x has dtype complex128; give integers, one of \(-1, 1\)"),
+    (np.ones(6, dtype=object), TypeError, "x has dtype object; give integers"),
+    (["a"] * 6, TypeError, "x has dtype <U1; give integers"),
+    ([1, 1, 0, 1, 1, 1], ValueError, r"x\[2\] is 0; every variable .* the values \(-1, 1\)"),
+    ([[1] * 6, [1, 1, 1, 1, 1, 3]], ValueError, r"x\[1, 5\] is 3; every variable"),
+    ([1, 1, np.nan, 1, 1, 1], ValueError, r"x\[2\] is nan; every variable"),
+    ([1, 1, 1, 1.5, 1, 1], ValueError, r"x\[3\] is 1\.5; every variable"),
+    (np.array([1, 255, 1, 1, 1, 1], np.uint8), ValueError, r"x\[1\] is 255; every variable"),
+    (np.zeros(6, dtype=bool), ValueError, r"x\[0\] is False; every variable"),
+]
+
+
+@pytest.mark.parametrize(("x", "error", "message"), STATE_ERRORS)
+def test_wrong_states_are_refused(x, error, message):
+    model = Ising.lattice(np.zeros((2, 3)))
+    for method in (model.log_prob, model.log_ratios):
+        with pytest.raises(error, match=message):
+            method(x)
+
+
+def test_shape_message_of_a_plain_graph_names_one_layout():
+    with pytest.raises(ValueError, match=r"the target needs \(\.\.\., 3\)\.$"):
+        Ising(np.zeros((3, 3))).log_prob([1, 1])
+
+
+def test_target_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        Target()
