@@ -24,8 +24,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 # ``_nrt=False``: without it numba counts references to every array on every access, with
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 _OPTIONS = {"_nrt": False, "error_model": "numpy", "nogil": True}
 kernel = njit(cache=True, **_OPTIONS)
 inlined = njit(forceinline=True, **_OPTIONS)
+called = njit(**_OPTIONS)  # for what is rare: compiled once
 # Options with which a target implements its functions (``@overload(log_ratio, **implements)``).
 implements = {"jit_options": {"forceinline": True, **_OPTIONS}}
 
@@ -145,6 +148,28 @@ def log_weight(table, u):
     return -np.inf if u == -np.inf else 0.5 * u + h
 
 
+# ----------------------------------------------------------------- prefetch
+
+
+@intrinsic
+def _prefetch(typing_context, array, index):
+    """Ask for the cache line of array[index]; nothing waits for it."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        hint = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [byte, word, word, word]),
+            "llvm.prefetch.p0",
+        )
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        builder.call(hint, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
 # ----------------------------------------------------------------- a tree of block sums
 #
 # Level 0 holds the weights of the moves, padded with zeros to groups of 8; each further level
@@ -203,16 +228,13 @@ def _sum_touched(chain, touched, begin, end):
 
 
 @inlined
-def _positive(p, r):
-    return p if p <= r else 0.0
-
-
-@inlined
-def select(chain, r):
+def select(view, chain, r):
     """The move whose interval of cumulative weight holds r, for 0 <= r <= total, total > 0.
 
     Down the tree, eight prefix sums at a time. They are summed pairwise so that they never
-    decrease and stay put at a zero: a move of weight zero has an empty interval.
+    decrease and stay put at a zero: a move of weight zero has an empty interval. On the way
+    the lists of touched moves that may be wanted are fetched: with a million sites the time
+    goes in waiting for memory.
     """
     tree = chain.tree
     node = np.uint64(0)
@@ -233,11 +255,20 @@ def select(chain, r):
         below = (
             (np.uint64(p1 <= r) + np.uint64(p2 <= r)) + (np.uint64(p3 <= r) + np.uint64(p4 <= r))
         ) + ((np.uint64(p5 <= r) + np.uint64(p6 <= r)) + np.uint64(p7 <= r))
-        r -= max(
-            max(max(_positive(p1, r), _positive(p2, r)), max(_positive(p3, r), _positive(p4, r))),
-            max(max(_positive(p5, r), _positive(p6, r)), _positive(p7, r)),
+        left = max(
+            max(p1 if p1 <= r else 0.0, p2 if p2 <= r else 0.0),
+            max(p3 if p3 <= r else 0.0, p4 if p4 <= r else 0.0),
         )
+        right = max(p5 if p5 <= r else 0.0, p6 if p6 <= r else 0.0)
+        r -= max(max(left, right), p7 if p7 <= r else 0.0)
         node = node * np.uint64(FAN_OUT) + below
+        if lev == 2:
+            for k in range(8):
+                _prefetch(view.touched_start, np.uint64(64) * node + np.uint64(8 * k))
+        elif lev == 1:
+            begin = view.touched_start[np.uint64(8) * node]
+            for k in range(3):
+                _prefetch(view.touched, begin + np.uint64(16 * k))
     return node
 
 
@@ -360,7 +391,7 @@ def _weigh_all(view, table, chain):
     sum_all(chain)
 
 
-@inlined
+@called
 def rebase(view, table, chain):
     """Take the largest log weight as the offset and weigh all moves again."""
     largest = -np.inf
@@ -368,19 +399,6 @@ def rebase(view, table, chain):
         largest = max(largest, log_weight(table, log_ratio(view, chain, np.uint64(m))))
     chain.offset[0] = largest if np.isfinite(largest) else 0.0
     _weigh_all(view, table, chain)
-
-
-@inlined
-def _in_range(z):
-    return _SMALLEST_TOTAL < z < _LARGEST_TOTAL
-
-
-@inlined
-def reweigh(view, table, chain):
-    """Weigh all moves; with a new offset only if the total calls for one."""
-    _weigh_all(view, table, chain)
-    if not _in_range(total(chain)):
-        rebase(view, table, chain)
 
 
 @inlined
@@ -417,13 +435,13 @@ def step(view, table, chain, u_select, u_accept):
     before = total(chain)
     if before == 0.0 or u_select < chain.lazy:  # zero: no neighbour has positive probability
         return 0.0
-    move = select(chain, (u_select - chain.lazy) / (1.0 - chain.lazy) * before)
+    move = select(view, chain, (u_select - chain.lazy) / (1.0 - chain.lazy) * before)
     inverse = propose(view, table, chain, move)
     after = total(chain)
     ratio = before / after
     if u_accept < ratio:
         chain.moved[np.int64(move)] = True
-        if not _in_range(after):
+        if not _SMALLEST_TOTAL < after < _LARGEST_TOTAL:
             rebase(view, table, chain)
     else:
         undo(view, chain, move, inverse)
@@ -446,38 +464,31 @@ def log_probs(view, chains, out):
 
 
 @kernel
-def advance(view, table, chains, first, last, uniforms):
-    """Make ``uniforms.shape[1]`` transitions in each of the chains first..last-1."""
+def run(view, table, chains, span, uniforms, schedule, draws, stats):
+    """Transitions of the chains first..last-1; a draw whenever ``thin`` of them have been made.
+
+    ``span`` = (first, last), ``uniforms`` has shape (last - first, n_transitions, 2),
+    ``schedule`` = (thin, transitions made since the last draw, index of the next draw); with
+    thin = 0 nothing is drawn. ``stats`` gets log p and the mean acceptance probability since
+    the last draw.
+    """
+    first, last = span
+    thin, made_before, draw_before = schedule
     for c in range(first, last):
         chain = chain_at(chains, c)
+        made, draw = made_before, draw_before
         for i in range(uniforms.shape[1]):
-            chain.acceptance[0] += step(
-                view, table, chain, uniforms[c, i, 0], uniforms[c, i, 1]
-            )
-
-
-@kernel
-def run(view, table, chains, c, uniforms, schedule, draws, stats):
-    """Transitions of chain c; a draw whenever ``thin`` of them have been made.
-
-    ``schedule`` is (thin, transitions made since the last draw); returns the number of draws.
-    ``stats`` gets log p and the mean acceptance probability since the last draw.
-    """
-    chain = chain_at(chains, c)
-    thin, made = schedule
-    n = 0
-    for i in range(uniforms.shape[0]):
-        chain.acceptance[0] += step(view, table, chain, uniforms[i, 0], uniforms[i, 1])
-        made += 1
-        if made == thin:
-            for j in range(chain.x.size):
-                draws[n, j] = chain.x[j]
-            stats[n, 0] = log_prob(view, chain)
-            stats[n, 1] = chain.acceptance[0] / thin
-            chain.acceptance[0] = 0.0
-            made = 0
-            n += 1
-    return n
+            u_select, u_accept = uniforms[c - first, i, 0], uniforms[c - first, i, 1]
+            chain.acceptance[0] += step(view, table, chain, u_select, u_accept)
+            made += 1
+            if made == thin:
+                for j in range(chain.x.size):
+                    draws[c, draw, j] = chain.x[j]
+                stats[c, draw, 0] = log_prob(view, chain)
+                stats[c, draw, 1] = chain.acceptance[0] / thin
+                chain.acceptance[0] = 0.0
+                made = 0
+                draw += 1
 
 
 # ----------------------------------------------------------------- gradients at the knots
@@ -547,11 +558,6 @@ def _retract(view, table, chain, peeked, amount, gradient):
 
 
 @inlined
-def _log_transition(table, chain, ratio, after):
-    return log_weight(table, ratio) - chain.offset[0] - math.log(max(total(chain), after))
-
-
-@inlined
 def _spread(view, table, chain, mass, gradient):
     """gradient -= mass * d Z"""
     last = np.float64(table.value.size - 1)
@@ -567,79 +573,77 @@ def _spread(view, table, chain, mass, gradient):
 
 
 @inlined
-def _sampled(view, table, chain, u_select, log_omega, gradient):
-    """omega A log(T / p) at a neighbour drawn from the proposal; (mass, value)."""
-    before = total(chain)
-    move = select(chain, u_select * before)
-    ratio = log_ratio(view, chain, move)
-    peeked = _peek(view, table, chain, move)
-    after = peeked[2]
-    surprise = _log_transition(table, chain, ratio, after) - ratio - log_omega
-    scale = math.exp(log_omega) * (before / max(before, after))
-    if scale == 0.0:  # never accepted: T log T = 0
-        flip(view, chain, peeked[1])
-        return 0.0, 0.0
-    amount = (scale * (surprise + 1.0), 0.0)
-    return _retract(view, table, chain, peeked, amount, gradient)[0], scale * surprise
+def _terms(kind, event, transition, omega, eta):
+    """Value of one term of an objective, its derivatives by log T (two) and by eta.
 
-
-@inlined
-def _staying_bound(view, table, chain, u_uniform, log_omega, eta, gradient):
-    """M [eta M - omega (log eta + 1)], M = 1 - T at a uniform neighbour; (mass, value, d/d eta)."""
-    n = view.touched_start.size - 1
-    move = np.uint64(min(np.int64(u_uniform * n), n - 1))
-    ratio = log_ratio(view, chain, move)
-    omega = math.exp(log_omega)
-    rest = omega * (math.log(eta) + 1.0)
-    if ratio == -np.inf:
-        return 0.0, eta - rest, 1.0 - omega / eta
-    peeked = _peek(view, table, chain, move)
-    transition = math.exp(_log_transition(table, chain, ratio, peeked[2]))
-    if transition == 0.0:
-        flip(view, chain, peeked[1])
-        return 0.0, eta - rest, 1.0 - omega / eta
-    stay = 1.0 - transition
-    amount = (-transition * (2.0 * eta * stay - rest), 0.0)
-    mass = _retract(view, table, chain, peeked, amount, gradient)
-    return mass[0], stay * (eta * stay - rest), stay * (stay - omega / eta)
-
-
-@inlined
-def _enumerated(view, table, chain, every, u_phase, log_omega, gradient):
-    """omega KL(T(.|x), p), every neighbour and the probability of staying; (mass, value).
-
-    Its gradient is omega sum_m T_m (log T_m - l_m - log M) d log T_m, and log M is known only
-    at the end: the second row gathers the terms that it multiplies. With every = k > 1 each
-    k-th move, from a random one on, stands for k.
+    ``transition`` = (log T, log-ratio, acceptance probability), ``omega`` = (omega, log omega).
     """
+    log_t, ratio, acceptance = transition
+    weight, log_weight_ = omega
+    t = math.exp(log_t)
+    if kind == EXACT:  # the second derivative waits for log M
+        value = t * (log_t - ratio)
+        return value, (weight * value, weight * t), 0.0
+    if event == 0:  # omega A log(T / p) at a neighbour drawn from the proposal
+        surprise = log_t - ratio - log_weight_
+        scale = weight * acceptance
+        return scale * surprise, (scale * (surprise + 1.0), 0.0), 0.0
+    # M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour
+    stay, rest = 1.0 - t, weight * (math.log(eta) + 1.0)
+    by_t = 2.0 * eta * stay - rest
+    return stay * (eta * stay - rest), (-t * by_t, 0.0), stay * (stay - weight / eta)
+
+
+@inlined
+def _evaluate(view, table, chain, settings, uniforms, log_omega, gradient):
+    """One objective at one chain: (mass, value, d / d eta); the gradient lacks the mass.
+
+    "exact" is omega [sum_m T_m (log T_m - l_m) + M log M - log omega], with the gradient
+    omega sum_m T_m (log T_m - l_m - log M) d log T_m; log M is known only at the end, so the
+    second row gathers the terms that it multiplies.
+    """
+    kind, eta, every = settings
     before = total(chain)
-    gradient[1, :] = 0.0
-    omega = every * math.exp(log_omega)
-    mass = last_mass = value = stay = 0.0
-    first = min(np.int64(u_phase * every), every - 1)
-    for m in range(first, view.touched_start.size - 1, every):
-        move = np.uint64(m)
+    # Which neighbours: evenly spaced ones; or a proposed one and, for the bound, a uniform one.
+    n_moves = view.touched_start.size - 1
+    stride = every if kind == EXACT else 0
+    choices = every if kind == EXACT else n_moves
+    first = min(np.int64(uniforms[1] * choices), choices - 1)
+    n_events = 2 if kind == BOUND else 1
+    if kind == EXACT:
+        n_events = -((first - n_moves) // every)
+    omega = (math.exp(log_omega), log_omega)
+    mass = last_mass = value = stay = d_eta = 0.0
+    for event in range(n_events):
+        move = np.uint64(first + event * stride)
+        if kind != EXACT and event == 0:
+            move = select(view, chain, uniforms[0] * before)
+        ratio = log_ratio(view, chain, move)
         weight = chain.tree[move]
-        if weight > 0.0:
-            ratio = log_ratio(view, chain, move)
-            peeked = _peek(view, table, chain, move)
-            after = peeked[2]
-            log_t = _log_transition(table, chain, ratio, after)
-            t = math.exp(log_t)
-            stay += weight / before * (1.0 - before / max(before, after))
-            if t > 0.0:
-                value += t * (log_t - ratio)
-                amount = (omega * t * (log_t - ratio), omega * t)
-                more = _retract(view, table, chain, peeked, amount, gradient)
-                mass += more[0]
-                last_mass += more[1]
-            else:
-                flip(view, chain, peeked[1])
-    log_stay = math.log(max(every * stay, SMALLEST_STAY))
-    for k in range(gradient.shape[1]):
-        gradient[0, k] -= log_stay * gradient[1, k]
-    value = omega * (value + stay * log_stay) - math.exp(log_omega) * log_omega
-    return mass - log_stay * last_mass, value
+        peeked = _peek(view, table, chain, move)
+        largest = max(before, peeked[2])
+        acceptance = before / largest
+        stay += weight / before * (1.0 - acceptance)
+        if weight > 0.0 and acceptance > 0.0:
+            log_t = log_weight(table, ratio) - chain.offset[0] - math.log(largest)
+            term = _terms(kind, event, (log_t, ratio, acceptance), omega, eta)
+            more = _retract(view, table, chain, peeked, term[1], gradient)
+            value += term[0]
+            mass += more[0]
+            last_mass += more[1]
+            d_eta += term[2]
+        else:  # T = 0: no gradient
+            flip(view, chain, peeked[1])
+            if kind == BOUND and event == 1:
+                value += eta - omega[0] * (math.log(eta) + 1.0)
+                d_eta += 1.0 - omega[0] / eta
+    if kind == EXACT:
+        log_stay = math.log(max(every * stay, SMALLEST_STAY))
+        for k in range(gradient.shape[1]):
+            gradient[0, k] = every * (gradient[0, k] - log_stay * gradient[1, k])
+        mass = every * (mass - log_stay * last_mass)
+        value = omega[0] * (every * (value + stay * log_stay) - log_omega)
+    return mass, value, d_eta
 
 
 @kernel
@@ -650,30 +654,18 @@ def objective(view, table, chains, span, settings, uniforms, log_omega, out):
     proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight,
     ``out`` = (gradient (n, 2, knots), value (n,), derivative by eta (n,)).
     """
-    kind, eta, every = settings
     gradients, values, d_eta = out
     for c in range(span[0], span[1]):
         chain = chain_at(chains, c)
         gradient = gradients[c]
-        gradient[0, :] = 0.0
+        gradient[:, :] = 0.0
         values[c] = d_eta[c] = 0.0
-        reweigh(view, table, chain)
-        if total(chain) == 0.0:
-            continue
-        log_w = log_omega[c]
-        if kind == EXACT:
-            mass, value = _enumerated(
-                view, table, chain, every, uniforms[c, 1], log_w, gradient
+        _weigh_all(view, table, chain)
+        if not _SMALLEST_TOTAL < total(chain) < _LARGEST_TOTAL:
+            rebase(view, table, chain)
+        if total(chain) > 0.0:
+            log_w = 0.0 if settings[0] == KL else log_omega[c]
+            mass, values[c], d_eta[c] = _evaluate(
+                view, table, chain, settings, (uniforms[c, 0], uniforms[c, 1]), log_w, gradient
             )
-        else:
-            if kind == KL:
-                log_w = 0.0
-            mass, value = _sampled(view, table, chain, uniforms[c, 0], log_w, gradient)
-            if kind == BOUND:
-                more_mass, more, d_eta[c] = _staying_bound(
-                    view, table, chain, uniforms[c, 1], log_w, eta, gradient
-                )
-                mass += more_mass
-                value += more
-        _spread(view, table, chain, mass, gradient[0])
-        values[c] = value
+            _spread(view, table, chain, mass, gradient[0])

@@ -121,11 +121,16 @@ class Ensemble:
 
     def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2)."""
-        self._over_chains(
-            lambda first, last: _compiled.advance(
-                self.view, table, self.chains, first, last, uniforms
+        n, d = self.chains.x.shape
+        nothing = (np.empty((n, 0, d), dtype=np.int8), np.empty((n, 0, 2)))
+
+        def work(first: int, last: int) -> None:
+            part = uniforms[first:last]
+            _compiled.run(
+                self.view, table, self.chains, (first, last), part, (0, 0, 0), *nothing
             )
-        )
+
+        self._over_chains(work)
 
     def objective(
         self,
@@ -151,21 +156,21 @@ class Ensemble:
         self,
         table: Table,
         n_transitions: int,
-        schedule: tuple[int, int],
+        schedule: tuple[int, int, int],
         draws: NDArray[np.int8],
         stats: NDArray[np.float64],
     ) -> None:
         """Make transitions in every chain, storing a draw every ``thin`` of them.
 
-        ``schedule`` is (thin, transitions since the last draw); ``draws`` and ``stats`` have
-        chains and draws as their first two axes.
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw);
+        ``draws`` and ``stats`` have chains and draws as their first two axes.
         """
 
         def work(first: int, last: int) -> None:
             for c in range(first, last):
-                uniforms = self.rngs[c].random((n_transitions, 2))
+                uniforms = self.rngs[c].random((1, n_transitions, 2))
                 _compiled.run(
-                    self.view, table, self.chains, c, uniforms, schedule, draws[c], stats[c]
+                    self.view, table, self.chains, (c, c + 1), uniforms, schedule, draws, stats
                 )
 
         self._over_chains(work)

@@ -188,14 +188,14 @@ class FastEnsemble:
         self,
         table: Table,
         n_transitions: int,
-        schedule: tuple[int, int],
+        schedule: tuple[int, int, int],
         draws: NDArray[np.int8],
         stats: NDArray[np.float64],
     ) -> None:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
-        thin, made = schedule
+        thin, made, drawn = schedule
         uniforms = np.stack([rng.random((n_transitions, 2)) for rng in self.rngs])
-        done = drawn = 0
+        done = 0
         while done < n_transitions:
             size = min(thin - made, n_transitions - done)
             self.advance(table, np.ascontiguousarray(uniforms[:, done : done + size]))

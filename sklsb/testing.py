@@ -55,6 +55,8 @@ def _expect_near(found: Any, expected: Any, gate: Any, what: str) -> None:
 
 
 def _expect_equal(found: Any, expected: Any, what: str) -> None:
+    shape, wanted = np.shape(found), np.shape(expected)
+    _expect(shape == wanted, f"{what}: expected shape {wanted} and found {shape}.")
     _expect_near(found, expected, 0.0, what)
 
 

@@ -529,7 +529,7 @@ def test_pickle_and_copy(function):
 def test_repr_is_how_to_make_it():
     assert repr(Barker()) == "Barker()"
     for function in (Barker(), Sqrt(), Network("min", "monotonic")):
-        assert repr(eval(repr(function))) == repr(function)  # noqa: S307
+        assert repr(eval(repr(function))) == repr(function)
     assert repr(Mixture([1, 2, 3, 4])) == "Mixture(theta=[1., 2., 3., 4.])"
 
 

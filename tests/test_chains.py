@@ -134,7 +134,9 @@ def test_draws_are_not_views_of_the_chains(grid):
     second = sampler.sample(30)
     np.testing.assert_array_equal(first["x"], kept)
     second["x"].values[:] = 0
-    np.testing.assert_array_equal(sampler.state_, wanted.sample(30)["x"][:, -1].values.reshape(2, 12))
+    np.testing.assert_array_equal(
+        sampler.state_, wanted.sample(30)["x"][:, -1].values.reshape(2, 12)
+    )
 
 
 def test_no_draws(grid):

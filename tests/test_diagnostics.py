@@ -97,7 +97,9 @@ def test_leading_axes_and_kinds_of_input():
     np.testing.assert_array_equal(
         autocorrelation(spins, 9), autocorrelation(spins.astype(float), 9)
     )
-    np.testing.assert_array_equal(autocorrelation(spins[0, 0].tolist(), 9), autocorrelation(spins[0, 0], 9))
+    np.testing.assert_array_equal(
+        autocorrelation(spins[0, 0].tolist(), 9), autocorrelation(spins[0, 0], 9)
+    )
     frozen = series.copy()
     frozen.flags.writeable = False
     np.testing.assert_array_equal(autocorrelation(frozen, 20), r)
@@ -186,9 +188,7 @@ def test_ess_passes_arguments_on(arviz):
     draws = frozen_draws([(0, 1)])
     with pytest.warns(FrozenSitesWarning):
         tail = ess(draws, method="tail")
-    np.testing.assert_allclose(
-        tail["x"][1], arviz.ess(draws, method="tail")["x"][1]
-    )
+    np.testing.assert_allclose(tail["x"][1], arviz.ess(draws, method="tail")["x"][1])
     draws["y"] = draws["x"].isel(row=1, col=0)
     chosen = ess(draws, var_names=["y"])
     assert list(chosen.data_vars) == ["y"]

@@ -102,7 +102,7 @@ NOT_FOR_ARRAYS = {
 class ArraySampler(LSBSampler):
     """Takes an array as a noisy image, so that the checks above can run as well."""
 
-    def fit(self, X, y=None):  # noqa: N803
+    def fit(self, X, y=None):
         return super().fit(Ising.from_image(validate_data(self, X)))
 
 
@@ -411,9 +411,7 @@ def test_kept_burn_in_is_every_state(target, balancing):
     plain = make(balancing).fit(target, initial_states=states)
     assert plain.history_.identical(sampler.history_)
     same_chains(sampler, plain)
-    np.testing.assert_allclose(
-        sampler.history_["lp"].values.T, target.log_prob(x), atol=1e-12
-    )
+    np.testing.assert_allclose(sampler.history_["lp"].values.T, target.log_prob(x), atol=1e-12)
 
 
 def test_warm_up_is_never_in_the_draws(target):

@@ -84,9 +84,7 @@ def test_optimisers_find_a_minimum():
 @each_function
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_theta_moves_and_stays_finite(target, function, objective, optimizer):
-    sampler = fitted(
-        target, function, objective=objective, optimizer=optimizer, learning_rate=0.01
-    )
+    sampler = fitted(target, function, objective=objective, optimizer=optimizer, learning_rate=0.01)
     history = sampler.history_
     assert history.attrs["skipped_updates"] == 0
     for name in ("objective", "theta", "gradient_norm", "lp", "acceptance_rate"):
@@ -254,13 +252,9 @@ def test_exact_lowers_the_mutual_information(start):
     tiny = Ising(upper + upper.T, rng.normal(scale=0.5, size=5))
     before = brute_force_information(Mixture(start), tiny)
     # Every state stands for one chain; none of them moves far in a step.
-    sampler = fitted(
-        tiny, Mixture(start), objective="exact", n_chains=64, n_burn_in=400, lazy=0.5
-    )
+    sampler = fitted(tiny, Mixture(start), objective="exact", n_chains=64, n_burn_in=400, lazy=0.5)
     after = brute_force_information(sampler.balancing_, tiny)
-    grid = [
-        brute_force_information(Mixture(10.0 * np.array(corner)), tiny) for corner in np.eye(4)
-    ]
+    grid = [brute_force_information(Mixture(10.0 * np.array(corner)), tiny) for corner in np.eye(4)]
     assert after < before - 0.3 * (before - min(grid))
 
 
@@ -334,7 +328,9 @@ def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, op
 
 def test_when_every_batch_is_bad_theta_stays(target, monkeypatch):
     monkeypatch.setattr(
-        Ensemble, "objective", lambda self, table, *args: (0.0, np.full(table.value.size, np.nan), 0)
+        Ensemble,
+        "objective",
+        lambda self, table, *args: (0.0, np.full(table.value.size, np.nan), 0),
     )
     sampler = fitted(target, "learned")
     assert sampler.history_.attrs["skipped_updates"] == 150
@@ -389,7 +385,9 @@ def test_relative_weights():
     weights = np.exp(relative_weights(log_p))
     assert weights.mean() == pytest.approx(1.0)
     np.testing.assert_allclose(weights[1] / weights[0], np.exp(-1.0))
-    np.testing.assert_allclose(relative_weights(log_p + 2.0**20), relative_weights(log_p), atol=1e-9)
+    np.testing.assert_allclose(
+        relative_weights(log_p + 2.0**20), relative_weights(log_p), atol=1e-9
+    )
     np.testing.assert_array_equal(relative_weights(np.array([7.0])), [0.0])
 
 

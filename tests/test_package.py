@@ -30,8 +30,7 @@ def run(code, *arguments):
 
 def test_import_loads_nothing_but_itself():
     before_and_after = (
-        "import sys; before = set(sys.modules); import sklsb;"
-        "print(*(set(sys.modules) - before))"
+        "import sys; before = set(sys.modules); import sklsb;print(*(set(sys.modules) - before))"
     )
     loaded = {name.split(".")[0] for name in run(before_and_after)}
     assert "sklsb" in loaded
@@ -47,7 +46,7 @@ from sklsb import Ising, LSBSampler
 sampler = LSBSampler(n_chains=2, n_burn_in=50, random_state=0)
 sampler.fit(Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)).sample(50)
 sampler.to_datatree()
-print("ok", *(name for name in {HEAVY + ("tqdm", "IPython")!r} if name in sys.modules))
+print("ok", *(name for name in {(*HEAVY, "tqdm", "IPython")!r} if name in sys.modules))
 """
     assert run(code) == ["ok"]
 

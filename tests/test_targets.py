@@ -396,9 +396,7 @@ def test_repr_pickle_copy():
     LSBSampler("sqrt", n_burn_in=5, random_state=0).fit(model)
     for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         assert repr(other) == repr(model)
-        np.testing.assert_array_equal(
-            other.log_prob(all_states(6)), model.log_prob(all_states(6))
-        )
+        np.testing.assert_array_equal(other.log_prob(all_states(6)), model.log_prob(all_states(6)))
         assert other.dims == model.dims
 
 
@@ -584,7 +582,11 @@ def test_errors_name_what_was_given(make, error, message):
 
 
 STATE_ERRORS = [
-    (np.ones(5), ValueError, r"x has shape \(5,\); the target needs \(\.\.\., 6\) or \(\.\.\., 2, 3"),
+    (
+        np.ones(5),
+        ValueError,
+        r"x has shape \(5,\); the target needs \(\.\.\., 6\) or \(\.\.\., 2, 3",
+    ),
     (np.ones((3, 2)), ValueError, r"x has shape \(3, 2\); the target needs"),
     (1, ValueError, r"x has shape \(\); the target needs"),
     (np.ones(6) * 1j, TypeError, r"x has dtype complex128; give integers, one of \(-1, 1\)"),

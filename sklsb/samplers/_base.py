@@ -330,17 +330,17 @@ class BaseSampler(BaseEstimator):
             while made < total:
                 size = min(SEGMENT, total - made)
                 room = (made + size) // thin - done
-                target = (
-                    np.empty((n_chains, room, n_sites), dtype=np.int8)
-                    if states is None
-                    else states[:, done : done + room]
-                )
-                ensemble.run(
-                    table, size, (thin, made % thin), target, stats[:, done : done + room]
-                )
+                if states is None:
+                    part = np.empty((n_chains, room, n_sites), dtype=np.int8)
+                    part_stats = np.empty((n_chains, room, 2))
+                    ensemble.run(table, size, (thin, made % thin, 0), part, part_stats)
+                    stats[:, done : done + room] = part_stats
+                else:
+                    part = states[:, done : done + room]
+                    ensemble.run(table, size, (thin, made % thin, done), states, stats)
                 for name, statistic in record.items():
                     recorded[name].append(
-                        np.stack([self._apply(name, statistic, part) for part in target])
+                        np.stack([self._apply(name, statistic, x) for x in part])
                     )
                 made, done = made + size, done + room
                 self._n_transitions += size
