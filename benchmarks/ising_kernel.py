@@ -94,7 +94,9 @@ def first_fit_seconds(cache):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 900, 10_000, 100_000, 1_000_000])
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[100, 900, 10_000, 100_000, 1_000_000]
+    )
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", type=Path, default=Path("ising_kernel.json"))

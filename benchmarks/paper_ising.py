@@ -19,7 +19,12 @@ from sklsb.diagnostics import paper_ess
 from sklsb.exceptions import SamplerWarning
 
 # coupling, mu, sigma, lags of the paper's effective sample size
-CASES = {1: (0.0, 1.0, 3.0, 500), 2: (0.0, 3.0, 3.0, 400), 3: (1.0, 1.0, 3.0, 500), 4: (1.0, 3.0, 3.0, 100)}
+CASES = {
+    1: (0.0, 1.0, 3.0, 500),
+    2: (0.0, 3.0, 3.0, 400),
+    3: (1.0, 1.0, 3.0, 500),
+    4: (1.0, 3.0, 3.0, 100),
+}
 # Published (mean, sd over 30 chains): cases 1 to 3 from the final paper, 4 from its first version.
 PUBLISHED = {
     1: {"barker": (2.55, 0.30), "sqrt": (2.29, 0.23), "min": (2.43, 0.22), "max": (1.71, 0.13), "mixture": (2.32, 0.27), "learned": (2.34, 0.23)},
@@ -87,7 +92,9 @@ def main():
                 f"±{row['sd']:5.2f} {row['z']:6.1f} {acceptance:.3f}",
                 flush=True,
             )
-    options.json.write_text(json.dumps({"options": vars(options) | {"json": str(options.json)}, "rows": rows}, indent=1))
+    options.json.write_text(
+        json.dumps({"options": vars(options) | {"json": str(options.json)}, "rows": rows}, indent=1)
+    )
 
 
 if __name__ == "__main__":

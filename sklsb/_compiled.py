@@ -21,7 +21,7 @@ in a fixed order, so the caches equal a rebuild bit for bit after any number of 
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 
 # ``_nrt=False``: without it numba counts references to every array on every access, with
 # atomic instructions; that halves the speed. The price is that no array is allocated here.
-_OPTIONS = {"_nrt": False, "error_model": "numpy", "nogil": True}
+_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 kernel = njit(cache=True, **_OPTIONS)
 inlined = njit(forceinline=True, **_OPTIONS)
 called = njit(**_OPTIONS)  # for what is rare: compiled once
 # Options with which a target implements its functions (``@overload(log_ratio, **implements)``).
-implements = {"jit_options": {"forceinline": True, **_OPTIONS}}
+implements: dict[str, Any] = {"jit_options": {"forceinline": True, **_OPTIONS}}
 
 FAN_OUT = 8
 # A total weight outside this range makes the chain choose a new offset.
@@ -140,7 +140,7 @@ def exp(x):
 
 @inlined
 def log_weight(table, u):
-    """log g(exp u) = u/2 + h(abs(u)); -inf at u = -inf whatever g is."""
+    """Log g(exp u) = u/2 + h(abs(u)); -inf at u = -inf whatever g is."""
     last = np.float64(table.value.size - 1)
     a = abs(u) * table.inverse_step
     knot = np.uint64(min(a, last))
@@ -229,7 +229,7 @@ def _sum_touched(chain, touched, begin, end):
 
 @inlined
 def select(view, chain, r):
-    """The move whose interval of cumulative weight holds r, for 0 <= r <= total, total > 0.
+    """Return the move whose interval of weight holds r, for 0 <= r <= total, total > 0.
 
     Down the tree, eight prefix sums at a time. They are summed pairwise so that they never
     decrease and stay put at a zero: a move of weight zero has an empty interval. On the way
@@ -281,7 +281,7 @@ def init_cache(view, chain):
 
 
 def log_ratio(view, chain, move):
-    """log p(x with the move made) - log p(x)."""
+    """Log p(x with the move made) - log p(x)."""
     raise TypeError("compiled only")
 
 
@@ -291,7 +291,7 @@ def flip(view, chain, move):
 
 
 def log_prob(view, chain):
-    """log p(x) up to a constant, summed in a fixed order."""
+    """Log p(x) up to a constant, summed in a fixed order."""
     raise TypeError("compiled only")
 
 
@@ -559,7 +559,7 @@ def _retract(view, table, chain, peeked, amount, gradient):
 
 @inlined
 def _spread(view, table, chain, mass, gradient):
-    """gradient -= mass * d Z"""
+    """Subtract mass * d Z from the gradient."""
     last = np.float64(table.value.size - 1)
     for m in range(view.touched_start.size - 1):
         part = mass * chain.tree[m]

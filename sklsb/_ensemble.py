@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class Ensemble:
             work(0, len(self))
             return
         ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int)
-        futures = [self._pool.submit(work, *span) for span in zip(ends, ends[1:], strict=False)]
+        futures = [self._pool.submit(work, *span) for span in pairwise(ends)]
         for future in futures:
             future.result()
 
@@ -126,9 +127,7 @@ class Ensemble:
 
         def work(first: int, last: int) -> None:
             part = uniforms[first:last]
-            _compiled.run(
-                self.view, table, self.chains, (first, last), part, (0, 0, 0), *nothing
-            )
+            _compiled.run(self.view, table, self.chains, (first, last), part, (0, 0, 0), *nothing)
 
         self._over_chains(work)
 

@@ -52,15 +52,19 @@ def check(target: Target, device: str | None) -> None:
         )
 
 
-def _ising(target: Ising, device: torch.device) -> Callable[[torch.Tensor], Any]:
+def _ising(target: Any, device: torch.device) -> Callable[[torch.Tensor], Any]:
     """Return log p (without the constant) and its gradient, of states of shape (n, n_sites)."""
     matrix = target.couplings.tocoo()
-    couplings = torch.sparse_coo_tensor(
-        torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
-        torch.as_tensor(matrix.data),
-        size=matrix.shape,
-        check_invariants=True,
-    ).to(device).coalesce()
+    couplings = (
+        torch.sparse_coo_tensor(
+            torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
+            torch.as_tensor(matrix.data),
+            size=matrix.shape,
+            check_invariants=True,
+        )
+        .to(device)
+        .coalesce()
+    )
     field = torch.as_tensor(target.field).to(device)
 
     def evaluate(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,13 +77,11 @@ def _ising(target: Ising, device: torch.device) -> Callable[[torch.Tensor], Any]
 def _log_weights(
     values: torch.Tensor, slope: torch.Tensor, inverse_step: float, u: torch.Tensor
 ) -> torch.Tensor:
-    """log g(exp u), differentiable by the values at the knots."""
+    """Log g(exp u), differentiable by the values at the knots."""
     last = values.numel() - 1
     a = u.abs() * inverse_step
     knot = a.clamp(max=last).long()
-    step = torch.where(
-        knot < last, values[(knot + 1).clamp(max=last)] - values[knot], slope[last]
-    )
+    step = torch.where(knot < last, values[(knot + 1).clamp(max=last)] - values[knot], slope[last])
     return 0.5 * u + values[knot] + step * (a - knot)
 
 
@@ -88,7 +90,7 @@ class FastEnsemble:
 
     def __init__(
         self,
-        target: Ising,
+        target: Target,
         states: NDArray[np.int8],
         rngs: list[np.random.Generator],
         lazy: float = 0.0,
@@ -238,7 +240,7 @@ class FastEnsemble:
     def _transitions(
         self, table: Table, values: torch.Tensor, sites: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """log Q, log A and log p(x')/p(x) of moves at ``sites``, shape (n_chains, k)."""
+        """Log Q, log A and log p(x')/p(x) of moves at ``sites``, shape (n_chains, k)."""
         n, d = self._x.shape
         k = sites.shape[1]
         slope = self._tensor(table.slope)

@@ -44,7 +44,7 @@ _LAST_KNOT = 32.0
 
 @lru_cache
 def _knots(step: float) -> Array:
-    knots = np.arange(round(_LAST_KNOT / step) + 1) * step
+    knots: Array = np.arange(round(_LAST_KNOT / step) + 1, dtype=np.float64) * step
     knots.flags.writeable = False
     return knots
 
@@ -92,7 +92,7 @@ class BalancingFunction(ABC):
         """
 
     def log_g(self, u: ArrayLike) -> Array:
-        """log g(exp u) = u/2 + h(abs(u)).
+        """Return log g(exp u) = u/2 + h(abs(u)).
 
         Parameters
         ----------
@@ -590,7 +590,7 @@ def _initial_theta(form: str, architecture: str) -> Array:
     return theta
 
 
-_NAMES = {**FIXED, "mixture": Mixture, "learned": Network}
+_NAMES: dict[str, type[BalancingFunction]] = {**FIXED, "mixture": Mixture, "learned": Network}
 
 
 def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:

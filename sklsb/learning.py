@@ -43,6 +43,7 @@ __all__ = ["OBJECTIVES", "OPTIMIZERS", "Adam", "Momentum", "burn_in"]
 
 Array = NDArray[np.float64]
 
+
 class Objective(NamedTuple):
     """Code of an objective in the kernel, and the settings that suit it."""
 
@@ -191,12 +192,11 @@ class Learner:
 
 def _blocks(n_iterations: int, max_blocks: int) -> NDArray[np.int64]:
     n_blocks = min(n_iterations, max_blocks)
-    return np.diff(np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64))
+    ends: NDArray[np.int64] = np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64)
+    return ends[1:] - ends[:-1]
 
 
-def _uniform_pairs(
-    rngs: list[np.random.Generator], lengths: NDArray[np.int64]
-) -> Any:
+def _uniform_pairs(rngs: list[np.random.Generator], lengths: NDArray[np.int64]) -> Any:
     """For each block, pairs of uniforms: one for the objective, then one for each transition."""
     per_fill = max(1, _BUFFER // (2 * len(rngs) * int(lengths.max(initial=0) + 1)))
     for first in range(0, lengths.size, per_fill):

@@ -55,7 +55,9 @@ def test_compiled_gradients_equal_automatic_ones(function, objective, every):
     expected = fast.objective(table, settings, uniforms, log_omega)
     found = compiled.objective(table, settings, uniforms, log_omega)
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other)))
+        np.testing.assert_allclose(
+            one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other))
+        )
 
 
 def test_sampler_gives_the_same_chains_fast_and_not():

@@ -246,9 +246,7 @@ class BaseSampler(BaseEstimator):
             return max(1, self.n_sites_)
         return check_count(thin, "thin", 1)
 
-    def sample(
-        self, n: int, *, thin: int | str = 1, record: Record | None = None
-    ) -> xr.Dataset:
+    def sample(self, n: int, *, thin: int | str = 1, record: Record | None = None) -> xr.Dataset:
         """Draw from the chains, which go on from where they are.
 
         Parameters
@@ -265,7 +263,7 @@ class BaseSampler(BaseEstimator):
         Returns
         -------
         xarray.Dataset
-            Variable ``x`` of dims (chain, draw, \\*target.dims), int8, or the statistics.
+            Variable ``x`` of dims (chain, draw) and those of the target, int8, or the statistics.
             Log p and the acceptance rate of each draw are in ``sample_stats_``.
 
         Raises
@@ -339,9 +337,7 @@ class BaseSampler(BaseEstimator):
                     part = states[:, done : done + room]
                     ensemble.run(table, size, (thin, made % thin, done), states, stats)
                 for name, statistic in record.items():
-                    recorded[name].append(
-                        np.stack([self._apply(name, statistic, x) for x in part])
-                    )
+                    recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
                 made, done = made + size, done + room
                 self._n_transitions += size
                 progress(size * n_chains)
@@ -430,7 +426,7 @@ class BaseSampler(BaseEstimator):
         return to_datatree(self._groups(), self._attrs())
 
     def to_inference_data(self) -> Any:
-        """The same as ArviZ's own container: InferenceData before ArviZ 1.0, DataTree since.
+        """Return the same as ArviZ's own: InferenceData before ArviZ 1.0, DataTree since.
 
         Returns
         -------

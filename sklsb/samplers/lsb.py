@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
@@ -168,7 +168,7 @@ class LSBSampler(BaseSampler):
             _torch.check(target, self.device)
 
     def _new_ensemble(
-        self, target: Target, states: ArrayLike, rngs: list[np.random.Generator]
+        self, target: Target, states: NDArray[np.int8], rngs: list[np.random.Generator]
     ) -> Any:
         if self.fast:
             from sklsb._torch import FastEnsemble

@@ -51,7 +51,7 @@ class Target(ABC):
 
         Parameters
         ----------
-        x : array_like of shape (..., n_sites) or (..., *shape)
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
             States.
 
         Returns
@@ -61,11 +61,11 @@ class Target(ABC):
 
     @abstractmethod
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """log p(x') - log p(x) for every x' that differs from x in one variable.
+        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
 
         Parameters
         ----------
-        x : array_like of shape (..., n_sites) or (..., *shape)
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
             States.
 
         Returns

@@ -1,6 +1,7 @@
 """The Ising model."""
 
 import math
+import numbers
 from functools import cached_property
 from typing import Any
 
@@ -192,9 +193,7 @@ class Ising(Target):
             )
 
     @classmethod
-    def lattice(
-        cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True
-    ) -> "Ising":
+    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Ising":
         """Nearest neighbours on a rectangular grid.
 
         Parameters
@@ -219,7 +218,7 @@ class Ising(Target):
                 f"field has shape {values.shape}; a lattice needs one of shape (rows, cols). "
                 "For a constant field give np.full((rows, cols), value)."
             )
-        if not np.isscalar(coupling) or not np.isfinite(coupling):
+        if not (isinstance(coupling, numbers.Real) and np.isfinite(float(coupling))):
             raise ValueError(f"coupling is {coupling!r}; it must be one finite number.")
         shape = (int(values.shape[0]), int(values.shape[1]))
         model = cls.__new__(cls)
@@ -288,7 +287,7 @@ class Ising(Target):
 
         Parameters
         ----------
-        x : array_like of shape (..., n_sites) or (..., *shape)
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
             States of -1 and +1.
 
         Returns
@@ -301,11 +300,11 @@ class Ising(Target):
         return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(states.shape[:-1])
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """log p(x with spin i flipped) - log p(x) = -2 x_i (h_i + sum_j J_ij x_j), for every i.
+        """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j).
 
         Parameters
         ----------
-        x : array_like of shape (..., n_sites) or (..., *shape)
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
             States of -1 and +1.
 
         Returns
