@@ -124,7 +124,7 @@ _ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
 
 @inlined
 def exp(x):
-    """exp(x) within 1 ulp; 0 below -708 and inf above 709. Inlined, it vectorises (6 x libm)."""
+    """exp(x) within 2 ulp; 0 below -708 and inf above 709. Inlined, it vectorises (6 x libm)."""
     shifted = x * _STEPS_PER_UNIT + _ROUND
     n = shifted - _ROUND
     r = (x - n * _STEP_HIGH) - n * _STEP_LOW
@@ -638,7 +638,9 @@ def _evaluate(view, table, chain, settings, uniforms, log_omega, gradient):
                 value += eta - omega[0] * (math.log(eta) + 1.0)
                 d_eta += 1.0 - omega[0] / eta
     if kind == EXACT:
-        log_stay = math.log(max(every * stay, SMALLEST_STAY))
+        # A part of the neighbours cannot tell a smaller M than one over their number.
+        smallest = SMALLEST_STAY if every == 1 else 1.0 / n_events
+        log_stay = math.log(max(every * stay, smallest))
         for k in range(gradient.shape[1]):
             gradient[0, k] = every * (gradient[0, k] - log_stay * gradient[1, k])
         mass = every * (mass - log_stay * last_mass)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb import _compiled
-from sklsb._compiled import Table
+from sklsb._compiled import SMALLEST_STAY, Table
 from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
 
@@ -299,11 +299,12 @@ class FastEnsemble:
         log_t = log_q + log_a
         t = torch.where(inside, log_t.exp(), 0.0)
         terms = t * (log_t - log_ratio)
-        # The value has no cancellation; the gradient is that of 1 - sum T.
-        stay = torch.where(inside, log_q.exp() * -torch.expm1(log_a), 0.0).sum(1).detach()
-        stay = every * (stay + (t.detach() - t).sum(1))
-        log_stay = stay.clamp(min=_compiled.SMALLEST_STAY).log()
-        return log_omega.exp() * (every * terms.sum(1) + stay * log_stay - log_omega)
+        # M without cancellation; its derivative is that of 1 - sum T. The smallest M as compiled.
+        stay = every * torch.where(inside, log_q.exp() * -torch.expm1(log_a), 0.0).sum(1).detach()
+        smallest = 1.0 / inside.sum(1) if every > 1 else torch.full_like(stay, SMALLEST_STAY)
+        log_stay = torch.maximum(stay, smallest).log()
+        change = every * (t.detach() - t).sum(1) * (log_stay + 1.0)
+        return log_omega.exp() * (every * terms.sum(1) + stay * log_stay + change - log_omega)
 
 
 def _select(log_w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

@@ -283,9 +283,11 @@ class LearnableFunction(BalancingFunction):
     def with_theta(self, theta: ArrayLike) -> "LearnableFunction":
         """Return the same function with other parameters."""
         new = copy.copy(self)
-        new.__dict__.pop("_at_knots", None)
         new.theta = self._check_theta(theta, self.theta.size)
         return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_at_knots"}
 
     @staticmethod
     def _check_theta(theta: ArrayLike, size: int) -> Array:

@@ -67,7 +67,7 @@ def test_target_on_every_graph_of_up_to_four_vertices(kind):
         dense(65),
         sparse(300, 4.0, field=1e300),
         Ising(1e-280 * np.ones((3, 3)), 1e-280),
-        Ising(1e306 * (np.ones((3, 3)) - np.eye(3)), [1e300, 0, -1e306]),
+        Ising(2e302 * (np.ones((3, 3)) - np.eye(3)), [1e300, 0, -6e302]),
     ],
     ids=repr,
 )
@@ -217,6 +217,14 @@ def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
     target = ising(GRAPHS[-1], kind)
     sampler = LSBSampler(function, n_burn_in=200, n_chains=16, random_state=0).fit(target)
     assert np.array_equal(sampler.state_, np.tile(np.sign(target.field), (16, 1)))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_the_largest_field_allowed_is_sampled(function):
+    field = np.array([1e303, -1e303])
+    testing.check_sampler(LSBSampler(function, n_burn_in=50), Ising(np.zeros((2, 2)), field))
+    with pytest.raises(ValueError, match=r"is 1.1e\+303; it must be at most 1e\+303"):
+        Ising(np.zeros((2, 2)), 1.1 * field)
 
 
 @pytest.mark.parametrize("segment", [1, 7, 100])

@@ -60,6 +60,7 @@ def _dispatch(package):
         generic = "init_cache" if name == "init" else name
         arguments = [None] * (len(inspect.signature(getattr(compiled, generic)).parameters) - 1)
         setattr(compiled, generic, getattr(compiled, f"_ising_{name}")(view, *arguments))
+    compiled._prefetch = lambda array, index: None
 
 
 # ----------------------------------------------------------------- the checks
@@ -200,6 +201,13 @@ RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
 STEP = "the production step against the formula"
 REBUILD = "caches must equal a rebuild"
 REJECTED = "a rejected move leaves"
+STEP_AND_DRAW = """\
+            chain.acceptance[0] += step(view, table, chain, u_select, u_accept)
+            made += 1
+            if made == thin:
+                for j in range(chain.x.size):
+                    draws[c, draw, j] = chain.x[j]
+"""
 
 MUTANTS = {
     # The target
@@ -316,8 +324,8 @@ MUTANTS = {
     ),
     "remainder not passed down the tree": Mutant(
         KERNEL,
-        "return p if p <= r else 0.0",
-        "return 0.0",
+        "r -= max(max(left, right),",
+        "r -= 0.0 * max(max(left, right),",
         check_many_sites,
         "in proportion to their weights",
     ),
@@ -369,16 +377,16 @@ MUTANTS = {
     ),
     "offset never renewed": Mutant(
         KERNEL,
-        "        if not _in_range(after):\n            rebase(view, table, chain)\n",
-        "",
+        "if not _SMALLEST_TOTAL < after < _LARGEST_TOTAL:",
+        "if False:",
         check_long,
         "must reach the mode",
     ),
     # Learning
     "weighed by the function before the update": Mutant(
         KERNEL,
-        "        reweigh(view, table, chain)\n",
-        "",
+        "        _weigh_all(view, table, chain)\n        if not _SMALLEST",
+        "        if not _SMALLEST",
         check_objectives,
         "against enumeration",
     ),
@@ -394,8 +402,8 @@ MUTANTS = {
     ),
     "eta's derivative halved": Mutant(
         KERNEL,
-        "stay * (stay - omega / eta)",
-        "0.5 * stay * (stay - omega / eta)",
+        "stay * (stay - weight / eta)",
+        "0.5 * stay * (stay - weight / eta)",
         check_objectives,
         'derivative of "bound" by eta',
     ),
@@ -422,30 +430,25 @@ MUTANTS = {
     ),
     "float32 uniforms": Mutant(
         ENSEMBLE,
-        "uniforms = self.rngs[c].random((n_transitions, 2))",
-        "uniforms = self.rngs[c].random((n_transitions, 2), dtype=np.float32).astype(float)",
+        "self.rngs[c].random((1, n_transitions, 2))",
+        "self.rngs[c].random((1, n_transitions, 2), dtype=np.float32).astype(float)",
         check_sampler,
         "draws",
     ),
     "warm-up leaked into the draws": Mutant(
         KERNEL,
-        "        chain.acceptance[0] += step(view, table, chain, uniforms[i, 0], uniforms[i, 1])\n"
-        "        made += 1\n"
-        "        if made == thin:\n"
-        "            for j in range(chain.x.size):\n"
-        "                draws[n, j] = chain.x[j]\n",
-        "        for j in range(chain.x.size):\n"
-        "            draws[min(n, draws.shape[0] - 1), j] = chain.x[j]\n"
-        "        chain.acceptance[0] += step(view, table, chain, uniforms[i, 0], uniforms[i, 1])\n"
-        "        made += 1\n"
-        "        if made == thin:\n",
+        STEP_AND_DRAW,
+        "".join(STEP_AND_DRAW.splitlines(keepends=True)[k] for k in (3, 4, 0, 1, 2)).replace(
+            "                for j in range(chain.x.size):",
+            "            for j in range(chain.x.size if made + 1 == thin else 0):",
+        ),
         check_sampler,
-        "lp of the sample stats|draws|log p",
+        "draws against single steps|lp of the sample stats",
     ),
     "thinning off by one": Mutant(
         BASE,
-        "table, size, (thin, made % thin), target,",
-        "table, size, (thin, (made + 1) % thin), target,",
+        "(thin, made % thin, done), states",
+        "(thin, (made + 1) % thin, done), states",
         check_sampler,
         "draws",
     ),

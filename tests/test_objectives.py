@@ -267,3 +267,24 @@ def test_a_good_batch_moves_theta_down_the_gradient():
     learner.update(1.0, np.ones_like(Mixture().knots), 0.0)
     assert np.allclose(learner.function.theta, change)
     assert learner.n_skipped == 0
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_objectives_of_the_fast_path_are_those_of_the_kernel(name):
+    # On an Ising model first-order log-ratios are exact, and both look at the same neighbours.
+    pytest.importorskip("torch", reason="fast=True runs on torch")
+    target, rng = dense(7), np.random.default_rng(0)
+    states = np.stack([target.random_state(rng) for _ in range(20)])
+    rngs, uniforms = [rng] * 20, rng.random((20, 2))
+    log_omega = relative_weights(target.log_prob(states))
+    settings = (OBJECTIVES[name].code, 0.7, 1)
+    table = FUNCTIONS["mixture"].table()
+    results = []
+    for fast in (True, False):
+        ensemble = LSBSampler(fast=fast)._new_ensemble(target, states, rngs)
+        ensemble.start(table)
+        results.append(ensemble.objective(table, settings, uniforms, log_omega))
+    found, expected = results
+    assert np.isclose(found[0], expected[0], rtol=1e-12)
+    assert np.allclose(found[1], expected[1], rtol=0, atol=1e-12 * np.abs(expected[1]).max())
+    assert np.isclose(found[2], expected[2], rtol=1e-11)

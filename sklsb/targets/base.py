@@ -85,12 +85,11 @@ class Target(ABC):
     def check_states(self, x: ArrayLike, name: str = "x") -> NDArray[np.int8]:
         """Return states as int8 of shape (..., n_sites), or say what is wrong with them."""
         given = np.asarray(x)
-        if given.ndim and given.shape[-1] == self.n_sites:
+        leading = given.shape[: max(0, given.ndim - len(self.shape))]
+        if given.shape == (*leading, *self.shape):
+            states = given.reshape(*leading, self.n_sites)
+        elif given.ndim and given.shape[-1] == self.n_sites:
             states = given
-        elif given.ndim >= len(self.shape) and given.shape[given.ndim - len(self.shape) :] == (
-            self.shape
-        ):
-            states = given.reshape(*given.shape[: given.ndim - len(self.shape)], self.n_sites)
         else:
             allowed = f"(..., {self.n_sites})"
             if len(self.shape) > 1:

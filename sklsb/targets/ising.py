@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._compiled import IsingView
 from sklsb.targets.base import Target
 
-# Log-ratios are four times this at most, and must stay finite.
-_LARGEST_FIELD = 1e307
+# Log-ratios are twice this at most; divided by the distance of knots they must stay finite.
+_LARGEST_FIELD = 1e303
 _FIXED_POINT_BITS = 61
 
 
@@ -131,7 +131,7 @@ class Ising(Target):
     ------
     ValueError
         If the couplings are not square or not symmetric, or a coupling or field is not finite
-        (the message names the entry), or larger in sum than 1e307.
+        (the message names the entry), or larger in sum than 1e303.
     TypeError
         If the couplings or fields are not real numbers, or the graph is directed.
 
