@@ -301,7 +301,9 @@ class FastEnsemble:
         terms = t * (log_t - log_ratio)
         # M without cancellation; its derivative is that of 1 - sum T. The smallest M as compiled.
         stay = every * torch.where(inside, log_q.exp() * -torch.expm1(log_a), 0.0).sum(1).detach()
-        smallest = 1.0 / inside.sum(1).double() if every > 1 else torch.full_like(stay, SMALLEST_STAY)
+        smallest = (
+            1.0 / inside.sum(1).double() if every > 1 else torch.full_like(stay, SMALLEST_STAY)
+        )
         log_stay = torch.maximum(stay, smallest).log()
         change = every * (t.detach() - t).sum(1) * (log_stay + 1.0)
         return log_omega.exp() * (every * terms.sum(1) + stay * log_stay + change - log_omega)

@@ -102,12 +102,14 @@ class BalancingFunction(ABC):
         Returns
         -------
         ndarray of float64 of the same shape
-            -inf at u = -inf for every g: a move of probability zero has no weight.
+            -inf at u = -inf for every g: a move of probability zero has no weight. The limit
+            at u = inf: inf, or the value of a bounded g.
         """
         u = np.asarray(u, dtype=np.float64)
-        possible = u != -np.inf
-        finite = np.where(possible, u, 0.0)
-        return np.where(possible, 0.5 * finite + self.even_part(np.abs(finite)), -np.inf)
+        bounded = np.isposinf(u) & (self._tail_slope() <= -0.5)
+        finite = np.where(np.isinf(u), 2 * _LAST_KNOT * bounded, u)
+        values = 0.5 * finite + self.even_part(np.abs(finite))
+        return np.where(np.isinf(u) & ~bounded, u, values)
 
     @property
     def knots(self) -> Array:
@@ -134,20 +136,22 @@ class BalancingFunction(ABC):
             If `even_part` returns something of the wrong shape or not finite.
         """
         knots = self.knots
-        value = np.ascontiguousarray(self.even_part(knots), dtype=np.float64)
+        value = np.asarray(self.even_part(knots), dtype=np.float64)
         if value.shape != knots.shape:
             raise ValueError(
                 f"{type(self).__name__}.even_part returned shape {value.shape} for an input of "
                 f"shape {knots.shape}; it must return one number per element of u."
             )
-        tail = self._tail_slope()
+        with np.errstate(invalid="ignore"):
+            tail = self._tail_slope()
         if not (np.isfinite(value).all() and np.isfinite(tail)):
             k = int(np.argmin(np.isfinite(value)))
             raise ValueError(
                 f"{type(self).__name__}.even_part({knots[k]}) is {value[k]} (slope of the tail "
                 f"{tail}); the even part of log g must be finite."
             )
-        return Table(value, np.append(np.diff(value), tail * self.knot_step), 1 / self.knot_step)
+        slope = np.append(np.diff(value), tail * self.knot_step)
+        return Table(np.array(value, order="C"), slope, 1 / self.knot_step)
 
     def tabulated(self) -> "Tabulated":
         """Return the function that the kernels use: the even part linear between the knots."""

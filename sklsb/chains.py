@@ -53,6 +53,6 @@ def to_inference_data(groups: dict[str, xr.Dataset], attrs: dict[str, Any]) -> A
     """Put groups into ArviZ's container: InferenceData before ArviZ 1.0, DataTree since."""
     import arviz
 
-    if hasattr(arviz, "InferenceData"):
+    if int(arviz.__version__.split(".")[0]) < 1:
         return arviz.InferenceData(**groups, attrs=attrs, warn_on_custom_groups=False)
     return to_datatree(groups, attrs)

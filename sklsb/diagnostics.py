@@ -1,5 +1,6 @@
 """Diagnostics that ArviZ does not have, or that it flatters."""
 
+import numbers
 import warnings
 from typing import Any
 
@@ -39,7 +40,7 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
 
     result = arviz.ess(draws, **kwargs)
     moved = draws.max(("chain", "draw")) > draws.min(("chain", "draw"))
-    n_frozen = sum(int((~moved[name]).sum()) for name in moved.data_vars)
+    n_frozen = sum(int((~moved[name]).sum()) for name in result.data_vars)
     if n_frozen:
         warnings.warn(
             f"{n_frozen} variables never changed; their effective sample size is NaN.",
@@ -69,8 +70,8 @@ def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
     """
     series = np.asarray(trace, dtype=np.float64)
     n = series.shape[-1] if series.ndim else 0
-    if not 0 <= lags < n:
-        raise ValueError(f"lags is {lags}; it must be from 0 to {n - 1} for {n} draws.")
+    if not (isinstance(lags, numbers.Integral) and 0 <= lags < n):
+        raise ValueError(f"lags is {lags}; it must be an integer from 0 to {n - 1} for {n} draws.")
     centred = series - series.mean(axis=-1, keepdims=True)
     size = 1 << (n + lags - 1).bit_length()
     power = np.abs(np.fft.rfft(centred, size)) ** 2
@@ -99,7 +100,7 @@ def paper_ess(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
     ndarray of the leading shape
         NaN for a constant series.
     """
-    r = autocorrelation(trace, lags)[..., 1:]
-    j = np.arange(1, lags + 1)
-    kept = np.where(r > 0.05, r, 0.0) + 0.0 * r
+    r = autocorrelation(trace, lags)
+    j = np.arange(lags + 1)
+    kept = np.where((r > 0.05) & (j > 0), r, 0.0) + 0.0 * r
     return (lags + 1) / (1.0 + 2.0 * (kept * (1.0 - j / (lags + 1))).sum(axis=-1))

@@ -461,8 +461,8 @@ MUTANTS = {
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        "self.balancing_ = self.burn_in_balancing_ = function",
-        "self.balancing_ = self.burn_in_balancing_ = self._function",
+        '"balancing_": function,',
+        '"balancing_": self._function,',
         check_sampler,
         "caches must equal a rebuild bit for bit after fit",
     ),

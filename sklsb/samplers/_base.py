@@ -130,8 +130,16 @@ class BaseSampler(BaseEstimator):
         return int(joblib.effective_n_jobs(self.n_jobs))
 
     @abstractmethod
-    def _burn_in(self) -> None:
-        """Move the chains to where the draws begin, and set the fitted attributes."""
+    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
+        """Move the chains to where the draws begin; return the fitted attributes.
+
+        It sets none itself: an error or a Ctrl-C must not leave half of one fit and half of
+        another.
+        """
+
+    @abstractmethod
+    def _warn_about_burn_in(self) -> None:
+        """Warn about what the fitted attributes show."""
 
     @abstractmethod
     def _table(self) -> Table:
@@ -194,23 +202,27 @@ class BaseSampler(BaseEstimator):
             states = self._ensemble.chains.x
         else:
             states = np.stack([target.random_state(rng) for rng in rngs])
-        self._ensemble = self._new_ensemble(target, states, rngs)
+        ensemble = self._new_ensemble(target, states, rngs)
+        with ensemble.threads():
+            fitted = self._burn_in(target, ensemble)
+        ensemble.chains.moved[:] = False
+        for old in ("burn_in_", "sample_stats_", "_draws"):
+            self.__dict__.pop(old, None)
+        self.__dict__.update(fitted)
+        self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
         self._warned_short = False
         self._n_transitions = 0
-        with self._ensemble.threads():
-            self._burn_in()
-        self._ensemble.chains.moved[:] = False
-        for old in ("sample_stats_", "_draws"):
-            self.__dict__.pop(old, None)
+        self._pending = (0, 0)
+        self._warn_about_burn_in()
         return self
 
     @staticmethod
     def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> NDArray[np.int8]:
         states = target.check_states(given, "initial_states")
-        if states.ndim == 1:
-            states = np.tile(states, (n_chains, 1))
+        if states.ndim == 1 or states.shape[:-1] == (1,):
+            states = np.tile(states.reshape(-1), (n_chains, 1))
         if states.shape != (n_chains, target.n_sites):
             raise ValueError(
                 f"initial_states has shape {np.shape(given)}; give one state, or one for each of "
@@ -318,15 +330,21 @@ class BaseSampler(BaseEstimator):
         ensemble, table = self._ensemble, self._table()
         n_chains, n_sites = ensemble.chains.x.shape
         ensemble.chains.moved[:] = False
-        ensemble.chains.acceptance[:] = 0.0
-        total, made, done = n * thin, 0, 0
+        total, done = n * thin, 0
+        # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
+        made = self._pending[1] if self._pending[0] == thin else 0
+        if not made:
+            ensemble.chains.acceptance[:] = 0.0
+        # About 0.1 s at 0.3 us per transition and, per draw, 4 ns per site.
+        nanoseconds = n_chains * (300 + 4 * n_sites / thin)
+        segment = min(SEGMENT, 1 + int(1e8 / nanoseconds))
         with (
             _deferred_interrupt() as interrupted,
             ensemble.threads(),
             _Progress(self.verbose, "sample", total * n_chains) as progress,
         ):
             while made < total:
-                size = min(SEGMENT, total - made)
+                size = min(segment, total - made)
                 room = (made + size) // thin - done
                 if states is None:
                     part = np.empty((n_chains, room, n_sites), dtype=np.int8)
@@ -336,10 +354,11 @@ class BaseSampler(BaseEstimator):
                 else:
                     part = states[:, done : done + room]
                     ensemble.run(table, size, (thin, made % thin, done), states, stats)
-                for name, statistic in record.items():
+                for name, statistic in record.items() if room else ():
                     recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
                 made, done = made + size, done + room
                 self._n_transitions += size
+                self._pending = (thin, made % thin)
                 progress(size * n_chains)
                 if interrupted():
                     warnings.warn(
@@ -362,6 +381,8 @@ class BaseSampler(BaseEstimator):
                     f"record[{name!r}] is {statistic!r}; names must be strings and values "
                     "callables that take states of shape (n_draws, n_sites)."
                 )
+            if name in ("chain", "draw"):
+                raise ValueError(f"record[{name!r}] is called like a dimension; rename it.")
         return record
 
     @staticmethod

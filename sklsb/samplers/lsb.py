@@ -1,7 +1,9 @@
 """The local self-balancing sampler and the fixed samplers that are its settings."""
 
+import copy
 import numbers
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,11 +150,12 @@ class LSBSampler(BaseSampler):
         self._function = get_balancing(self.balancing)
         self._function.table()
         if self.warm_start and hasattr(self, "balancing_"):
-            same = type(self.balancing_) is type(self._function)
-            self._function = self.balancing_ if same else self._function
+            learned = isinstance(self._function, LearnableFunction)
+            if learned and self.balancing is self._fitted_with:
+                self._function = self.balancing_
         for name, allowed in (("objective", OBJECTIVES), ("optimizer", OPTIMIZERS)):
             value = getattr(self, name)
-            if value not in allowed:
+            if not isinstance(value, str) or value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
@@ -176,19 +179,17 @@ class LSBSampler(BaseSampler):
             return FastEnsemble(target, states, rngs, self.lazy, self.device)
         return Ensemble(target, states, rngs, self._effective_n_jobs(), self.lazy)
 
-    def _fresh(self) -> Ensemble:
-        """Chains at new draws of the initial distribution, on the same streams."""
-        old = self._ensemble
-        states = [old.target.random_state(rng) for rng in old.rngs]
-        return self._new_ensemble(old.target, np.stack(states), old.rngs)
+    def _fresh(self, old: Ensemble, rngs: list[np.random.Generator]) -> Ensemble:
+        """Chains at new draws of the initial distribution."""
+        states = [old.target.random_state(rng) for rng in rngs]
+        return self._new_ensemble(old.target, np.stack(states), rngs)
 
-    def _burn_in(self) -> None:
+    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         n = self.n_burn_in
-        n = max(2000, 5 * self.n_sites_) if n is None else int(n)
-        ensemble = self._ensemble
+        n = max(2000, 5 * target.n_sites) if n is None else int(n)
         draws = None
         if self.keep_burn_in:
-            draws = np.empty((len(ensemble), n, self.n_sites_), dtype=np.int8)
+            draws = np.empty((len(ensemble), n, target.n_sites), dtype=np.int8)
         learner = None
         if isinstance(self._function, LearnableFunction):
             rate = self.learning_rate
@@ -196,30 +197,41 @@ class LSBSampler(BaseSampler):
             optimizer = OPTIMIZERS[self.optimizer](rate)
             learner = Learner(self._function, self.objective, optimizer)
         n_chains = len(ensemble)
+        fresh = None
+        if learner is not None and self.objective == "kl":
+            # Streams of their own, so that it does not matter when the chains' numbers are drawn.
+            others = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.rngs]
+            fresh = partial(self._fresh, ensemble, others)
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
             function, history = burn_in(
                 ensemble,
                 self._function,
                 n,
                 learner=learner,
-                fresh=self._fresh if self.objective == "kl" else None,
+                fresh=fresh,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
             )
-        self.balancing_ = self.burn_in_balancing_ = function
-        self.history_ = self._history(history, learner)
-        self.__dict__.pop("burn_in_", None)
+        # A copy: changing the object that was passed in must not change a frozen function.
+        function = copy.deepcopy(function)
+        fitted = {
+            "balancing_": function,
+            "burn_in_balancing_": function,
+            "history_": self._history(history, learner, target),
+            "_fitted_with": self.balancing,
+        }
         if draws is not None:
-            self.burn_in_ = draws_dataset(draws, self.target_)
-        self._warn_if_periodic(history)
+            fitted["burn_in_"] = draws_dataset(draws, target)
+        return fitted
 
-    def _history(self, history: History, learner: Learner | None) -> xr.Dataset:
-        chain = np.arange(len(self._ensemble))
+    @staticmethod
+    def _history(history: History, learner: Learner | None, target: Target) -> xr.Dataset:
+        chain = np.arange(history.lp.shape[1])
         parameter = np.arange(history.theta.shape[1])
         by_chain = ("iteration", "chain")
         return xr.Dataset(
             {
-                "lp": (by_chain, history.lp + self.target_.constant),
+                "lp": (by_chain, history.lp + target.constant),
                 "acceptance_rate": (by_chain, history.acceptance_rate),
                 "objective": ("iteration", history.objective),
                 "gradient_norm": ("iteration", history.gradient_norm),
@@ -229,18 +241,20 @@ class LSBSampler(BaseSampler):
             attrs={"skipped_updates": 0 if learner is None else learner.n_skipped},
         )
 
-    def _warn_if_periodic(self, history: History) -> None:
-        late = history.acceptance_rate[history.acceptance_rate.shape[0] // 2 :]
-        if self.lazy or not late.size or not self.n_sites_:
+    def _warn_about_burn_in(self) -> None:
+        rates = self.history_["acceptance_rate"].values
+        n_made = int(self.history_["iteration"][-1]) if rates.size else 0
+        # Uphill, in the first sweeps, all moves are accepted on any target.
+        if self.lazy or not self.n_sites_ or n_made < 2 * self.n_sites_:
             return
-        rejected = 1.0 - float(late.mean())
+        rejected = 1.0 - float(rates[rates.shape[0] // 2 :].mean())
         if rejected * self.n_sites_ < _FEWEST_REJECTIONS_PER_SWEEP:
             warnings.warn(
                 f"The chains reject {rejected:.2g} of their moves: the target is flat, or nearly "
                 "so, and a chain that changes one variable at every step visits even and odd "
                 "states in turn. Set lazy=0.5, or thin by an odd number.",
                 PeriodicChainWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
     def _table(self) -> Table:

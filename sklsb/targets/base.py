@@ -86,10 +86,10 @@ class Target(ABC):
         """Return states as int8 of shape (..., n_sites), or say what is wrong with them."""
         given = np.asarray(x)
         leading = given.shape[: max(0, given.ndim - len(self.shape))]
-        if given.shape == (*leading, *self.shape):
-            states = given.reshape(*leading, self.n_sites)
-        elif given.ndim and given.shape[-1] == self.n_sites:
+        if given.ndim and given.shape[-1] == self.n_sites:
             states = given
+        elif given.shape == (*leading, *self.shape):
+            states = given.reshape(*leading, self.n_sites)
         else:
             allowed = f"(..., {self.n_sites})"
             if len(self.shape) > 1:

@@ -34,7 +34,7 @@ def _from_graph(graph: Any) -> tuple[sp.csr_array, list[Any]]:
 def _check_couplings(couplings: Any) -> sp.csr_array:
     """Return symmetric, finite couplings in CSR form with sorted indices."""
     if sp.issparse(couplings):
-        matrix = sp.csr_array(couplings)
+        matrix = couplings
     else:
         dense = np.asarray(couplings)
         if dense.ndim != 2:
@@ -44,12 +44,13 @@ def _check_couplings(couplings: Any) -> sp.csr_array:
             )
         if dense.dtype.kind not in "iufb":
             raise TypeError(f"couplings has dtype {dense.dtype}; give real numbers.")
-        matrix = sp.csr_array(dense)
+        matrix = dense
     if matrix.dtype.kind not in "iufb":
         raise TypeError(f"couplings has dtype {matrix.dtype}; give real numbers.")
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"couplings has shape {matrix.shape}; it must be square.")
-    matrix = matrix.astype(np.float64)
+    # To float64 first: duplicates are summed in it, and scipy has no sparse float16.
+    matrix = sp.csr_array(matrix.astype(np.float64))
     matrix.sum_duplicates()
     entries = matrix.tocoo()
     bad = np.flatnonzero(~np.isfinite(entries.data))
@@ -67,20 +68,24 @@ def _check_couplings(couplings: Any) -> sp.csr_array:
     return matrix
 
 
-def _check_field(field: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _check_field(
+    field: ArrayLike | None, shape: tuple[int, ...], name: str = "field"
+) -> NDArray[np.float64]:
     if field is None:
         return np.zeros(shape)
     given = np.asarray(field)
     if given.dtype.kind not in "iufb":
-        raise TypeError(f"field has dtype {given.dtype}; give real numbers.")
+        raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
     if given.ndim and given.shape != shape:
-        raise ValueError(f"field has shape {given.shape}; it must be a number or of shape {shape}.")
+        raise ValueError(
+            f"{name} has shape {given.shape}; it must be a number or of shape {shape}."
+        )
     values = np.array(np.broadcast_to(given, shape), dtype=np.float64)
     bad = np.argwhere(~np.isfinite(values))
     if bad.size:
         where = tuple(int(i) for i in bad[0])
         raise ValueError(
-            f"field[{', '.join(map(str, where))}] is {values[where]}; it must be finite."
+            f"{name}[{', '.join(map(str, where))}] is {values[where]}; it must be finite."
         )
     return values
 
@@ -262,14 +267,17 @@ class Ising(Target):
         ----------
         .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022, Eq. 6.
         """
-        if not (np.isfinite(noise_sd) and noise_sd > 0):
+        if not (isinstance(noise_sd, numbers.Real) and 0 < noise_sd < np.inf):
             raise ValueError(f"noise_sd is {noise_sd!r}; it must be a positive number.")
-        if not np.isfinite(mean):
+        if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
         pixels = np.asarray(image)
         if pixels.dtype.kind not in "iufb":
             raise TypeError(f"image has dtype {pixels.dtype}; give real numbers.")
-        return cls.lattice(pixels.astype(np.float64) * (mean / noise_sd**2), coupling, periodic)
+        if pixels.ndim != 2:
+            raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
+        pixels = _check_field(pixels, pixels.shape, "image")
+        return cls.lattice(pixels * (mean / noise_sd**2), coupling, periodic)
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
