@@ -13,7 +13,7 @@ from sklsb import _compiled
 from sklsb._compiled import FAN_OUT, Chains, Table
 from sklsb.targets.base import Target
 
-# Transitions between two returns to Python; some ten milliseconds.
+# Transitions between two returns to Python, at most.
 SEGMENT = 1 << 16
 
 
@@ -75,6 +75,11 @@ class Ensemble:
     ):
         self.target = target
         self.view = target.view()
+        if type(self.view).__module__ != _compiled.__name__:
+            raise TypeError(
+                f"the view of {type(target).__name__} is defined in {type(self.view).__module__}; "
+                f"it must be in {_compiled.__name__}, or numba's cache would go on using old code."
+            )
         self.chains = _allocate(self.view, states, lazy)
         self.rngs = rngs
         self.n_jobs = min(n_jobs, max(1, len(rngs)))

@@ -58,14 +58,14 @@ def _ising(target: Any, device: torch.device) -> Callable[[torch.Tensor], Any]:
     couplings = (
         torch.sparse_coo_tensor(
             torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
-            torch.as_tensor(matrix.data),
+            torch.tensor(matrix.data),
             size=matrix.shape,
             check_invariants=True,
         )
         .to(device)
         .coalesce()
     )
-    field = torch.as_tensor(target.field).to(device)
+    field = torch.tensor(target.field).to(device)
 
     def evaluate(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         local = torch.sparse.mm(couplings, x.T).T
@@ -169,12 +169,14 @@ class FastEnsemble:
         """Keep the numpy side of the chains in step with the torch side."""
         self._moved = self._tensor(self.chains.moved)
         self._sum = torch.zeros(len(self), dtype=torch.float64, device=self._x.device)
-        with torch.no_grad():
-            yield
-        self.chains.x[:] = self._x.cpu().numpy()
-        self.chains.moved[:] = self._moved.cpu().numpy()
-        self.chains.acceptance[:, 0] += self._sum.cpu().numpy()
-        del self._moved
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.chains.x[:] = self._x.cpu().numpy()
+            self.chains.moved[:] = self._moved.cpu().numpy()
+            self.chains.acceptance[:, 0] += self._sum.cpu().numpy()
+            del self._moved
 
     def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2)."""

@@ -114,6 +114,10 @@ class BalancingFunction(ABC):
     @property
     def knots(self) -> Array:
         """Values of abs(u) at which the even part is tabulated."""
+        if not 0 < self.knot_step <= 1:
+            raise ValueError(
+                f"{type(self).__name__}.knot_step is {self.knot_step}; it must be in (0, 1]."
+            )
         return _knots(self.knot_step)
 
     def _tail_slope(self) -> float:
@@ -152,6 +156,17 @@ class BalancingFunction(ABC):
             )
         slope = np.append(np.diff(value), tail * self.knot_step)
         return Table(np.array(value, order="C"), slope, 1 / self.knot_step)
+
+    def check_even(self) -> None:
+        """Raise ValueError if `even_part` is not even at the knots."""
+        knots = self.knots
+        up, down = np.asarray(self.even_part(knots)), np.asarray(self.even_part(-knots))
+        if up.shape == down.shape == knots.shape and not np.allclose(up, down, equal_nan=True):
+            k = int(np.argmax(~np.isclose(up, down, equal_nan=True)))
+            raise ValueError(
+                f"{type(self).__name__}.even_part is {up[k]} at u = {knots[k]} but {down[k]} at "
+                f"u = {-knots[k]}; it must be even. It is log g(exp u) - u/2, not log g."
+            )
 
     def tabulated(self) -> "Tabulated":
         """Return the function that the kernels use: the even part linear between the knots."""
@@ -301,6 +316,7 @@ class LearnableFunction(BalancingFunction):
         if not np.isfinite(values).all():
             k = int(np.argmin(np.isfinite(values)))
             raise ValueError(f"theta[{k}] is {values[k]}; it must be finite.")
+        values.flags.writeable = False  # what is computed from it is kept; see with_theta
         return values
 
     @abstractmethod
@@ -614,11 +630,12 @@ def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
     Raises
     ------
     ValueError
-        If the name is unknown.
+        If the name is unknown, or the even part of the instance is not even.
     TypeError
         If it is neither a name nor an instance of BalancingFunction.
     """
     if isinstance(balancing, BalancingFunction):
+        balancing.check_even()
         return balancing
     if isinstance(balancing, str):
         if balancing in _NAMES:

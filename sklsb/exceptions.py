@@ -1,6 +1,12 @@
 """Warnings."""
 
-__all__ = ["FrozenSitesWarning", "PeriodicChainWarning", "SamplerWarning", "ShortRunWarning"]
+__all__ = [
+    "FrozenSitesWarning",
+    "InterruptedWarning",
+    "PeriodicChainWarning",
+    "SamplerWarning",
+    "ShortRunWarning",
+]
 
 
 class SamplerWarning(UserWarning):
@@ -9,6 +15,10 @@ class SamplerWarning(UserWarning):
 
 class FrozenSitesWarning(SamplerWarning):
     """Some variables never changed: their effective sample size is unknown, not perfect."""
+
+
+class InterruptedWarning(SamplerWarning):
+    """Ctrl-C stopped the sampling early: the draws made so far are returned."""
 
 
 class PeriodicChainWarning(SamplerWarning):

@@ -39,7 +39,7 @@ from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
 from sklsb.balancing import BalancingFunction, LearnableFunction
 
-__all__ = ["OBJECTIVES", "OPTIMIZERS", "Adam", "Momentum", "burn_in"]
+__all__ = ["OBJECTIVES", "OPTIMIZERS", "Adam", "History", "Learner", "Momentum", "burn_in"]
 
 Array = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ _MAX_BLOCKS = 2000
 # Neighbours, over all chains, that one evaluation of "exact" visits at most.
 ENUMERATED = 1 << 14
 # Uniform numbers drawn ahead, over all chains.
-_BUFFER = 1 << 20
+_BUFFER = 1 << 17
 
 
 class Adam:
@@ -196,16 +196,25 @@ def _blocks(n_iterations: int, max_blocks: int) -> NDArray[np.int64]:
     return ends[1:] - ends[:-1]
 
 
-def _uniform_pairs(rngs: list[np.random.Generator], lengths: NDArray[np.int64]) -> Any:
-    """For each block, pairs of uniforms: one for the objective, then one for each transition."""
-    per_fill = max(1, _BUFFER // (2 * len(rngs) * int(lengths.max(initial=0) + 1)))
-    for first in range(0, lengths.size, per_fill):
-        some = lengths[first : first + per_fill]
-        pairs = np.stack([rng.random((int(some.sum()) + some.size, 2)) for rng in rngs])
-        at = 0
-        for length in some:
-            yield pairs[:, at], np.ascontiguousarray(pairs[:, at + 1 : at + 1 + length])
-            at += length + 1
+class _Pairs:
+    """Pairs of uniform numbers for all chains, drawn from their streams a buffer at a time."""
+
+    def __init__(self, rngs: list[np.random.Generator], n_pairs: int):
+        self.rngs = rngs
+        self.left = n_pairs
+        self.at = 0
+        self.buffer = np.empty((len(rngs), 0, 2))
+
+    def take(self, n: int) -> Array:
+        """Return the next pairs, at most n of them and at least one."""
+        if self.at == self.buffer.shape[1]:
+            size = min(self.left, max(1, _BUFFER // (2 * len(self.rngs))))
+            self.buffer = np.stack([rng.random((size, 2)) for rng in self.rngs])
+            self.left -= size
+            self.at = 0
+        taken = self.buffer[:, self.at : self.at + n]
+        self.at += taken.shape[1]
+        return np.ascontiguousarray(taken)
 
 
 def relative_weights(log_prob: Array) -> Array:
@@ -257,23 +266,27 @@ def burn_in(
     objective = None if learner is None else OBJECTIVES[learner.objective]
     lengths = _blocks(n_iterations, objective.max_updates if objective else _MAX_BLOCKS)
     rows: list[tuple[Any, ...]] = []
-    done = kept = 0
+    done = 0
     table = function.table()
     ensemble.start(table)
     log_prob = ensemble.log_prob()
-    for extra, uniforms in _uniform_pairs(ensemble.rngs, lengths):
+    # For each block a pair for the objective, then one for each transition.
+    pairs = _Pairs(ensemble.rngs, n_iterations + lengths.size)
+    for length in lengths.tolist():
+        extra = pairs.take(1)[:, 0]
         gradient = None
-        if learner is not None:
-            gradient = learner.gradient(ensemble, table, log_prob, extra, uniforms[:, 0], fresh)
-        # Keeping every state takes one call per transition.
-        for part in [uniforms] if draws is None else np.split(uniforms, uniforms.shape[1], 1):
-            ensemble.advance(table, np.ascontiguousarray(part))
+        end = done + length
+        while done < end:
+            # Keeping every state takes one call per transition.
+            uniforms = pairs.take(end - done if draws is None else 1)
+            if learner is not None and gradient is None:
+                gradient = learner.gradient(ensemble, table, log_prob, extra, uniforms[:, 0], fresh)
+            ensemble.advance(table, uniforms)
             if draws is not None:
-                draws[:, kept] = ensemble.chains.x
-                kept += 1
-        done += uniforms.shape[1]
+                draws[:, done] = ensemble.chains.x
+            done += uniforms.shape[1]
         log_prob = ensemble.log_prob()
-        acceptance = ensemble.chains.acceptance[:, 0] / uniforms.shape[1]
+        acceptance = ensemble.chains.acceptance[:, 0] / length
         ensemble.chains.acceptance[:] = 0.0
         value = norm = np.nan
         if learner is not None and gradient is not None:
@@ -282,6 +295,6 @@ def burn_in(
             table = function.table()
         theta = getattr(function, "theta", np.empty(0))
         rows.append((done, log_prob, acceptance, value, theta, norm))
-        on_block(uniforms.shape[1])
+        on_block(length)
     ensemble.start(table)
     return function, History.from_rows(rows, len(ensemble))

@@ -1,10 +1,12 @@
 """What every sampler shares: streams, chains, segments, progress, the returned datasets."""
 
+import copy
 import numbers
 import signal
 import threading
+import time
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -20,8 +22,12 @@ from sklsb import __version__
 from sklsb._compiled import Table
 from sklsb._ensemble import SEGMENT, Ensemble
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
-from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
+from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning, ShortRunWarning
 from sklsb.targets.base import Target
+
+# Transitions of the first segment, and the time that the later ones should take.
+_FIRST_SEGMENT = 64
+_SEGMENT_SECONDS = 0.1
 
 Record = dict[str, Callable[[NDArray[np.int8]], ArrayLike]]
 
@@ -99,10 +105,11 @@ def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: bool(noted)
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # None: it was not set from Python, and cannot be set again
+            signal.signal(signal.SIGINT, before)
 
 
-class BaseSampler(BaseEstimator):
+class BaseSampler(BaseEstimator, ABC):
     """Base of the samplers: everything but the mathematics.
 
     A subclass stores its parameters in ``__init__``, checks and resolves them in
@@ -157,7 +164,8 @@ class BaseSampler(BaseEstimator):
         y : None
             Ignored; here for scikit-learn's conventions.
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
-            Where the chains start. Drawn uniformly if not given.
+            Where the chains start. If not given they are drawn uniformly; with ``warm_start``
+            they are the present states.
 
         Returns
         -------
@@ -169,7 +177,15 @@ class BaseSampler(BaseEstimator):
             If target is not a Target.
         ValueError
             If a parameter is out of its range, or a state does not belong to the target.
+        ImportError
+            If ``fast=True`` and torch is not installed.
+        RuntimeError
+            If the sampler is at work in another thread.
         """
+        with self._alone():
+            return self._fit(target, initial_states)
+
+    def _fit(self, target: Target, initial_states: ArrayLike | None) -> Self:
         if not isinstance(target, Target):
             hint = " Did you mean an instance of it?" if isinstance(target, type) else ""
             raise TypeError(
@@ -195,7 +211,12 @@ class BaseSampler(BaseEstimator):
                 f"target has {target.n_sites} sites with values {target.values}. "
                 "Set warm_start=False."
             )
-        rngs = self._ensemble.rngs if again else spawn_generators(self.random_state, n_chains)
+        # Copies: a fit that fails must leave the streams of the last one where they were.
+        rngs = (
+            copy.deepcopy(self._ensemble.rngs)
+            if again
+            else spawn_generators(self.random_state, n_chains)
+        )
         if initial_states is not None:
             states = self._check_initial(target, initial_states, n_chains)
         elif again:
@@ -209,6 +230,7 @@ class BaseSampler(BaseEstimator):
         for old in ("burn_in_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
+        self._settings = {name: repr(value) for name, value in self.get_params().items()}
         self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
@@ -247,6 +269,25 @@ class BaseSampler(BaseEstimator):
         """Log-ratios of single-variable changes evaluated since `fit` began, over all chains."""
         check_is_fitted(self, "target_")
         return int(self._ensemble.chains.evaluations.sum())
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second thread: two of them moving the same chains would corrupt them."""
+        lock = self.__dict__.setdefault("_lock", threading.Lock())
+        if not lock.acquire(blocking=False):
+            raise RuntimeError(
+                "This sampler is already running in another thread. Use one sampler per thread, "
+                "or n_jobs for threads inside one."
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The draws belong to the user, who has them; a lock cannot be pickled.
+        hidden = ("_lock", "_draws")
+        return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "target_")
@@ -288,17 +329,22 @@ class BaseSampler(BaseEstimator):
         Notes
         -----
         ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
-        the draws made so far are returned, with a warning.
+        the draws made so far are returned, with an InterruptedWarning. If a statistic raises,
+        the draws of this call are lost and the chains stay where they were.
+
+        States are int8: cast them before products and sums of products, which would overflow.
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
         step = self._check_thin(thin)
         record = self._check_record(record)
         n_chains, n_sites = self._ensemble.chains.x.shape
+        self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         stats = np.empty((n_chains, n, 2))
         states = None if record else np.empty((n_chains, n, n_sites), dtype=np.int8)
         recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
-        done = self._draw(n, step, states, stats, record, recorded)
+        with self._alone():
+            done = self._draw(n, step, states, stats, record, recorded)
         stats = stats[:, :done]
         stats[:, :, 0] += self.target_.constant
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
@@ -335,16 +381,15 @@ class BaseSampler(BaseEstimator):
         made = self._pending[1] if self._pending[0] == thin else 0
         if not made:
             ensemble.chains.acceptance[:] = 0.0
-        # About 0.1 s at 0.3 us per transition and, per draw, 4 ns per site.
-        nanoseconds = n_chains * (300 + 4 * n_sites / thin)
-        segment = min(SEGMENT, 1 + int(1e8 / nanoseconds))
+        segment = _FIRST_SEGMENT
         with (
             _deferred_interrupt() as interrupted,
             ensemble.threads(),
             _Progress(self.verbose, "sample", total * n_chains) as progress,
         ):
             while made < total:
-                size = min(segment, total - made)
+                began = time.perf_counter()
+                size = min(segment, SEGMENT, total - made)
                 room = (made + size) // thin - done
                 if states is None:
                     part = np.empty((n_chains, room, n_sites), dtype=np.int8)
@@ -354,16 +399,22 @@ class BaseSampler(BaseEstimator):
                 else:
                     part = states[:, done : done + room]
                     ensemble.run(table, size, (thin, made % thin, done), states, stats)
+                self._pending = (thin, (made + size) % thin)
                 for name, statistic in record.items() if room else ():
-                    recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
+                    recorded[name].append(
+                        np.stack([self._apply(name, statistic, x.copy()) for x in part])
+                    )
                 made, done = made + size, done + room
                 self._n_transitions += size
-                self._pending = (thin, made % thin)
                 progress(size * n_chains)
+                # The next one as long as it takes to be done in a tenth of a second.
+                seconds = max(time.perf_counter() - began, 1e-9)
+                segment = max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / seconds)))
                 if interrupted():
                     warnings.warn(
                         f"Interrupted: returning {done} of {n} draws per chain. Call sample "
                         "again to go on.",
+                        InterruptedWarning,
                         stacklevel=3,
                     )
                     break
@@ -418,13 +469,12 @@ class BaseSampler(BaseEstimator):
             )
 
     def _attrs(self) -> dict[str, Any]:
-        settings = {name: repr(value) for name, value in self.get_params(deep=False).items()}
         return {
             "inference_library": "sklsb",
             "inference_library_version": __version__,
             "sampler": type(self).__name__,
             "target": repr(self.target_),
-            **settings,
+            **self._settings,
         }
 
     def _groups(self) -> dict[str, xr.Dataset]:

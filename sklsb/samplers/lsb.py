@@ -86,8 +86,8 @@ class LSBSampler(BaseSampler):
     state_ : ndarray of int8, shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
-        Over iterations of the burn-in: lp, acceptance_rate (by chain), objective,
-        gradient_norm, theta.
+        Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by
+        chain), objective, gradient_norm, theta.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`.
     n_evaluations_ : int
@@ -151,12 +151,21 @@ class LSBSampler(BaseSampler):
         self._function.table()
         if self.warm_start and hasattr(self, "balancing_"):
             learned = isinstance(self._function, LearnableFunction)
-            if learned and self.balancing is self._fitted_with:
+            given, before = self.balancing, self._fitted_with
+            if learned and (given is before or (isinstance(given, str) and given == before)):
                 self._function = self.balancing_
         for name, allowed in (("objective", OBJECTIVES), ("optimizer", OPTIMIZERS)):
             value = getattr(self, name)
             if not isinstance(value, str) or value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
+        for name in ("fast", "warm_start", "keep_burn_in"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+        if self.device is not None and not self.fast:
+            raise ValueError(
+                f"device is {self.device!r} but fast is False; only the first-order path, "
+                "fast=True, runs on a device."
+            )
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         for name, value, high in (

@@ -7,6 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
+    """Return a value as an array, or say which argument cannot be one."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} is not an array of numbers: {error}") from error
+
+
 class Target(ABC):
     """A distribution on a product of finite sets, known up to a constant.
 
@@ -84,7 +92,7 @@ class Target(ABC):
 
     def check_states(self, x: ArrayLike, name: str = "x") -> NDArray[np.int8]:
         """Return states as int8 of shape (..., n_sites), or say what is wrong with them."""
-        given = np.asarray(x)
+        given = as_array(x, name)
         leading = given.shape[: max(0, given.ndim - len(self.shape))]
         if given.ndim and given.shape[-1] == self.n_sites:
             states = given

@@ -10,11 +10,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import IsingView
-from sklsb.targets.base import Target
+from sklsb.targets.base import Target, as_array
 
 # Log-ratios are twice this at most; divided by the distance of knots they must stay finite.
 _LARGEST_FIELD = 1e303
 _FIXED_POINT_BITS = 61
+_CSR = ("data", "indices", "indptr")
 
 
 def _from_graph(graph: Any) -> tuple[sp.csr_array, list[Any]]:
@@ -28,6 +29,19 @@ def _from_graph(graph: Any) -> tuple[sp.csr_array, list[Any]]:
     labels = list(graph.nodes)
     if not labels:
         return sp.csr_array((0, 0)), labels
+    edges = list(graph.edges(data=True))
+    for one, other, attributes in edges:
+        weight = attributes.get("weight", 1.0)
+        if not isinstance(weight, numbers.Real):
+            raise TypeError(
+                f"the weight of the edge ({one!r}, {other!r}) is {weight!r}; give a real number."
+            )
+    names = {name for _, _, attributes in edges for name in attributes}
+    if names and "weight" not in names:
+        raise ValueError(
+            f"the edges have the attributes {sorted(map(str, names))} but no weight; couplings "
+            'are read from the attribute "weight".'
+        )
     return sp.csr_array(nx.to_scipy_sparse_array(graph, dtype=float, format="csr")), labels
 
 
@@ -36,7 +50,7 @@ def _check_couplings(couplings: Any) -> sp.csr_array:
     if sp.issparse(couplings):
         matrix = couplings
     else:
-        dense = np.asarray(couplings)
+        dense = as_array(couplings, "couplings")
         if dense.ndim != 2:
             raise ValueError(
                 f"couplings has shape {dense.shape}; give a square matrix (dense or sparse) "
@@ -61,9 +75,15 @@ def _check_couplings(couplings: Any) -> sp.csr_array:
     if difference.nnz and difference.data.max() > 0:
         k = int(difference.data.argmax())
         i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
+        once = sp.tril(matrix, -1).nnz == 0 or sp.triu(matrix, 1).nnz == 0
+        advice = (
+            "It holds each edge once: give couplings + couplings.T."
+            if once
+            else "If the two should be equal, give (couplings + couplings.T) / 2."
+        )
         raise ValueError(
             f"couplings[{i}, {j}] is {matrix[i, j]} but couplings[{j}, {i}] is {matrix[j, i]}; "
-            "couplings must be symmetric. If it holds each edge once, give couplings + couplings.T."
+            f"couplings must be symmetric. {advice}"
         )
     return matrix
 
@@ -73,7 +93,7 @@ def _check_field(
 ) -> NDArray[np.float64]:
     if field is None:
         return np.zeros(shape)
-    given = np.asarray(field)
+    given = as_array(field, name)
     if given.dtype.kind not in "iufb":
         raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
     if given.ndim and given.shape != shape:
@@ -184,6 +204,7 @@ class Ising(Target):
         self.couplings = sp.csr_array(couplings - sp.diags_array(loops, format="csr"))
         self.couplings.eliminate_zeros()
         self.couplings.sort_indices()
+        self._freeze()
         plain = labels is not None and (
             all(type(v) is int for v in labels) or all(type(v) is str for v in labels)
         )
@@ -196,6 +217,11 @@ class Ising(Target):
                 f"|field| + sum |couplings| of site {i} is {largest[i]:g}; it must be at most "
                 f"{_LARGEST_FIELD:g} so that log-ratios stay finite. Rescale the model."
             )
+
+    def _freeze(self) -> None:
+        # Samplers keep what they computed from these arrays; a change must not pass unseen.
+        for array in (self.field, *(getattr(self.couplings, name) for name in _CSR)):
+            array.flags.writeable = False
 
     @classmethod
     def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Ising":
@@ -217,12 +243,15 @@ class Ising(Target):
         Ising
             Draws have the dimensions row and col.
         """
-        values = np.asarray(field)
+        values = as_array(field, "field")
         if values.ndim != 2:
             raise ValueError(
                 f"field has shape {values.shape}; a lattice needs one of shape (rows, cols). "
-                "For a constant field give np.full((rows, cols), value)."
+                "For a constant field give np.full((rows, cols), value); for other dimensions "
+                "Ising(networkx.grid_graph(shape), field.ravel())."
             )
+        if not isinstance(periodic, bool | np.bool_):
+            raise TypeError(f"periodic is {periodic!r}; give True or False.")
         if not (isinstance(coupling, numbers.Real) and np.isfinite(float(coupling))):
             raise ValueError(f"coupling is {coupling!r}; it must be one finite number.")
         shape = (int(values.shape[0]), int(values.shape[1]))
@@ -271,13 +300,18 @@ class Ising(Target):
             raise ValueError(f"noise_sd is {noise_sd!r}; it must be a positive number.")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
-        pixels = np.asarray(image)
+        pixels = as_array(image, "image")
         if pixels.dtype.kind not in "iufb":
             raise TypeError(f"image has dtype {pixels.dtype}; give real numbers.")
         if pixels.ndim != 2:
             raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
         pixels = _check_field(pixels, pixels.shape, "image")
-        return cls.lattice(pixels * (mean / noise_sd**2), coupling, periodic)
+        scale = np.divide(mean, np.square(float(noise_sd))) if noise_sd > 1e-150 else np.inf
+        if not np.isfinite(scale):
+            raise ValueError(
+                f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
+            )
+        return cls.lattice(pixels * scale, coupling, periodic)
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
@@ -340,7 +374,7 @@ class Ising(Target):
         start = np.zeros(n + 1, dtype=np.uint64)
         np.cumsum(np.bincount(i, minlength=n), out=start[1:])
         return IsingView(
-            self.field,
+            np.array(self.field),  # its own: the kernels are compiled for writable arrays
             unit,
             start,
             j.astype(np.uint32),
@@ -352,6 +386,8 @@ class Ising(Target):
         return self._view
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        state.pop("_view", None)
-        return state
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._freeze()
