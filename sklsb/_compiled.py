@@ -654,7 +654,8 @@ def objective(view, table, chains, span, settings, uniforms, log_omega, out):
     """Weigh all moves by the table, then evaluate one objective and its gradient per chain.
 
     ``span`` = (first, last) chain, ``settings`` = (kind, eta, every), ``uniforms[c]`` = (u of the
-    proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight,
+    proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight
+    (-inf leaves the chain out),
     ``out`` = (gradient (n, 2, knots), value (n,), derivative by eta (n,)).
     """
     gradients, values, d_eta = out
@@ -666,7 +667,7 @@ def objective(view, table, chains, span, settings, uniforms, log_omega, out):
         _weigh_all(view, table, chain)
         if not _SMALLEST_TOTAL < total(chain) < _LARGEST_TOTAL:
             rebase(view, table, chain)
-        if total(chain) > 0.0:
+        if total(chain) > 0.0 and log_omega[c] > -np.inf:
             log_w = 0.0 if settings[0] == KL else log_omega[c]
             mass, values[c], d_eta[c] = _evaluate(
                 view, table, chain, settings, (uniforms[c, 0], uniforms[c, 1]), log_w, gradient

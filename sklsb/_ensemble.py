@@ -82,6 +82,7 @@ class Ensemble:
             )
         self.chains = _allocate(self.view, states, lazy)
         self.rngs = rngs
+        self.lazy = lazy
         self.n_jobs = min(n_jobs, max(1, len(rngs)))
         self._pool: Executor | None = None
 

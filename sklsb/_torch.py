@@ -144,6 +144,10 @@ class FastEnsemble:
         value, slope = self._tensor(table.value), self._tensor(table.slope)
         return _log_weights(value, slope, table.inverse_step, -2.0 * x * gradient)
 
+    def _changes(self) -> torch.Tensor:
+        """Exact log-ratios of all moves: log p of an Ising model is linear in each spin."""
+        return -2.0 * self._x * self._gradient
+
     def _step(self, table: Table, u_select: torch.Tensor, u_accept: torch.Tensor) -> torch.Tensor:
         """One transition of every chain; the acceptance probabilities."""
         n = len(self)
@@ -154,7 +158,8 @@ class FastEnsemble:
         x[rows, site] = -x[rows, site]
         lp, gradient = self._evaluate(x)
         back = self._weights(table, x, gradient)
-        log_ratio = lp - self._lp + back[rows, site] - back.logsumexp(1)
+        # Not lp - self._lp, which rounds at the size of log p.
+        log_ratio = self._changes()[rows, site] + back[rows, site] - back.logsumexp(1)
         log_ratio += log_w.logsumexp(1) - log_w[rows, site]
         probability = torch.where(u_select < self.lazy, 0.0, log_ratio.clamp(max=0.0).exp())
         accepted = u_accept < probability
@@ -250,14 +255,15 @@ class FastEnsemble:
         def weights(u: torch.Tensor) -> torch.Tensor:
             return _log_weights(values, slope, table.inverse_step, u)
 
-        log_w = weights(-2.0 * self._x * self._gradient)
+        changes = self._changes()
+        log_w = weights(changes)
         log_q = log_w.gather(1, sites) - log_w.logsumexp(1, keepdim=True)
         x = self._x[:, None].expand(n, k, d).clone()
         x.scatter_(2, sites[:, :, None], -x.gather(2, sites[:, :, None]))
-        lp, gradient = self._evaluate(x.reshape(n * k, d))
+        _, gradient = self._evaluate(x.reshape(n * k, d))
         back = weights(-2.0 * x * gradient.reshape(n, k, d))
         log_back = back.gather(2, sites[:, :, None])[:, :, 0] - back.logsumexp(2)
-        log_ratio = lp.reshape(n, k) - self._lp[:, None]
+        log_ratio = changes.gather(1, sites)
         self.chains.evaluations += k
         return log_q, (log_ratio + log_back - log_q).clamp(max=0.0), log_ratio
 
@@ -296,19 +302,20 @@ class FastEnsemble:
         d = self.target.n_sites
         first = (u * every).long().clamp(max=every - 1)
         sites = first[:, None] + every * torch.arange(-(-d // every), device=u.device)
-        inside = sites < d
+        inside = (sites < d) & torch.isfinite(log_omega)[:, None]
         log_q, log_a, log_ratio = self._transitions(table, values, sites.clamp(max=d - 1))
         log_t = log_q + log_a
         t = torch.where(inside, log_t.exp(), 0.0)
         terms = t * (log_t - log_ratio)
         # M without cancellation; its derivative is that of 1 - sum T. The smallest M as compiled.
         stay = every * torch.where(inside, log_q.exp() * -torch.expm1(log_a), 0.0).sum(1).detach()
-        smallest = (
-            1.0 / inside.sum(1).double() if every > 1 else torch.full_like(stay, SMALLEST_STAY)
-        )
+        smallest = torch.full_like(stay, SMALLEST_STAY)
+        if every > 1:
+            smallest = 1.0 / inside.sum(1).clamp(min=1).double()
         log_stay = torch.maximum(stay, smallest).log()
         change = every * (t.detach() - t).sum(1) * (log_stay + 1.0)
-        return log_omega.exp() * (every * terms.sum(1) + stay * log_stay + change - log_omega)
+        value = every * terms.sum(1) + stay * log_stay + change - log_omega
+        return torch.where(torch.isfinite(log_omega), log_omega.exp() * value, 0.0)
 
 
 def _select(log_w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

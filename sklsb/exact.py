@@ -123,7 +123,8 @@ def probabilities(target: Target) -> Array:
         If there are more states than that.
     """
     log_p = target.log_prob(states(target))
-    return np.exp(log_p - logsumexp(log_p))
+    p = np.exp(log_p - log_p.max(initial=-np.inf))
+    return p / p.sum()
 
 
 class _Transitions(NamedTuple):
@@ -137,7 +138,9 @@ def _resolve(sampler: Any) -> tuple[BalancingFunction, float, bool]:
         return sampler, 0.0, False
     fitted = getattr(sampler, "balancing_", None)
     function = get_balancing(sampler.balancing) if fitted is None else fitted
-    return function, float(sampler.lazy), bool(sampler.fast)
+    ensemble = getattr(sampler, "_ensemble", None)  # what was fitted, whatever was set since
+    lazy = sampler.lazy if ensemble is None else ensemble.lazy
+    return function, float(lazy), bool(sampler.fast)
 
 
 def _transitions(sampler: Any, target: Target) -> _Transitions:

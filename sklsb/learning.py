@@ -8,19 +8,22 @@ log-ratio of neighbour i and omega(x) the importance weight p(x) relative to the
 =========  ====================================================================================
 "bound"    omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
            M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
-"exact"    omega [sum_i T_i log(T_i / p_i) + M log(M / p)], all neighbours (case a); beyond
-           16,384 neighbours over all chains, evenly spaced ones from a random one on
+"exact"    sum_i T_i log(T_i / p_i) + M log(M / p), all neighbours (case a)
 "kl"       (Q'/Q) A log(T'/p') at the chain's state and at a state drawn from the initial
-           distribution, without weights, plus the penalty of a monotonic network (first version)
+           distribution, plus the penalty of a monotonic network (first version)
 =========  ====================================================================================
 
-"bound" is the cheapest, and the paper's choice where every neighbour costs a target evaluation.
-With M nearly 1 at a single neighbour it hardly sees rejections, though, and may learn a function
-whose moves are mostly rejected. On a sparse graph the neighbours cost little, so "exact" is the
-default.
+"exact" visits 16,384 neighbours at each update: of all chains, of some chains in turn where there
+are more, and evenly spaced ones of one chain where it alone has more. In stationarity its mean is
+the mutual information up to a constant, so the chains count alike.
 
-In "kl" p is taken relative to the state it is left from, in the others relative to the mean of p
-over the chains, in logarithms; so a constant added to log p changes nothing.
+"bound" is the cheapest, and the paper's choice where every neighbour costs a target evaluation.
+Its importance weights let the chain of largest p count nearly alone, and with M nearly 1 at a
+single neighbour it hardly sees rejections: it may learn a function whose moves are mostly
+rejected. On a sparse graph the neighbours cost little, so "exact" is the default.
+
+In "bound" p is taken relative to its mean over the chains, in the others relative to the state
+that is left, in logarithms; so a constant added to log p changes nothing.
 
 The first auxiliary distribution of the paper, the present state with probability 1 - 1e-8 and a
 uniform one otherwise, is the present state here: the uniform draw would come once in 1e8
@@ -133,6 +136,7 @@ class Learner:
         # eta = softplus(rho), started at 1, its best value when the chain always stays.
         self.rho = float(np.log(np.expm1(1.0)))
         self.n_skipped = 0
+        self.n_calls = 0
 
     @property
     def eta(self) -> float:
@@ -151,18 +155,33 @@ class Learner:
         """Objective, gradient at the knots and by eta, at the states of the chains.
 
         ``first`` holds the uniforms of the transition about to be made: the neighbour it
-        proposes is the one the objective looks at.
+        proposes, if the chain is not lazy, is the one the objective looks at.
         """
-        every = -(-ensemble.chains.moved.size // ENUMERATED)
+        every, log_omega = 1, relative_weights(log_prob)
+        if self.objective == "exact":
+            every, log_omega = self._part(*ensemble.chains.moved.shape)
         settings = (OBJECTIVES[self.objective].code, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])
-        result = ensemble.objective(table, settings, events, relative_weights(log_prob))
+        result = ensemble.objective(table, settings, events, log_omega)
         if self.objective == "kl" and fresh is not None:
             others = fresh()
             others.start(table)
             more = others.objective(table, settings, extra.copy(), np.zeros(len(others)))
             result = (result[0] + more[0], result[1] + more[1], 0.0)
         return result
+
+    def _part(self, n_chains: int, n_moves: int) -> tuple[int, Array]:
+        """Stride of the neighbours, and the weights of the chains: zero for those left out.
+
+        Leaving out chains is unbiased; leaving out neighbours is so but for log M.
+        """
+        every = -(-n_moves // ENUMERATED)
+        n_visited = min(n_chains, max(1, ENUMERATED // max(1, n_moves)))
+        visited = (self.n_calls * n_visited + np.arange(n_visited)) % n_chains
+        self.n_calls += 1
+        log_omega = np.full(n_chains, -np.inf)
+        log_omega[visited] = np.log(n_chains / n_visited)
+        return every, log_omega
 
     def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
         """Make one step; return the objective, penalty included, and the gradient's norm.

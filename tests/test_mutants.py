@@ -454,8 +454,8 @@ MUTANTS = {
     ),
     "function moves after fit": Mutant(
         LSB,
-        "return self.balancing_.table()",
-        "table = self.balancing_.table(); return table._replace(value=table.value + 1e-12)",
+        "return self._frozen",
+        "table = self._frozen; return table._replace(value=table.value + 1e-12)",
         check_sampler,
         "the frozen function's table",
     ),
@@ -475,8 +475,8 @@ MUTANTS = {
     ),
     "global random state used": Mutant(
         BASE,
-        "rngs = self._ensemble.rngs if again else spawn_generators(self.random_state, n_chains)",
-        "rngs = spawn_generators(self.random_state, n_chains); np.random.random()",
+        "else spawn_generators(self.random_state, n_chains)",
+        "else (np.random.random(), spawn_generators(self.random_state, n_chains))[1]",
         check_sampler,
         "global random states",
     ),

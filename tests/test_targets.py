@@ -476,7 +476,7 @@ ERRORS = [
     (
         lambda: Ising(one_sided()),
         ValueError,
-        r"couplings\[0, 2\] is 1\.5 but couplings\[2, 0\] is 1\.25.*give \(couplings \+ couplings\.T\) / 2",
+        r"couplings\[0, 2\] is 1\.5 but couplings\[2, 0\] is 1\.25.*couplings\.T\) / 2",
     ),
     (
         lambda: Ising(sp.csr_array(np.triu(np.ones((2, 2)), 1))),

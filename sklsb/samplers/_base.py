@@ -22,12 +22,21 @@ from sklsb import __version__
 from sklsb._compiled import Table
 from sklsb._ensemble import SEGMENT, Ensemble
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
-from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning, ShortRunWarning
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    InterruptedWarning,
+    PeriodicChainWarning,
+    ShortRunWarning,
+)
 from sklsb.targets.base import Target
 
+# Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
+_FEWEST_REJECTIONS_PER_SWEEP = 0.01
 # Transitions of the first segment, and the time that the later ones should take.
 _FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
+# Bytes of states held for the statistics of `record`.
+_MOST_RECORDED = 1 << 24
 
 Record = dict[str, Callable[[NDArray[np.int8]], ArrayLike]]
 
@@ -183,9 +192,11 @@ class BaseSampler(BaseEstimator, ABC):
             If the sampler is at work in another thread.
         """
         with self._alone():
-            return self._fit(target, initial_states)
+            self._fit(target, initial_states)
+        self._warn_about_burn_in()
+        return self
 
-    def _fit(self, target: Target, initial_states: ArrayLike | None) -> Self:
+    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
             hint = " Did you mean an instance of it?" if isinstance(target, type) else ""
             raise TypeError(
@@ -234,11 +245,9 @@ class BaseSampler(BaseEstimator, ABC):
         self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
-        self._warned_short = False
+        self._warned_short = self._warned_periodic = False
         self._n_transitions = 0
         self._pending = (0, 0)
-        self._warn_about_burn_in()
-        return self
 
     @staticmethod
     def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> NDArray[np.int8]:
@@ -390,6 +399,8 @@ class BaseSampler(BaseEstimator, ABC):
             while made < total:
                 began = time.perf_counter()
                 size = min(segment, SEGMENT, total - made)
+                if states is None:  # record: few states at a time
+                    size = min(size, thin * max(1, _MOST_RECORDED // max(1, n_chains * n_sites)))
                 room = (made + size) // thin - done
                 if states is None:
                     part = np.empty((n_chains, room, n_sites), dtype=np.int8)
@@ -449,6 +460,7 @@ class BaseSampler(BaseEstimator, ABC):
     def _warn_about_draws(self, n_transitions: int) -> None:
         if not n_transitions:
             return
+        self._warn_if_periodic(self.sample_stats_["acceptance_rate"].values, n_transitions)
         if not self._warned_short and self._n_transitions < self.n_sites_:
             self._warned_short = True
             warnings.warn(
@@ -466,6 +478,21 @@ class BaseSampler(BaseEstimator, ABC):
                 "unknown, though ArviZ reports it as perfect; sklsb.diagnostics.ess gives NaN.",
                 FrozenSitesWarning,
                 stacklevel=3,
+            )
+
+    def _warn_if_periodic(self, acceptance: NDArray[np.float64], n_transitions: int) -> None:
+        # Uphill, in the first sweeps, all moves are accepted on any target.
+        if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
+            return
+        rejected = 1.0 - float(acceptance.mean())
+        if rejected * self.n_sites_ < _FEWEST_REJECTIONS_PER_SWEEP:
+            self._warned_periodic = True
+            warnings.warn(
+                f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
+                "or nearly so, and a chain that changes one variable at every step visits even "
+                "and odd states in turn. Set lazy=0.5, or thin by an odd number.",
+                PeriodicChainWarning,
+                stacklevel=4,
             )
 
     def _attrs(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import copy
 import numbers
-import warnings
 from functools import partial
 from typing import Any
 
@@ -14,13 +13,9 @@ from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
 from sklsb.balancing import BalancingFunction, LearnableFunction, get_balancing
 from sklsb.chains import draws_dataset
-from sklsb.exceptions import PeriodicChainWarning
 from sklsb.learning import OBJECTIVES, OPTIMIZERS, History, Learner, burn_in
 from sklsb.samplers._base import BaseSampler, _Progress, check_count
 from sklsb.targets.base import Target
-
-# Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
-_FEWEST_REJECTIONS_PER_SWEEP = 0.01
 
 
 class LSBSampler(BaseSampler):
@@ -228,6 +223,7 @@ class LSBSampler(BaseSampler):
             "burn_in_balancing_": function,
             "history_": self._history(history, learner, target),
             "_fitted_with": self.balancing,
+            "_frozen": function.table(),
         }
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
@@ -252,19 +248,9 @@ class LSBSampler(BaseSampler):
 
     def _warn_about_burn_in(self) -> None:
         rates = self.history_["acceptance_rate"].values
-        n_made = int(self.history_["iteration"][-1]) if rates.size else 0
-        # Uphill, in the first sweeps, all moves are accepted on any target.
-        if self.lazy or not self.n_sites_ or n_made < 2 * self.n_sites_:
-            return
-        rejected = 1.0 - float(rates[rates.shape[0] // 2 :].mean())
-        if rejected * self.n_sites_ < _FEWEST_REJECTIONS_PER_SWEEP:
-            warnings.warn(
-                f"The chains reject {rejected:.2g} of their moves: the target is flat, or nearly "
-                "so, and a chain that changes one variable at every step visits even and odd "
-                "states in turn. Set lazy=0.5, or thin by an odd number.",
-                PeriodicChainWarning,
-                stacklevel=3,
-            )
+        if rates.size:
+            late = rates[rates.shape[0] // 2 :]
+            self._warn_if_periodic(late, int(self.history_["iteration"][-1]))
 
     def _table(self) -> Table:
-        return self.balancing_.table()
+        return self._frozen
