@@ -13,7 +13,7 @@ log-ratio of neighbour i and omega(x) the importance weight p(x) relative to the
            distribution, plus the penalty of a monotonic network (first version)
 =========  ====================================================================================
 
-"exact" visits 16,384 neighbours at each update: of all chains, of some chains in turn where there
+"exact" visits 8,192 neighbours at each update: of all chains, of some chains in turn where there
 are more, and evenly spaced ones of one chain where it alone has more. In stationarity its mean is
 the mutual information up to a constant, so the chains count alike.
 
@@ -63,7 +63,7 @@ OBJECTIVES = {
 }
 _MAX_BLOCKS = 2000
 # Neighbours, over all chains, that one evaluation of "exact" visits at most.
-ENUMERATED = 1 << 14
+ENUMERATED = 1 << 13
 # Uniform numbers drawn ahead, over all chains.
 _BUFFER = 1 << 17
 
