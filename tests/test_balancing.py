@@ -569,3 +569,24 @@ def test_plot_into_given_axes_without_drawing_a_function_twice(plt):
 def test_module_names_are_there():
     for name in balancing.__all__:
         assert hasattr(balancing, name)
+
+
+class NotEven(BalancingFunction):
+    """What one writes who takes the even part for log g."""
+
+    def even_part(self, u):
+        return np.minimum(0.0, u)
+
+
+def test_a_function_that_is_not_even_is_refused():
+    with pytest.raises(ValueError, match=r"NotEven.even_part is 0.0 at u = .* it must be even"):
+        get_balancing(NotEven())
+
+
+@pytest.mark.parametrize("step", [0.0, -1 / 64, 64.0])
+def test_distance_of_knots_is_checked(step):
+    class Stepped(Sqrt):
+        knot_step = step
+
+    with pytest.raises(ValueError, match=f"knot_step is {step}"):
+        Stepped().table()

@@ -9,6 +9,8 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -949,3 +951,57 @@ def test_sampling_in_another_thread(target):
     thread.start()
     thread.join()
     np.testing.assert_array_equal(results[0], make().fit(target).sample(30)["x"].values)
+
+
+# ----------------------------------------------------------------- one thread, honest settings
+
+
+def test_a_second_thread_is_refused(target):
+    sampler = make().fit(target)
+    refused = []
+
+    def again(x):
+        with ThreadPoolExecutor(1) as pool:
+            refused.append(pool.submit(sampler.sample, 1).exception())
+        return x[:, 0]
+
+    sampler.sample(3, record={"first": again})
+    assert isinstance(refused[0], RuntimeError)
+    assert "already running in another thread" in str(refused[0])
+
+
+@pytest.mark.parametrize("name", ["fast", "warm_start", "keep_burn_in"])
+def test_settings_are_true_or_false(target, name):
+    with pytest.raises(TypeError, match=f"{name} is 'no'; give True or False"):
+        make(**{name: "no"}).fit(target)
+
+
+def test_a_device_without_fast_is_refused(target):
+    with pytest.raises(ValueError, match="device is 'cuda' but fast is False"):
+        make(device="cuda").fit(target)
+
+
+def test_attrs_tell_what_was_fitted(target):
+    sampler = make(balancing="barker").fit(target)
+    sampler.set_params(balancing="max", lazy=0.5)
+    attrs = sampler.sample(5, thin="sweep").attrs
+    assert (attrs["balancing"], attrs["lazy"]) == ("'barker'", "0.0")
+
+
+def test_warm_start_compares_names_by_value(target):
+    sampler = make(balancing="learned", warm_start=True).fit(target)
+    learned = sampler.balancing_.theta
+    sampler.set_params(balancing="".join(["lear", "ned"]), n_burn_in=0).fit(target)
+    np.testing.assert_array_equal(sampler.balancing_.theta, learned)
+
+
+def test_a_view_from_elsewhere_is_refused(target):
+    class View(NamedTuple):
+        touched_start: np.ndarray
+
+    class Foreign(Ising):
+        def view(self):
+            return View(np.zeros(1))
+
+    with pytest.raises(TypeError, match="the view of Foreign is defined in"):
+        make().fit(Foreign(np.zeros((2, 2))))

@@ -220,3 +220,10 @@ def test_memory_does_not_grow_with_the_steps():
     few, many = map(int, run(STEADY))
     unit = 1 if sys.platform == "darwin" else 1024
     assert (many - few) * unit <= 10 * 2**20
+
+
+def test_documentation_has_no_gaps():
+    root = pathlib.Path(__file__).parents[1]
+    pages = [root / "README.md", root / "CHANGELOG.md", *(root / "doc").glob("*.rst")]
+    assert len(pages) > 5
+    assert not [page.name for page in pages if ".. FILL" in page.read_text(encoding="utf-8")]

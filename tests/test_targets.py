@@ -623,3 +623,29 @@ def test_shape_message_of_a_plain_graph_names_one_layout():
 def test_target_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         Target()
+
+
+def test_arrays_of_a_target_cannot_be_changed():
+    model = Ising([[0.0, 1.0], [1.0, 0.0]], [0.5, 0.0])
+    for one in (model, pickle.loads(pickle.dumps(model))):
+        with pytest.raises(ValueError, match="read-only"):
+            one.field[0] = 3.0
+        with pytest.raises(ValueError, match="read-only"):
+            one.couplings.data[0] = 3.0
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Ising([[0, 1], [1]]), ValueError, "couplings is not an array of numbers"),
+        (lambda: Ising(np.eye(2), [[1], [2, 3]]), ValueError, "field is not an array of numbers"),
+        (lambda: Ising(nx.Graph([(0, 1, {"J": 2.0})])), ValueError, r"attributes \['J'\] but no"),
+        (lambda: Ising(nx.Graph([(0, 1, {"weight": "h"})])), TypeError, r"edge \(0, 1\) is 'h'"),
+        (lambda: Ising.lattice(np.zeros((2, 2, 2))), ValueError, "networkx.grid_graph"),
+        (lambda: Ising.lattice(np.zeros((2, 2)), periodic="no"), TypeError, "periodic is 'no'"),
+        (lambda: Ising.from_image(np.ones((2, 2)), noise_sd=1e-200), ValueError, "1e-200"),
+    ],
+)
+def test_more_errors_name_what_was_given(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

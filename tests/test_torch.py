@@ -128,3 +128,19 @@ def test_pickled_fast_sampler_goes_on():
     sampler = LSBSampler("barker", fast=True, n_burn_in=10, random_state=0).fit(random_ising(5))
     copy = pickle.loads(pickle.dumps(sampler))
     assert copy.sample(9, thin=3).equals(sampler.sample(9, thin=3))
+
+
+@pytest.mark.parametrize("field", [1e15, 1e17])
+def test_a_huge_field_does_not_drown_the_others(field):
+    rng = np.random.default_rng(5)
+    model = Ising([[0, 0.7, 0], [0.7, 0, 0.2], [0, 0.2, 0]], [field, 0.3, -0.2])
+    states = np.ones((3, 3), dtype=np.int8)
+    compiled = Ensemble(model, states, [rng] * 3)
+    fast = FastEnsemble(model, states, [rng] * 3)
+    table = Barker().table()
+    compiled.start(table)
+    uniforms = rng.random((3, 500, 2))
+    compiled.advance(table, uniforms)
+    fast.advance(table, uniforms)
+    assert np.array_equal(compiled.chains.x, fast.chains.x)
+    assert compiled.chains.moved[:, 1:].all()
