@@ -10,6 +10,7 @@ bisection, and the lengths between these numbers are compared with the enumerate
 
 import pickle
 import random
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -313,8 +314,11 @@ def check_balancing(function: BalancingFunction) -> None:
     gate = 8 * EPS * (1 + function.knots + np.abs(value))
     _expect_near(value, function.even_part(function.knots), gate, "the table at the knots")
     _expect_equal(function.tabulated().even_part(function.knots), value, "tabulated at the knots")
-    copy = pickle.loads(pickle.dumps(function))
-    _expect_equal(copy.table().value, value, "the table of an unpickled copy")
+    cls = type(function)
+    # A class made inside a function or a console cell cannot be pickled, and need not be.
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
+        copy = pickle.loads(pickle.dumps(function))
+        _expect_equal(copy.table().value, value, "the table of an unpickled copy")
     if isinstance(function, LearnableFunction):
         _check_gradient(function)
 
