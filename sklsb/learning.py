@@ -1,7 +1,7 @@
 r"""Learning a balancing function during the burn-in.
 
 The objectives measure the statistical dependence of consecutive states, the mutual information
-I = KL(p(x) T(x'|x) || p(x) p(x')), at the states that the chains visit. With
+``KL(p(x) T(x'|x) || p(x) p(x'))``, at the states that the chains visit. With
 T_i = Q_i A_i the probability of moving to neighbour i, M the probability of staying, l_i the
 log-ratio of neighbour i and omega(x) the importance weight p(x) relative to the other chains:
 
