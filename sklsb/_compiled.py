@@ -31,7 +31,7 @@ from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 # ``_nrt=False``: without it numba counts references to every array on every access, with
-# atomic instructions; that costs a third of the speed or more. The price is that no array is
+# atomic instructions; that costs a quarter of the speed. The price is that no array is
 # allocated here.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 kernel = njit(cache=True, **_OPTIONS)

@@ -469,7 +469,7 @@ class Network(LearnableFunction):
 
 
 def _softplus(x: Array) -> Array:
-    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))  # three times logaddexp's speed
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
 class _MLP:
