@@ -66,10 +66,10 @@ print(posterior)
 # %%
 # Sampling it
 # -----------
-# ``fit`` is the burn-in, in which the sampler learns its balancing function. One transition
-# changes one pixel, so a *sweep* is 60,000 of them: the burn-in is 20 sweeps, and the draws are a
-# sweep apart. The chains start from pure noise and run in two threads, which does not change
-# them.
+# ``fit`` is the burn-in, in which the sampler learns balancing functions; then it tries them and
+# the fixed ones, and keeps the best. One transition changes one pixel, so a *sweep* is 60,000 of
+# them: the burn-in is 20 sweeps, and the draws are a sweep apart. The chains start from pure noise
+# and run in two threads, which does not change them.
 
 n_sweeps_burn_in, n_draws = 20, 250
 sampler = LSBSampler(
@@ -81,6 +81,9 @@ sampler = LSBSampler(
 )
 print("Burn-in ...", flush=True)
 sampler.fit(posterior)
+chosen = sampler.candidates_.attrs["chosen"]
+sizes = {str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_step"] * mask.size}
+print("ESS per sweep in the pilot:", ", ".join(f"{name} {size:.2f}" for name, size in sizes.items()))
 print(f"Drawing {n_draws} states of each chain, a sweep apart ...", flush=True)
 draws = sampler.sample(n_draws, thin="sweep")
 print(f"{time.perf_counter() - start:.0f} s so far.")
@@ -171,7 +174,7 @@ sampler.balancing_.plot(learned, u_max=8)
 for line in fixed:
     end = line.get_xydata()[-1]
     learned.annotate(line.get_label(), end, (5, 0), textcoords="offset points", va="center")
-learned.legend([curve], ["learned"], loc="upper center", frameon=False)
+learned.legend([curve], [f"chosen: {chosen}"], loc="upper center", frameon=False)
 learned.set(title="Balancing functions", xlim=(-8, 10.8), xticks=range(-8, 9, 4))
 
 lp_burn_in, lp = sampler.history_["lp"] / 1000, sampler.sample_stats_["lp"].T / 1000

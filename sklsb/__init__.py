@@ -8,12 +8,14 @@ __version__ = "0.1.0"
 _OBJECTS = {
     "LSBSampler": "sklsb.samplers",
     "Ising": "sklsb.targets",
+    "Potts": "sklsb.targets",
     "Target": "sklsb.targets",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",
     "Sqrt": "sklsb.balancing",
     "Min": "sklsb.balancing",
     "Max": "sklsb.balancing",
+    "Lipschitz": "sklsb.balancing",
     "Mixture": "sklsb.balancing",
     "Network": "sklsb.balancing",
 }
@@ -23,6 +25,7 @@ _MODULES = [
     "exact",
     "exceptions",
     "learning",
+    "pilot",
     "samplers",
     "targets",
     "testing",

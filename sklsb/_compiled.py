@@ -10,7 +10,9 @@ dispatched on the class of the target's *view* (a NamedTuple of arrays):
 ``log_ratio(view, chain, m)``    log p(x with move m) - log p(x)
 ``flip(view, chain, m)``         make move m in ``chain.x`` and the cache; return the inverse move
 
-plus ``log_prob(view, chain)``. A view also has ``touched_start`` and ``touched``: the sorted
+plus ``log_prob(view, chain)`` and ``first_move(view, i)``: the moves of site i are those from
+``first_move(view, i)`` to before ``first_move(view, i + 1)``. ``view.cache_size`` is the length of
+the cache. A view also has ``touched_start`` and ``touched``: the sorted
 list of the moves (m among them) whose log-ratio changes when move m is made.
 
 Nothing that is cached is ever a running sum of rounded numbers. Local fields are integers
@@ -291,6 +293,11 @@ def flip(view, chain, move):
     raise TypeError("compiled only")
 
 
+def first_move(view, site):
+    """Index of the first move of a site (uint64); of n_sites, the number of moves."""
+    raise TypeError("compiled only")
+
+
 def log_prob(view, chain):
     """Log p(x) up to a constant, summed in a fixed order."""
     raise TypeError("compiled only")
@@ -309,6 +316,11 @@ class IsingView(NamedTuple):
     touched_start: NDArray[np.uint64]
     touched: NDArray[np.uint32]
     coupling: NDArray[np.int64]  # of the flipped site with touched[k], in units of touched[k]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        return self.field.size
 
 
 @overload(init_cache, **implements)
@@ -351,6 +363,17 @@ def _ising_flip(view, chain, move):
     return flip_spin
 
 
+@overload(first_move, **implements)
+def _ising_first_move(view, site):
+    if not is_view(view, IsingView):
+        return None
+
+    def first(view, site):
+        return np.uint64(site)
+
+    return first
+
+
 @overload(log_prob, **implements)
 def _ising_log_prob(view, chain):
     if not is_view(view, IsingView):
@@ -374,6 +397,109 @@ def _ising_log_prob(view, chain):
         for i in range(n - n % 4, n):
             a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
         return (a + b) + (c + d)
+
+    return energy
+
+
+class PottsView(NamedTuple):
+    """As of `IsingView`; the cache holds the couplings to neighbours of each (site, value)."""
+
+    field: NDArray[np.float64]  # (n_sites, k)
+    unit: NDArray[np.float64]
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+    site: NDArray[np.uint32]  # of each move
+    neighbour_start: NDArray[np.uint64]
+    neighbour: NDArray[np.uint32]
+    coupling: NDArray[np.int64]  # of a site with neighbour[k], in units of neighbour[k]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        return self.field.size
+
+
+@inlined
+def _potts_change(view, chain, move):
+    """Site of a move, its value before and after."""
+    site = np.uint64(view.site[move])
+    before = np.uint64(chain.x[site])
+    after = np.uint64(move) - site * np.uint64(view.field.shape[1] - 1)
+    return site, before, after + np.uint64(after >= before)
+
+
+@overload(init_cache, **implements)
+def _potts_init(view, chain):
+    if not is_view(view, PottsView):
+        return None
+
+    def init(view, chain):
+        values = np.uint64(view.field.shape[1])
+        chain.cache[:] = 0
+        for i in range(chain.x.size):
+            for n in range(view.neighbour_start[i], view.neighbour_start[i + 1]):
+                j = np.uint64(view.neighbour[n])
+                chain.cache[j * values + np.uint64(chain.x[i])] += view.coupling[n]
+
+    return init
+
+
+@overload(log_ratio, **implements)
+def _potts_log_ratio(view, chain, move):
+    if not is_view(view, PottsView):
+        return None
+
+    def ratio(view, chain, move):
+        site, before, after = _potts_change(view, chain, move)
+        first = site * np.uint64(view.field.shape[1])
+        gained = chain.cache[first + after] - chain.cache[first + before]
+        return (view.field[site, after] - view.field[site, before]) + view.unit[site] * gained
+
+    return ratio
+
+
+@overload(flip, **implements)
+def _potts_flip(view, chain, move):
+    if not is_view(view, PottsView):
+        return None
+
+    def change_value(view, chain, move):
+        site, before, after = _potts_change(view, chain, move)
+        values = np.uint64(view.field.shape[1])
+        chain.x[site] = np.int8(after)
+        for n in range(view.neighbour_start[site], view.neighbour_start[site + np.uint64(1)]):
+            first = np.uint64(view.neighbour[n]) * values
+            chain.cache[first + before] -= view.coupling[n]
+            chain.cache[first + after] += view.coupling[n]
+        return site * (values - np.uint64(1)) + (before - np.uint64(before > after))
+
+    return change_value
+
+
+@overload(first_move, **implements)
+def _potts_first_move(view, site):
+    if not is_view(view, PottsView):
+        return None
+
+    def first(view, site):
+        return np.uint64(site) * np.uint64(view.field.shape[1] - 1)
+
+    return first
+
+
+@overload(log_prob, **implements)
+def _potts_log_prob(view, chain):
+    if not is_view(view, PottsView):
+        return None
+
+    def energy(view, chain):
+        values = np.uint64(view.field.shape[1])
+        result = 0.0
+        for i in range(chain.x.size):
+            v = np.uint64(chain.x[i])
+            local = chain.cache[np.uint64(i) * values + v]
+            result += view.field[i, v] + (0.5 * view.unit[i]) * local
+        return result
 
     return energy
 
@@ -497,19 +623,33 @@ def run(view, table, chains, span, uniforms, schedule, draws, stats):
 # With T_m = w_m / max(Z(x), Z(x^m)) the probability of making move m,
 #     d log T_m = d h(l_m) - d log max(Z(x), Z(x^m)),     d Z = sum_j w_j d h(l_j),
 # and Z(x^m) differs from Z(x) by the touched weights only. The part with d Z is gathered over
-# all objectives' terms in one number, its "mass", and spread over the knots once at the end.
+# all moves in one number, the "mass", and spread over the knots once at the end.
 
-BOUND, EXACT, KL = 1, 2, 3
+BOUND, ENUMERATED, SAMPLED_KL = 1, 2, 3
+
+
+def scaled(amount, factor):
+    """Return a tuple of numbers times a number."""
+    raise TypeError("compiled only")
+
+
+@overload(scaled, **implements)
+def _scaled(amount, factor):
+    if amount.count == 1:
+        return lambda amount, factor: (amount[0] * factor,)
+    if amount.count == 2:
+        return lambda amount, factor: (amount[0] * factor, amount[1] * factor)
+    return lambda amount, factor: (amount[0] * factor, amount[1] * factor, amount[2] * factor)
 
 
 @inlined
 def _add_knots(table, u, amount, gradient):
-    """gradient[k] += amount[k] * d h(abs(u)) / d table.value, for both rows k."""
+    """gradient[k] += amount[k] * d h(abs(u)) / d table.value, for each row k."""
     last = np.float64(table.value.size - 1)
     a = min(abs(u) * table.inverse_step, last)
     knot = np.uint64(min(a, last - 1.0))
     upper = a - np.float64(knot)
-    for k in range(2):
+    for k in range(len(amount)):
         part = amount[k] * upper
         gradient[k, knot] += amount[k] - part
         gradient[k, knot + np.uint64(1)] += part
@@ -539,21 +679,19 @@ def _retract(view, table, chain, peeked, amount, gradient):
     """Undo a peeked move, adding amount * d log T to the gradient; return the mass."""
     move, inverse, after = peeked
     before = total(chain)
-    z = max(before, after)
-    mass = (amount[0] / z, amount[1] / z)
+    mass = scaled(amount, 1.0 / max(before, after))
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
     if before < after:
         for k in range(begin, end):
-            w = -chain.old_weight[k - begin]
+            w = chain.old_weight[k - begin]
             ratio = log_ratio(view, chain, np.uint64(view.touched[k]))
-            _add_knots(table, ratio, (mass[0] * w, mass[1] * w), gradient)
+            _add_knots(table, ratio, scaled(mass, -w), gradient)
     flip(view, chain, inverse)
     if before < after:
         for k in range(begin, end):
             t = np.uint64(view.touched[k])
-            w = chain.tree[t]
             ratio = log_ratio(view, chain, t)
-            _add_knots(table, ratio, (mass[0] * w, mass[1] * w), gradient)
+            _add_knots(table, ratio, scaled(mass, chain.tree[t]), gradient)
     _add_knots(table, log_ratio(view, chain, move), amount, gradient)
     return mass
 
@@ -561,115 +699,230 @@ def _retract(view, table, chain, peeked, amount, gradient):
 @inlined
 def _spread(view, table, chain, mass, gradient):
     """Subtract mass * d Z from the gradient."""
-    last = np.float64(table.value.size - 1)
     for m in range(view.touched_start.size - 1):
         part = mass * chain.tree[m]
         if part != 0.0:
-            ratio = log_ratio(view, chain, np.uint64(m))
-            a = min(abs(ratio) * table.inverse_step, last)
-            knot = np.uint64(min(a, last - 1.0))
-            upper = part * (a - np.float64(knot))
-            gradient[knot] -= part - upper
-            gradient[knot + np.uint64(1)] -= upper
+            _add_knots(table, log_ratio(view, chain, np.uint64(m)), (-part,), gradient)
+
+
+@inlined
+def _weigh_again(view, table, chain):
+    """Weigh all moves by a table, under another offset where the present one does not do."""
+    _weigh_all(view, table, chain)
+    if not _SMALLEST_TOTAL < total(chain) < _LARGEST_TOTAL:
+        rebase(view, table, chain)
 
 
 @inlined
 def _terms(kind, event, transition, omega, eta):
-    """Value of one term of an objective, its derivatives by log T (two) and by eta.
+    """Value of one term of a sampled objective, its derivatives by log T and by eta.
 
     ``transition`` = (log T, log-ratio, acceptance probability), ``omega`` = (omega, log omega).
     """
     log_t, ratio, acceptance = transition
     weight, log_weight_ = omega
-    t = math.exp(log_t)
-    if kind == EXACT:  # the second derivative waits for log M
-        value = t * (log_t - ratio)
-        return value, (weight * value, weight * t), 0.0
     if event == 0:  # omega A log(T / p) at a neighbour drawn from the proposal
         surprise = log_t - ratio - log_weight_
         scale = weight * acceptance
-        return scale * surprise, (scale * (surprise + 1.0), 0.0), 0.0
+        return scale * surprise, scale * (surprise + 1.0), 0.0
     # M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour
+    t = math.exp(log_t)
     stay, rest = 1.0 - t, weight * (math.log(eta) + 1.0)
     by_t = 2.0 * eta * stay - rest
-    return stay * (eta * stay - rest), (-t * by_t, 0.0), stay * (stay - weight / eta)
+    return stay * (eta * stay - rest), -t * by_t, stay * (stay - weight / eta)
 
 
 @inlined
-def _evaluate(view, table, chain, settings, uniforms, log_omega, gradient):
-    """One objective at one chain: (mass, value, d / d eta); the gradient lacks the mass.
-
-    "exact" is omega [sum_m T_m (log T_m - l_m) + M log M - log omega], with the gradient
-    omega sum_m T_m (log T_m - l_m - log M) d log T_m; log M is known only at the end, so the
-    second row gathers the terms that it multiplies.
-    """
-    kind, eta, every = settings
+def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
+    """One or two terms of a sampled objective at one chain: (value, d / d eta)."""
+    kind, eta = settings
     before = total(chain)
-    # Which neighbours: evenly spaced ones; or a proposed one and, for the bound, a uniform one.
     n_moves = view.touched_start.size - 1
-    stride = every if kind == EXACT else 0
-    choices = every if kind == EXACT else n_moves
-    first = min(np.int64(uniforms[1] * choices), choices - 1)
-    n_events = 2 if kind == BOUND else 1
-    if kind == EXACT:
-        n_events = -((first - n_moves) // every)
     omega = (math.exp(log_omega), log_omega)
-    mass = last_mass = value = stay = d_eta = 0.0
-    for event in range(n_events):
-        move = np.uint64(first + event * stride)
-        if kind != EXACT and event == 0:
+    mass = value = d_eta = 0.0
+    for event in range(2 if kind == BOUND else 1):
+        move = np.uint64(min(np.int64(uniforms[1] * n_moves), n_moves - 1))
+        if event == 0:
             move = select(view, chain, uniforms[0] * before)
         ratio = log_ratio(view, chain, move)
-        weight = chain.tree[move]
         peeked = _peek(view, table, chain, move)
-        largest = max(before, peeked[2])
-        acceptance = before / largest
-        stay += weight / before * (1.0 - acceptance)
-        if weight > 0.0 and acceptance > 0.0:
-            log_t = log_weight(table, ratio) - chain.offset[0] - math.log(largest)
+        acceptance = before / max(before, peeked[2])
+        if chain.tree[move] > 0.0 and acceptance > 0.0:
+            log_t = log_weight(table, ratio) - chain.offset[0] - math.log(max(before, peeked[2]))
             term = _terms(kind, event, (log_t, ratio, acceptance), omega, eta)
-            more = _retract(view, table, chain, peeked, term[1], gradient)
+            mass += _retract(view, table, chain, peeked, (term[1],), gradient)[0]
             value += term[0]
-            mass += more[0]
-            last_mass += more[1]
             d_eta += term[2]
         else:  # T = 0: no gradient
             flip(view, chain, peeked[1])
-            if kind == BOUND and event == 1:
+            if event == 1:
                 value += eta - omega[0] * (math.log(eta) + 1.0)
                 d_eta += 1.0 - omega[0] / eta
-    if kind == EXACT:
-        # A part of the neighbours cannot tell a smaller M than one over their number.
-        smallest = SMALLEST_STAY if every == 1 else 1.0 / n_events
-        log_stay = math.log(max(every * stay, smallest))
-        for k in range(gradient.shape[1]):
-            gradient[0, k] = every * (gradient[0, k] - log_stay * gradient[1, k])
-        mass = every * (mass - log_stay * last_mass)
-        value = omega[0] * (every * (value + stay * log_stay) - log_omega)
-    return mass, value, d_eta
+    _spread(view, table, chain, mass, gradient)
+    return value, d_eta
+
+
+@inlined
+def _enumerated(view, table, chain, every, u, log_omega, gradient):
+    """Evaluate omega [sum_m T_m (log T_m - l_m) + M log M - log omega] at one chain.
+
+    The gradient is omega sum_m T_m s_m d log T_m with s_m = log T_m - l_m - log M. log M is known
+    only at the end, so the second row gathers what it multiplies. With only each ``every``-th
+    move visited, b sum_m Q_m d log Q_m with b the mean of s is subtracted: the whole sum is zero,
+    and most of the noise of a part of it is the same as that of the gradient (third row).
+    """
+    before = total(chain)
+    n_moves = view.touched_start.size - 1
+    first = min(np.int64(u * every), every - 1)
+    n_visited = -((first - n_moves) // every)
+    mass = (0.0, 0.0, 0.0)
+    value = stay = moved = 0.0
+    for k in range(n_visited):
+        move = np.uint64(first + k * every)
+        ratio = log_ratio(view, chain, move)
+        q = chain.tree[move] / before
+        if q == 0.0:
+            continue
+        peeked = _peek(view, table, chain, move)
+        largest = max(before, peeked[2])
+        acceptance = before / largest
+        stay += q * (1.0 - acceptance)
+        if acceptance > 0.0:
+            log_t = log_weight(table, ratio) - chain.offset[0] - math.log(largest)
+            t = math.exp(log_t)
+            score = t * (log_t - ratio)
+            value += score
+            moved += t
+            more = _retract(view, table, chain, peeked, (score, t, 0.0), gradient)
+            _add_knots(table, ratio, (0.0, 0.0, q), gradient)
+            mass = (mass[0] + more[0], mass[1] + more[1], mass[2] + q / before)
+        else:  # T = 0: no gradient
+            flip(view, chain, peeked[1])
+    # A part of the moves cannot tell a smaller M than one over their number.
+    smallest = SMALLEST_STAY if every == 1 else 1.0 / n_visited
+    log_stay = math.log(max(every * stay, smallest))
+    baseline = value / moved - log_stay if every > 1 and moved > 0.0 else 0.0
+    omega = math.exp(log_omega)
+    scale = every * omega
+    for k in range(gradient.shape[1]):
+        gradient[0, k] = scale * (
+            gradient[0, k] - log_stay * gradient[1, k] - baseline * gradient[2, k]
+        )
+    _spread(
+        view, table, chain, scale * (mass[0] - log_stay * mass[1] - baseline * mass[2]), gradient
+    )
+    return omega * (every * (value + stay * log_stay) - log_omega)
 
 
 @kernel
-def objective(view, table, chains, span, settings, uniforms, log_omega, out):
-    """Weigh all moves by the table, then evaluate one objective and its gradient per chain.
+def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
+    """Weigh all moves by the table, then evaluate a sampled objective and its gradient per chain.
 
-    ``span`` = (first, last) chain, ``settings`` = (kind, eta, every), ``uniforms[c]`` = (u of the
-    proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight
-    (-inf leaves the chain out),
-    ``out`` = (gradient (n, 2, knots), value (n,), derivative by eta (n,)).
+    ``span`` = (first, last) chain, ``settings`` = (kind, eta), ``uniforms[c]`` = (u of the proposed
+    neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight, ``out`` = (gradient
+    (n, 1, knots), value (n,), derivative by eta (n,)).
     """
     gradients, values, d_eta = out
     for c in range(span[0], span[1]):
         chain = chain_at(chains, c)
+        gradients[c] = 0.0
+        values[c] = d_eta[c] = 0.0
+        _weigh_again(view, table, chain)
+        if total(chain) > 0.0:
+            u = (uniforms[c, 0], uniforms[c, 1])
+            values[c], d_eta[c] = _sampled(
+                view, table, chain, settings, u, log_omega[c], gradients[c]
+            )
+
+
+@kernel
+def enumerated(view, table, chains, span, every, uniforms, log_omega, out):
+    """Do the same for the objective over all neighbours, or each ``every``-th.
+
+    ``uniforms[c]`` tells which of them, log_omega[c] = -inf leaves the chain out, ``out`` =
+    (gradient (n, 3, knots), value (n,)); the gradient is in its first row, the others are scratch.
+    """
+    gradients, values = out
+    for c in range(span[0], span[1]):
+        chain = chain_at(chains, c)
+        gradients[c] = 0.0
+        values[c] = 0.0
+        _weigh_again(view, table, chain)
+        if total(chain) > 0.0 and log_omega[c] > -np.inf:
+            values[c] = _enumerated(
+                view, table, chain, every, uniforms[c], log_omega[c], gradients[c]
+            )
+
+
+@inlined
+def _flow(view, table, chain, site, weight, gradient):
+    """Flow, value and mass of one site, see `flux`; adds value * d log T to the gradient."""
+    begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
+    before = total(chain)
+    odds = 0.0
+    for move in range(begin, end):
+        odds += exp(min(log_ratio(view, chain, move), 700.0))
+    p = 1.0 / (1.0 + odds)
+    t = last_t = mass = 0.0
+    made = False
+    peeked = (begin, begin, before)
+    for move in range(begin, end):
+        if chain.tree[move] > 0.0:
+            if made:
+                flip(view, chain, peeked[1])
+            peeked = _peek(view, table, chain, move)
+            made = True
+            last_t = chain.tree[move] / max(before, peeked[2])
+            t += last_t
+    flow = 2.0 * p * t
+    value = weight * flow
+    if weight < 0.0:
+        value = p * (odds * p) ** 2 / t if t > 0.0 else 0.0
+    if value == 0.0 or last_t == 0.0:
+        if made:
+            flip(view, chain, peeked[1])
+    else:  # the last move is still made
+        mass += _retract(view, table, chain, peeked, (value * (last_t / t),), gradient)[0]
+    # The others, if any, are made once more.
+    for move in range(begin, peeked[0] if value > 0.0 else begin):
+        if chain.tree[move] > 0.0:
+            again = _peek(view, table, chain, move)
+            share = chain.tree[move] / max(before, again[2]) / t
+            if share > 0.0:
+                mass += _retract(view, table, chain, again, (value * share,), gradient)[0]
+            else:  # Z(x') may be infinite
+                flip(view, chain, again[1])
+    return flow, value, mass
+
+
+@kernel
+def flux(view, table, chains, span, sites, weight, out):
+    """How fast the chains change each of some sites, and the gradient of what is made of it.
+
+    At a state x, p_i is the probability of the present value of site i given the others and T_i
+    that of a transition which changes it. ``out`` = (gradient (n, 1, knots), value (n,), flow
+    (n, sites)) with flow_i = 2 p_i T_i. With weights, one for each of ``sites``, the value is
+    sum_i weight_i flow_i; without, it is the local bound log sum_i p_i (1 - p_i)^2 / T_i.
+    """
+    gradients, values, flows = out
+    for c in range(span[0], span[1]):
+        chain = chain_at(chains, c)
         gradient = gradients[c]
         gradient[:, :] = 0.0
-        values[c] = d_eta[c] = 0.0
-        _weigh_all(view, table, chain)
-        if not _SMALLEST_TOTAL < total(chain) < _LARGEST_TOTAL:
-            rebase(view, table, chain)
-        if total(chain) > 0.0 and log_omega[c] > -np.inf:
-            log_w = 0.0 if settings[0] == KL else log_omega[c]
-            mass, values[c], d_eta[c] = _evaluate(
-                view, table, chain, settings, (uniforms[c, 0], uniforms[c, 1]), log_w, gradient
-            )
-            _spread(view, table, chain, mass, gradient[0])
+        flows[c] = 0.0
+        _weigh_again(view, table, chain)
+        mass = whole = 0.0
+        for k in range(sites.size):
+            w = -1.0 if weight.size == 0 else weight[k]
+            flow, value, more = _flow(view, table, chain, np.uint64(sites[k]), w, gradient)
+            flows[c, k] = flow
+            whole += value
+            mass += more
+        scale = 1.0
+        if weight.size == 0:
+            scale = -1.0 / max(whole, _SMALLEST_TOTAL)
+            whole = math.log(max(whole, _SMALLEST_TOTAL))
+        values[c] = whole
+        for k in range(gradient.shape[1]):
+            gradient[0, k] *= scale
+        _spread(view, table, chain, scale * mass, gradient)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb import _compiled
-from sklsb._compiled import FAN_OUT, Chains, Table
+from sklsb._compiled import BOUND, ENUMERATED, FAN_OUT, Chains, Table
 from sklsb.targets.base import Target
 
 # Transitions between two returns to Python, at most.
@@ -29,13 +29,13 @@ def _tree_levels(n_moves: int) -> NDArray[np.uint64]:
 
 
 def _allocate(view: Any, states: NDArray[np.int8], lazy: float) -> Chains:
-    n_chains, n_sites = states.shape
+    n_chains = len(states)
     n_moves = view.touched_start.size - 1
     level = _tree_levels(n_moves)
     most_touched = int(np.diff(view.touched_start).max(initial=0))
     return Chains(
         x=np.array(states, dtype=np.int8, order="C"),
-        cache=np.zeros((n_chains, n_sites), dtype=np.int64),
+        cache=np.zeros((n_chains, view.cache_size), dtype=np.int64),
         tree=np.zeros((n_chains, int(level[-1]) + 1)),
         offset=np.zeros((n_chains, 1)),
         moved=np.zeros((n_chains, n_moves), dtype=np.bool_),
@@ -74,7 +74,7 @@ class Ensemble:
         lazy: float = 0.0,
     ):
         self.target = target
-        self.view = target.view()
+        self.view: Any = target.view()
         if type(self.view).__module__ != _compiled.__name__:
             raise TypeError(
                 f"the view of {type(target).__name__} is defined in {type(self.view).__module__}; "
@@ -89,8 +89,23 @@ class Ensemble:
     def __len__(self) -> int:
         return len(self.rngs)
 
+    @property
+    def cost(self) -> int:
+        """Log-ratios that it takes to look at all neighbours of one state."""
+        return int(self.view.touched.size)
+
+    @property
+    def step_cost(self) -> float:
+        """Mean number of log-ratios that a transition takes."""
+        return self.cost / max(1, self.view.touched_start.size - 1)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None}
+
+    def resume(self, other: "Ensemble") -> None:
+        """Go on where other chains on the same target stand; they must not be used any more."""
+        self.chains.x[:] = other.chains.x
+        self.rngs[:] = other.rngs
 
     @contextmanager
     def threads(self) -> Iterator[None]:
@@ -146,16 +161,38 @@ class Ensemble:
     ) -> tuple[float, NDArray[np.float64], float]:
         """Mean over the chains of an objective, of its gradient at the knots and by eta.
 
-        ``settings`` = (code, eta, every): the objective "exact" visits each every-th neighbour.
+        ``settings`` = (code, eta, every): an enumerated objective visits each every-th neighbour.
         """
+        code, eta, every = settings
+        n, k = len(self), table.value.size
+        values, d_eta = np.empty(n), np.zeros(n)
+        gradients = np.empty((n, 3 if code == ENUMERATED else 1, k))
+
+        def work(first: int, last: int) -> None:
+            chains = (self.view, table, self.chains, (first, last))
+            if code == ENUMERATED:
+                out = (gradients, values)
+                _compiled.enumerated(*chains, every, uniforms[:, 1], log_omega, out)
+            else:
+                weights = log_omega if code == BOUND else np.zeros(n)
+                sampled = (gradients, values, d_eta)
+                _compiled.sampled(*chains, (code, eta), uniforms, weights, sampled)
+
+        self._over_chains(work)
+        return float(values.mean()), gradients[:, 0].mean(axis=0), float(d_eta.mean())
+
+    def flux(
+        self, table: Table, sites: NDArray[np.int64], weight: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """Mean over the chains of the value of `_compiled.flux`, of its gradient, of the flows."""
         n = len(self)
-        out = (np.empty((n, 2, table.value.size)), np.empty(n), np.empty(n))
+        out = (np.empty((n, 1, table.value.size)), np.empty(n), np.empty((n, sites.size)))
         self._over_chains(
-            lambda first, last: _compiled.objective(
-                self.view, table, self.chains, (first, last), settings, uniforms, log_omega, out
+            lambda first, last: _compiled.flux(
+                self.view, table, self.chains, (first, last), sites, weight, out
             )
         )
-        return float(out[1].mean()), out[0][:, 0].mean(axis=0), float(out[2].mean())
+        return float(out[1].mean()), out[0][:, 0].mean(axis=0), out[2].mean(axis=0)
 
     def run(
         self,

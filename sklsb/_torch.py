@@ -21,6 +21,7 @@ from sklsb.targets.ising import Ising
 
 try:
     import torch
+    from torch.nn.functional import logsigmoid
 except ImportError as error:
     raise ImportError(
         "fast=True needs torch, which is not installed. Install it with "
@@ -119,6 +120,22 @@ class FastEnsemble:
 
     def __len__(self) -> int:
         return len(self.rngs)
+
+    @property
+    def cost(self) -> int:
+        """Log-ratios that it takes to look at all neighbours of one state: a gradient for each."""
+        return int(self.target.n_sites**2)
+
+    @property
+    def step_cost(self) -> float:
+        """Mean number of evaluations that a transition takes."""
+        return 1.0
+
+    def resume(self, other: "FastEnsemble") -> None:
+        """Go on where other chains stand; see `Ensemble.resume`."""
+        self.chains.x[:] = other.chains.x
+        self.rngs[:] = other.rngs
+        self._set_up()
 
     def __getstate__(self) -> dict[str, Any]:
         hidden = ("_evaluate", "_x", "_lp", "_gradient")
@@ -231,11 +248,11 @@ class FastEnsemble:
         eta_ = torch.tensor(eta, dtype=torch.float64, device=values.device, requires_grad=True)
         u = self._tensor(uniforms)
         log_w = self._tensor(log_omega)
-        if code == _compiled.EXACT:
+        if code == _compiled.ENUMERATED:
             every = max(every, -(-len(self) * self.target.n_sites**2 // _MOST_NUMBERS))
             loss = self._enumerated(table, values, every, u[:, 1], log_w)
         else:
-            log_w = torch.zeros_like(log_w) if code == _compiled.KL else log_w
+            log_w = torch.zeros_like(log_w) if code == _compiled.SAMPLED_KL else log_w
             loss = self._sampled(table, values, u[:, 0], log_w)
             if code == _compiled.BOUND:
                 loss = loss + self._staying_bound(table, values, eta_, u[:, 1], log_w)
@@ -243,6 +260,32 @@ class FastEnsemble:
         by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
         gradient = by_values.cpu().numpy()
         return float(mean.detach()), gradient, 0.0 if by_eta is None else float(by_eta)
+
+    def flux(
+        self, table: Table, sites: NDArray[np.int64], weight: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """Mean value, gradient at the knots and flows; see `Ensemble.flux`."""
+        values = self._tensor(table.value).requires_grad_()
+        n, at = len(self), self._tensor(sites)
+        flows, losses = np.empty((n, sites.size)), np.empty(n)
+        gradient = np.zeros_like(table.value)
+        rows = max(1, _MOST_NUMBERS // max(1, sites.size * self.target.n_sites))
+        everything = self._x, self._lp, self._gradient
+        for first in range(0, n, rows):
+            part = slice(first, first + rows)
+            self._x, self._lp, self._gradient = (whole[part] for whole in everything)
+            log_q, log_a, ratio = self._transitions(table, values, at.expand(len(self._x), -1))
+            log_p, log_t = logsigmoid(-ratio), log_q + log_a
+            flow = 2.0 * (log_p + log_t).exp()
+            if weight.size:
+                loss = flow @ self._tensor(weight)
+            else:
+                loss = (log_p + 2.0 * logsigmoid(ratio) - log_t).logsumexp(1)
+            gradient += torch.autograd.grad(loss.sum(), values)[0].cpu().numpy() / n
+            flows[part], losses[part] = flow.detach().cpu().numpy(), loss.detach().cpu().numpy()
+        self._x, self._lp, self._gradient = everything
+        self.chains.evaluations += sites.size
+        return float(losses.mean()), gradient, flows.mean(axis=0)
 
     def _transitions(
         self, table: Table, values: torch.Tensor, sites: torch.Tensor
@@ -264,7 +307,6 @@ class FastEnsemble:
         back = weights(-2.0 * x * gradient.reshape(n, k, d))
         log_back = back.gather(2, sites[:, :, None])[:, :, 0] - back.logsumexp(2)
         log_ratio = changes.gather(1, sites)
-        self.chains.evaluations += k
         return log_q, (log_ratio + log_back - log_q).clamp(max=0.0), log_ratio
 
     def _sampled(
@@ -274,6 +316,7 @@ class FastEnsemble:
         log_q, log_a, log_ratio = (
             part[:, 0] for part in self._transitions(table, values, site[:, None])
         )
+        self.chains.evaluations += 1
         surprise = log_q + log_a - log_ratio - log_omega
         return (log_omega + log_q - log_q.detach() + log_a).exp() * surprise
 
@@ -288,6 +331,7 @@ class FastEnsemble:
         d = self.target.n_sites
         site = (u * d).long().clamp(max=d - 1)
         log_q, log_a, _ = self._transitions(table, values, site[:, None])
+        self.chains.evaluations += 1
         stay = 1.0 - (log_q + log_a).exp()[:, 0]
         return stay * (eta * stay - log_omega.exp() * (eta.log() + 1.0))
 
@@ -304,6 +348,7 @@ class FastEnsemble:
         sites = first[:, None] + every * torch.arange(-(-d // every), device=u.device)
         inside = (sites < d) & torch.isfinite(log_omega)[:, None]
         log_q, log_a, log_ratio = self._transitions(table, values, sites.clamp(max=d - 1))
+        self.chains.evaluations += sites.shape[1]
         log_t = log_q + log_a
         t = torch.where(inside, log_t.exp(), 0.0)
         terms = t * (log_t - log_ratio)
@@ -314,6 +359,10 @@ class FastEnsemble:
             smallest = 1.0 / inside.sum(1).clamp(min=1).double()
         log_stay = torch.maximum(stay, smallest).log()
         change = every * (t.detach() - t).sum(1) * (log_stay + 1.0)
+        if every > 1:  # the baseline, as compiled: it adds nothing but a gradient
+            q = torch.where(inside, log_q.exp(), 0.0).sum(1)
+            baseline = (terms.sum(1) / t.sum(1)).detach() - log_stay
+            change = change + every * baseline * (q.detach() - q)
         value = every * terms.sum(1) + stay * log_stay + change - log_omega
         return torch.where(torch.isfinite(log_omega), log_omega.exp() * value, 0.0)
 

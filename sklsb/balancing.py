@@ -14,8 +14,10 @@ exactly balancing however coarse the table, and all functions cost a kernel the 
 """
 
 import copy
+import numbers
 from abc import ABC, abstractmethod
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +31,7 @@ __all__ = [
     "BalancingFunction",
     "Barker",
     "LearnableFunction",
+    "Lipschitz",
     "Max",
     "Min",
     "Mixture",
@@ -172,7 +175,7 @@ class BalancingFunction(ABC):
         """Return the function that the kernels use: the even part linear between the knots."""
         return Tabulated(self.table())
 
-    def plot(self, ax: Any = None, u_max: float = 10.0) -> Any:
+    def plot(self, ax: Any = None, u_max: float = 10.0, label: str | None = None) -> Any:
         """Draw the even part beside those of the four fixed functions.
 
         Parameters
@@ -181,6 +184,8 @@ class BalancingFunction(ABC):
             Where to draw; a new figure if not given.
         u_max : float, default=10
             Range of abs(u).
+        label : str, optional
+            Name in the legend; that of the class if not given.
 
         Returns
         -------
@@ -197,7 +202,7 @@ class BalancingFunction(ABC):
                 h = fixed.even_part(u) - fixed.even_part(0.0)
                 ax.plot(u, h, color="0.6", linestyle=style, linewidth=1.2, label=name)
         h = self.even_part(u) - self.even_part(0.0)
-        ax.plot(u, h, color="C3", linewidth=2.2, label=type(self).__name__.lower())
+        ax.plot(u, h, color="C3", linewidth=2.2, label=label or type(self).__name__.lower())
         ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
         ax.legend(frameon=False)
         return ax
@@ -294,9 +299,12 @@ class LearnableFunction(BalancingFunction):
     ----------
     theta : ndarray of float64
         Parameters.
+    learning_rate : float
+        Step size of the optimiser during the burn-in, if the sampler is given none.
     """
 
     knot_step = 1 / 8
+    learning_rate: float = 0.05
     theta: Array
 
     def with_theta(self, theta: ArrayLike) -> "LearnableFunction":
@@ -374,6 +382,134 @@ class Mixture(LearnableFunction):
 
     def __repr__(self) -> str:
         return f"Mixture(theta={np.array2string(self.theta, precision=3, separator=', ')})"
+
+
+class Lipschitz(LearnableFunction):
+    r"""Even part of bounded slope; with the bound 1/2, exactly the increasing functions g.
+
+    .. math:: h(u) = \int_0^{|u|} b \tanh \psi(v) \, dv
+
+    g is increasing if and only if the slope of h lies within 1/2 of zero: the slopes of log g at
+    u and -u are :math:`1/2 \pm h'`. So ``bound=0.5`` is the family of all *monotone* balancing
+    functions, with sqrt at psi = 0, min and max at its ends. A larger bound b admits functions
+    that rise and fall; how far h may fall below its neighbours, and moves be starved, is at most
+    b nats per unit of u.
+
+    Parameters
+    ----------
+    bound : float, default=0.5
+        Largest slope of h, positive.
+    architecture : {"knots", "network"}, default="knots"
+        What psi is: its values at 41 places on [0, 32], linear in between; or a network with one
+        hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
+    theta : array_like, optional
+        Parameters; if not given psi = 0, which is sqrt(t).
+    """
+
+    def __init__(
+        self, bound: float = 0.5, architecture: str = "knots", theta: ArrayLike | None = None
+    ):
+        if not (isinstance(bound, numbers.Real) and 0 < float(bound) < np.inf):
+            raise ValueError(f"bound is {bound!r}; it must be a positive number.")
+        if architecture not in _SLOPES:
+            raise ValueError(
+                f"architecture is {architecture!r}; it must be one of {sorted(_SLOPES)}."
+            )
+        self.bound: float = float(bound)
+        self.architecture: str = architecture
+        self.learning_rate = _SLOPES[architecture].learning_rate
+        initial = _SLOPES[architecture].initial()
+        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+
+    @cached_property
+    def _at_knots(self) -> tuple[Array, Array, Any]:
+        """Even part and slope at the knots, and what psi needs for a vjp."""
+        psi, memory = _SLOPES[self.architecture].forward(self.theta, self.knots)
+        slope = self.bound * np.tanh(psi)
+        steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
+        return np.append(0.0, np.cumsum(steps)), slope, memory
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g, linear between the knots and beyond the last."""
+        return self.tabulated().even_part(u)
+
+    def table(self) -> Table:
+        """Tabulate the even part for the kernels."""
+        value, slope, _ = self._at_knots
+        return Table(
+            value, np.append(np.diff(value), slope[-1] * self.knot_step), 1 / self.knot_step
+        )
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        _, slope, memory = self._at_knots
+        by_step = 0.5 * self.knot_step * np.cumsum(np.asarray(grad_knots)[:0:-1])[::-1]
+        by_slope = np.append(by_step, 0.0)
+        by_slope[1:] += by_step
+        by_psi = by_slope * (self.bound - slope**2 / self.bound)
+        return _SLOPES[self.architecture].backward(self.theta, memory, by_psi)
+
+    def __repr__(self) -> str:
+        return f"Lipschitz(bound={self.bound:g}, architecture={self.architecture!r})"
+
+
+class _Knots:
+    """psi linear between the values theta at places that are denser where log-ratios are many."""
+
+    places = np.concatenate(
+        [np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 16, 1.0), np.arange(16, 33, 2.0)]
+    )
+
+    learning_rate = 0.05
+
+    @classmethod
+    def initial(cls) -> Array:
+        return np.zeros(cls.places.size)
+
+    @classmethod
+    def forward(cls, theta: Array, v: Array) -> tuple[Array, Any]:
+        k = np.clip(np.searchsorted(cls.places, v, side="right") - 1, 0, cls.places.size - 2)
+        upper = (v - cls.places[k]) / (cls.places[k + 1] - cls.places[k])
+        return theta[k] * (1.0 - upper) + theta[k + 1] * upper, (k, upper)
+
+    @classmethod
+    def backward(cls, theta: Array, memory: Any, by_psi: Array) -> Array:
+        k, upper = memory
+        n = theta.size
+        below = np.bincount(k, by_psi * (1.0 - upper), n)
+        return np.asarray(below + np.bincount(k + 1, by_psi * upper, n), dtype=np.float64)
+
+
+class _SlopeNetwork:
+    """psi = w2 . tanh(w1 s + b1) + b2 with s = v / (1 + v); theta = (w1, b1, w2, b2)."""
+
+    n_hidden = 10
+    learning_rate = 0.02
+
+    @classmethod
+    def initial(cls) -> Array:
+        # Bends spread over (0, 1), and an output layer of zeros.
+        w1 = np.full(cls.n_hidden, 8.0)
+        return np.concatenate([w1, -8.0 * np.linspace(0.05, 0.95, cls.n_hidden), np.zeros(11)])
+
+    @classmethod
+    def forward(cls, theta: Array, v: Array) -> tuple[Array, Any]:
+        w1, b1, w2, b2 = np.split(theta, [10, 20, 30])
+        s = v / (1.0 + v)
+        hidden = np.tanh(np.multiply.outer(s, w1) + b1)
+        return hidden @ w2 + b2[0], (s, hidden)
+
+    @classmethod
+    def backward(cls, theta: Array, memory: Any, by_psi: Array) -> Array:
+        s, hidden = memory
+        by_input = by_psi[:, None] * (1.0 - hidden**2) * theta[20:30]
+        return np.concatenate([s @ by_input, by_input.sum(0), by_psi @ hidden, [by_psi.sum()]])
+
+
+_SLOPES: dict[str, type[_Knots] | type[_SlopeNetwork]] = {
+    "knots": _Knots,
+    "network": _SlopeNetwork,
+}
 
 
 class Network(LearnableFunction):
@@ -612,7 +748,11 @@ def _initial_theta(form: str, architecture: str) -> Array:
     return theta
 
 
-_NAMES: dict[str, type[BalancingFunction]] = {**FIXED, "mixture": Mixture, "learned": Network}
+_NAMES: dict[str, Callable[[], BalancingFunction]] = {
+    **FIXED,
+    "mixture": Mixture,
+    "learned": partial(Lipschitz, 0.5, "network"),
+}
 
 
 def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
@@ -621,7 +761,7 @@ def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
     Parameters
     ----------
     balancing : {"barker", "sqrt", "min", "max", "mixture", "learned"} or BalancingFunction
-        What to look up; "learned" is ``Network()``.
+        What to look up; "learned" is ``Lipschitz(0.5, "network")``.
 
     Returns
     -------

@@ -2,7 +2,8 @@ r"""Small targets by enumeration: every state, its probability, the whole transi
 
 Everything here is computed in numpy from ``target.log_ratios`` and from the tabulated balancing
 function, on its own path, so that it can stand as the reference for the compiled kernels. It is
-meant for documentation and tests, on targets of up to about 12 two-valued variables.
+meant for documentation and tests, on targets of up to about 12 two-valued variables. Out of a
+state of probability zero, where no chain ever is, it stays where it is.
 
 With w_m(x) = g(exp l_m(x)) and Z(x) the sum of w over the moves, the chain makes move m with
 probability
@@ -148,7 +149,8 @@ def _transitions(sampler: Any, target: Target) -> _Transitions:
     x, to = states(target), neighbours(target)
     # log p of an Ising model, the one target with a gradient, is linear in each spin: there
     # first-order log-ratios are the exact ones.
-    log_weight = function.tabulated().log_g(target.log_ratios(x))
+    ratios = np.where(target.log_prob(x)[:, None] > -np.inf, target.log_ratios(x), -np.inf)
+    log_weight = function.tabulated().log_g(ratios)
     # log Z = shift + log_sum, kept apart: the difference of two large logarithms stays exact.
     shift = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
     shift = np.where(np.isfinite(shift), shift, 0.0)
@@ -162,7 +164,7 @@ def _transitions(sampler: Any, target: Target) -> _Transitions:
         here = np.arange(len(x))[:, None]
         back = (to[to] == here[:, :, None]).argmax(axis=2)
         with np.errstate(invalid="ignore"):
-            log_a = target.log_ratios(x) + log_q[to, back] - log_q
+            log_a = ratios + log_q[to, back] - log_q
     else:
         with np.errstate(invalid="ignore"):
             log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
@@ -289,7 +291,7 @@ def eigenvalues(sampler: Any, target: Target) -> Array:
 
     Returns
     -------
-    ndarray of shape (n_states,)
+    ndarray of shape (number of states of positive probability,)
         In increasing order. The last is 1; a first one of -1 means a chain that visits two
         halves of the space in turn.
 
@@ -298,7 +300,8 @@ def eigenvalues(sampler: Any, target: Target) -> Array:
     ValueError
         If there are more states than that.
     """
-    log_matrix = log_transition_matrix(sampler, target)
+    possible = target.log_prob(states(target)) > -np.inf
+    log_matrix = log_transition_matrix(sampler, target)[np.ix_(possible, possible)]
     return np.linalg.eigvalsh(np.exp(0.5 * (log_matrix + log_matrix.T)))
 
 

@@ -6,6 +6,7 @@ __all__ = [
     "PeriodicChainWarning",
     "SamplerWarning",
     "ShortRunWarning",
+    "StarvedMovesWarning",
 ]
 
 
@@ -27,3 +28,7 @@ class PeriodicChainWarning(SamplerWarning):
 
 class ShortRunWarning(SamplerWarning):
     """A chain has made fewer transitions than the target has variables."""
+
+
+class StarvedMovesWarning(SamplerWarning):
+    """A learned function gives some moves so little weight that they are practically never made."""

@@ -1,29 +1,40 @@
-r"""Learning a balancing function during the burn-in.
+r"""Learning balancing functions: one for the burn-in, one for sampling.
 
-The objectives measure the statistical dependence of consecutive states, the mutual information
-``KL(p(x) T(x'|x) || p(x) p(x'))``, at the states that the chains visit. With
+No fixed function is good at both, so two are learned from the states that the chains visit. With
 T_i = Q_i A_i the probability of moving to neighbour i, M the probability of staying, l_i the
-log-ratio of neighbour i and omega(x) the importance weight p(x) relative to the other chains:
+log-ratio of neighbour i and p' / p = exp l_i, the objectives are
 
-=========  ====================================================================================
-"bound"    omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
-           M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
-"exact"    sum_i T_i log(T_i / p_i) + M log(M / p), all neighbours (case a)
-"kl"       (Q'/Q) A log(T'/p') at the chain's state and at a state drawn from the initial
-           distribution, plus the penalty of a monotonic network (first version)
-=========  ====================================================================================
+===============  ===================================================================================
+*burn-in*        (an optimiser's step at every few iterations, `burn_in`)
+"kl"             sum_i T_i (log T_i - l_i) + M log M: the divergence of the next state from p, given
+                 the present one
+"exact"          the same, weighted by p: the paper's mutual information, case a
+"bound"          omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
+                 M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
+"sampled_kl"     (Q'/Q) A log(T'/p') at the chain's state and at a state drawn from the initial
+                 distribution, plus the penalty of a monotonic network (first version)
+*sampling*       (minimised on stored states at the end of the burn-in, `fit_flux`)
+"flux"           mean of log sum_i a_i^2 / phi_i with a_i = p_i (1 - p_i), phi_i = p_i T_i; p_i is
+                 the probability of the present value of variable i given the others, T_i that
+                 of changing it
+"global_flux"    log sum_i a_i / phi_i with a_i = 1 - sum_s P(x_i = s)^2 and phi_i the mean of
+                 2 p_i T_i, over the stored states
+===============  ===================================================================================
 
-"exact" visits 8,192 neighbours at each update: of all chains, of some chains in turn where there
-are more, and evenly spaced ones of one chain where it alone has more. In stationarity its mean is
-the mutual information up to a constant, so the chains count alike.
+The last two bound the asymptotic variance of the coordinates from below, by Dirichlet forms: the
+first where the other variables are held fixed, the second over the run, which sees variables
+that are tied to others.
 
-"bound" is the cheapest, and the paper's choice where every neighbour costs a target evaluation.
-Its importance weights let the chain of largest p count nearly alone, and with M nearly 1 at a
-single neighbour it hardly sees rejections: it may learn a function whose moves are mostly
-rejected. On a sparse graph the neighbours cost little, so "exact" is the default.
+The enumerated objectives visit all neighbours. Where that costs more than 16,384 log-ratios per
+update they visit those of some chains in turn and, of one chain that alone costs more, evenly
+spaced ones, with a baseline that removes most of the noise.
 
-In "bound" p is taken relative to its mean over the chains, in the others relative to the state
-that is left, in logarithms; so a constant added to log p changes nothing.
+"bound" is the paper's choice where every neighbour costs a target evaluation. Its importance
+weights, and those of "exact", let the chain of largest p count nearly alone; and with M nearly 1
+at a single neighbour it hardly sees rejections. "kl" needs no such weights.
+
+In "bound" and "exact" p is taken relative to its mean over the chains, in the others relative to
+the state that is left, in logarithms; so a constant added to log p changes nothing.
 
 The first auxiliary distribution of the paper, the present state with probability 1 - 1e-8 and a
 uniform one otherwise, is the present state here: the uniform draw would come once in 1e8
@@ -35,37 +46,61 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
 from sklsb import _compiled
 from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
-from sklsb.balancing import BalancingFunction, LearnableFunction
+from sklsb.balancing import BalancingFunction, LearnableFunction, Tabulated
+from sklsb.targets.base import Target
 
-__all__ = ["OBJECTIVES", "OPTIMIZERS", "Adam", "History", "Learner", "Momentum", "burn_in"]
+__all__ = [
+    "MIXING",
+    "OBJECTIVES",
+    "OPTIMIZERS",
+    "Adam",
+    "History",
+    "Learner",
+    "Momentum",
+    "Trace",
+    "burn_in",
+    "fit_flux",
+]
 
 Array = NDArray[np.float64]
 
 
 class Objective(NamedTuple):
-    """Code of an objective in the kernel, and the settings that suit it."""
+    """Code of an objective in the kernel, and the step size if not the function's own."""
 
     code: int
-    max_updates: int
-    learning_rate: float
+    learning_rate: float | None = None
 
 
-# An enumerated gradient has little noise: fewer and longer steps.
 OBJECTIVES = {
-    "bound": Objective(_compiled.BOUND, 2000, 0.01),
-    "exact": Objective(_compiled.EXACT, 200, 0.05),
-    "kl": Objective(_compiled.KL, 2000, 0.01),
+    "bound": Objective(_compiled.BOUND, 0.01),
+    "exact": Objective(_compiled.ENUMERATED),
+    "kl": Objective(_compiled.ENUMERATED),
+    "sampled_kl": Objective(_compiled.SAMPLED_KL, 0.01),
 }
-_MAX_BLOCKS = 2000
-# Neighbours, over all chains, that one evaluation of "exact" visits at most.
-ENUMERATED = 1 << 13
+MIXING = ("flux", "global_flux")
+# Updates of the function, spread evenly over the burn-in; it is divided into so many blocks.
+MOST_UPDATES = 2000
+# Log-ratios, over all chains, that one evaluation of an enumerated objective may take.
+UPDATE_COST = 1 << 14
+# The same for one evaluation of a flux objective, and the numbers of states it is taken over.
+FLUX_COST = 1 << 17
+FEWEST_STATES, MOST_STATES = 16, 512
 # Uniform numbers drawn ahead, over all chains.
 _BUFFER = 1 << 17
+# Keeps a parameter that the stored states say nothing about where it started.
+_RIDGE = 1e-4
+_MOST_STEPS = 40
+# Value of an objective that is not finite: a line search turns back from it.
+_REFUSED = 1e300
+# Values of abs(u) at which the history keeps the even part.
+PLACES = np.arange(0.0, 16.01, 0.5)
 
 
 class Adam:
@@ -107,22 +142,25 @@ class History(NamedTuple):
     """What happened in each block of the burn-in; arrays over the blocks.
 
     ``lp`` (after the block) and ``acceptance_rate`` (its mean probability) have shape
-    (n_blocks, n_chains), ``theta`` (n_blocks, n_parameters), the others (n_blocks,).
+    (n_blocks, n_chains), ``theta`` (n_blocks, n_parameters), ``even_part`` that of `PLACES`, the
+    others (n_blocks,).
     """
 
     iteration: NDArray[np.int64]
     lp: Array
     acceptance_rate: Array
     objective: Array
-    theta: Array
     gradient_norm: Array
+    theta: Array
+    even_part: Array
 
     @classmethod
     def from_rows(cls, rows: list[tuple[Any, ...]], n_chains: int) -> "History":
         """Stack the rows of the blocks."""
         if not rows:
             none, empty = np.empty(0), np.empty((0, n_chains))
-            return cls(none.astype(np.int64), empty, empty, none, np.empty((0, 0)), none)
+            wide = np.empty((0, PLACES.size))
+            return cls(none.astype(np.int64), empty, empty, none, none, np.empty((0, 0)), wide)
         return cls(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
@@ -158,30 +196,31 @@ class Learner:
         proposes, if the chain is not lazy, is the one the objective looks at.
         """
         every, log_omega = 1, relative_weights(log_prob)
-        if self.objective == "exact":
-            every, log_omega = self._part(*ensemble.chains.moved.shape)
+        if self.objective in ("kl", "exact"):
+            every, visited = self._part(len(ensemble), ensemble.cost)
+            log_omega = visited + log_omega if self.objective == "exact" else visited
         settings = (OBJECTIVES[self.objective].code, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])
         result = ensemble.objective(table, settings, events, log_omega)
-        if self.objective == "kl" and fresh is not None:
+        if self.objective == "sampled_kl" and fresh is not None:
             others = fresh()
             others.start(table)
             more = others.objective(table, settings, extra.copy(), np.zeros(len(others)))
             result = (result[0] + more[0], result[1] + more[1], 0.0)
         return result
 
-    def _part(self, n_chains: int, n_moves: int) -> tuple[int, Array]:
-        """Stride of the neighbours, and the weights of the chains: zero for those left out.
+    def _part(self, n_chains: int, cost: int) -> tuple[int, Array]:
+        """Stride of the neighbours, and the log weights of the chains: -inf leaves one out.
 
         Leaving out chains is unbiased; leaving out neighbours is so but for log M.
         """
-        every = -(-n_moves // ENUMERATED)
-        n_visited = min(n_chains, max(1, ENUMERATED // max(1, n_moves)))
+        every = max(1, -(-cost // UPDATE_COST))
+        n_visited = min(n_chains, max(1, UPDATE_COST // max(1, cost)))
         visited = (self.n_calls * n_visited + np.arange(n_visited)) % n_chains
         self.n_calls += 1
-        log_omega = np.full(n_chains, -np.inf)
-        log_omega[visited] = np.log(n_chains / n_visited)
-        return every, log_omega
+        weights = np.full(n_chains, -np.inf)
+        weights[visited] = np.log(n_chains / n_visited)
+        return every, weights
 
     def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
         """Make one step; return the objective, penalty included, and the gradient's norm.
@@ -190,7 +229,7 @@ class Learner:
         """
         with np.errstate(all="ignore"):
             gradient = self.function.vjp(by_knots)
-            if self.objective == "kl":
+            if self.objective == "sampled_kl":
                 penalty, by_theta = self.function.penalty()
                 value, gradient = value + penalty, gradient + by_theta
             if self.objective == "bound":
@@ -209,8 +248,8 @@ class Learner:
         return value, norm
 
 
-def _blocks(n_iterations: int, max_blocks: int) -> NDArray[np.int64]:
-    n_blocks = min(n_iterations, max_blocks)
+def _blocks(n_iterations: int) -> NDArray[np.int64]:
+    n_blocks = min(n_iterations, MOST_UPDATES)
     ends: NDArray[np.int64] = np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64)
     return ends[1:] - ends[:-1]
 
@@ -241,6 +280,31 @@ def relative_weights(log_prob: Array) -> Array:
     return log_prob - (logsumexp(log_prob) - np.log(log_prob.size))
 
 
+def n_stored(cost: int) -> int:
+    """Return how many states a flux objective is taken over, from the cost of a neighbourhood."""
+    return int(np.clip(FLUX_COST // max(1, cost), FEWEST_STATES, MOST_STATES))
+
+
+class _Store:
+    """States that the chains visit in the second half of the burn-in."""
+
+    def __init__(self, n_states: int, n_chains: int, n_blocks: int):
+        n_times = min(n_blocks - n_blocks // 2, -(-n_states // n_chains))
+        self.n_states = n_states
+        self.blocks = set(np.linspace(n_blocks - 1, n_blocks // 2, n_times).astype(int).tolist())
+        self.parts: list[NDArray[np.int8]] = []
+
+    def offer(self, block: int, states: NDArray[np.int8]) -> None:
+        if block in self.blocks:
+            self.parts.append(states.copy())
+
+    def states(self) -> NDArray[np.int8]:
+        """At most ``n_states`` of them, spread evenly over time and chains."""
+        stored = np.concatenate(self.parts)
+        n = min(self.n_states, len(stored))
+        return stored[np.linspace(0, len(stored) - 1, n).astype(int)]
+
+
 def burn_in(
     ensemble: Ensemble,
     function: BalancingFunction,
@@ -250,13 +314,12 @@ def burn_in(
     fresh: Callable[[], Ensemble] | None = None,
     on_block: Callable[[int], None] = lambda n: None,
     draws: NDArray[np.int8] | None = None,
-) -> tuple[BalancingFunction, History]:
+) -> tuple[BalancingFunction, History, NDArray[np.int8]]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
-    The iterations are divided into at most 2,000 blocks (200 for the objective "exact"). At the
-    first iteration of a block the objective and its gradient are evaluated, all transitions of
-    the block use the parameters that the block started with, and at its end comes one step of
-    the optimiser.
+    The iterations are divided into at most 2,000 blocks. At the first iteration of a block
+    the objective and its gradient are evaluated, all transitions of the block use the parameters
+    that the block started with, and at its end comes one step of the optimiser.
 
     Parameters
     ----------
@@ -269,7 +332,7 @@ def burn_in(
     learner : Learner, optional
         Updates the function; without it the function stays fixed.
     fresh : callable, optional
-        Returns an ensemble at new draws of the initial distribution; needed for "kl".
+        Returns an ensemble at new draws of the initial distribution; needed for "sampled_kl".
     on_block : callable, optional
         Called with the number of iterations of each block when it is done.
     draws : ndarray of int8, shape (n_chains, n_iterations, n_sites), optional
@@ -281,9 +344,11 @@ def burn_in(
         The function after the last update; the chains' caches are those of it.
     history : History
         Arrays over the blocks.
+    visited : ndarray of int8, shape (n, n_sites)
+        States visited in the second half, at most 512; the present ones if there was none.
     """
-    objective = None if learner is None else OBJECTIVES[learner.objective]
-    lengths = _blocks(n_iterations, objective.max_updates if objective else _MAX_BLOCKS)
+    lengths = _blocks(n_iterations)
+    store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
     rows: list[tuple[Any, ...]] = []
     done = 0
     table = function.table()
@@ -291,7 +356,7 @@ def burn_in(
     log_prob = ensemble.log_prob()
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.rngs, n_iterations + lengths.size)
-    for length in lengths.tolist():
+    for block, length in enumerate(lengths.tolist()):
         extra = pairs.take(1)[:, 0]
         gradient = None
         end = done + length
@@ -307,13 +372,124 @@ def burn_in(
         log_prob = ensemble.log_prob()
         acceptance = ensemble.chains.acceptance[:, 0] / length
         ensemble.chains.acceptance[:] = 0.0
+        if learner is not None:
+            store.offer(block, ensemble.chains.x)
         value = norm = np.nan
         if learner is not None and gradient is not None:
             value, norm = learner.update(*gradient)
             function = learner.function
             table = function.table()
-        theta = getattr(function, "theta", np.empty(0))
-        rows.append((done, log_prob, acceptance, value, theta, norm))
+        rows.append((done, log_prob, acceptance, value, norm, *_shown(function)))
         on_block(length)
     ensemble.start(table)
-    return function, History.from_rows(rows, len(ensemble))
+    visited = store.states() if store.parts else ensemble.chains.x.copy()
+    return function, History.from_rows(rows, len(ensemble)), visited
+
+
+def _shown(function: BalancingFunction) -> tuple[Array, Array]:
+    """Parameters and the even part, as the histories keep them."""
+    return getattr(function, "theta", np.empty(0)), Tabulated(function.table()).even_part(PLACES)
+
+
+class Trace(NamedTuple):
+    """What happened in the evaluations of a flux objective; arrays over them."""
+
+    objective: Array
+    gradient_norm: Array
+    theta: Array
+    even_part: Array
+
+
+def site_variances(target: Target, states: NDArray[np.int8]) -> Array:
+    """1 - sum_s P(x_i = s)^2 of each variable, shape (n_sites,), over the states.
+
+    P is the mean over the states of the probabilities given the other variables.
+    """
+    k = target.cardinalities - 1
+    site = np.repeat(np.arange(target.n_sites), k)
+    rank = np.arange(site.size) - np.repeat(np.cumsum(k) - k, k)
+    values = np.searchsorted(np.asarray(target.values), states)
+    probability = np.zeros((target.n_sites, int(target.cardinalities.max(initial=1))))
+    for x, ratios in zip(values, target.log_ratios(states), strict=True):
+        odds = np.exp(np.minimum(ratios, 700.0))
+        stay = 1.0 / (1.0 + np.bincount(site, odds, target.n_sites))
+        probability[np.arange(target.n_sites), x] += stay
+        probability[site, rank + (rank >= x[site])] += odds * stay[site]
+    result: Array = 1.0 - np.square(probability / len(states)).sum(axis=1)
+    return result
+
+
+class _Flux:
+    """One of the flux objectives as a function of the parameters."""
+
+    def __init__(self, ensemble: Ensemble, function: LearnableFunction, kind: str):
+        self.ensemble = ensemble
+        self.function = function
+        self.kind = kind
+        n = ensemble.target.n_sites
+        n_sites = min(n, max(1, FLUX_COST * n // max(1, ensemble.cost * len(ensemble))))
+        self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
+        if kind == "global_flux":
+            self.variance = site_variances(ensemble.target, ensemble.chains.x)[self.sites]
+        self.rows: list[tuple[Any, ...]] = []
+        self.best = (_REFUSED, function)
+
+    def _local(self, table: Table) -> tuple[float, Array]:
+        return self.ensemble.flux(table, self.sites, np.empty(0))[:2]
+
+    def _global(self, table: Table) -> tuple[float, Array]:
+        flow = self.ensemble.flux(table, self.sites, np.zeros(self.sites.size))[2]
+        moving = (flow > 0.0) & (self.variance > 0.0)
+        terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
+        total = float(terms.sum())
+        if total == 0.0:
+            return 0.0, np.zeros_like(table.value)
+        weight = np.divide(terms, total * flow, out=np.zeros_like(flow), where=moving)
+        return float(np.log(total)), -self.ensemble.flux(table, self.sites, weight)[1]
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        try:
+            with np.errstate(all="ignore"):
+                function = self.function.with_theta(theta)
+                table = function.table()
+                value, by_knots = (self._local if self.kind == "flux" else self._global)(table)
+                away = theta - self.function.theta
+                value += _RIDGE * float(away @ away)
+                gradient = function.vjp(by_knots) + 2.0 * _RIDGE * away
+        except ValueError:  # parameters, or a table, that are not finite
+            return _REFUSED, np.zeros_like(theta)
+        norm = float(np.linalg.norm(gradient))
+        if not (np.isfinite(value) and np.isfinite(norm)):
+            return _REFUSED, np.zeros_like(theta)
+        if value < self.best[0]:
+            self.best = (value, function)
+        self.rows.append((value, norm, *_shown(function)))
+        return value, gradient
+
+
+def fit_flux(
+    ensemble: Ensemble, function: LearnableFunction, objective: str
+) -> tuple[LearnableFunction, Trace]:
+    """Minimise a flux objective over the states of an ensemble, by L-BFGS.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        One chain for each stored state; they are not moved.
+    function : LearnableFunction
+        Where to begin.
+    objective : {"flux", "global_flux"}
+        See `sklsb.learning`.
+
+    Returns
+    -------
+    function : LearnableFunction
+        The best one that was met; parameters that are not finite never are.
+    trace : Trace
+        Arrays over the evaluations of the objective.
+    """
+    flux = _Flux(ensemble, function, objective)
+    ensemble.start(function.table())
+    minimize(flux, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
+    rows = flux.rows or [(np.nan, np.nan, *_shown(function))]
+    return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

@@ -1,10 +1,10 @@
-"""Small Ising models and balancing functions that the tests share."""
+"""Small targets and balancing functions that the tests share."""
 
 import networkx as nx
 import numpy as np
 
 import sklsb
-from sklsb.balancing import Barker, Max, Min, Mixture, Network, Sqrt
+from sklsb.balancing import Barker, Lipschitz, Max, Min, Mixture, Network, Sqrt
 
 # The empty graph and all graphs of up to four vertices, connected or not, isolated vertices too.
 GRAPHS = [graph for graph in nx.graph_atlas_g() if len(graph) <= 4]
@@ -33,6 +33,33 @@ def ising(graph, kind="random", seed=0):
     return sklsb.Ising(couplings + couplings.T, field)
 
 
+POTTS_KINDS = ("random", "flat", "zeros", "evidence", "field 45", "field 700")
+
+
+def potts(graph, kind="random", k=3, seed=0):
+    """A Potts model on a graph; sums are exact but for "random", "zeros" and "evidence".
+
+    With "zeros" about a third of the values are impossible; with "evidence" all but one of the
+    first site's, and of about half of the others'.
+    """
+    rng = np.random.default_rng(seed)
+    d = len(graph)
+    edges = np.triu(nx.to_numpy_array(graph), 1) if d else np.zeros((0, 0))
+    couplings, field = edges * rng.standard_normal((d, d)), rng.standard_normal((d, k))
+    kept = rng.integers(k, size=(d, 1)) == np.arange(k)
+    if kind == "flat":
+        couplings, field = 0.0 * edges, np.zeros((d, k))
+    elif kind == "zeros":
+        field[(rng.random((d, k)) < 1 / 3) & ~kept] = -np.inf
+    elif kind == "evidence":
+        observed = (rng.random(d) < 0.5) | (np.arange(d) == 0)
+        field[observed[:, None] & ~kept] = -np.inf
+    elif kind != "random":
+        couplings = edges * rng.integers(-16, 17, (d, d)) / 8
+        field = float(kind.split()[1]) * rng.choice([-1.0, -0.5, 0.5, 1.0], (d, k))
+    return sklsb.Potts(couplings + couplings.T, field)
+
+
 def dense(d, seed=0, scale=1.0):
     """All pairs coupled by real random numbers."""
     rng = np.random.default_rng(seed)
@@ -58,6 +85,8 @@ LEARNABLE = {
     "min-mlp": _moved(Network("min", "mlp")),
     "sum-monotonic": _moved(Network("sum", "monotonic")),
     "min-monotonic": _moved(Network("min", "monotonic")),
+    "monotone": _moved(Lipschitz(0.5, "knots")),
+    "bounded-network": _moved(Lipschitz(1.5, "network")),
 }
 FUNCTIONS = {
     "barker": Barker(),

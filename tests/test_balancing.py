@@ -7,7 +7,22 @@ import numpy as np
 import pytest
 from scipy.special import log1p
 
-from sklsb import BalancingFunction, Barker, LSBSampler, Max, Min, Mixture, Network, Sqrt, balancing
+from sklearn.base import clone
+
+from sklsb import (
+    BalancingFunction,
+    Barker,
+    Ising,
+    Lipschitz,
+    LSBSampler,
+    Max,
+    Min,
+    Mixture,
+    Network,
+    Sqrt,
+    balancing,
+    testing,
+)
 from sklsb.balancing import FIXED, LearnableFunction, Tabulated, get_balancing
 
 
@@ -33,8 +48,15 @@ class Rounded(BalancingFunction):
 
 
 FIXED_FUNCTIONS = {name: cls() for name, cls in FIXED.items()}
+LIPSCHITZ = {
+    f"{bound} {architecture}": Lipschitz(bound, architecture)
+    for bound in (0.5, 1.5)
+    for architecture in ("knots", "network")
+}
 LEARNABLE = {
     "mixture": Mixture(),
+    **{f"lipschitz {name}": function for name, function in LIPSCHITZ.items()},
+    **{f"lipschitz {name} moved": moved(f, 3, 0.5) for name, f in LIPSCHITZ.items()},
     "mixture moved": moved(Mixture(), 1, 2.0),
     **networks(),
     **{f"{name} moved": moved(function, 2) for name, function in networks().items()},
@@ -299,7 +321,7 @@ def test_vjp_is_the_derivative_of_the_knots(function):
     some = np.arange(function.theta.size)
     if some.size > 40:
         # All lines that matter somewhere, and a few that do not.
-        some = np.unique(np.concatenate([np.flatnonzero(grad)[:40], rng.integers(800, size=10)]))
+        some = np.unique(np.concatenate([np.flatnonzero(grad)[:40], rng.integers(function.theta.size, size=10)]))
     for k in some:
         ends = []
         for sign in (1, -1):
@@ -393,6 +415,95 @@ def test_wild_parameters_give_no_warning():
             assert not np.isnan(other.tabulated().even_part(u)).any()
 
 
+# ----------------------------------------------------------------- bounded slopes
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 1e4])
+def test_the_slope_of_h_is_bounded(name, scale):
+    function = LIPSCHITZ[name]
+    u = np.linspace(-40, 40, 20001)
+    for seed in range(5):
+        other = moved(function, seed, scale)
+        slope = np.diff(other.even_part(u)) / np.diff(u)
+        assert np.abs(slope).max() <= function.bound * (1 + 1e-9)
+        assert np.abs(other.table().slope).max() <= function.bound * other.knot_step * (1 + 1e-12)
+        if function.bound == 0.5:  # and so g increases
+            rounding = 1e-12
+            assert np.diff(other.log_g(u)).min() >= -rounding
+        else:
+            assert np.abs(slope).max() > 0.5 or scale < 1
+
+
+def test_every_slope_within_the_bound_is_reached():
+    for bound in (0.5, 1.5):
+        for psi, slope in ((-30.0, -bound), (30.0, bound), (np.arctanh(0.3), 0.3 * bound)):
+            function = Lipschitz(bound, "knots", np.full(41, psi))
+            u = np.linspace(-40, 40, 801)
+            np.testing.assert_allclose(function.even_part(u), slope * np.abs(u), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+def test_bounded_slopes_start_at_the_square_root(name):
+    u = np.linspace(-100, 100, 401)
+    np.testing.assert_array_equal(LIPSCHITZ[name].even_part(u), np.zeros(401))
+    np.testing.assert_array_equal(LIPSCHITZ[name].log_g(u), Sqrt().log_g(u))
+    assert LIPSCHITZ[name].theta.shape == ((41,) if name.endswith("knots") else (31,))
+
+
+def test_min_max_and_barker_are_in_the_family():
+    u = np.linspace(-40, 40, 801)
+    places = np.concatenate(
+        [np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 16), np.arange(16, 33, 2)]
+    )
+    for psi, wanted in ((-20.0, Min()), (20.0, Max())):
+        theta = np.append(np.zeros(30), psi)  # a network that is constant
+        for function in (
+            Lipschitz(0.5, "knots", np.full(41, psi)),
+            Lipschitz(architecture="network", theta=theta),
+        ):
+            np.testing.assert_allclose(function.even_part(u), wanted.even_part(u), atol=1e-12)
+    barker = Barker().even_part(u) - Barker().even_part(0.0)
+    # h = -log cosh(u/2): psi is exactly linear; h is then summed by trapezoids of width 1/8.
+    function = Lipschitz(0.5, "knots", -places / 2)
+    np.testing.assert_allclose(function.even_part(u), barker, atol=1e-3)
+    # v from s = v / (1 + v) by ten bends: fitted here by least squares of psi up to v = 6.
+    network = Lipschitz(architecture="network")
+    v = np.linspace(0, 6, 200)
+    hidden = np.tanh(np.multiply.outer(v / (1 + v), network.theta[:10]) + network.theta[10:20])
+    out = np.linalg.lstsq(np.c_[hidden, np.ones(v.size)], -v / 2)[0]
+    fitted = network.with_theta(np.concatenate([network.theta[:20], out]))
+    np.testing.assert_allclose(fitted.even_part(u), barker, atol=0.02)
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+def test_a_bounded_slope_passes_the_public_check(name):
+    for scale in (0.0, 0.5):
+        testing.check_balancing(moved(LIPSCHITZ[name], 4, scale))
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+def test_a_bounded_slope_is_a_parameter_like_any_other(name):
+    function = moved(LIPSCHITZ[name])
+    sampler = LSBSampler(function, pilot=False, n_burn_in=20, n_chains=2, random_state=0)
+    assert sampler.get_params()["balancing"] is function
+    other = clone(sampler)
+    assert repr(other) == repr(sampler)
+    np.testing.assert_array_equal(other.balancing.theta, function.theta)
+    assert (other.balancing.bound, other.balancing.architecture) == (
+        function.bound,
+        function.architecture,
+    )
+    target = Ising([[0.0, 0.5], [0.5, 0.0]], [0.3, -0.2])
+    sampler.fit(target)
+    assert isinstance(sampler.balancing_, Lipschitz)
+    assert sampler.balancing_.bound == function.bound
+    assert (sampler.burn_in_balancing_.theta != function.theta).any()
+    again = pickle.loads(pickle.dumps(sampler))
+    np.testing.assert_array_equal(again.balancing_.theta, sampler.balancing_.theta)
+    np.testing.assert_array_equal(again.sample(9)["x"], sampler.sample(9)["x"])
+
+
 # ----------------------------------------------------------------- a user's own function
 
 
@@ -462,6 +573,26 @@ class BadTail(BalancingFunction):
             ValueError,
             r"architecture is 'cnn'; it must be one of \['mlp', 'monotonic'\]",
         ),
+        (lambda: Lipschitz(0), ValueError, "bound is 0; it must be a positive number"),
+        (lambda: Lipschitz(-0.5), ValueError, r"bound is -0\.5; it must be a positive number"),
+        (lambda: Lipschitz(np.inf), ValueError, "bound is inf; it must be a positive number"),
+        (lambda: Lipschitz(np.nan), ValueError, "bound is nan; it must be a positive number"),
+        (lambda: Lipschitz("half"), ValueError, "bound is 'half'; it must be a positive number"),
+        (
+            lambda: Lipschitz(architecture="mlp"),
+            ValueError,
+            r"architecture is 'mlp'; it must be one of \['knots', 'network'\]",
+        ),
+        (
+            lambda: Lipschitz(0.5, "knots", np.zeros(31)),
+            ValueError,
+            r"theta has shape \(31,\); it must have shape \(41,\)",
+        ),
+        (
+            lambda: Lipschitz(architecture="network", theta=np.full(31, np.nan)),
+            ValueError,
+            r"theta\[0\] is nan; it must be finite",
+        ),
         (
             lambda: Mixture([1.0, 2.0]),
             ValueError,
@@ -507,7 +638,7 @@ def test_names():
         assert type(get_balancing(name)) is cls
     assert type(get_balancing("mixture")) is Mixture
     learned = get_balancing("learned")
-    assert (type(learned), learned.form, learned.architecture) == (Network, "sum", "mlp")
+    assert (type(learned), learned.bound) == (Lipschitz, 0.5)
 
 
 # ----------------------------------------------------------------- repr, pickle, plot
@@ -528,7 +659,7 @@ def test_pickle_and_copy(function):
 
 def test_repr_is_how_to_make_it():
     assert repr(Barker()) == "Barker()"
-    for function in (Barker(), Sqrt(), Network("min", "monotonic")):
+    for function in (Barker(), Sqrt(), Network("min", "monotonic"), *LIPSCHITZ.values()):
         assert repr(eval(repr(function))) == repr(function)
     assert repr(Mixture([1, 2, 3, 4])) == "Mixture(theta=[1., 2., 3., 4.])"
 

@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklsb import BalancingFunction, Barker, Ising, LSBSampler, Mixture, Network
+from sklsb.balancing import Lipschitz, get_balancing
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,
@@ -37,6 +38,8 @@ pytestmark = [
 DEFAULTS = {
     "balancing": "learned",
     "fast": False,
+    "objective": "auto",
+    "pilot": True,
     "n_chains": 4,
     "n_burn_in": None,
     "lazy": 0.0,
@@ -194,7 +197,7 @@ def test_fit_changes_no_parameter(target, balancing):
         assert repr(after[name]) == repr(frozen[name])
     if isinstance(balancing, Network):
         np.testing.assert_array_equal(sampler.balancing.theta, frozen["balancing"].theta)
-        assert (sampler.balancing_.theta != sampler.balancing.theta).any()
+        assert (sampler.burn_in_balancing_.theta != sampler.balancing.theta).any()
 
 
 # ----------------------------------------------------------------- fit
@@ -216,7 +219,7 @@ def test_not_fitted(target):
 
 
 @pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned"])
-@pytest.mark.parametrize("objective", ["bound", "exact", "kl"])
+@pytest.mark.parametrize("objective", ["auto", "bound", "kl", "sampled_kl"])
 def test_fit_twice_is_fit_once(target, balancing, objective):
     once = make(balancing, objective=objective).fit(target)
     twice = make(balancing, objective=objective).fit(target)
@@ -233,8 +236,10 @@ def test_fitted_attributes(target):
     assert sampler.n_sites_ == 12
     assert sampler.state_.shape == (3, 12)
     assert sampler.state_.dtype == np.int8
-    assert isinstance(sampler.balancing_, Network)
-    assert isinstance(sampler.burn_in_balancing_, BalancingFunction)
+    assert isinstance(sampler.balancing_, BalancingFunction)
+    assert isinstance(sampler.burn_in_balancing_, Lipschitz)
+    learned = make("learned", pilot=False).fit(target).balancing_
+    assert isinstance(learned, Lipschitz)
     assert not hasattr(sampler, "burn_in_")
     assert not hasattr(sampler, "sample_stats_")
     assert sampler.n_evaluations_ > 0
@@ -252,13 +257,19 @@ def test_n_evaluations_counts_the_touched_neighbours():
     assert sampler.n_evaluations_ - burn_in == 2 * 150 * 5
 
 
-@pytest.mark.parametrize("objective", ["bound", "exact", "kl"])
+@pytest.mark.parametrize("objective", ["bound", "exact", "kl", "auto", "flux"])
 @pytest.mark.parametrize("n_burn_in", [0, 1, 7, 2000, 2500])
 def test_history_covers_the_burn_in(target, n_burn_in, objective):
-    sampler = make("mixture", n_burn_in=n_burn_in, objective=objective).fit(target)
+    sampler = make("mixture", pilot=False, n_burn_in=n_burn_in, objective=objective).fit(target)
     history = sampler.history_
-    blocks = min(n_burn_in, 200 if objective == "exact" else 2000)
-    assert dict(history.sizes) == {"iteration": blocks, "chain": 2, "parameter": 4 * (blocks > 0)}
+    blocks = min(n_burn_in, 2000)
+    sizes = dict(history.sizes)
+    assert {name: sizes[name] for name in ("iteration", "chain", "u")} == {
+        "iteration": blocks,
+        "chain": 2,
+        "u": 33,
+    }
+    assert sizes["parameter"] == 4 * (blocks > 0)
     assert history["lp"].dims == history["acceptance_rate"].dims == ("iteration", "chain")
     assert history["objective"].dims == ("iteration",)
     assert history["theta"].dims == ("iteration", "parameter")
@@ -268,7 +279,10 @@ def test_history_covers_the_burn_in(target, n_burn_in, objective):
         np.testing.assert_allclose(
             history["lp"].values[-1], target.log_prob(sampler.state_), atol=1e-12
         )
-        np.testing.assert_array_equal(history["theta"].values[-1], sampler.balancing_.theta)
+        last = history.isel(iteration=-1)
+        moving = sampler.burn_in_balancing_
+        np.testing.assert_array_equal(last["theta"], moving.theta)
+        np.testing.assert_allclose(last["even_part"], moving.even_part(last["u"]), atol=1e-12)
         acceptance = history["acceptance_rate"].values
         assert ((acceptance >= 0) & (acceptance <= 1)).all()
 
@@ -285,7 +299,8 @@ def test_no_burn_in_starts_at_the_initial_states(target):
     states = np.random.default_rng(0).choice([-1, 1], size=(2, 12))
     sampler = make("learned", n_burn_in=0).fit(target, initial_states=states)
     np.testing.assert_array_equal(sampler.state_, states)
-    np.testing.assert_array_equal(sampler.balancing_.theta, Network().theta)
+    np.testing.assert_array_equal(sampler.balancing_.theta, get_balancing("learned").theta)
+    assert not hasattr(sampler, "candidates_")
     assert sampler.sample(5).sizes["draw"] == 5
 
 
@@ -331,7 +346,7 @@ def test_warm_start_goes_on(target):
 
 
 def test_warm_start_keeps_what_was_learned(target):
-    sampler = make("mixture", warm_start=True).fit(target)
+    sampler = make("mixture", objective="kl", pilot=False, warm_start=True).fit(target)
     theta = sampler.balancing_.theta
     sampler.sample(10)
     state = sampler.state_
@@ -340,6 +355,10 @@ def test_warm_start_keeps_what_was_learned(target):
     np.testing.assert_array_equal(sampler.balancing_.theta, theta)
     sampler.set_params(warm_start=False).fit(target)
     np.testing.assert_array_equal(sampler.balancing_.theta, np.zeros(4))
+    sampler = make("mixture", warm_start=True).fit(target)
+    moving = sampler.burn_in_balancing_.theta
+    sampler.set_params(n_burn_in=0).fit(target)
+    np.testing.assert_array_equal(sampler.burn_in_balancing_.theta, moving)
 
 
 def test_warm_start_from_given_states_and_on_another_target(target):
@@ -398,8 +417,8 @@ def test_parameters_changed_after_fit_wait_for_the_next_fit(target):
 @pytest.mark.parametrize("balancing", ["sqrt", "learned"])
 def test_kept_burn_in_is_every_state(target, balancing):
     states = np.random.default_rng(3).choice([-1, 1], size=(2, 12))
-    sampler = make(balancing, keep_burn_in=True).fit(target, initial_states=states)
-    warm_up = sampler.burn_in_
+    sampler = make(balancing, pilot=False, keep_burn_in=True)
+    warm_up = sampler.fit(target, initial_states=states).burn_in_
     assert warm_up["x"].dims == ("chain", "draw", "row", "col")
     assert dict(warm_up.sizes) == {"chain": 2, "draw": 60, "row": 3, "col": 4}
     assert warm_up["x"].dtype == np.int8
@@ -410,10 +429,13 @@ def test_kept_burn_in_is_every_state(target, balancing):
     flips = (np.diff(with_start, axis=1) != 0).sum(axis=2)
     assert flips.max() == 1
     # Keeping the states changes nothing else.
-    plain = make(balancing).fit(target, initial_states=states)
+    plain = make(balancing, pilot=False).fit(target, initial_states=states)
     assert plain.history_.identical(sampler.history_)
     same_chains(sampler, plain)
     np.testing.assert_allclose(sampler.history_["lp"].values.T, target.log_prob(x), atol=1e-12)
+    # Nor does the pilot change them.
+    tried = make(balancing, keep_burn_in=True).fit(target, initial_states=states)
+    np.testing.assert_array_equal(tried.burn_in_["x"], warm_up["x"])
 
 
 def test_warm_up_is_never_in_the_draws(target):
@@ -656,7 +678,8 @@ FIT_ERRORS = [
     (
         {"objective": "entropy"},
         ValueError,
-        r"objective is 'entropy'; it must be one of \['bound', 'exact', 'kl'\]",
+        r"objective is 'entropy'; it must be one of \['auto', 'bound', 'exact', 'flux', "
+        r"'global_flux', 'kl', 'sampled_kl'\]",
     ),
     ({"objective": ["bound"]}, ValueError, r"objective is \['bound'\]; it must be one of"),
     (
@@ -916,7 +939,7 @@ def test_ctrl_c_during_fit_leaves_the_sampler_unfitted(target, monkeypatch):
 
     sampler = make("learned")
     with monkeypatch.context() as patch:
-        patch.setattr("sklsb.balancing.Network.vjp", interrupt)
+        patch.setattr("sklsb.balancing.Lipschitz.vjp", interrupt)
         with pytest.raises(KeyboardInterrupt):
             sampler.fit(target)
     with pytest.raises(NotFittedError):
@@ -933,7 +956,7 @@ def test_a_failed_second_fit_never_mixes_two_fits(target, monkeypatch):
     sampler, wanted = make("learned").fit(target), make("learned").fit(target)
     other = Ising(np.zeros((12, 12)), 0.3)
     with monkeypatch.context() as patch:
-        patch.setattr("sklsb.balancing.Network.vjp", broken)
+        patch.setattr("sklsb.balancing.Lipschitz.vjp", broken)
         with pytest.raises(ZeroDivisionError):
             sampler.fit(other)
     try:
@@ -970,7 +993,7 @@ def test_a_second_thread_is_refused(target):
     assert "already running in another thread" in str(refused[0])
 
 
-@pytest.mark.parametrize("name", ["fast", "warm_start", "keep_burn_in"])
+@pytest.mark.parametrize("name", ["fast", "pilot", "warm_start", "keep_burn_in"])
 def test_settings_are_true_or_false(target, name):
     with pytest.raises(TypeError, match=f"{name} is 'no'; give True or False"):
         make(**{name: "no"}).fit(target)
@@ -989,7 +1012,7 @@ def test_attrs_tell_what_was_fitted(target):
 
 
 def test_warm_start_compares_names_by_value(target):
-    sampler = make(balancing="learned", warm_start=True).fit(target)
+    sampler = make(balancing="learned", pilot=False, objective="kl", warm_start=True).fit(target)
     learned = sampler.balancing_.theta
     sampler.set_params(balancing="".join(list("learned")), n_burn_in=0).fit(target)
     np.testing.assert_array_equal(sampler.balancing_.theta, learned)

@@ -56,7 +56,7 @@ def _dispatch(package):
     """Do what numba does for the functions that depend on the target."""
     compiled = importlib.import_module("sklsb._compiled")
     view = numba.typeof(package.Ising(np.zeros((1, 1))).view())
-    for name in ("init", "log_ratio", "flip", "log_prob"):
+    for name in ("init", "log_ratio", "flip", "log_prob", "first_move"):
         generic = "init_cache" if name == "init" else name
         arguments = [None] * (len(inspect.signature(getattr(compiled, generic)).parameters) - 1)
         setattr(compiled, generic, getattr(compiled, f"_ising_{name}")(view, *arguments))
@@ -190,7 +190,8 @@ class Mutant(NamedTuple):
     message: str
 
 
-KERNEL, ISING, BALANCING = "_compiled.py", "targets/ising.py", "balancing.py"
+KERNEL, BALANCING = "_compiled.py", "balancing.py"
+ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 LEARNING, BASE, LSB, ENSEMBLE = (
     "learning.py",
     "samplers/_base.py",
@@ -255,21 +256,21 @@ MUTANTS = {
         "log p of the kernel",
     ),
     "free edges wrap": Mutant(
-        ISING,
+        GRAPHS,
         "keep[axis] = slice(0, -1)",
         "keep[axis] = slice(None)",
         check_lattices,
         "sum over its edges",
     ),
     "self-loop counted twice": Mutant(
-        ISING,
+        GRAPHS,
         "sp.csr_array(edges + edges.T - loops)",
         "sp.csr_array(edges + edges.T)",
         check_lattices,
         "sum over its edges",
     ),
     "self-loop counted as a field": Mutant(
-        ISING,
+        GRAPHS,
         "self.constant = float(loops.sum())",
         "self.constant = 0.0; self.field = self.field + loops",
         check_lattices,
@@ -277,13 +278,13 @@ MUTANTS = {
     ),
     "NaN field accepted": Mutant(
         ISING,
-        "bad = np.argwhere(~np.isfinite(values))",
-        "bad = np.argwhere(np.isinf(values))",
+        "refuse(~np.isfinite(values),",
+        "refuse(np.isinf(values),",
         check_input,
         "DID NOT RAISE",
     ),
     "couplings not symmetric": Mutant(
-        ISING,
+        GRAPHS,
         "difference.data.max() > 0:",
         "difference.data.max() > 10:",
         check_input,

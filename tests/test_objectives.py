@@ -4,28 +4,34 @@ import warnings
 
 import numpy as np
 import pytest
-from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising
+from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising, potts
 from scipy.special import logsumexp
 
 import sklsb
-from sklsb import Ising, LSBSampler, Mixture, Network, Sqrt, _compiled, exact, testing
-from sklsb.balancing import Barker, Tabulated
+from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, _compiled, exact, testing
+from sklsb.balancing import Barker, Tabulated, get_balancing
 from sklsb.exceptions import SamplerWarning
-from sklsb.learning import OBJECTIVES, OPTIMIZERS, Learner, relative_weights
+from sklsb.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, relative_weights
+
+EVERY_OBJECTIVE = ("auto", *OBJECTIVES, *MIXING)
 
 
 def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, every=1):
     """Values and gradients at every state, or at those given."""
     x = exact.states(target) if states is None else states
-    probe = testing._Probe(target, table, x)
-    out = (np.empty((len(x), 2, table.value.size)), np.empty(len(x)), np.empty(len(x)))
+    chains = testing._Probe(target, table, x).ensemble
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (len(x), 2)).copy()
-    settings = (OBJECTIVES[name].code, eta, every)
-    span = (0, len(x))
-    _compiled.objective(
-        probe.ensemble.view, table, probe.chains, span, settings, uniforms, log_omega, out
-    )
+    code = OBJECTIVES[name].code
+    if code == _compiled.ENUMERATED:
+        return testing._found_enumerated(table, log_omega, chains, every, uniforms[:, 1])[:2]
+    out = (np.empty((len(x), 1, table.value.size)), np.empty(len(x)), np.empty(len(x)))
+    span, settings = (0, len(x)), (code, eta)
+    _compiled.sampled(chains.view, table, chains.chains, span, settings, uniforms, log_omega, out)
     return out[1], out[0][:, 0]
+
+
+def by_definition(table, target, log_omega, eta=1.0):
+    return testing._objectives(table, target, log_omega, eta, np.ones(target.n_sites))
 
 
 def log_target(target):
@@ -50,13 +56,21 @@ def test_objectives_and_gradients_on_every_graph_of_four_vertices(graph):
     testing.check_objectives(FUNCTIONS["mixture"], ising(graph, "random", seed=3), eta=1.7)
 
 
+@pytest.mark.parametrize("kind", ["random", "zeros", "evidence"])
+@pytest.mark.parametrize("name", ["mixture", "monotone", "bounded-network"])
+def test_objectives_and_gradients_of_three_values(name, kind):
+    for seed, graph in enumerate((GRAPHS[-1], GRAPHS[-3])):
+        testing.check_objectives(FUNCTIONS[name], potts(graph, kind, seed=seed))
+    testing.check_objectives(FUNCTIONS[name], potts(GRAPHS[-2], kind, k=2), eta=1.7)
+
+
 @pytest.mark.parametrize("scale", [30.0, 300.0])
 def test_exact_objective_where_weights_span_hundreds_of_nats(scale):
     # Z(x') must not come out as the small difference of two large sums.
     for seed in range(40):
         target, table = dense(5, seed, scale), Barker().table()
         value, gradient = objective("exact", target, table, np.zeros(32))
-        expected = testing._moments(table, target, np.zeros(32), 1.0)[_compiled.EXACT]
+        expected = by_definition(table, target, np.zeros(32))["exact"]
         assert np.allclose(value, expected, rtol=1e-10, atol=1e-10)
         assert np.isfinite(gradient).all()
 
@@ -72,33 +86,109 @@ def test_gradients_stay_finite_where_weights_span_hundreds_of_nats(scale, name):
             assert np.isfinite(gradient).all()
 
 
-def test_every_second_neighbour_stands_for_two():
-    target, table, step = dense(4), FUNCTIONS["mixture"].table(), 1e-5
-    log_omega = relative_weights(log_target(target))
+def of_each_move(table, target):
+    """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
     ratios = target.log_ratios(exact.states(target))
+    log_t = exact._transitions(Tabulated(table), target).log_move
     log_w = Tabulated(table).log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
-    log_a = exact._transitions(Tabulated(table), target).log_move - log_q
-    refused = np.exp(log_q) * -np.expm1(np.where(log_a > -1e-13, 0.0, log_a))
-    for phase in (0, 1):
-        visited = np.arange(4) % 2 == phase
-        stay = 2 * refused[:, visited].sum(axis=1)
+    log_a = np.where(log_t - log_q > -1e-13, 0.0, log_t - log_q)
+    t, q = np.exp(log_t), np.exp(log_q)
+    return np.stack([t * (log_t - ratios), t, q, q * -np.expm1(log_a)])
 
-        def surprise(table, visited=visited, log_m=0.0):
-            log_t = exact._transitions(Tabulated(table), target).log_move
-            terms = np.exp(log_t) * (log_t - ratios - np.expand_dims(log_m, -1))
-            return 2 * terms[:, visited].sum(axis=1)
 
-        value, gradient = objective("exact", target, table, log_omega, u=(phase + 0.5) / 2, every=2)
-        log_m = np.log(np.maximum(stay, 1.0 / visited.sum()))
-        expected = np.exp(log_omega) * (surprise(table) + stay * log_m - log_omega)
+@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("name", ["exact", "kl"])
+@pytest.mark.parametrize("target", [dense(4), potts(GRAPHS[-1])], ids=["ising", "potts"])
+def test_every_kth_neighbour_stands_for_k(target, name, every):
+    table = FUNCTIONS["mixture"].table()
+    log_omega = relative_weights(log_target(target)) * (name == "exact")
+    omega = np.exp(log_omega)
+    parts = of_each_move(table, target)
+    slopes = testing._numeric_gradient(lambda table: of_each_move(table, target)[:3], table)
+    move = np.arange(parts.shape[2])
+    # What the baseline multiplies: over all moves it is zero, whatever the baseline is.
+    assert np.abs(slopes[2].sum(axis=1)).max() <= 1e-9 * np.abs(slopes[2]).max()
+    unbiased = 0.0
+    for phase in range(every):
+        visited = move % every == phase
+        surprise, t, _, refused = every * parts[:, :, visited].sum(axis=2)
+        by_surprise, by_t, by_q = every * slopes[:, :, visited].sum(axis=2)
+        log_m = np.log(np.maximum(refused, 1.0 / visited.sum()))
+        baseline = surprise / t - log_m
+        u = (phase + 0.5) / every
+        value, gradient = objective(name, target, table, log_omega, u=u, every=every)
+        expected = omega * (surprise + refused * log_m - log_omega)
         assert np.allclose(value, expected, rtol=1e-9, atol=1e-9)
-        # Its gradient is that of sum T (log T - l - log M - 1), with M held fixed.
-        numeric = testing._numeric_gradient(
-            lambda table, f=surprise, m=log_m: f(table, log_m=m + 1), table, step
-        )
-        numeric *= np.exp(log_omega)[:, None]
-        assert np.abs(gradient - numeric).max() <= 1e-6 * np.abs(numeric).max()
+        # The gradient is that of sum T (log T - l - log M - 1) - b Q, with M and b held fixed.
+        left_out = (omega * log_m)[:, None] * by_t + (omega * baseline)[:, None] * by_q
+        wanted = omega[:, None] * (by_surprise - by_t) - left_out
+        assert np.abs(gradient - wanted).max() <= 1e-6 * np.abs(wanted).max()
+        unbiased += (gradient + left_out) / every
+    whole = objective(name, target, table, log_omega)[1]
+    log_m = np.log(np.maximum(parts[3].sum(axis=1), _compiled.SMALLEST_STAY))
+    whole = whole + (omega * log_m)[:, None] * slopes[1].sum(axis=1)
+    assert np.abs(unbiased - whole).max() <= 1e-6 * np.abs(whole).max()
+
+
+def test_every_chain_and_every_move_gets_its_turn(monkeypatch):
+    target, n_chains = dense(6), 7
+    states = np.stack([target.random_state(np.random.default_rng(k)) for k in range(n_chains)])
+    ensemble = testing._Probe(target, Mixture().table(), states).ensemble
+    learner = Learner(Mixture(), "kl", OPTIMIZERS["adam"](0.1))
+    for budget, every, n_visited in ((1 << 14, 1, 7), (3 * 36, 1, 3), (36, 1, 1), (12, 3, 1)):
+        monkeypatch.setattr("sklsb.learning.UPDATE_COST", budget)
+        learner.n_calls, total = 0, np.zeros(n_chains)
+        for _ in range(n_chains):
+            stride, weights = learner._part(n_chains, ensemble.cost)
+            assert stride == every
+            assert np.isfinite(weights).sum() == n_visited
+            total += np.exp(weights)
+        assert np.allclose(total, n_chains)  # each chain weighs 1 on average
+
+
+# ----------------------------------------------------------------- the flux objectives
+
+
+@pytest.mark.parametrize("kind", MIXING)
+@pytest.mark.parametrize("target", [dense(5), potts(GRAPHS[-1])], ids=["ising", "potts"])
+def test_flux_of_some_sites(target, kind):
+    x, d = exact.states(target), target.n_sites
+    table = FUNCTIONS["monotone"].table()
+    ensemble = testing._Probe(target, table, x).ensemble
+    weight = np.linspace(0.5, 2.0, d) if kind == "global_flux" else np.empty(0)
+    _, _, flow = ensemble.flux(table, np.arange(d), weight)
+    for sites in ([0], [d - 1], [1, 3], [0, 2, 3]):
+        some = np.array(sites)
+        value, _, found = ensemble.flux(table, some, weight[some] if weight.size else weight)
+        assert np.allclose(found, flow[some], rtol=1e-14)
+        if weight.size:
+            assert np.isclose(value, weight[some] @ flow[some], rtol=1e-13)
+        assert np.array_equal(ensemble.chains.x, x)
+
+    def loss(table):
+        return np.array([ensemble.flux(table, some, weight[some] if weight.size else weight)[0]])
+
+    found = ensemble.flux(table, some, weight[some] if weight.size else weight)[1]
+    numeric = testing._numeric_gradient(loss, table)[0]
+    assert np.abs(found - numeric).max() <= 1e-6 * np.abs(numeric).max()
+
+
+@pytest.mark.parametrize("name", ["sqrt", "max", "barker"])
+def test_a_flux_objective_leaves_the_states_where_probabilities_underflow(name):
+    table = FUNCTIONS[name].table()
+    zeros = np.zeros((3, 3))
+    for target, x in (
+        (Ising(zeros, [700.0, 0.5, 1e5]), np.ones((2, 3), dtype=np.int8)),
+        (Potts(zeros, [[0, -700, -0.5], [0, 0.2, -1e4], [-np.inf, 0, 0]]), np.int8([[0, 0, 1]])),
+        (Potts(zeros, [[0, -0.5, -700], [0, -1e4, 0.2], [0, 0, -np.inf]]), np.int8([[0, 0, 1]])),
+    ):
+        ensemble = testing._Probe(target, table, x).ensemble
+        for weight in (np.empty(0), np.ones(3), np.array([1.0, 0.0, 2.0])):
+            value, gradient, flow = ensemble.flux(table, np.arange(3), weight)
+            assert np.array_equal(ensemble.chains.x, x)
+            assert np.isfinite([value, *gradient, *flow]).all()
+            assert (flow > 0).sum() >= 1
 
 
 # ----------------------------------------------------------------- what they measure
@@ -127,17 +217,28 @@ def test_exact_objective_of_the_learner_is_the_information_less_a_constant():
     assert np.isclose(value, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kl_weighted_by_p_is_the_information_less_the_entropy(name):
+    for target in (dense(5), potts(GRAPHS[-1])):
+        log_p = log_target(target)
+        log_p = log_p - logsumexp(log_p)
+        value = objective("kl", target, FUNCTIONS[name].table(), np.zeros(log_p.size))[0]
+        information = exact.mutual_information(FUNCTIONS[name], target)
+        expected = information + np.exp(log_p) @ log_p
+        assert np.isclose(np.exp(log_p) @ value, expected, rtol=0, atol=1e-10)
+
+
 def staying_parts(function, target, eta):
     """M log(M / omega); its bound with M itself; with 1 - T at a uniform neighbour; per state."""
     log_omega = relative_weights(log_target(target))
     omega = np.exp(log_omega)
     table = function.table()
-    moments = testing._moments(table, target, log_omega, eta)
+    expected = by_definition(table, target, log_omega, eta)
     stay = exact._transitions(Tabulated(table), target).stay
     log_stay = np.log(np.where(stay > 0, stay, 1.0))
     exactly = omega * stay * (log_stay - log_omega)
     bound = stay * (eta * stay - omega * (np.log(eta) + 1))
-    sampled = moments[_compiled.BOUND] - moments[_compiled.EXACT] + exactly
+    sampled = expected["bound"] - expected["exact"] + exactly
     return exactly, bound, sampled
 
 
@@ -169,18 +270,34 @@ def test_case_b_is_not_a_bound_in_general():
 # ----------------------------------------------------------------- invariance
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_constant_in_log_p_leaves_theta_bit_equal(name):
-    target = dense(6)
-    shifted = Ising(target.couplings.toarray() + np.diag([1e6, 0, -3, 0, 0.1, 0]), target.field)
-    one, other = (
-        LSBSampler("mixture", objective=name, n_burn_in=300, random_state=0).fit(model)
-        for model in (target, shifted)
-    )
-    assert shifted.constant != 0
-    assert not np.array_equal(one.balancing_.theta, Mixture().theta)
-    assert np.array_equal(one.balancing_.theta, other.balancing_.theta)
-    assert np.array_equal(one.history_["theta"], other.history_["theta"])
+def loops(couplings):
+    """The same with self-loops, which are constants: 1e6 altogether, and more."""
+    return couplings + np.diag([1e6, 0, -3, 0, 0.1, 2.0**20][: len(couplings)])
+
+
+@pytest.mark.parametrize("name", EVERY_OBJECTIVE)
+@pytest.mark.parametrize("model", ["ising", "potts"])
+def test_a_constant_in_log_p_leaves_theta_bit_equal(model, name):
+    target = dense(6) if model == "ising" else potts(GRAPHS[-1])
+    cls = type(target)
+    shifted = cls(loops(target.couplings.toarray()), target.field)
+    assert shifted.constant > 1e5
+    for function in (Mixture(), "learned"):
+        one, other = (
+            LSBSampler(function, objective=name, n_burn_in=200, random_state=0).fit(model)
+            for model in (target, shifted)
+        )
+        moving = one.burn_in_balancing_.theta
+        assert not np.array_equal(moving, np.zeros_like(moving))
+        assert np.array_equal(moving, other.burn_in_balancing_.theta)
+        assert repr(one.balancing_) == repr(other.balancing_)
+        for a, b in zip(one.balancing_.table(), other.balancing_.table(), strict=True):
+            assert np.array_equal(a, b)
+        assert one.candidates_.identical(other.candidates_)
+        for key in one.history_:
+            if key != "lp":
+                assert one.history_[key].identical(other.history_[key])
+        assert np.array_equal(one.sample(1000)["x"], other.sample(1000)["x"])
 
 
 def test_weights_are_relative():
@@ -232,21 +349,22 @@ def test_a_bad_batch_leaves_theta(bad, optimizer):
     check_bad_batch(sklsb, bad, optimizer=optimizer)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", EVERY_OBJECTIVE)
 @pytest.mark.parametrize("kind", ["flat", "field 45", "field 700", "field 1e300"])
 def test_theta_stays_finite_on_extreme_targets(kind, name):
-    for function in (Network(), FUNCTIONS["min-monotonic"]):
-        sampler = LSBSampler(function, objective=name, n_burn_in=200, random_state=0)
+    for function in (Network(), FUNCTIONS["min-monotonic"], FUNCTIONS["bounded-network"]):
+        sampler = LSBSampler(function, objective=name, pilot=False, n_burn_in=200, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplerWarning)
             sampler.fit(ising(GRAPHS[-1], kind))
-        assert np.isfinite(sampler.balancing_.theta).all()
-        assert np.isfinite(sampler.balancing_.table().value).all()
+        for learned in (sampler.balancing_, sampler.burn_in_balancing_):
+            assert np.isfinite(learned.theta).all()
+            assert np.isfinite(learned.table().value).all()
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", EVERY_OBJECTIVE)
 def test_the_frozen_function_is_bit_equal_after_a_million_steps(name):
-    sampler = LSBSampler(objective=name, n_burn_in=200, n_chains=2, random_state=0)
+    sampler = LSBSampler(objective=name, pilot=False, n_burn_in=200, n_chains=2, random_state=0)
     sampler.fit(dense(6))
     theta, value = sampler.balancing_.theta.copy(), sampler.balancing_.table().value.copy()
     sampler.sample(1000, thin=500)
@@ -256,7 +374,7 @@ def test_the_frozen_function_is_bit_equal_after_a_million_steps(name):
 
 def test_learning_lowers_the_mutual_information():
     target = dense(8, scale=0.3)
-    sampler = LSBSampler("mixture", objective="exact", n_chains=30, random_state=0)
+    sampler = LSBSampler("mixture", objective="exact", pilot=False, n_chains=30, random_state=0)
     before = exact.mutual_information(sampler, target)
     assert exact.mutual_information(sampler.fit(target), target) < before
 

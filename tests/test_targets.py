@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from sklsb import Ising, LSBSampler, Target
-from sklsb.targets import ising as ising_module
+from sklsb.targets._graphs import LARGEST_FIELD
 
 
 def all_states(n_sites):
@@ -418,7 +418,7 @@ def test_huge_fields_stay_finite():
 
 
 def test_largest_allowed_field_can_be_sampled():
-    limit = ising_module._LARGEST_FIELD
+    limit = LARGEST_FIELD
     field = limit * np.array([1.0, -1.0, 1.0])
     sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=50, random_state=0)
     sampler.fit(Ising(np.zeros((3, 3)), field))

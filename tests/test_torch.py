@@ -7,12 +7,14 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 
 from sklsb import Ising, LSBSampler  # noqa: E402
 from sklsb._ensemble import Ensemble  # noqa: E402
+from sklsb._compiled import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
 from sklsb._torch import FastEnsemble, _select  # noqa: E402
-from sklsb.balancing import Barker, Max, Mixture, Network  # noqa: E402
+from sklsb.balancing import Barker, Lipschitz, Max, Mixture, Network, get_balancing  # noqa: E402
+from sklsb.learning import MIXING, OBJECTIVES  # noqa: E402
 from sklsb.targets import Target  # noqa: E402
 
-FUNCTIONS = [Barker(), Max(), Mixture([0.3, -0.2, 0.1, 0.5]), Network(), Network("min")]
-CODES = {"bound": 1, "exact": 2, "kl": 3}
+FUNCTIONS = [Barker(), Max(), Mixture([0.3, -0.2, 0.1, 0.5]), Network(), Network("min"), Lipschitz(1.5, "knots", 0.1 * np.arange(41) - 1)]
+CODES = {"bound": BOUND, "kl": ENUMERATED, "sampled_kl": SAMPLED_KL}
 
 
 def random_ising(n_sites, seed=0):
@@ -60,6 +62,20 @@ def test_compiled_gradients_equal_automatic_ones(function, objective, every):
         )
 
 
+@pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
+@pytest.mark.parametrize("sites", [range(9), [0], [2, 5, 8]], ids=str)
+def test_compiled_fluxes_equal_automatic_ones(function, sites):
+    compiled, fast = both_ensembles(random_ising(9), 4)
+    table, sites = function.table(), np.array(sites)
+    compiled.start(table)
+    for weight in (np.empty(0), np.linspace(0.2, 1.0, sites.size)):
+        expected = fast.flux(table, sites, weight)
+        for one, other in zip(compiled.flux(table, sites, weight), expected, strict=True):
+            np.testing.assert_allclose(
+                one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other))
+            )
+
+
 def test_sampler_gives_the_same_chains_fast_and_not():
     target = random_ising(8)
     draws = [
@@ -70,12 +86,14 @@ def test_sampler_gives_the_same_chains_fast_and_not():
 
 
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
-@pytest.mark.parametrize("objective", CODES)
+@pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
 def test_learns_and_continues(objective):
     sampler = LSBSampler(fast=True, objective=objective, n_burn_in=40, random_state=0)
     sampler.fit(random_ising(6))
-    assert not np.array_equal(sampler.balancing_.theta, Network().theta)
-    assert np.isfinite(sampler.balancing_.theta).all()
+    assert (sampler.burn_in_balancing_.theta != get_balancing("learned").theta).any()
+    assert np.isfinite(sampler.burn_in_balancing_.theta).all()
+    assert np.isfinite(sampler.balancing_.table().value).all()
+    assert "sqrt" in sampler.candidates_["candidate"]
     first, second = sampler.sample(7, thin=2), sampler.sample(5, thin=2)
     whole = LSBSampler(fast=True, objective=objective, n_burn_in=40, random_state=0)
     whole = whole.fit(random_ising(6)).sample(12, thin=2)["x"].values

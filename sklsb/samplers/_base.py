@@ -238,7 +238,7 @@ class BaseSampler(BaseEstimator, ABC):
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "sample_stats_", "_draws"):
+        for old in ("burn_in_", "candidates_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
@@ -470,7 +470,9 @@ class BaseSampler(BaseEstimator, ABC):
                 ShortRunWarning,
                 stacklevel=3,
             )
-        frozen = ~self._ensemble.chains.moved.any(axis=0)
+        moves = self.target_.cardinalities - 1
+        moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
+        frozen = ~np.isin(np.arange(self.n_sites_), moved)
         if frozen.any():
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
@@ -483,6 +485,8 @@ class BaseSampler(BaseEstimator, ABC):
     def _warn_if_periodic(self, acceptance: NDArray[np.float64], n_transitions: int) -> None:
         # Uphill, in the first sweeps, all moves are accepted on any target.
         if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
+            return
+        if len(self.target_.values) > 2:  # three values in turn: a cycle of odd length
             return
         rejected = 1.0 - float(acceptance.mean())
         if rejected * self.n_sites_ < _FEWEST_REJECTIONS_PER_SWEEP:

@@ -2,6 +2,7 @@
 
 import copy
 import numbers
+import warnings
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,21 @@ from numpy.typing import NDArray
 
 from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
-from sklsb.balancing import BalancingFunction, LearnableFunction, get_balancing
+from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
-from sklsb.learning import OBJECTIVES, OPTIMIZERS, History, Learner, burn_in
+from sklsb.exceptions import StarvedMovesWarning
+from sklsb.learning import (
+    MIXING,
+    OBJECTIVES,
+    OPTIMIZERS,
+    PLACES,
+    History,
+    Learner,
+    Trace,
+    burn_in,
+    fit_flux,
+)
+from sklsb.pilot import STARVED, Outcome, compare, starved
 from sklsb.samplers._base import BaseSampler, _Progress, check_count
 from sklsb.targets.base import Target
 
@@ -29,29 +42,41 @@ class LSBSampler(BaseSampler):
     g(t) = t g(1/t), so the move is accepted with probability min(1, Z(x) / Z(x')). The function
     is learned during `fit` [1]_ or fixed [2]_; in `sample` it never changes.
 
+    No one function is good at both reaching the likely states and mixing among them. So `fit`
+    learns two from the same states: one that moves the chains meanwhile, and candidates for
+    `sample`. At its end a pilot run compares the candidates and the four fixed functions on the
+    target, and the one of the largest effective sample size per transition is kept.
+
     Parameters
     ----------
     balancing : str or BalancingFunction, default="learned"
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
-        "mixture": learned mixture of these four (LSB 1). "learned": learned network (LSB 2).
-        Or any `sklsb.balancing.BalancingFunction`; a learnable one is learned.
+        "mixture": learned mixture of these four (LSB 1). "learned": learned networks
+        (LSB 2, `sklsb.balancing.Lipschitz`): increasing functions for the burn-in, increasing
+        and other ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable
+        one, as the paper's `Network`, is learned.
     fast : bool, default=False
         False: exact log-ratios of all neighbours, on compiled kernels. True: first-order
         log-ratios from one gradient, on torch (FLSB; with "sqrt" it is Gibbs with gradients
         [3]_), with the full Metropolis-Hastings ratio, so that it is exact too.
-    objective : {"exact", "bound", "kl"}, default="exact"
-        What learning minimises: the mutual information of consecutive states with every
-        neighbour (case a of [1]_), its sampled bound (case b), or the divergence of the paper's
-        first version; see `sklsb.learning`.
+    objective : str, default="auto"
+        What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, "flux" and
+        "global_flux" for the candidates to sample with. "flux" or "global_flux": only that one.
+        "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
+        version): one function, which moves the chains and is used for sampling.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
         Transitions of each chain in `fit`; max(2000, 5 * n_sites) if not given.
     learning_rate : float, optional
-        Step size of the optimiser; if not given 0.05 for the objective "exact" and 0.01 for
-        the others.
+        Step size of the optimiser in the burn-in; if not given 0.01 for the objectives "bound"
+        and "sampled_kl" and the function's own for the others.
     optimizer : {"adam", "sgd"}, default="adam"
-        Adam, or gradient descent with momentum 0.9.
+        Adam, or gradient descent with momentum 0.9, in the burn-in.
+    pilot : bool, default=True
+        Whether to choose by a pilot run, which takes at most half as many evaluations as the rest
+        of `fit`. If not, `sample` uses the function learned by ``objective`` ("flux" for "auto").
+        With a fixed function there is nothing to choose.
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
         periodic.
@@ -75,14 +100,21 @@ class LSBSampler(BaseSampler):
     n_sites_ : int
         Number of variables.
     balancing_ : BalancingFunction
-        Frozen function, used by `sample`.
+        Frozen function, used by `sample`: a learned one, or one of the fixed four if the pilot
+        found it better.
     burn_in_balancing_ : BalancingFunction
         Function that moved the chains at the end of the burn-in.
+    candidates_ : xarray.Dataset
+        What the pilot found, by candidate: ess_per_step, its parts site_ess_per_step and
+        lp_ess_per_step, and acceptance_rate; see `sklsb.pilot`. attrs: which was chosen, and
+        the transitions of each chain. Only if there was a pilot.
     state_ : ndarray of int8, shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
         Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by
-        chain), objective, gradient_norm, theta.
+        chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
+        evaluations of the flux objectives, by candidate, the same with the prefix ``mixing_``.
+        attrs: evaluations of the burn-in, of learning to mix and of the pilot.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`.
     n_evaluations_ : int
@@ -113,11 +145,12 @@ class LSBSampler(BaseSampler):
         balancing: str | BalancingFunction = "learned",
         *,
         fast: bool = False,
-        objective: str = "exact",
+        objective: str = "auto",
         n_chains: int = 4,
         n_burn_in: int | None = None,
         learning_rate: float | None = None,
         optimizer: str = "adam",
+        pilot: bool = True,
         lazy: float = 0.0,
         device: str | None = None,
         n_jobs: int | None = None,
@@ -133,6 +166,7 @@ class LSBSampler(BaseSampler):
         self.n_burn_in = n_burn_in
         self.learning_rate = learning_rate
         self.optimizer = optimizer
+        self.pilot = pilot
         self.lazy = lazy
         self.device = device
         self.n_jobs = n_jobs
@@ -148,12 +182,13 @@ class LSBSampler(BaseSampler):
             learned = isinstance(self._function, LearnableFunction)
             given, before = self.balancing, self._fitted_with
             if learned and (given is before or (isinstance(given, str) and given == before)):
-                self._function = self.balancing_
-        for name, allowed in (("objective", OBJECTIVES), ("optimizer", OPTIMIZERS)):
+                self._function = self.burn_in_balancing_
+        objectives = ("auto", *OBJECTIVES, *MIXING)
+        for name, allowed in (("objective", objectives), ("optimizer", OPTIMIZERS)):
             value = getattr(self, name)
             if not isinstance(value, str) or value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
-        for name in ("fast", "warm_start", "keep_burn_in"):
+        for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
         if self.device is not None and not self.fast:
@@ -194,20 +229,15 @@ class LSBSampler(BaseSampler):
         draws = None
         if self.keep_burn_in:
             draws = np.empty((len(ensemble), n, target.n_sites), dtype=np.int8)
-        learner = None
-        if isinstance(self._function, LearnableFunction):
-            rate = self.learning_rate
-            rate = OBJECTIVES[self.objective].learning_rate if rate is None else float(rate)
-            optimizer = OPTIMIZERS[self.optimizer](rate)
-            learner = Learner(self._function, self.objective, optimizer)
-        n_chains = len(ensemble)
+        learner = self._learner() if n else None
         fresh = None
-        if learner is not None and self.objective == "kl":
+        if learner is not None and learner.objective == "sampled_kl":
             # Streams of their own, so that it does not matter when the chains' numbers are drawn.
             others = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.rngs]
             fresh = partial(self._fresh, ensemble, others)
+        n_chains = len(ensemble)
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
-            function, history = burn_in(
+            function, history, visited = burn_in(
                 ensemble,
                 self._function,
                 n,
@@ -217,17 +247,136 @@ class LSBSampler(BaseSampler):
                 draws=draws,
             )
         # A copy: changing the object that was passed in must not change a frozen function.
-        function = copy.deepcopy(function)
-        fitted = {
-            "balancing_": function,
-            "burn_in_balancing_": function,
+        moving = copy.deepcopy(function)
+        fitted: dict[str, Any] = {
+            "burn_in_balancing_": moving,
+            "balancing_": moving,
             "history_": self._history(history, learner, target),
             "_fitted_with": self.balancing,
-            "_frozen": function.table(),
+            "_starving": [],
         }
+        if learner is not None and target.n_sites:
+            self._learn_to_mix(ensemble, visited, fitted)
+        fitted["_frozen"] = fitted["balancing_"].table()
+        ensemble.start(fitted["_frozen"])
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
+
+    def _learn_to_mix(
+        self, ensemble: Ensemble, visited: NDArray[np.int8], fitted: dict[str, Any]
+    ) -> None:
+        """Learn the functions that may be used for sampling, and choose one."""
+        spent = [0, int(ensemble.chains.evaluations.sum())]
+        functions = {self.objective: fitted["balancing_"]}
+        if self.objective not in OBJECTIVES:
+            functions, traces = self._mixing(ensemble, visited)
+            fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
+        spent.append(int(ensemble.chains.evaluations.sum()))
+        ratios = ensemble.target.log_ratios(visited)
+        for name, function in [("burn-in", fitted["burn_in_balancing_"]), *functions.items()]:
+            deficit, (least, most) = starved(function, ratios)
+            if deficit > STARVED:
+                fitted["_starving"].append((name, deficit, least, most))
+        if self.pilot:
+            starving = {name for name, *_ in fitted["_starving"]}
+            candidates = {name: f for name, f in functions.items() if name not in starving}
+            candidates |= {name: cls() for name, cls in FIXED.items()}
+            outcome = self._try(ensemble, candidates, 0.5 * spent[-1])
+            fitted["candidates_"] = self._candidates(outcome)
+            fitted["balancing_"] = candidates[outcome.best]
+        else:
+            fitted["balancing_"] = next(iter(functions.values()))
+        spent.append(int(ensemble.chains.evaluations.sum()))
+        for name, count in zip(("burn_in", "mixing", "pilot"), np.diff(spent), strict=True):
+            fitted["history_"].attrs[f"{name}_evaluations"] = int(count)
+
+    def _learner(self) -> Learner | None:
+        """Learns the function that moves the chains, if any is learned."""
+        if not isinstance(self._function, LearnableFunction):
+            return None
+        objective = self.objective if self.objective in OBJECTIVES else "kl"
+        rate = self.learning_rate
+        if rate is None:
+            rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
+        return Learner(self._function, objective, OPTIMIZERS[self.optimizer](float(rate)))
+
+    def _mixing(
+        self, ensemble: Ensemble, visited: NDArray[np.int8]
+    ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
+        """Learn functions for sampling from the visited states."""
+        kinds = MIXING if self.objective == "auto" else (self.objective,)
+        if not self.pilot:  # nothing to choose with
+            kinds = kinds[:1]
+        stored = self._new_ensemble(ensemble.target, visited, ensemble.rngs[:1] * len(visited))
+        functions: dict[str, BalancingFunction] = {}
+        traces = {}
+        with stored.threads():
+            for kind in kinds:
+                functions[kind], traces[kind] = fit_flux(stored, self._initial(kind), kind)
+        ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
+        return functions, traces
+
+    def _initial(self, kind: str) -> Any:
+        # On tied variables the best functions do not increase; the pilot tells whether that helps.
+        named = isinstance(self.balancing, str)
+        if named and self.balancing == "learned" and kind == "global_flux":
+            return Lipschitz(1.5, "network")
+        return copy.deepcopy(get_balancing(self.balancing))
+
+    def _try(
+        self,
+        ensemble: Ensemble,
+        candidates: dict[str, BalancingFunction],
+        budget: float,
+    ) -> Outcome:
+        """Run the candidates on the target; the chains go on from where the best one ended."""
+        seeds = [int(rng.integers(2**63)) for rng in ensemble.rngs]
+
+        def new_ensemble(k: int) -> Ensemble:
+            rngs = [np.random.default_rng([seed, k]) for seed in seeds]
+            return self._new_ensemble(ensemble.target, ensemble.chains.x, rngs)
+
+        outcome, runs = compare(candidates, new_ensemble, budget)
+        ensemble.resume(runs[outcome.best])
+        ensemble.chains.evaluations[0] += sum(run.chains.evaluations.sum() for run in runs.values())
+        return outcome
+
+    @staticmethod
+    def _candidates(outcome: Outcome) -> xr.Dataset:
+        numbers = {
+            "ess_per_step": outcome.ess_per_step,
+            "site_ess_per_step": outcome.site_ess_per_step,
+            "lp_ess_per_step": outcome.lp_ess_per_step,
+            "acceptance_rate": outcome.acceptance_rate,
+        }
+        return xr.Dataset(
+            {name: ("candidate", values) for name, values in numbers.items()},
+            coords={"candidate": outcome.names},
+            attrs={"chosen": outcome.best, "transitions": outcome.n_transitions},
+        )
+
+    @staticmethod
+    def _mixing_history(traces: dict[str, Trace]) -> xr.Dataset:
+        n = max(trace.objective.size for trace in traces.values())
+
+        def padded(name: str) -> NDArray[np.float64]:
+            parts = [getattr(trace, name) for trace in traces.values()]
+            whole = np.full((len(parts), n, *np.max([x.shape[1:] for x in parts], axis=0)), np.nan)
+            for row, part in zip(whole, parts, strict=True):
+                row[tuple(map(slice, part.shape))] = part
+            return whole
+
+        by_step = ("candidate", "evaluation")
+        return xr.Dataset(
+            {
+                "mixing_objective": (by_step, padded("objective")),
+                "mixing_gradient_norm": (by_step, padded("gradient_norm")),
+                "mixing_theta": ((*by_step, "mixing_parameter"), padded("theta")),
+                "mixing_even_part": ((*by_step, "u"), padded("even_part")),
+            },
+            coords={"candidate": list(traces), "evaluation": np.arange(n), "u": PLACES},
+        )
 
     @staticmethod
     def _history(history: History, learner: Learner | None, target: Target) -> xr.Dataset:
@@ -241,12 +390,27 @@ class LSBSampler(BaseSampler):
                 "objective": ("iteration", history.objective),
                 "gradient_norm": ("iteration", history.gradient_norm),
                 "theta": (("iteration", "parameter"), history.theta),
+                "even_part": (("iteration", "u"), history.even_part),
             },
-            coords={"iteration": history.iteration, "chain": chain, "parameter": parameter},
+            coords={
+                "iteration": history.iteration,
+                "chain": chain,
+                "parameter": parameter,
+                "u": PLACES,
+            },
             attrs={"skipped_updates": 0 if learner is None else learner.n_skipped},
         )
 
     def _warn_about_burn_in(self) -> None:
+        for name, deficit, least, most in self._starving:
+            warnings.warn(
+                f"The function learned by {name!r} starves moves with abs(log p(x')/p(x)) from "
+                f"{least:g} to {most:g}: they get exp(-{deficit:.1f}) of the weight that an "
+                "increasing function would give them, and are practically never made. Use "
+                "sklsb.Lipschitz(0.5), which cannot do that.",
+                StarvedMovesWarning,
+                stacklevel=3,
+            )
         rates = self.history_["acceptance_rate"].values
         if rates.size:
             late = rates[rates.shape[0] // 2 :]

@@ -2,5 +2,6 @@
 
 from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
+from sklsb.targets.potts import Potts
 
-__all__ = ["Ising", "Target"]
+__all__ = ["Ising", "Potts", "Target"]

@@ -2,7 +2,6 @@
 
 import math
 import numbers
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,82 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import IsingView
-from sklsb.targets.base import Target, as_array
-
-# Log-ratios are twice this at most; divided by the distance of knots they must stay finite.
-_LARGEST_FIELD = 1e303
-_FIXED_POINT_BITS = 61
-_CSR = ("data", "indices", "indptr")
-
-
-def _from_graph(graph: Any) -> tuple[sp.csr_array, list[Any]]:
-    import networkx as nx
-
-    if graph.is_directed():
-        raise TypeError(
-            "couplings is a directed graph; an Ising model needs an undirected one. "
-            "Use graph.to_undirected()."
-        )
-    labels = list(graph.nodes)
-    if not labels:
-        return sp.csr_array((0, 0)), labels
-    edges = list(graph.edges(data=True))
-    for one, other, attributes in edges:
-        weight = attributes.get("weight", 1.0)
-        if not isinstance(weight, numbers.Real):
-            raise TypeError(
-                f"the weight of the edge ({one!r}, {other!r}) is {weight!r}; give a real number."
-            )
-    names = {name for _, _, attributes in edges for name in attributes}
-    if names and "weight" not in names:
-        raise ValueError(
-            f"the edges have the attributes {sorted(map(str, names))} but no weight; couplings "
-            'are read from the attribute "weight".'
-        )
-    return sp.csr_array(nx.to_scipy_sparse_array(graph, dtype=float, format="csr")), labels
-
-
-def _check_couplings(couplings: Any) -> sp.csr_array:
-    """Return symmetric, finite couplings in CSR form with sorted indices."""
-    if sp.issparse(couplings):
-        matrix = couplings
-    else:
-        dense = as_array(couplings, "couplings")
-        if dense.ndim != 2:
-            raise ValueError(
-                f"couplings has shape {dense.shape}; give a square matrix (dense or sparse) "
-                "or an undirected networkx graph."
-            )
-        if dense.dtype.kind not in "iufb":
-            raise TypeError(f"couplings has dtype {dense.dtype}; give real numbers.")
-        matrix = dense
-    if matrix.dtype.kind not in "iufb":
-        raise TypeError(f"couplings has dtype {matrix.dtype}; give real numbers.")
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"couplings has shape {matrix.shape}; it must be square.")
-    # To float64 first: duplicates are summed in it, and scipy has no sparse float16.
-    matrix = sp.csr_array(matrix.astype(np.float64))
-    matrix.sum_duplicates()
-    entries = matrix.tocoo()
-    bad = np.flatnonzero(~np.isfinite(entries.data))
-    if bad.size:
-        i, j = entries.coords[0][bad[0]], entries.coords[1][bad[0]]
-        raise ValueError(f"couplings[{i}, {j}] is {entries.data[bad[0]]}; it must be finite.")
-    difference = abs(matrix - matrix.T).tocoo()
-    if difference.nnz and difference.data.max() > 0:
-        k = int(difference.data.argmax())
-        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
-        once = sp.tril(matrix, -1).nnz == 0 or sp.triu(matrix, 1).nnz == 0
-        advice = (
-            "It holds each edge once: give couplings + couplings.T."
-            if once
-            else "If the two should be equal, give (couplings + couplings.T) / 2."
-        )
-        raise ValueError(
-            f"couplings[{i}, {j}] is {matrix[i, j]} but couplings[{j}, {i}] is {matrix[j, i]}; "
-            f"couplings must be symmetric. {advice}"
-        )
-    return matrix
+from sklsb.targets._graphs import GraphTarget, real_array, refuse
+from sklsb.targets.base import as_array
 
 
 def _check_field(
@@ -93,41 +18,17 @@ def _check_field(
 ) -> NDArray[np.float64]:
     if field is None:
         return np.zeros(shape)
-    given = as_array(field, name)
-    if given.dtype.kind not in "iufb":
-        raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
+    given = real_array(field, name)
     if given.ndim and given.shape != shape:
         raise ValueError(
             f"{name} has shape {given.shape}; it must be a number or of shape {shape}."
         )
     values = np.array(np.broadcast_to(given, shape), dtype=np.float64)
-    bad = np.argwhere(~np.isfinite(values))
-    if bad.size:
-        where = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{name}[{', '.join(map(str, where))}] is {values[where]}; it must be finite."
-        )
+    refuse(~np.isfinite(values), values, name, "it must be finite")
     return values
 
 
-def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) -> sp.csr_array:
-    site = np.arange(shape[0] * shape[1]).reshape(shape)
-    ends = []
-    for axis in (0, 1):
-        one, other = site, np.roll(site, -1, axis)
-        if not periodic:
-            keep = [slice(None), slice(None)]
-            keep[axis] = slice(0, -1)
-            one, other = one[tuple(keep)], other[tuple(keep)]
-        ends.append((one.ravel(), other.ravel()))
-    i, j = (np.concatenate(part) for part in zip(*ends, strict=True))
-    edges = sp.coo_array((np.full(i.size, float(coupling)), (i, j)), shape=(site.size, site.size))
-    loops = sp.diags_array(edges.diagonal(), format="csr")
-    # Each self-loop stands once on the diagonal; any other edge stands in both triangles.
-    return sp.csr_array(edges + edges.T - loops)
-
-
-class Ising(Target):
+class Ising(GraphTarget):
     r"""Ising model on any graph, with spins -1 and +1.
 
     .. math:: \log p(x) = \sum_i h_i x_i + \sum_{i<j} J_{ij} x_i x_j + \sum_i J_{ii}
@@ -183,45 +84,10 @@ class Ising(Target):
     values = (-1, 1)
 
     def __init__(self, couplings: Any, field: ArrayLike | None = None):
-        labels = None
-        if hasattr(couplings, "is_directed") and hasattr(couplings, "nodes"):
-            couplings, labels = _from_graph(couplings)
-        self._set(_check_couplings(couplings), field, None, ("site",), labels)
+        super().__init__(couplings, field)
 
-    def _set(
-        self,
-        couplings: sp.csr_array,
-        field: ArrayLike | None,
-        shape: tuple[int, ...] | None,
-        dims: tuple[str, ...],
-        labels: list[Any] | None = None,
-    ) -> None:
-        self.shape = couplings.shape[:1] if shape is None else shape
-        self.dims = dims
+    def _set_field(self, field: ArrayLike | None) -> None:
         self.field = _check_field(field, self.shape).ravel()
-        loops = couplings.diagonal()
-        self.constant = float(loops.sum())
-        self.couplings = sp.csr_array(couplings - sp.diags_array(loops, format="csr"))
-        self.couplings.eliminate_zeros()
-        self.couplings.sort_indices()
-        self._freeze()
-        plain = labels is not None and (
-            all(type(v) is int for v in labels) or all(type(v) is str for v in labels)
-        )
-        self._labels = labels if plain else None
-        with np.errstate(over="ignore"):
-            largest = np.abs(self.field) + abs(self.couplings).sum(axis=1)
-        if self.n_sites and largest.max() > _LARGEST_FIELD:
-            i = int(largest.argmax())
-            raise ValueError(
-                f"|field| + sum |couplings| of site {i} is {largest[i]:g}; it must be at most "
-                f"{_LARGEST_FIELD:g} so that log-ratios stay finite. Rescale the model."
-            )
-
-    def _freeze(self) -> None:
-        # Samplers keep what they computed from these arrays; a change must not pass unseen.
-        for array in (self.field, *(getattr(self.couplings, name) for name in _CSR)):
-            array.flags.writeable = False
 
     @classmethod
     def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Ising":
@@ -250,16 +116,8 @@ class Ising(Target):
                 "For a constant field give np.full((rows, cols), value); for other dimensions "
                 "Ising(networkx.grid_graph(shape), field.ravel())."
             )
-        if not isinstance(periodic, bool | np.bool_):
-            raise TypeError(f"periodic is {periodic!r}; give True or False.")
-        if not (isinstance(coupling, numbers.Real) and np.isfinite(float(coupling))):
-            raise ValueError(f"coupling is {coupling!r}; it must be one finite number.")
-        shape = (int(values.shape[0]), int(values.shape[1]))
-        model = cls.__new__(cls)
-        model._set(
-            _lattice_couplings(shape, float(coupling), periodic), values, shape, ("row", "col")
-        )
-        return model
+        rows, cols = values.shape
+        return cls._on_lattice(values, (rows, cols), coupling, periodic)
 
     @classmethod
     def from_image(
@@ -300,9 +158,7 @@ class Ising(Target):
             raise ValueError(f"noise_sd is {noise_sd!r}; it must be a positive number.")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
-        pixels = as_array(image, "image")
-        if pixels.dtype.kind not in "iufb":
-            raise TypeError(f"image has dtype {pixels.dtype}; give real numbers.")
+        pixels = real_array(image, "image")
         if pixels.ndim != 2:
             raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
         pixels = _check_field(pixels, pixels.shape, "image")
@@ -312,17 +168,6 @@ class Ising(Target):
                 f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
             )
         return cls.lattice(pixels * scale, coupling, periodic)
-
-    def __repr__(self) -> str:
-        size = " x ".join(map(str, self.shape))
-        return f"Ising({size} sites, {self.couplings.nnz // 2} couplings)"
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        """Coordinate of each of ``dims``: node labels where the graph has plain ones."""
-        if self._labels is not None:
-            return {"site": np.asarray(self._labels)}
-        return super().coords
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Unnormalised log-probability, the constant of the self-loops included.
@@ -357,8 +202,7 @@ class Ising(Target):
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
         return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)
 
-    @cached_property
-    def _view(self) -> IsingView:
+    def _make_view(self) -> IsingView:
         # In each row: the site itself (its own log-ratio changes sign) among its neighbours.
         n = self.n_sites
         rows = sp.coo_array(self.couplings)
@@ -367,10 +211,7 @@ class Ising(Target):
         coupling = np.concatenate([rows.data, np.zeros(n)])
         order = np.lexsort((j, i))
         i, j, coupling = i[order], j[order], coupling[order]
-        # 62-bit fixed point, one unit per site: integer sums are exact whatever their order, so
-        # local fields never drift. Finer than the 53 bits of a float64 sum of the same row.
-        exponent = np.frexp(abs(self.couplings).sum(axis=1))[1] - _FIXED_POINT_BITS
-        unit = np.ldexp(1.0, np.maximum(exponent, -1022))
+        unit = self._unit()
         start = np.zeros(n + 1, dtype=np.uint64)
         np.cumsum(np.bincount(i, minlength=n), out=start[1:])
         return IsingView(
@@ -380,14 +221,3 @@ class Ising(Target):
             j.astype(np.uint32),
             np.rint(coupling / unit[j]).astype(np.int64),
         )
-
-    def view(self) -> IsingView:
-        """Arrays for the compiled kernels."""
-        return self._view
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_view"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._freeze()

@@ -1,0 +1,229 @@
+"""What targets share whose variables are coupled in pairs, along the edges of a graph."""
+
+import numbers
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb.targets.base import Target, as_array
+
+# Log-ratios are about twice this at most; divided by the distance of knots they must stay finite.
+LARGEST_FIELD = 1e303
+_FIXED_POINT_BITS = 61
+_CSR = ("data", "indices", "indptr")
+
+
+def real_array(value: ArrayLike, name: str) -> NDArray[Any]:
+    """Return a value as an array of real numbers, or say which argument is none."""
+    given = as_array(value, name)
+    if given.dtype.kind not in "iufb":
+        raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
+    return given
+
+
+def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule: str) -> None:
+    """Raise if any entry is bad, naming the first."""
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name}[{', '.join(map(str, where))}] is {values[where]}; {rule}.")
+
+
+def _from_graph(graph: Any) -> tuple[sp.csr_array, list[Any]]:
+    import networkx as nx
+
+    if graph.is_directed():
+        raise TypeError(
+            "couplings is a directed graph; give an undirected one. Use graph.to_undirected()."
+        )
+    labels = list(graph.nodes)
+    if not labels:
+        return sp.csr_array((0, 0)), labels
+    edges = list(graph.edges(data=True))
+    for one, other, attributes in edges:
+        weight = attributes.get("weight", 1.0)
+        if not isinstance(weight, numbers.Real):
+            raise TypeError(
+                f"the weight of the edge ({one!r}, {other!r}) is {weight!r}; give a real number."
+            )
+    names = {name for _, _, attributes in edges for name in attributes}
+    if names and "weight" not in names:
+        raise ValueError(
+            f"the edges have the attributes {sorted(map(str, names))} but no weight; couplings "
+            'are read from the attribute "weight".'
+        )
+    return sp.csr_array(nx.to_scipy_sparse_array(graph, dtype=float, format="csr")), labels
+
+
+def _check_couplings(couplings: Any) -> sp.csr_array:
+    """Return symmetric, finite couplings in CSR form with sorted indices."""
+    matrix = couplings
+    if not sp.issparse(couplings):
+        matrix = as_array(couplings, "couplings")
+        if matrix.ndim != 2:
+            raise ValueError(
+                f"couplings has shape {matrix.shape}; give a square matrix (dense or sparse) "
+                "or an undirected networkx graph."
+            )
+    if matrix.dtype.kind not in "iufb":
+        raise TypeError(f"couplings has dtype {matrix.dtype}; give real numbers.")
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"couplings has shape {matrix.shape}; it must be square.")
+    # To float64 first: duplicates are summed in it, and scipy has no sparse float16.
+    matrix = sp.csr_array(matrix.astype(np.float64))
+    matrix.sum_duplicates()
+    entries = matrix.tocoo()
+    bad = np.flatnonzero(~np.isfinite(entries.data))
+    if bad.size:
+        i, j = entries.coords[0][bad[0]], entries.coords[1][bad[0]]
+        raise ValueError(f"couplings[{i}, {j}] is {entries.data[bad[0]]}; it must be finite.")
+    difference = abs(matrix - matrix.T).tocoo()
+    if difference.nnz and difference.data.max() > 0:
+        k = int(difference.data.argmax())
+        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
+        once = sp.tril(matrix, -1).nnz == 0 or sp.triu(matrix, 1).nnz == 0
+        advice = (
+            "It holds each edge once: give couplings + couplings.T."
+            if once
+            else "If the two should be equal, give (couplings + couplings.T) / 2."
+        )
+        raise ValueError(
+            f"couplings[{i}, {j}] is {matrix[i, j]} but couplings[{j}, {i}] is {matrix[j, i]}; "
+            f"couplings must be symmetric. {advice}"
+        )
+    return matrix
+
+
+def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) -> sp.csr_array:
+    site = np.arange(shape[0] * shape[1]).reshape(shape)
+    ends = []
+    for axis in (0, 1):
+        one, other = site, np.roll(site, -1, axis)
+        if not periodic:
+            keep = [slice(None), slice(None)]
+            keep[axis] = slice(0, -1)
+            one, other = one[tuple(keep)], other[tuple(keep)]
+        ends.append((one.ravel(), other.ravel()))
+    i, j = (np.concatenate(part) for part in zip(*ends, strict=True))
+    edges = sp.coo_array((np.full(i.size, float(coupling)), (i, j)), shape=(site.size, site.size))
+    loops = sp.diags_array(edges.diagonal(), format="csr")
+    # Each self-loop stands once on the diagonal; any other edge stands in both triangles.
+    return sp.csr_array(edges + edges.T - loops)
+
+
+class GraphTarget(Target):
+    """A target of couplings between pairs of variables and a field on each.
+
+    A subclass implements ``_set_field`` and ``_make_view``, and log p of course.
+    """
+
+    couplings: sp.csr_array
+    field: NDArray[np.float64]
+
+    def __init__(self, couplings: Any, field: ArrayLike | None):
+        labels = None
+        if hasattr(couplings, "is_directed") and hasattr(couplings, "nodes"):
+            couplings, labels = _from_graph(couplings)
+        self._set(_check_couplings(couplings), field, None, ("site",), labels)
+
+    @classmethod
+    def _on_lattice(
+        cls, field: NDArray[Any], shape: tuple[int, int], coupling: float, periodic: bool
+    ) -> Self:
+        if not isinstance(periodic, bool | np.bool_):
+            raise TypeError(f"periodic is {periodic!r}; give True or False.")
+        if not (isinstance(coupling, numbers.Real) and np.isfinite(float(coupling))):
+            raise ValueError(f"coupling is {coupling!r}; it must be one finite number.")
+        model = cls.__new__(cls)
+        model._set(
+            _lattice_couplings(shape, float(coupling), periodic), field, shape, ("row", "col")
+        )
+        return model
+
+    def _set(
+        self,
+        couplings: sp.csr_array,
+        field: ArrayLike | None,
+        shape: tuple[int, ...] | None,
+        dims: tuple[str, ...],
+        labels: list[Any] | None = None,
+    ) -> None:
+        self.shape = couplings.shape[:1] if shape is None else shape
+        self.dims = dims
+        self._set_field(field)
+        loops = couplings.diagonal()
+        self.constant = float(loops.sum())
+        self.couplings = sp.csr_array(couplings - sp.diags_array(loops, format="csr"))
+        self.couplings.eliminate_zeros()
+        self.couplings.sort_indices()
+        self._freeze()
+        plain = labels is not None and (
+            all(type(v) is int for v in labels) or all(type(v) is str for v in labels)
+        )
+        self._labels = labels if plain else None
+        self._check_size()
+
+    @abstractmethod
+    def _set_field(self, field: ArrayLike | None) -> None:
+        """Check the field against ``shape`` and set it, sites along its first axis."""
+
+    def _check_size(self) -> None:
+        if not self.n_sites:
+            return
+        finite = np.where(np.isfinite(self.field), np.abs(self.field), 0.0)
+        with np.errstate(over="ignore"):
+            largest = finite.reshape(self.n_sites, -1).max(axis=1)
+            largest = largest + abs(self.couplings).sum(axis=1)
+        if largest.max() > LARGEST_FIELD:
+            i = int(largest.argmax())
+            raise ValueError(
+                f"|field| + sum |couplings| of site {i} is {largest[i]:g}; it must be at most "
+                f"{LARGEST_FIELD:g} so that log-ratios stay finite. Rescale the model."
+            )
+
+    def _freeze(self) -> None:
+        # Samplers keep what they computed from these arrays; a change must not pass unseen.
+        for array in (self.field, *(getattr(self.couplings, name) for name in _CSR)):
+            array.flags.writeable = False
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        return f"{type(self).__name__}({size} sites, {self.couplings.nnz // 2} couplings)"
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Coordinate of each of ``dims``: node labels where the graph has plain ones."""
+        if self._labels is not None:
+            return {"site": np.asarray(self._labels)}
+        return super().coords
+
+    def _unit(self) -> NDArray[np.float64]:
+        """Return the unit of each site, of which its couplings are kept as integer multiples.
+
+        62-bit fixed point: integer sums are exact whatever their order, so local fields never
+        drift. Finer than the 53 bits of a float64 sum of the same row.
+        """
+        exponent = np.frexp(abs(self.couplings).sum(axis=1))[1] - _FIXED_POINT_BITS
+        return np.ldexp(1.0, np.maximum(exponent, -1022))
+
+    @abstractmethod
+    def _make_view(self) -> NamedTuple:
+        """Build what `view` returns."""
+
+    @cached_property
+    def _view(self) -> NamedTuple:
+        return self._make_view()
+
+    def view(self) -> NamedTuple:
+        """Arrays for the compiled kernels."""
+        return self._view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._freeze()

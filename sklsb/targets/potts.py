@@ -1,0 +1,209 @@
+"""The Potts model."""
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._compiled import PottsView
+from sklsb.targets._graphs import GraphTarget, real_array, refuse
+from sklsb.targets.base import as_array
+
+_MOST_VALUES = 127  # states are int8
+
+
+class Potts(GraphTarget):
+    r"""Potts model on any graph: variables of k values, of which equal neighbours score.
+
+    .. math:: \log p(x) = \sum_{i<j} J_{ij} [x_i = x_j] + \sum_i h_i(x_i) + \sum_i J_{ii},
+              \qquad x_i \in \{0, \dots, k - 1\}
+
+    up to the normalising constant. A value whose field is -inf is impossible at that site; a
+    site with one possible value is fixed, as by an observation. A self-loop is a constant.
+
+    Parameters
+    ----------
+    couplings : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
+        Symmetric couplings J, as for `Ising`; positive ones favour equal values.
+    field : array_like of shape (n_sites, k)
+        Field h of each value at each site, finite or -inf; its second axis is the number of
+        values, from 2 to 127.
+
+    Attributes
+    ----------
+    couplings : scipy.sparse.csr_array
+        Couplings, without the diagonal.
+    field : ndarray of shape (n_sites, k)
+        Fields.
+    values : tuple of int
+        0 to k - 1.
+    constant : float
+        Sum of the diagonal of the couplings as given.
+
+    Raises
+    ------
+    ValueError
+        If the couplings are not square, symmetric and finite; if the field is of another shape,
+        an entry of it is NaN or +inf, or a site has no possible value (the message names the
+        entry or the site); if finite fields and couplings sum to more than 1e303.
+    TypeError
+        If the couplings or fields are not real numbers, or the graph is directed.
+
+    See Also
+    --------
+    Potts.lattice : nearest neighbours on a grid.
+    Ising : two values; a Potts model of k = 2 has twice its couplings.
+
+    Notes
+    -----
+    The kernel's list of the moves that a move touches holds about
+    n_sites * (k - 1)**2 * (neighbours + 1) numbers of 4 bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb.targets import Potts
+    >>> pair = Potts([[0.0, 2.0], [2.0, 0.0]], field=[[0.5, 0.0, 0.0], [0.0, 0.0, -np.inf]])
+    >>> pair.log_prob([[0, 0], [0, 1], [1, 2]])
+    array([ 2.5,  0.5, -inf])
+    >>> pair.log_ratios([0, 0])
+    array([-2.5, -2.5, -2. , -inf])
+    """
+
+    def __init__(self, couplings: Any, field: ArrayLike):
+        super().__init__(couplings, field)
+
+    def _set_field(self, field: Any) -> None:
+        given = real_array(field, "field")
+        if given.ndim != len(self.shape) + 1 or given.shape[:-1] != self.shape:
+            raise ValueError(
+                f"field has shape {given.shape}; it must have shape ({self.n_sites}, k): for each "
+                "site, one number per value."
+            )
+        k = given.shape[-1]
+        if not 2 <= k <= _MOST_VALUES:
+            raise ValueError(
+                f"field has shape {given.shape}, which means {k} values; a Potts model takes 2 to "
+                f"{_MOST_VALUES}."
+            )
+        values = given.astype(np.float64)
+        refuse(
+            np.isnan(values) | (values == np.inf),
+            values,
+            "field",
+            "it must be finite, or -inf where a value is impossible",
+        )
+        self.values = tuple(range(k))
+        self.field = values.reshape(self.n_sites, k)
+        empty = np.flatnonzero((self.field == -np.inf).all(axis=1))
+        if empty.size:
+            raise ValueError(
+                f"every value of site {empty[0]} is impossible: its field is -inf throughout. "
+                "Leave at least one finite."
+            )
+
+    @classmethod
+    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Potts":
+        """Nearest neighbours on a rectangular grid.
+
+        Parameters
+        ----------
+        field : array_like of shape (rows, cols, k)
+            Field of each value at each site, finite or -inf; its shape is the shape of the grid
+            and the number of values.
+        coupling : float, default=1.0
+            Coupling of neighbours; positive favours equal values.
+        periodic : bool, default=True
+            Whether the grid wraps around; on sides of length 1 and 2 as in `Ising.lattice`.
+
+        Returns
+        -------
+        Potts
+            Draws have the dimensions row and col.
+        """
+        values = as_array(field, "field")
+        if values.ndim != 3:
+            raise ValueError(
+                f"field has shape {values.shape}; a lattice needs one of shape (rows, cols, k). "
+                "For a flat one give np.zeros((rows, cols, k))."
+            )
+        rows, cols = values.shape[:2]
+        return cls._on_lattice(values, (rows, cols), coupling, periodic)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, {len(self.values)} values)"
+
+    def random_state(self, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Draw each variable uniformly among its possible values, shape (n_sites,)."""
+        possible = self.field > -np.inf
+        rank = rng.integers(possible.sum(axis=1))
+        return (np.cumsum(possible, axis=1) > rank[:, None]).argmax(axis=1).astype(np.int8)
+
+    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Unnormalised log-probability, the constant of the self-loops included.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States of 0 to k - 1.
+
+        Returns
+        -------
+        ndarray of float64 of the leading shape
+            -inf for an impossible state.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        result = self.field[np.arange(self.n_sites), flat].sum(axis=1) + self.constant
+        for value in self.values:
+            here = (flat == value).astype(np.float64)
+            result += 0.5 * np.einsum("ij,ij->i", here, (self.couplings @ here.T).T)
+        return result.reshape(states.shape[:-1])
+
+    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States of 0 to k - 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_sites * (k - 1))
+            Site by site, and of each the other values in increasing order; -inf where the value
+            is impossible. Undefined if x itself is impossible.
+        """
+        states = self.check_states(x)
+        leading, k = states.shape[:-1], len(self.values)
+        flat = states.reshape(math.prod(leading), self.n_sites)
+        counts = np.stack(
+            [(self.couplings @ (flat == v).astype(np.float64).T).T for v in self.values], axis=-1
+        )
+        old = flat[:, :, None].astype(np.intp)
+        new = np.arange(k - 1) + (np.arange(k - 1) >= old)
+        site = np.arange(self.n_sites)[:, None]
+        with np.errstate(invalid="ignore"):  # out of an impossible state
+            result = self.field[site, new] - self.field[site, old]
+        result += np.take_along_axis(counts, new, 2) - np.take_along_axis(counts, old, 2)
+        return result.reshape(*leading, self.n_sites * (k - 1))
+
+    def _make_view(self) -> PottsView:
+        n, others, unit = self.n_sites, len(self.values) - 1, self._unit()
+        # A move changes the log-ratios of all moves of its site and of the site's neighbours.
+        near = (self.couplings != 0) + sp.eye_array(n, dtype=np.bool_, format="csr")
+        touched = sp.kron(near, np.ones((others, others), dtype=np.bool_), format="csr")
+        touched.sort_indices()
+        neighbour = self.couplings.indices
+        return PottsView(
+            np.array(self.field),  # its own: the kernels are compiled for writable arrays
+            unit,
+            touched.indptr.astype(np.uint64),
+            touched.indices.astype(np.uint32),
+            np.repeat(np.arange(n, dtype=np.uint32), others),
+            self.couplings.indptr.astype(np.uint64),
+            neighbour.astype(np.uint32),
+            np.rint(self.couplings.data / unit[neighbour]).astype(np.int64),
+        )

@@ -1,0 +1,464 @@
+"""The pilot: what its measure is, what it may cost, and that the chains after it are exact."""
+
+import copy
+import importlib
+import re
+import warnings
+
+import numpy as np
+import pytest
+from models import GRAPHS, dense, potts
+
+import sklsb
+from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact, testing
+from sklsb._ensemble import Ensemble
+from sklsb.balancing import FIXED, LearnableFunction
+from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
+from sklsb.learning import MIXING, OBJECTIVES
+from sklsb.pilot import FEWEST_DRAWS, STARVED, autocorrelation_times, compare, starved
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
+]
+FIXED_FUNCTIONS = {name: cls() for name, cls in FIXED.items()}
+
+
+@pytest.fixture(scope="module")
+def lattice():
+    return Ising.lattice(np.random.default_rng(0).normal(scale=0.5, size=(4, 5)), coupling=0.2)
+
+
+def fitted(target, balancing="learned", **params):
+    return LSBSampler(
+        balancing, **{"n_chains": 3, "n_burn_in": 300, "random_state": 0} | params
+    ).fit(target)
+
+
+def module(package, name):
+    return importlib.import_module(f"{package.__name__}.{name}")
+
+
+def tied_pairs(n_pairs, n_free, p=0.01, seed=0):
+    """Pairs of spins that differ with probability p, among free ones."""
+    d = 2 * n_pairs + n_free
+    couplings, field = np.zeros((d, d)), np.zeros(d)
+    for i in range(0, 2 * n_pairs, 2):
+        couplings[i, i + 1] = couplings[i + 1, i] = 0.5 * np.log((1 - p) / p)
+    field[2 * n_pairs :] = np.random.default_rng(seed).normal(size=n_free)
+    return Ising(couplings, field)
+
+
+# ----------------------------------------------------------------- autocorrelation times
+
+
+@pytest.mark.parametrize("a", [0.0, 0.3, 0.9, 0.99])
+def test_times_of_autoregressive_chains(a):
+    lags = np.arange(1, 600)
+    end = int(np.argmax(a**lags < 0.05)) + 1
+    expected = 1 + 2 * (a ** np.arange(1, end + 1)).sum()
+    assert np.allclose(autocorrelation_times(lags, a ** lags[None]), expected, rtol=1e-12)
+    # The lags end before: the rest goes on as an exponential, and here that is what it is.
+    few = lags[:3]
+    if a**3 >= 0.05:
+        found = autocorrelation_times(few, a ** few[None])
+        assert np.allclose(found, (1 + a) / (1 - a), rtol=1e-12)
+
+
+def test_times_are_linear_between_the_lags():
+    lags = np.array([1, 3, 10, 40])
+    rho = np.array([[0.9, 0.7, 0.4, 0.2], [0.8, 0.6, 0.5, 0.3]])
+    for row in rho:
+        inside = np.interp(np.arange(41), np.append(0, lags), np.append(1, row))[1:].sum()
+        decay = row[-1] ** (1 / 40)
+        expected = 1 + 2 * (inside + row[-1] * decay / (1 - decay))
+        assert np.allclose(autocorrelation_times(lags, row[None]), expected)
+    # One end for all: where the median falls below 0.05.
+    rho = np.array([[0.5, 0.04, 0.03, 0.0], [0.5, 0.3, 0.04, 0.0], [0.5, 0.3, 0.06, 0.01]])
+    alone = autocorrelation_times(lags, rho[1:2])
+    assert np.isclose(autocorrelation_times(lags, rho)[1], alone)
+    decay = 0.06**0.1
+    more = autocorrelation_times(lags[:3], np.array([[0.5, 0.3, 0.06]]))
+    assert np.isclose(autocorrelation_times(lags, rho)[2], more)
+    assert more > 1 + 2 * 0.06 * decay / (1 - decay)
+
+
+def test_times_are_at_least_one():
+    lags = np.array([1, 2])
+    for rho in ([-0.9, 0.8], [-0.2, -0.1], [0.0, 0.0]):
+        assert autocorrelation_times(lags, np.array([rho])) == 1.0
+    frozen = autocorrelation_times(lags, np.ones((1, 2)))
+    assert np.isfinite(frozen).all()
+    assert frozen > 1e5
+
+
+def exact_correlations(function, target, n_lags):
+    """Autocorrelations of the sites, weighted by their variances, and of log p; and their times."""
+    matrix = exact.transition_matrix(function, target)
+    p, x = exact.probabilities(target), exact.states(target)
+    indicators = np.concatenate([x == v for v in target.values], axis=1).astype(float)
+    found = []
+    for f in (indicators, target.log_prob(x)[:, None]):
+        f = f - p @ f
+        whole = np.linalg.solve(np.eye(len(p)) - matrix + p, f)  # the sum of P^t f over t
+        variance = p @ np.square(f).sum(axis=1)
+        time = 2 * (p @ (f * whole).sum(axis=1)) / variance - 1
+        rho, now = [], f
+        for _ in range(n_lags):
+            now = matrix @ now
+            rho.append(p @ (f * now).sum(axis=1) / variance)
+        found.append((np.array(rho), time))
+    return found
+
+
+@pytest.mark.parametrize("name", ["ising", "potts"])
+def test_times_are_those_of_the_transition_matrix(name):
+    target = dense(7, seed=1, scale=0.5) if name == "ising" else potts(GRAPHS[-2], seed=4)
+    candidates = FIXED_FUNCTIONS | {"learned": Lipschitz(1.5, "knots", np.full(41, 0.4))}
+    rng = np.random.default_rng(0)
+    p, x = exact.probabilities(target), exact.states(target)
+    start = x[rng.choice(len(p), p=p, size=20)]
+
+    def new_ensemble(k):
+        return Ensemble(target, start, [np.random.default_rng([5, k, c]) for c in range(20)])
+
+    n = 20_000
+    budget = n * len(candidates) * 20 * new_ensemble(0).step_cost
+    outcome, ensembles = compare(candidates, new_ensemble, budget)
+    assert outcome.names == list(candidates)
+    assert outcome.n_transitions <= n
+    parts = [exact_correlations(function, target, 2000) for function in candidates.values()]
+    for k, found in enumerate((outcome.site_ess_per_step, outcome.lp_ess_per_step)):
+        rho, times = zip(*(part[k] for part in parts), strict=True)
+        truncated = autocorrelation_times(np.arange(1, 2001), np.array(rho))
+        # Ending at 0.05 leaves out less than a tenth, and about the same for all.
+        assert (truncated <= np.array(times) * (1 + 1e-9)).all()
+        assert (truncated >= 0.9 * np.array(times)).all()
+        # 400,000 transitions, times below 40: standard errors of about 2 %, and what linear
+        # interpolation between the lags adds.
+        assert np.abs(found * truncated - 1).max() < 0.08
+    d = target.n_sites
+    both = (d / outcome.site_ess_per_step + 1 / outcome.lp_ess_per_step) / (d + 1)
+    assert np.allclose(outcome.ess_per_step, 1 / both)
+    assert outcome.best == outcome.names[np.argmax(outcome.ess_per_step)]
+    for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
+        _, log_t, stay = exact._transitions(function, target)
+        assert np.isclose(rate, 1 - p @ stay, atol=0.01)
+        assert log_t.shape == target.log_ratios(x).shape
+    assert all(np.isfinite(e.log_prob()).all() for e in ensembles.values())
+
+
+def test_too_small_a_budget_is_not_spent():
+    target, x = dense(4), np.ones((2, 4), dtype=np.int8)
+
+    def new_ensemble(k):
+        return Ensemble(target, x, [np.random.default_rng([k, c]) for c in range(2)])
+
+    cost = len(FIXED) * 2 * new_ensemble(0).step_cost
+    for n in (0, 1, FEWEST_DRAWS - 1):
+        outcome, ensembles = compare(FIXED_FUNCTIONS, new_ensemble, n * cost)
+        assert np.isnan(outcome.ess_per_step).all()
+        assert outcome.n_transitions == 0
+        assert outcome.best == "barker"
+        assert all(e.chains.evaluations.sum() == 0 for e in ensembles.values())
+    outcome, ensembles = compare(FIXED_FUNCTIONS, new_ensemble, FEWEST_DRAWS * cost)
+    assert np.isfinite(outcome.ess_per_step).all()
+    assert outcome.n_transitions == FEWEST_DRAWS
+
+
+def check_variance_over_all(package):
+    """A candidate that leaves half of the sites unmoved is found out by those that move them."""
+
+    class Half(package.BalancingFunction):
+        """Moves of even sites are never made: their log-ratios are 3, those of the others 1."""
+
+        def even_part(self, u):
+            return np.where(np.abs(np.abs(u) - 3) < 1, -60.0, 0.0)
+
+    target = package.Ising(np.zeros((8, 8)), np.where(np.arange(8) % 2, 0.5, 1.5))
+    x = np.ones((6, 8), dtype=np.int8)
+
+    def new_ensemble(k):
+        rngs = [np.random.default_rng([k, c]) for c in range(6)]
+        return module(package, "_ensemble").Ensemble(target, x, rngs)
+
+    candidates = {"half": Half(), "sqrt": package.Sqrt()}
+    outcome, _ = module(package, "pilot").compare(candidates, new_ensemble, 2 * 6 * 400)
+    assert outcome.best == "sqrt", "a function that moves half of the sites is not the best"
+
+
+def test_a_candidate_that_moves_half_of_the_sites_is_found_out():
+    check_variance_over_all(sklsb)
+
+
+# ----------------------------------------------------------------- what is chosen
+
+
+def test_barkers_function_is_chosen_on_independent_sites():
+    # There it is optimal, and flux learns it; max mixes worst.
+    target = Ising(np.zeros((40, 40)), np.random.default_rng(0).normal(size=40))
+    sampler = fitted(target, n_burn_in=1000)
+    table = sampler.candidates_["ess_per_step"].to_series()
+    assert list(table.index) == [*MIXING, *FIXED]
+    assert table.idxmin() == "max"
+    assert sampler.candidates_.attrs["chosen"] == table.idxmax() != "max"
+    u = 2 * np.abs(target.field)
+    ends = sampler.balancing_.even_part(u) - sampler.balancing_.even_part(0.0)
+    assert ends[np.argmax(u)] < -0.3
+    assert table["flux"] > 0.95 * table.max()
+
+
+def test_the_global_flux_is_worth_more_on_tied_pairs():
+    sampler = fitted(tied_pairs(30, 40), n_chains=8, n_burn_in=None)
+    table = sampler.candidates_["ess_per_step"].to_series()
+    assert table["global_flux"] > 1.35 * table["sqrt"]
+    assert table["global_flux"] > 3 * max(table["flux"], table["barker"], table["min"])
+    assert sampler.candidates_.attrs["chosen"] in ("global_flux", "max")
+
+
+def check_choice(package):
+    """The function in use is the chosen one, and each candidate has its own streams."""
+    target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
+    start = package.Lipschitz(0.5, "knots")
+    sampler = package.LSBSampler(
+        start, objective="kl", learning_rate=0.0, n_chains=2, n_burn_in=1500, random_state=0
+    ).fit(target)
+    table = sampler.candidates_["ess_per_step"].to_series()
+    assert table["kl"] != table["sqrt"], "candidates have streams of their own"
+    sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=1500, random_state=0).fit(target)
+    chosen = sampler.candidates_.attrs["chosen"]
+    name = type(sampler.balancing_).__name__.lower()
+    assert name == ("lipschitz" if chosen in MIXING else chosen), "the chosen one is used"
+    moving = sampler.burn_in_balancing_.table().value
+    assert not np.array_equal(sampler.balancing_.table().value, moving), "the chosen one is used"
+
+
+def test_the_chosen_function_is_used():
+    check_choice(sklsb)
+
+
+@pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
+def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
+    sampler = fitted(lattice, objective=objective)
+    learned = MIXING if objective == "auto" else (objective,)
+    data = sampler.candidates_
+    assert data["candidate"].values.tolist() == [*learned, *FIXED]
+    assert set(data) == {"ess_per_step", "site_ess_per_step", "lp_ess_per_step", "acceptance_rate"}
+    for name in data:
+        assert np.isfinite(data[name]).all()
+        assert (data[name] <= 1).all()
+    chosen = data.attrs["chosen"]
+    assert chosen == data["candidate"].values[data["ess_per_step"].argmax()]
+    if chosen in FIXED:
+        assert type(sampler.balancing_) is FIXED[chosen]
+    elif objective in OBJECTIVES:
+        assert np.array_equal(sampler.balancing_.theta, sampler.burn_in_balancing_.theta)
+    history = sampler.history_
+    if objective in OBJECTIVES:
+        assert "mixing_theta" not in history
+    else:
+        assert history["candidate"].values.tolist() == list(learned)
+        assert history["mixing_theta"].dims == ("candidate", "evaluation", "mixing_parameter")
+        assert history["mixing_even_part"].dims == ("candidate", "evaluation", "u")
+        for kind in learned:
+            values = history["mixing_objective"].sel(candidate=kind).values
+            values = values[np.isfinite(values)]
+            assert values.min() <= values[0]
+
+
+def test_without_a_pilot_there_are_no_candidates(lattice):
+    for objective in ("auto", "kl", "global_flux"):
+        sampler = fitted(lattice, objective=objective, pilot=False)
+        assert not hasattr(sampler, "candidates_")
+        assert sampler.history_.attrs["pilot_evaluations"] == 0
+    assert isinstance(fitted(lattice, pilot=False).balancing_, Lipschitz)
+    # "auto" is then "flux".
+    one, other = (fitted(lattice, pilot=False, objective=name) for name in ("auto", "flux"))
+    assert np.array_equal(one.balancing_.theta, other.balancing_.theta)
+    assert np.array_equal(one.sample(50)["x"], other.sample(50)["x"])
+
+
+def test_a_fixed_function_needs_no_pilot(lattice):
+    sampler = fitted(lattice)
+    assert hasattr(sampler, "candidates_")
+    sampler.set_params(balancing="barker").fit(lattice)
+    assert not hasattr(sampler, "candidates_")
+    assert "pilot_evaluations" not in sampler.history_.attrs
+    assert sampler.history_.sizes["iteration"] == 300
+
+
+# ----------------------------------------------------------------- what it costs
+
+
+@pytest.mark.parametrize("objective", ["auto", "kl", "bound", "flux"])
+def test_the_pilot_costs_at_most_half_of_what_was_spent_before(lattice, objective):
+    for target in (lattice, Potts.lattice(np.zeros((3, 4, 3)), 0.4), tied_pairs(5, 10)):
+        sampler = fitted(target, objective=objective)
+        attrs = sampler.history_.attrs
+        before = attrs["burn_in_evaluations"] + attrs["mixing_evaluations"]
+        assert 0.3 * before < attrs["pilot_evaluations"] <= 0.5 * before
+        assert sampler.n_evaluations_ == before + attrs["pilot_evaluations"]
+        if objective in OBJECTIVES:
+            assert attrs["mixing_evaluations"] == 0
+        sampler.sample(50)
+        assert sampler.n_evaluations_ > before + attrs["pilot_evaluations"]
+
+
+# ----------------------------------------------------------------- exact afterwards
+
+
+def check_exactness(package, target=None):
+    """Draws after the pilot are those of an exact chain that goes on from where it ended."""
+    if target is None:
+        target = package.Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2])
+    sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=120)
+    package.testing.check_sampler(sampler, target, n_draws=20)
+
+
+@pytest.mark.parametrize("name", ["ising", "potts", "evidence"])
+def test_a_learned_sampler_passes_the_public_check(name):
+    target = dense(3) if name == "ising" else potts(GRAPHS[5], name.replace("potts", "random"))
+    check_exactness(sklsb, target)
+
+
+def test_chains_go_on_where_the_chosen_run_ended(lattice, monkeypatch):
+    seen = {}
+
+    def spy(candidates, new_ensemble, budget):
+        outcome, ensembles = compare(candidates, new_ensemble, budget)
+        seen.update(outcome=outcome, ensembles=copy.deepcopy(ensembles), candidates=candidates)
+        return outcome, ensembles
+
+    monkeypatch.setattr("sklsb.samplers.lsb.compare", spy)
+    sampler = fitted(lattice)
+    best = seen["outcome"].best
+    assert sampler.balancing_ is seen["candidates"][best]
+    ended = seen["ensembles"][best]
+    assert np.array_equal(sampler.state_, ended.chains.x)
+    # The chosen one's streams go on too, and nobody else's.
+    ours = [rng.random() for rng in copy.deepcopy(sampler._ensemble.rngs)]
+    assert ours == [rng.random() for rng in ended.rngs]
+    others = [rng.random() for name, e in seen["ensembles"].items() if name != best for rng in e.rngs]
+    assert len({*ours, *others}) == len(ours) + len(others)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_sample_in_parts_is_sample_at_once(lattice, n_jobs):
+    one, other = fitted(lattice, n_jobs=n_jobs), fitted(lattice)
+    assert one.candidates_.identical(other.candidates_)
+    assert one.history_.identical(other.history_)
+    parts = np.concatenate([one.sample(30)["x"], one.sample(50)["x"]], axis=1)
+    assert np.array_equal(parts, other.sample(80)["x"])
+    assert one.n_evaluations_ == other.n_evaluations_
+
+
+def test_seeds_decide(lattice):
+    one, other = fitted(lattice, random_state=1), fitted(lattice, random_state=2)
+    assert not one.candidates_.identical(other.candidates_)
+    assert one.candidates_.identical(fitted(lattice, random_state=1).candidates_)
+
+
+@pytest.mark.parametrize("target", [dense(0), dense(1), dense(2), Ising([[0.0]], [700.0])], ids=repr)
+def test_smallest_targets(target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        for n_burn_in in (0, 1, 20, 500):
+            sampler = fitted(target, n_burn_in=n_burn_in)
+            assert hasattr(sampler, "candidates_") == bool(n_burn_in and target.n_sites)
+            assert sampler.sample(20)["x"].shape == (3, 20, target.n_sites)
+
+
+def test_evidence_and_one_possible_value():
+    infinite = -np.inf
+    field = [[0.0, infinite, infinite], [0.3, 0.1, infinite], [0.2, -0.4, 0.5]]
+    couplings = 0.4 * (np.ones((3, 3)) - np.eye(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        sampler = fitted(Potts(couplings, field))
+        x = sampler.sample(200)["x"].values
+    assert (x[:, :, 0] == 0).all()
+    assert (x[:, :, 1] < 2).all()
+    assert np.isfinite(sampler.candidates_["site_ess_per_step"]).all()
+
+
+# ----------------------------------------------------------------- starved moves
+
+
+class Trough(LearnableFunction):
+    """A learnable function whose even part has a trough at a place; theta changes nothing."""
+
+    def __init__(self, at=2.0, depth=20.0):
+        self.at, self.depth = at, depth
+        self.theta = self._check_theta(np.zeros(1), 1)
+
+    def even_part(self, u):
+        return -self.depth * (np.abs(np.abs(np.asarray(u)) - self.at) < 0.5)
+
+    def vjp(self, grad_knots):
+        return np.zeros(1)
+
+
+def check_starved(package):
+    """A trough of 20 nats at abs(u) = 2 is found, and nothing in an increasing function."""
+    u = np.array([-4.0, -2.0, 0.5, 1.0, 2.0, 2.25, 5.0, np.inf, -np.inf])
+    find = module(package, "pilot").starved
+
+    class OfPackage(package.BalancingFunction):
+        even_part = Trough.even_part
+        at, depth = 2.0, 20.0
+
+    deficit, where = find(OfPackage(), u)
+    assert 19 < deficit <= 20, "a trough of 20 nats is found"
+    assert where == (2.0, 2.25)
+    for name in FIXED:
+        assert find(package.balancing.FIXED[name](), u)[0] <= 1e-12
+
+
+def test_starved_moves_are_found():
+    check_starved(sklsb)
+    assert starved(Trough(), np.array([0.5, 4.0]))[0] == 0.0  # not where nothing occurs
+    assert starved(Trough(), np.array([np.inf]))[0] == 0.0
+    assert starved(Trough(), np.array([]))[0] == 0.0
+
+
+def test_an_increasing_function_starves_nothing():
+    u = np.linspace(-20, 20, 999)
+    rng = np.random.default_rng(0)
+    for architecture in ("knots", "network"):
+        start = Lipschitz(0.5, architecture)
+        for scale in (0.3, 10.0):
+            theta = start.theta + scale * rng.standard_normal(start.theta.size)
+            assert starved(start.with_theta(theta), u)[0] <= 1e-9
+    steep = Lipschitz(1.5, "knots", np.full(41, -20.0))
+    # From 0 to 20 it falls by 30, an increasing one by 10.
+    deficit, where = starved(steep, u)
+    assert np.isclose(deficit, 20.0, atol=0.2)
+    assert where[0] == pytest.approx(STARVED, abs=0.2)
+    assert where[1] == 20.0
+
+
+def test_a_starving_function_is_named_and_not_used():
+    # All log-ratios are 2 or 5: with the trough at 2 half of the sites are practically frozen.
+    # An increasing function could lie 1.5 lower at 2 than at 5.
+    target = Ising(np.zeros((8, 8)), np.where(np.arange(8) % 2, 1.0, 2.5))
+    message = r"learned by 'kl' starves moves with .* from 2 to 2: they get exp\(-18\.5\) .*Lipschitz"
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        sampler = fitted(target, Trough(), objective="kl")
+    texts = [str(w.message) for w in seen if w.category is StarvedMovesWarning]
+    assert len(texts) == 2  # the burn-in's function, and that for sampling
+    assert texts[0].startswith("The function learned by 'burn-in' starves moves")
+    assert re.search(message, texts[1])
+    assert seen[0].filename.endswith("test_pilot.py")
+    assert sampler.candidates_["candidate"].values.tolist() == list(FIXED)
+    assert type(sampler.balancing_) in FIXED.values()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        alone = fitted(target, Trough(), objective="kl", pilot=False)
+    assert any(w.category is StarvedMovesWarning for w in seen)
+    assert isinstance(alone.balancing_, Trough)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StarvedMovesWarning)
+        fitted(target, Trough(at=8.0), objective="kl")
+        fitted(target, Mixture())
+        fitted(target)
