@@ -541,15 +541,9 @@ def costs(options):
     settings = {"n_chains": options.chains, "n_burn_in": 2000}
     fitted(target, 0, "learned", **settings)  # compiles
     rows = []
-    print(
-        f"{'function':10s} {'fit':>6s} {'moving':>7s} {'learning':>8s} {'mixing':>7s} {'pilot':>6s} s; an update / a step"
-    )
+    print("seconds     fit  moving learning mixing  pilot; an update / a step")
     plain = min(timed_fit(target, "barker", **settings)[0]["burn_in"] for _ in range(3))
-    for name, balancing in {
-        "learned": "learned",
-        "network": Network(),
-        "mixture": "mixture",
-    }.items():
+    for name, balancing in LEARNED.items():
         seconds, sampler = min(
             (timed_fit(target, balancing, **settings) for _ in range(2)), key=lambda t: t[0]["fit"]
         )
@@ -569,8 +563,8 @@ def costs(options):
         rows.append(row)
         shares = ", ".join(f"{k[:-12]} {v / sum(counts.values()):.2f}" for k, v in counts.items())
         print(
-            f"{name:10s} {seconds['fit']:6.2f} {plain:7.2f} {learning:8.2f} "
-            f"{seconds['fit_flux']:7.2f} {seconds['compare']:6.2f}   {both:.1f}; log-ratios: {shares}",
+            f"{name:8s} {seconds['fit']:6.2f} {plain:7.2f} {learning:8.2f} "
+            f"{seconds['fit_flux']:6.2f} {seconds['compare']:6.2f}; {both:.1f}; log-ratios: {shares}",
             flush=True,
         )
     return rows
@@ -647,9 +641,10 @@ def draw_cases(ax, rows, key, title):
         error = [r[key]["error"] for r in own]
         ax.errorbar(x, [r[key]["ratio"] for r in own], error, fmt="o", ms=4, label=name)
     ax.axhline(1.0, color="0.5", lw=1)
-    ax.set(title=title, xlabel="case", xticks=sorted({r["case"] for r in rows}))
+    ticks = sorted({r["case"] for r in rows})
+    ax.set(title=title, xticks=ticks, xticklabels=[f"case {case}" for case in ticks])
     if names:
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.12))
 
 
 def draw_ratios(ax, parts):
@@ -669,24 +664,24 @@ def draw_ratios(ax, parts):
 
 
 def draw_even_parts(ax, parts):
+    def line(values, *style, **settings):
+        ax.plot(PLACES, np.subtract(values, values[0]), *style, **settings)
+
     for name, function in FIXED.items():
-        ax.plot(PLACES, function().even_part(PLACES), color="0.6", lw=1)
-        ax.annotate(name, (4, function().even_part([4.0])[0]), fontsize=7, color="0.4")
-    for row in parts.get("cases", []):
-        if row["function"] == "learned" and row["case"] in (3, 4):
-            color = f"C{row['case'] - 3}"
-            label = f"case {row['case']}"
-            ax.plot(
-                PLACES, row["burn_in_even_part"][0], "--", color=color, label=f"{label}, burn-in"
-            )
-            ax.plot(PLACES, row["even_part"][0], color=color, label=label)
-    for k, prefix in enumerate(("dimers, fields of sd 1", "pairs, fields on pairs")):
+        line(function().even_part(PLACES), color="0.7", lw=1)
+        ax.annotate(name, (3, np.diff(function().even_part([0.0, 3.0]))[0]), fontsize=7)
+    for k, case in enumerate((3, 4)):
+        for row in parts.get("cases", []):
+            if (row["case"], row["function"]) == (case, "learned"):
+                line(row["burn_in_even_part"][0], f"C{k}--", label=f"case {case}, burn-in")
+                line(row["even_part"][0], f"C{k}-", label=f"case {case}, sampling")
+    for k, prefix in enumerate(("dimers", "pairs")):
         own = [r for r in parts.get("tied", []) if r["label"].startswith(prefix)]
         if own:
-            ax.plot(PLACES, own[0]["even_part"], color=f"C{k + 2}", label=own[0]["label"])
-    ax.set(title="even part h", xlabel="|u| = |log t|", xlim=(0, 12), ylim=(-6, 6))
+            line(own[0]["even_part"], f"C{k + 2}-", label=own[0]["label"])
+    ax.set(title="even part, h(|u|) - h(0)", xlabel="|u| = |log t|", xlim=(0, 12), ylim=(-6, 6))
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=7, loc="lower left")
 
 
 PARTS = {
@@ -706,7 +701,9 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="shorter runs, fewer targets")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--cases", type=int, nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--learned", nargs="+", choices=LEARNED, default=list(LEARNED))
+    parser.add_argument(
+        "--learned", nargs="+", choices=LEARNED, default=list(LEARNED), help="in cases"
+    )
     parser.add_argument("--chains", type=int, default=30)
     parser.add_argument("--draws", type=int, default=30_000)
     parser.add_argument("--windows", type=int, default=1, help="paper ESS is the mean over so many")

@@ -1,8 +1,9 @@
 r"""Choosing a balancing function by trying it.
 
 What a learned function is worth is decided on the target itself: all candidates run from the
-states where the burn-in ended, and the one whose draws are worth most is kept. The measure is the
-effective sample size per transition, 1 / tau, with
+states where the burn-in ended, and the one whose draws are worth most is kept; the first, learned
+by the flux, unless another is better by a tenth, for smaller differences are noise. The measure
+is the effective sample size per transition, 1 / tau, with
 
 .. math::
     \tau = 1 + 2 \sum_{t \ge 1} \rho(t), \qquad
@@ -21,7 +22,7 @@ largest for the square root, which estimates the sum of all sites worse than Bar
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,6 @@ from numpy.typing import NDArray
 from sklsb._compiled import Table
 from sklsb._ensemble import SEGMENT, Ensemble
 from sklsb.balancing import BalancingFunction
-from sklsb.targets.base import Target
 
 __all__ = ["Outcome", "autocorrelation_times", "compare", "starved"]
 
@@ -38,7 +38,11 @@ Array = NDArray[np.float64]
 _MOST_VALUES, MOST_SITES = 1 << 21, 1024
 # Each series has its draws so many times farther apart than the one before.
 _COARSER = 8
+# Candidates that go on to the second and the later rounds.
+_FINALISTS = (3, 3, 2, 2)
 _NEGLIGIBLE = 0.05
+# Smaller differences are noise of the pilot.
+_MARGIN = 1.1
 FEWEST_DRAWS = 64
 # Nats by which a function may fall below what the slope of a monotone one allows.
 STARVED = 6.0
@@ -52,12 +56,14 @@ class Outcome(NamedTuple):
     site_ess_per_step: Array
     lp_ess_per_step: Array
     acceptance_rate: Array
-    n_transitions: int  # of each chain for each candidate
+    transitions: NDArray[np.int64]  # of each chain
 
     @property
     def best(self) -> str:
-        """Name of the candidate to keep; the first if nothing is known."""
-        return self.names[int(np.argmax(np.nan_to_num(self.ess_per_step)))]
+        """Name of the candidate to keep: the first, unless another is better by a tenth."""
+        ess = np.nan_to_num(self.ess_per_step)
+        best = int(np.argmax(ess))
+        return self.names[best if ess[best] > _MARGIN * ess[0] else 0]
 
 
 def autocorrelation_times(lags: NDArray[np.int64], rho: Array) -> Array:
@@ -89,12 +95,6 @@ def autocorrelation_times(lags: NDArray[np.int64], rho: Array) -> Array:
     return result
 
 
-def _site_variances(draws: list[NDArray[np.int8]], values: tuple[int, ...]) -> Array:
-    shares = np.mean([[(x == v).mean(axis=(0, 1)) for v in values] for x in draws], axis=0)
-    result: Array = 1.0 - np.square(shares).sum(axis=0)
-    return result
-
-
 def _thinnings(n: int, n_draws: int) -> list[int]:
     """Distances of draws, 1, 8, ... and the rest, for series of n transitions together."""
     thins: list[int] = []
@@ -103,15 +103,24 @@ def _thinnings(n: int, n_draws: int) -> list[int]:
     return [*thins, max(1, n // n_draws - sum(thins))]
 
 
-class _Series(NamedTuple):
-    """Draws of one candidate at some sites, their log p and acceptance probabilities."""
+def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
+    """Lags, in draws, to look at in each series: short ones where the draws are close."""
+    result: list[list[int]] = []
+    reached = 0
+    for k, thin in enumerate(thins):
+        longest = n_draws // 2
+        if k < len(thins) - 1:  # twice as far as the next series begins, or an eighth
+            longest = max(2 * _COARSER, n_draws // 8)
+        lags = np.unique(np.geomspace(1, longest, 24).astype(int))
+        result.append(lags[lags * thin > reached].tolist())
+        reached = max(reached, longest * thin)
+    return result
 
-    thin: int
-    x: NDArray[np.int8]  # (n_chains, n_draws, n_sites)
-    stats: Array  # (n_chains, n_draws, 2)
 
-
-def _draw(ensemble: Ensemble, table: Table, n: int, thin: int, sites: NDArray[np.int64]) -> _Series:
+def _draw(
+    ensemble: Ensemble, table: Table, n: int, thin: int, sites: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], Array]:
+    """Make n draws: x of shape (n_chains, n, n_sites), (log p, acceptance) of (n_chains, n, 2)."""
     n_chains, n_sites = ensemble.chains.x.shape
     x = np.empty((n_chains, n, sites.size), dtype=np.int8)
     stats = np.empty((n_chains, n, 2))
@@ -126,44 +135,64 @@ def _draw(ensemble: Ensemble, table: Table, n: int, thin: int, sites: NDArray[np
         x[:, done : done + room] = part[:, :, sites]
         stats[:, done : done + room] = part_stats
         made, done = made + size, done + room
-    return _Series(thin, x, stats)
+    return x, stats
 
 
-def _run(
-    ensemble: Ensemble, function: BalancingFunction, n: int, sites: NDArray[np.int64]
-) -> list[_Series]:
-    """Make n transitions; return series of draws ever farther apart."""
-    n_draws = min(n, max(FEWEST_DRAWS, _MOST_VALUES // (len(ensemble) * sites.size)))
-    table = function.table()
-    with ensemble.threads():
-        ensemble.start(table)
-        return [_draw(ensemble, table, n_draws, thin, sites) for thin in _thinnings(n, n_draws)]
+def _distances(x: NDArray[np.int8], lp: Array, lags: list[int]) -> list[tuple[float, float]]:
+    """Mean number of sites that differ at each lag, and half of the mean square of log p."""
+    return [
+        (
+            np.count_nonzero(x[:, lag:] != x[:, :-lag]) / (x.shape[0] * (x.shape[1] - lag)),
+            0.5 * float(np.square(lp[:, lag:] - lp[:, :-lag]).mean()),
+        )
+        for lag in lags
+    ]
 
 
-def _distance(values: NDArray[Any], lag: int) -> float:
-    """Mean number of labels (integers) that differ at a lag, or half of the mean square."""
-    one, other = values[:, lag:], values[:, :-lag]
-    if values.dtype.kind == "i":
-        return float(np.count_nonzero(one != other) / (one.shape[0] * one.shape[1]))
-    return 0.5 * float(np.square(one - other).mean())
+class _Runs:
+    """What is known of one candidate: sums over its rounds."""
+
+    def __init__(self, ensemble: Ensemble, function: BalancingFunction):
+        self.ensemble = ensemble
+        self.table = function.table()
+        self.n_rounds = 0
+        self.distances: Array | float = 0.0  # (n_lags, 2): of the sites, of log p
+        self.shares: Array | float = 0.0  # (n_values, n_sites)
+        self.lp: Array = np.zeros(2)  # mean and mean square
+        self.acceptance = 0.0
+
+    def go_on(self, thins: list[int], n_draws: int, sites: NDArray[np.int64]) -> None:
+        """Run one more round."""
+        found = []
+        with self.ensemble.threads():
+            self.ensemble.start(self.table)
+            for thin, lags in zip(thins, _lags(thins, n_draws), strict=True):
+                x, stats = _draw(self.ensemble, self.table, n_draws, thin, sites)
+                found += _distances(x, stats[:, :, 0], lags)
+        # The last series is by far the longest.
+        lp = stats[:, :, 0]
+        values = self.ensemble.target.values
+        self.n_rounds += 1
+        self.distances = self.distances + np.array(found)
+        self.shares = self.shares + np.array([(x == v).mean(axis=(0, 1)) for v in values])
+        self.lp += (lp.mean(), np.square(lp).mean())
+        self.acceptance += float(stats[:, :, 1].mean())
 
 
-def _times(runs: list[list[tuple[int, NDArray[Any]]]], variance: float) -> Array:
-    """Autocorrelation time in transitions of each run, a list of (thin, values of each draw).
-
-    Short lags are taken from the series with the close draws, long ones from the others.
-    """
-    lags: list[int] = []
-    rho: list[list[float]] = []
-    for k, (thin, values) in enumerate(runs[0]):
-        longest = values.shape[1] // 2
-        if k < len(runs[0]) - 1:  # twice as far as the next series begins, or an eighth
-            longest = max(2 * _COARSER, longest // 4)
-        for lag in np.unique(np.geomspace(1, longest, 24).astype(int)).tolist():
-            if not lags or lag * thin > lags[-1]:
-                lags.append(lag * thin)
-                rho.append([1.0 - _distance(run[k][1], lag) / variance for run in runs])
-    return autocorrelation_times(np.array(lags), np.array(rho).T)
+def _times(runs: list[_Runs], lags: NDArray[np.int64]) -> Array:
+    """Autocorrelation times of the sites and of log p, shape (n_candidates, 2)."""
+    n = sum(run.n_rounds for run in runs)
+    shares = sum((run.shares for run in runs), np.zeros(1)) / n
+    mean, square = sum((run.lp for run in runs), np.zeros(2)) / n
+    variance = np.array([(1.0 - np.square(shares).sum(axis=0)).sum(), square - mean**2])
+    if variance[0] <= 0.0:
+        return np.full((len(runs), 2), np.nan)
+    distances = np.stack([run.distances / run.n_rounds for run in runs])
+    sites = autocorrelation_times(lags, 1.0 - distances[:, :, 0] / variance[0])
+    if variance[1] <= 1e-12 * square:  # a flat target
+        return np.column_stack([sites, sites])
+    lp = autocorrelation_times(lags, 1.0 - distances[:, :, 1] / variance[1])
+    return np.column_stack([sites, lp])
 
 
 def compare(
@@ -173,10 +202,13 @@ def compare(
 ) -> tuple[Outcome, dict[str, Ensemble]]:
     """Run all candidates from the same states and compare what their draws are worth.
 
+    There are five rounds of equal length. All candidates run in the first; the best three go on to
+    the second and third, the best two to the others.
+
     Parameters
     ----------
     candidates : dict of name to BalancingFunction
-        What to choose from.
+        What to choose from; the first is kept unless another is better by a tenth.
     new_ensemble : callable
         Returns chains at the states where the burn-in ended, with the k-th set of streams.
     budget : float
@@ -189,35 +221,39 @@ def compare(
     ensembles : dict of name to Ensemble
         The chains of each candidate where they ended.
     """
-    ensembles = {name: new_ensemble(k) for k, name in enumerate(candidates)}
-    first = next(iter(ensembles.values()))
-    target: Target = first.target
-    n = int(budget / (len(candidates) * len(first) * first.step_cost))
-    if n < FEWEST_DRAWS:
-        unknown = np.full(len(candidates), np.nan)
-        return Outcome(list(candidates), unknown, unknown, unknown, unknown, 0), ensembles
-    sites = np.linspace(0, target.n_sites - 1, min(target.n_sites, MOST_SITES)).astype(np.int64)
-    runs = [_run(ensembles[name], function, n, sites) for name, function in candidates.items()]
-    variance = float(_site_variances([run[-1].x for run in runs], target.values).sum())
-    lp_variance = float(np.var([run[-1].stats[:, :, 0] for run in runs]))
-    times = np.full((len(runs), 2), np.nan)
-    if variance > 0.0:
-        times[:] = _times([[(part.thin, part.x) for part in run] for run in runs], variance)[
-            :, None
-        ]
-        if lp_variance > 0.0:
-            lp = [[(part.thin, part.stats[:, :, 0]) for part in run] for run in runs]
-            times[:, 1] = _times(lp, lp_variance)
-    both = (target.n_sites * times[:, 0] + times[:, 1]) / (target.n_sites + 1)
+    names = list(candidates)
+    runs = [_Runs(new_ensemble(k), candidates[name]) for k, name in enumerate(names)]
+    ensemble = runs[0].ensemble
+    n_chains, n_sites = ensemble.chains.x.shape
+    rounds = [min(size, len(names)) for size in (len(names), *_FINALISTS)]
+    n = int(budget / (sum(rounds) * n_chains * ensemble.step_cost))
+    sites = np.linspace(0, n_sites - 1, min(n_sites, MOST_SITES)).astype(np.int64)
+    n_draws = min(n, max(FEWEST_DRAWS, _MOST_VALUES // (n_chains * sites.size)))
+    times = np.full((len(names), 2), np.nan)
+    thins = _thinnings(n, n_draws) if n_draws >= FEWEST_DRAWS else []
+    if thins:
+        by_series = zip(thins, _lags(thins, n_draws), strict=True)
+        lags = np.array([thin * lag for thin, some in by_series for lag in some])
+        for size in rounds:
+            # Nothing is known before the first round.
+            for k in np.argsort(_both(times, n_sites), kind="stable")[:size].tolist():
+                runs[k].go_on(thins, n_draws, sites)
+            times = _times(runs, lags)
     outcome = Outcome(
-        list(candidates),
-        1.0 / both,
+        names,
+        1.0 / _both(times, n_sites),
         1.0 / times[:, 0],
         1.0 / times[:, 1],
-        np.array([run[-1].stats[:, :, 1].mean() for run in runs]),
-        sum(part.thin * part.x.shape[1] for part in runs[0]),
+        np.array([run.acceptance / max(run.n_rounds, 1) for run in runs]),
+        np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
     )
-    return outcome, ensembles
+    return outcome, {name: run.ensemble for name, run in zip(names, runs, strict=True)}
+
+
+def _both(times: Array, n_sites: int) -> Array:
+    """Mean of the time of the sites and, as one more site, of log p."""
+    result: Array = (n_sites * times[:, 0] + times[:, 1]) / (n_sites + 1)
+    return result
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

@@ -455,9 +455,7 @@ def _found_enumerated(
     n = len(chains)
     out = (np.empty((n, 3, table.value.size)), np.empty(n))
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
-    _compiled.enumerated(
-        chains.view, table, chains.chains, (0, n), every, uniforms, log_omega, out
-    )
+    _compiled.enumerated(chains.view, table, chains.chains, (0, n), every, uniforms, log_omega, out)
     return out[1], out[0][:, 0], np.zeros(n)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from test_exact import check_lattice
 from test_kernel import check_selection
-from test_objectives import check_bad_batch
+from test_objectives import check_bad_batch, check_stride
+from test_pilot import check_choice, check_exactness, check_starved, check_variance_over_all
 
 import sklsb
 
@@ -55,11 +56,24 @@ def imported(folder, file="__init__.py", old="", new=""):
 def _dispatch(package):
     """Do what numba does for the functions that depend on the target."""
     compiled = importlib.import_module("sklsb._compiled")
-    view = numba.typeof(package.Ising(np.zeros((1, 1))).view())
+    small = np.zeros((1, 1))
+    views = {
+        "ising": package.Ising(small).view(),
+        "potts": package.Potts(small, np.zeros((1, 2))).view(),
+    }
     for name in ("init", "log_ratio", "flip", "log_prob", "first_move"):
         generic = "init_cache" if name == "init" else name
         arguments = [None] * (len(inspect.signature(getattr(compiled, generic)).parameters) - 1)
-        setattr(compiled, generic, getattr(compiled, f"_ising_{name}")(view, *arguments))
+        versions = {
+            type(view): getattr(compiled, f"_{kind}_{name}")(numba.typeof(view), *arguments)
+            for kind, view in views.items()
+        }
+
+        def dispatched(view, *rest, versions=versions):
+            return versions[type(view)](view, *rest)
+
+        setattr(compiled, generic, dispatched)
+    compiled.scaled = lambda amount, factor: tuple(part * factor for part in amount)
     compiled._prefetch = lambda array, index: None
 
 
@@ -95,7 +109,7 @@ def check_far_step(package):
 def check_sampler(package):
     for sampler in samplers(package):
         package.testing.check_sampler(sampler, ising(package), n_draws=20)
-    sampler = package.LSBSampler("mixture", n_burn_in=20, n_chains=2)
+    sampler = package.LSBSampler("mixture", pilot=False, objective="kl", n_burn_in=20, n_chains=2)
     package.testing.check_sampler(sampler, ising(package), n_draws=20)
 
 
@@ -112,9 +126,21 @@ def check_objectives(package):
     package.testing.check_objectives(package.Mixture([0.3, -0.2, 0.5, 0.0]), ising(package))
 
 
+def check_objectives_of_three_values(package):
+    field = np.array([[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]])
+    target = package.Potts([[0.0, 0.8], [0.8, 0.0]], field)
+    package.testing.check_objectives(package.Mixture([0.3, -0.2, 0.5, 0.0]), target)
+
+
+def check_strides(package):
+    check_stride(package, ising(package), 2, np.zeros(8))
+
+
 def check_balancing(package):
-    for name in ("Barker", "Mixture", "Network"):
+    for name in ("Barker", "Mixture", "Network", "Lipschitz"):
         package.testing.check_balancing(getattr(package, name)())
+    steep = package.Lipschitz(0.5, "knots", np.linspace(-1.0, 1.0, 41))
+    package.testing.check_balancing(steep)
 
 
 def check_lattices(package):
@@ -152,12 +178,18 @@ CHECKS = [
     check_sampler,
     check_long,
     check_objectives,
+    check_objectives_of_three_values,
+    check_strides,
     check_balancing,
     check_lattices,
     check_many_sites,
     check_bad_batches,
     check_input,
     check_weights,
+    check_choice,
+    check_exactness,
+    check_starved,
+    check_variance_over_all,
 ]
 
 
@@ -192,8 +224,9 @@ class Mutant(NamedTuple):
 
 KERNEL, BALANCING = "_compiled.py", "balancing.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
-LEARNING, BASE, LSB, ENSEMBLE = (
+LEARNING, PILOT, BASE, LSB, ENSEMBLE = (
     "learning.py",
+    "pilot.py",
     "samplers/_base.py",
     "samplers/lsb.py",
     "_ensemble.py",
@@ -386,8 +419,8 @@ MUTANTS = {
     # Learning
     "weighed by the function before the update": Mutant(
         KERNEL,
-        "        _weigh_all(view, table, chain)\n        if not _SMALLEST",
-        "        if not _SMALLEST",
+        "    _weigh_all(view, table, chain)\n    if not _SMALLEST",
+        "    if not _SMALLEST",
         check_objectives,
         "against enumeration",
     ),
@@ -410,10 +443,99 @@ MUTANTS = {
     ),
     "Z taken as constant": Mutant(
         KERNEL,
-        "_spread(view, table, chain, mass, gradient[0])",
+        "_spread(view, table, chain, mass, gradient)\n    return value, d_eta",
+        "return value, d_eta",
+        check_objectives,
+        "gradient of",
+    ),
+    "mass of the gradient of Z with the wrong sign": Mutant(
+        KERNEL,
+        "scaled(mass, -w)",
+        "scaled(mass, w)",
+        check_objectives,
+        "gradient of",
+    ),
+    "what others lose by a move not counted": Mutant(
+        KERNEL,
+        "_add_knots(table, ratio, scaled(mass, chain.tree[t]), gradient)",
         "pass",
         check_objectives,
         "gradient of",
+    ),
+    "baseline with the wrong sign": Mutant(
+        KERNEL,
+        "- log_stay * gradient[1, k] - baseline * gradient[2, k]",
+        "- log_stay * gradient[1, k] + baseline * gradient[2, k]",
+        check_strides,
+        "over a part of the neighbours",
+    ),
+    "baseline without the change of Z": Mutant(
+        KERNEL,
+        "- log_stay * mass[1] - baseline * mass[2])",
+        "- log_stay * mass[1])",
+        check_strides,
+        "over a part of the neighbours",
+    ),
+    "a part of the neighbours stands for itself": Mutant(
+        KERNEL, "scale = every * omega", "scale = omega", check_strides, "part of the neighbours"
+    ),
+    "flux by the probability of the other values": Mutant(
+        KERNEL,
+        "p = 1.0 / (1.0 + odds)",
+        "p = odds / (1.0 + odds)",
+        check_objectives,
+        'objective "flux"',
+    ),
+    "flux without the square of the variance": Mutant(
+        KERNEL, "(odds * p) ** 2 / t", "(odds * p) / t", check_objectives, 'objective "flux"'
+    ),
+    "shares of three values left out of the flux": Mutant(
+        KERNEL,
+        "(value * share,)",
+        "(value,)",
+        check_objectives_of_three_values,
+        'gradient of "flux"',
+    ),
+    "a move of three values not taken back": Mutant(
+        KERNEL,
+        "            if made:\n                flip(view, chain, peeked[1])\n            peeked",
+        "            peeked",
+        check_objectives_of_three_values,
+        "states, which a flux objective must leave",
+    ),
+    "weights of the global flux not squared": Mutant(
+        LEARNING,
+        "np.divide(terms, total * flow,",
+        "np.divide(terms, total + 0 * flow,",
+        check_objectives,
+        'gradient of "global_flux"',
+    ),
+    "variances of the sites where they are, not over the run": Mutant(
+        LEARNING,
+        "np.square(probability / len(states)).sum(axis=1)",
+        "(probability / len(states)).max(axis=1)",
+        check_objectives,
+        'objective "global_flux"',
+    ),
+    "variance from one candidate only": Mutant(
+        PILOT,
+        "shares = sum((run.shares for run in runs), np.zeros(1)) / n",
+        "shares = runs[0].shares / runs[0].n_rounds",
+        check_variance_over_all,
+        "moves half of the sites",
+    ),
+    "streams shared by the candidates": Mutant(
+        LSB, "default_rng([seed, k])", "default_rng([seed])", check_choice, "streams of their own"
+    ),
+    "starved moves never found": Mutant(
+        PILOT, "return largest, ", "return 0.0 * largest, ", check_starved, "is found"
+    ),
+    "slope beyond the bound": Mutant(
+        BALANCING,
+        "by_psi = by_slope * (self.bound - slope**2 / self.bound)",
+        "by_psi = by_slope * self.bound",
+        check_balancing,
+        "against finite differences",
     ),
     "weights not relative": Mutant(
         LEARNING,
@@ -462,10 +584,24 @@ MUTANTS = {
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        '"balancing_": function,',
-        '"balancing_": self._function,',
+        'fitted["_frozen"] = fitted["balancing_"].table()',
+        'fitted["_frozen"] = self._function.table()',
         check_sampler,
         "caches must equal a rebuild bit for bit after fit",
+    ),
+    "draws made with the function of the burn-in": Mutant(
+        LSB,
+        'fitted["_frozen"] = fitted["balancing_"].table()',
+        'fitted["_frozen"] = fitted["burn_in_balancing_"].table()',
+        check_exactness,
+        "caches must equal a rebuild bit for bit after fit",
+    ),
+    "the function of the burn-in kept in place of the chosen one": Mutant(
+        LSB,
+        'fitted["balancing_"] = candidates[outcome.best]',
+        "candidates[outcome.best]",
+        check_choice,
+        "the chosen one is used",
     ),
     "parameters changed by fit": Mutant(
         LSB,

@@ -86,26 +86,32 @@ def test_gradients_stay_finite_where_weights_span_hundreds_of_nats(scale, name):
             assert np.isfinite(gradient).all()
 
 
-def of_each_move(table, target):
+def of_each_move(package, table, target):
     """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
-    ratios = target.log_ratios(exact.states(target))
-    log_t = exact._transitions(Tabulated(table), target).log_move
-    log_w = Tabulated(table).log_g(ratios)
+    ratios = target.log_ratios(package.exact.states(target))
+    function = package.balancing.Tabulated(table)
+    log_t = package.exact._transitions(function, target).log_move
+    log_w = function.log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
     log_a = np.where(log_t - log_q > -1e-13, 0.0, log_t - log_q)
     t, q = np.exp(log_t), np.exp(log_q)
     return np.stack([t * (log_t - ratios), t, q, q * -np.expm1(log_a)])
 
 
-@pytest.mark.parametrize("every", [2, 3])
-@pytest.mark.parametrize("name", ["exact", "kl"])
-@pytest.mark.parametrize("target", [dense(4), potts(GRAPHS[-1])], ids=["ising", "potts"])
-def test_every_kth_neighbour_stands_for_k(target, name, every):
-    table = FUNCTIONS["mixture"].table()
-    log_omega = relative_weights(log_target(target)) * (name == "exact")
+def check_stride(package, target, every, log_omega):
+    """Every k-th neighbour stands for k, with a baseline that changes no mean."""
+    testing, x = package.testing, package.exact.states(target)
+    table = package.Mixture([0.3, -0.2, 0.5, 0.0]).table()
     omega = np.exp(log_omega)
-    parts = of_each_move(table, target)
-    slopes = testing._numeric_gradient(lambda table: of_each_move(table, target)[:3], table)
+    parts = of_each_move(package, table, target)
+    slopes = testing._numeric_gradient(
+        lambda table: of_each_move(package, table, target)[:3], table
+    )
+
+    def evaluate(every, u):
+        chains = testing._Probe(target, table, x).ensemble
+        return testing._found_enumerated(table, log_omega, chains, every, u)[:2]
+
     move = np.arange(parts.shape[2])
     # What the baseline multiplies: over all moves it is zero, whatever the baseline is.
     assert np.abs(slopes[2].sum(axis=1)).max() <= 1e-9 * np.abs(slopes[2]).max()
@@ -116,19 +122,26 @@ def test_every_kth_neighbour_stands_for_k(target, name, every):
         by_surprise, by_t, by_q = every * slopes[:, :, visited].sum(axis=2)
         log_m = np.log(np.maximum(refused, 1.0 / visited.sum()))
         baseline = surprise / t - log_m
-        u = (phase + 0.5) / every
-        value, gradient = objective(name, target, table, log_omega, u=u, every=every)
+        value, gradient = evaluate(every, (phase + 0.5) / every)
         expected = omega * (surprise + refused * log_m - log_omega)
         assert np.allclose(value, expected, rtol=1e-9, atol=1e-9)
         # The gradient is that of sum T (log T - l - log M - 1) - b Q, with M and b held fixed.
         left_out = (omega * log_m)[:, None] * by_t + (omega * baseline)[:, None] * by_q
         wanted = omega[:, None] * (by_surprise - by_t) - left_out
-        assert np.abs(gradient - wanted).max() <= 1e-6 * np.abs(wanted).max()
+        error = np.abs(gradient - wanted).max()
+        assert error <= 1e-6 * np.abs(wanted).max(), "gradient over a part of the neighbours"
         unbiased += (gradient + left_out) / every
-    whole = objective(name, target, table, log_omega)[1]
+    whole = evaluate(1, 0.5)[1]
     log_m = np.log(np.maximum(parts[3].sum(axis=1), _compiled.SMALLEST_STAY))
     whole = whole + (omega * log_m)[:, None] * slopes[1].sum(axis=1)
     assert np.abs(unbiased - whole).max() <= 1e-6 * np.abs(whole).max()
+
+
+@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("name", ["exact", "kl"])
+@pytest.mark.parametrize("target", [dense(4), potts(GRAPHS[-1])], ids=["ising", "potts"])
+def test_every_kth_neighbour_stands_for_k(target, name, every):
+    check_stride(sklsb, target, every, relative_weights(log_target(target)) * (name == "exact"))
 
 
 def test_every_chain_and_every_move_gets_its_turn(monkeypatch):

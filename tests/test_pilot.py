@@ -122,18 +122,19 @@ def test_times_are_those_of_the_transition_matrix(name):
     def new_ensemble(k):
         return Ensemble(target, start, [np.random.default_rng([5, k, c]) for c in range(20)])
 
-    n = 20_000
-    budget = n * len(candidates) * 20 * new_ensemble(0).step_cost
+    n = 20_000  # in the first of five rounds, in which all candidates run
+    budget = n * (5 + 3 + 3 + 2 + 2) * 20 * new_ensemble(0).step_cost
     outcome, ensembles = compare(candidates, new_ensemble, budget)
     assert outcome.names == list(candidates)
-    assert outcome.n_transitions <= n
+    assert 0.7 * n <= outcome.transitions.min() <= n
+    assert outcome.transitions.max() == 5 * outcome.transitions.min()
     parts = [exact_correlations(function, target, 2000) for function in candidates.values()]
     for k, found in enumerate((outcome.site_ess_per_step, outcome.lp_ess_per_step)):
         rho, times = zip(*(part[k] for part in parts), strict=True)
         truncated = autocorrelation_times(np.arange(1, 2001), np.array(rho))
-        # Ending at 0.05 leaves out less than a tenth, and about the same for all.
+        # Ending at 0.05 leaves out less than a fifth.
         assert (truncated <= np.array(times) * (1 + 1e-9)).all()
-        assert (truncated >= 0.9 * np.array(times)).all()
+        assert (truncated >= 0.8 * np.array(times)).all()
         # 400,000 transitions, times below 40: standard errors of about 2 %, and what linear
         # interpolation between the lags adds.
         assert np.abs(found * truncated - 1).max() < 0.08
@@ -154,28 +155,34 @@ def test_too_small_a_budget_is_not_spent():
     def new_ensemble(k):
         return Ensemble(target, x, [np.random.default_rng([k, c]) for c in range(2)])
 
-    cost = len(FIXED) * 2 * new_ensemble(0).step_cost
+    # Rounds of four, three, three, two and two candidates.
+    cost = (4 + 3 + 3 + 2 + 2) * 2 * new_ensemble(0).step_cost
     for n in (0, 1, FEWEST_DRAWS - 1):
         outcome, ensembles = compare(FIXED_FUNCTIONS, new_ensemble, n * cost)
         assert np.isnan(outcome.ess_per_step).all()
-        assert outcome.n_transitions == 0
+        assert (outcome.transitions == 0).all()
         assert outcome.best == "barker"
         assert all(e.chains.evaluations.sum() == 0 for e in ensembles.values())
     outcome, ensembles = compare(FIXED_FUNCTIONS, new_ensemble, FEWEST_DRAWS * cost)
     assert np.isfinite(outcome.ess_per_step).all()
-    assert outcome.n_transitions == FEWEST_DRAWS
+    order = np.argsort(-outcome.transitions)
+    assert outcome.transitions[order].tolist() == [FEWEST_DRAWS * k for k in (5, 5, 3, 1)] or (
+        outcome.transitions.sum() == 14 * FEWEST_DRAWS  # another one came up on the way
+    )
+    spent = [e.chains.evaluations.sum() for e in ensembles.values()]
+    assert spent == (outcome.transitions * 2 * 4).tolist()
 
 
 def check_variance_over_all(package):
     """A candidate that leaves half of the sites unmoved is found out by those that move them."""
 
     class Half(package.BalancingFunction):
-        """Moves of even sites are never made: their log-ratios are 3, those of the others 1."""
+        """Moves of even sites are never made: their log-ratios are 0, those of the others 1."""
 
         def even_part(self, u):
-            return np.where(np.abs(np.abs(u) - 3) < 1, -60.0, 0.0)
+            return np.where(np.abs(u) < 0.5, -60.0, 0.0)
 
-    target = package.Ising(np.zeros((8, 8)), np.where(np.arange(8) % 2, 0.5, 1.5))
+    target = package.Ising(np.zeros((8, 8)), np.where(np.arange(8) % 2, 0.5, 0.0))
     x = np.ones((6, 8), dtype=np.int8)
 
     def new_ensemble(k):
@@ -183,8 +190,9 @@ def check_variance_over_all(package):
         return module(package, "_ensemble").Ensemble(target, x, rngs)
 
     candidates = {"half": Half(), "sqrt": package.Sqrt()}
-    outcome, _ = module(package, "pilot").compare(candidates, new_ensemble, 2 * 6 * 400)
-    assert outcome.best == "sqrt", "a function that moves half of the sites is not the best"
+    outcome, _ = module(package, "pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
+    assert outcome.best == "sqrt", "a function that moves half of the sites is found out"
+    assert outcome.site_ess_per_step[0] < 0.02, "a function that moves half of the sites is found"
 
 
 def test_a_candidate_that_moves_half_of_the_sites_is_found_out():
@@ -219,13 +227,17 @@ def test_the_global_flux_is_worth_more_on_tied_pairs():
 def check_choice(package):
     """The function in use is the chosen one, and each candidate has its own streams."""
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
-    start = package.Lipschitz(0.5, "knots")
-    sampler = package.LSBSampler(
-        start, objective="kl", learning_rate=0.0, n_chains=2, n_burn_in=1500, random_state=0
-    ).fit(target)
-    table = sampler.candidates_["ess_per_step"].to_series()
-    assert table["kl"] != table["sqrt"], "candidates have streams of their own"
-    sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=1500, random_state=0).fit(target)
+    following = []
+
+    def spy(candidates, new_ensemble, budget):
+        following.extend(new_ensemble(k).rngs[0].random() for k in range(3))
+        return module(package, "pilot").compare(candidates, new_ensemble, budget)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module(package, "samplers.lsb"), "compare", spy)
+        package.LSBSampler("mixture", n_burn_in=10, random_state=0).fit(target)
+    assert len(set(following)) == 3, "candidates have streams of their own"
+    sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=40, random_state=0).fit(target)
     chosen = sampler.candidates_.attrs["chosen"]
     name = type(sampler.balancing_).__name__.lower()
     assert name == ("lipschitz" if chosen in MIXING else chosen), "the chosen one is used"
@@ -239,16 +251,18 @@ def test_the_chosen_function_is_used():
 
 @pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
 def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
-    sampler = fitted(lattice, objective=objective)
+    sampler = fitted(lattice, objective=objective, n_burn_in=2000)
     learned = MIXING if objective == "auto" else (objective,)
     data = sampler.candidates_
     assert data["candidate"].values.tolist() == [*learned, *FIXED]
-    assert set(data) == {"ess_per_step", "site_ess_per_step", "lp_ess_per_step", "acceptance_rate"}
-    for name in data:
+    measures = {"ess_per_step", "site_ess_per_step", "lp_ess_per_step", "acceptance_rate"}
+    assert set(data) == {*measures, "transitions"}
+    assert (data["transitions"] >= FEWEST_DRAWS).all()
+    for name in measures:
         assert np.isfinite(data[name]).all()
         assert (data[name] <= 1).all()
     chosen = data.attrs["chosen"]
-    assert chosen == data["candidate"].values[data["ess_per_step"].argmax()]
+    assert chosen == data["candidate"].values[data["ess_per_step"].values.argmax()]
     if chosen in FIXED:
         assert type(sampler.balancing_) is FIXED[chosen]
     elif objective in OBJECTIVES:
@@ -293,7 +307,7 @@ def test_a_fixed_function_needs_no_pilot(lattice):
 @pytest.mark.parametrize("objective", ["auto", "kl", "bound", "flux"])
 def test_the_pilot_costs_at_most_half_of_what_was_spent_before(lattice, objective):
     for target in (lattice, Potts.lattice(np.zeros((3, 4, 3)), 0.4), tied_pairs(5, 10)):
-        sampler = fitted(target, objective=objective)
+        sampler = fitted(target, objective=objective, n_burn_in=1500)
         attrs = sampler.history_.attrs
         before = attrs["burn_in_evaluations"] + attrs["mixing_evaluations"]
         assert 0.3 * before < attrs["pilot_evaluations"] <= 0.5 * before
@@ -311,7 +325,7 @@ def check_exactness(package, target=None):
     """Draws after the pilot are those of an exact chain that goes on from where it ended."""
     if target is None:
         target = package.Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2])
-    sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=120)
+    sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=30)
     package.testing.check_sampler(sampler, target, n_draws=20)
 
 

@@ -45,7 +45,8 @@ class LSBSampler(BaseSampler):
     No one function is good at both reaching the likely states and mixing among them. So `fit`
     learns two from the same states: one that moves the chains meanwhile, and candidates for
     `sample`. At its end a pilot run compares the candidates and the four fixed functions on the
-    target, and the one of the largest effective sample size per transition is kept.
+    target, and the one of the largest effective sample size per transition is kept (the first
+    candidate, if none is better by a tenth).
 
     Parameters
     ----------
@@ -106,8 +107,8 @@ class LSBSampler(BaseSampler):
         Function that moved the chains at the end of the burn-in.
     candidates_ : xarray.Dataset
         What the pilot found, by candidate: ess_per_step, its parts site_ess_per_step and
-        lp_ess_per_step, and acceptance_rate; see `sklsb.pilot`. attrs: which was chosen, and
-        the transitions of each chain. Only if there was a pilot.
+        lp_ess_per_step, acceptance_rate, and the transitions made by each chain; see
+        `sklsb.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
     state_ : ndarray of int8, shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
@@ -321,7 +322,7 @@ class LSBSampler(BaseSampler):
         # On tied variables the best functions do not increase; the pilot tells whether that helps.
         named = isinstance(self.balancing, str)
         if named and self.balancing == "learned" and kind == "global_flux":
-            return Lipschitz(1.5, "network")
+            return Lipschitz(1.5)
         return copy.deepcopy(get_balancing(self.balancing))
 
     def _try(
@@ -349,11 +350,12 @@ class LSBSampler(BaseSampler):
             "site_ess_per_step": outcome.site_ess_per_step,
             "lp_ess_per_step": outcome.lp_ess_per_step,
             "acceptance_rate": outcome.acceptance_rate,
+            "transitions": outcome.transitions,
         }
         return xr.Dataset(
             {name: ("candidate", values) for name, values in numbers.items()},
             coords={"candidate": outcome.names},
-            attrs={"chosen": outcome.best, "transitions": outcome.n_transitions},
+            attrs={"chosen": outcome.best},
         )
 
     @staticmethod
