@@ -227,7 +227,7 @@ def what_fit_found(sampler):
     return {
         "chosen": candidates.attrs["chosen"],
         "pilot": dict(zip(names.tolist(), sizes.tolist(), strict=True)),
-        "pilot_transitions": candidates.attrs["transitions"],
+        "pilot_transitions": candidates["transitions"].values.tolist(),
         "skipped_updates": sampler.history_.attrs["skipped_updates"],
         "finite": all(bool(np.isfinite(part).all()) for part in parts),
         "even_part": sampler.balancing_.even_part(PLACES).tolist(),

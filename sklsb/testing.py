@@ -435,7 +435,7 @@ def _found_sampled(
     log_w = Tabulated(table).log_g(target.log_ratios(x))
     q = np.exp(log_w - logsumexp(log_w, axis=1, keepdims=True))
     middle = np.cumsum(q, axis=1) - 0.5 * q
-    uniforms = np.empty((n, d, d, 2))
+    uniforms: Any = np.empty((n, d, d, 2))
     uniforms[..., 0], uniforms[..., 1] = middle[:, :, None], (np.arange(d) + 0.5) / d
     rows = n * d * d
     out = (np.empty((rows, 1, table.value.size)), np.empty(rows), np.empty(rows))
@@ -469,7 +469,7 @@ def _found_flux(table: Table, weight: Array, chains: Ensemble) -> Found:
 def _found_objectives(
     table: Table, target: Target, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Found]:
-    """What the kernels say of every objective."""
+    """Return what the kernels say of every objective."""
     from sklsb.learning import OBJECTIVES, _Flux
 
     x = _possible_states(target)

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 from scipy.special import log1p
-
 from sklearn.base import clone
 
 from sklsb import (
@@ -321,7 +320,9 @@ def test_vjp_is_the_derivative_of_the_knots(function):
     some = np.arange(function.theta.size)
     if some.size > 40:
         # All lines that matter somewhere, and a few that do not.
-        some = np.unique(np.concatenate([np.flatnonzero(grad)[:40], rng.integers(function.theta.size, size=10)]))
+        some = np.unique(
+            np.concatenate([np.flatnonzero(grad)[:40], rng.integers(function.theta.size, size=10)])
+        )
     for k in some:
         ends = []
         for sign in (1, -1):

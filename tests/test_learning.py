@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-
 from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact, testing
@@ -508,7 +507,9 @@ def test_gradient_of_a_flux_objective_by_theta(function, kind):
         for k in some:
             step = 1e-6 * np.eye(theta.size)[k]
             numeric.append((flux(theta + step)[0] - flux(theta - step)[0]) / 2e-6)
-        np.testing.assert_allclose(gradient[some], numeric, rtol=0, atol=1e-5 * max(np.abs(numeric)))
+        np.testing.assert_allclose(
+            gradient[some], numeric, rtol=0, atol=1e-5 * max(np.abs(numeric))
+        )
 
 
 @pytest.mark.parametrize("target", FLUX_TARGETS.values(), ids=FLUX_TARGETS)

@@ -10,7 +10,7 @@ import pytest
 from models import GRAPHS, dense, potts
 
 import sklsb
-from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact, testing
+from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
 from sklsb._ensemble import Ensemble
 from sklsb.balancing import FIXED, LearnableFunction
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
@@ -92,6 +92,12 @@ def test_times_are_at_least_one():
     assert frozen > 1e5
 
 
+def best_of(names, ess):
+    """The first candidate, unless another is better by a tenth."""
+    best = int(np.argmax(ess))
+    return names[best if ess[best] > 1.1 * ess[0] else 0]
+
+
 def exact_correlations(function, target, n_lags):
     """Autocorrelations of the sites, weighted by their variances, and of log p; and their times."""
     matrix = exact.transition_matrix(function, target)
@@ -135,13 +141,14 @@ def test_times_are_those_of_the_transition_matrix(name):
         # Ending at 0.05 leaves out less than a fifth.
         assert (truncated <= np.array(times) * (1 + 1e-9)).all()
         assert (truncated >= 0.8 * np.array(times)).all()
-        # 400,000 transitions, times below 40: standard errors of about 2 %, and what linear
-        # interpolation between the lags adds.
-        assert np.abs(found * truncated - 1).max() < 0.08
+        # Not all lags are looked at, so that the sums end a little later than that; 300,000
+        # transitions, times below 40: standard errors of 2 to 3 %.
+        assert (1 / found >= 0.92 * truncated).all()
+        assert (1 / found <= 1.08 * np.array(times)).all()
     d = target.n_sites
     both = (d / outcome.site_ess_per_step + 1 / outcome.lp_ess_per_step) / (d + 1)
     assert np.allclose(outcome.ess_per_step, 1 / both)
-    assert outcome.best == outcome.names[np.argmax(outcome.ess_per_step)]
+    assert outcome.best == best_of(outcome.names, outcome.ess_per_step)
     for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
         _, log_t, stay = exact._transitions(function, target)
         assert np.isclose(rate, 1 - p @ stay, atol=0.01)
@@ -209,7 +216,7 @@ def test_barkers_function_is_chosen_on_independent_sites():
     table = sampler.candidates_["ess_per_step"].to_series()
     assert list(table.index) == [*MIXING, *FIXED]
     assert table.idxmin() == "max"
-    assert sampler.candidates_.attrs["chosen"] == table.idxmax() != "max"
+    assert sampler.candidates_.attrs["chosen"] == "flux"
     u = 2 * np.abs(target.field)
     ends = sampler.balancing_.even_part(u) - sampler.balancing_.even_part(0.0)
     assert ends[np.argmax(u)] < -0.3
@@ -262,7 +269,7 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
         assert np.isfinite(data[name]).all()
         assert (data[name] <= 1).all()
     chosen = data.attrs["chosen"]
-    assert chosen == data["candidate"].values[data["ess_per_step"].values.argmax()]
+    assert chosen == best_of(data["candidate"].values, data["ess_per_step"].values)
     if chosen in FIXED:
         assert type(sampler.balancing_) is FIXED[chosen]
     elif objective in OBJECTIVES:
@@ -352,7 +359,9 @@ def test_chains_go_on_where_the_chosen_run_ended(lattice, monkeypatch):
     # The chosen one's streams go on too, and nobody else's.
     ours = [rng.random() for rng in copy.deepcopy(sampler._ensemble.rngs)]
     assert ours == [rng.random() for rng in ended.rngs]
-    others = [rng.random() for name, e in seen["ensembles"].items() if name != best for rng in e.rngs]
+    others = [
+        rng.random() for name, e in seen["ensembles"].items() if name != best for rng in e.rngs
+    ]
     assert len({*ours, *others}) == len(ours) + len(others)
 
 
@@ -372,7 +381,9 @@ def test_seeds_decide(lattice):
     assert one.candidates_.identical(fitted(lattice, random_state=1).candidates_)
 
 
-@pytest.mark.parametrize("target", [dense(0), dense(1), dense(2), Ising([[0.0]], [700.0])], ids=repr)
+@pytest.mark.parametrize(
+    "target", [dense(0), dense(1), dense(2), Ising([[0.0]], [700.0])], ids=repr
+)
 def test_smallest_targets(target):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplerWarning)
@@ -398,8 +409,8 @@ def test_evidence_and_one_possible_value():
 # ----------------------------------------------------------------- starved moves
 
 
-class Trough(LearnableFunction):
-    """A learnable function whose even part has a trough at a place; theta changes nothing."""
+class Hollow(LearnableFunction):
+    """A learnable function whose even part has a hollow at a place; theta changes nothing."""
 
     def __init__(self, at=2.0, depth=20.0):
         self.at, self.depth = at, depth
@@ -413,16 +424,16 @@ class Trough(LearnableFunction):
 
 
 def check_starved(package):
-    """A trough of 20 nats at abs(u) = 2 is found, and nothing in an increasing function."""
+    """A hollow of 20 nats at abs(u) = 2 is found, and nothing in an increasing function."""
     u = np.array([-4.0, -2.0, 0.5, 1.0, 2.0, 2.25, 5.0, np.inf, -np.inf])
     find = module(package, "pilot").starved
 
     class OfPackage(package.BalancingFunction):
-        even_part = Trough.even_part
+        even_part = Hollow.even_part
         at, depth = 2.0, 20.0
 
     deficit, where = find(OfPackage(), u)
-    assert 19 < deficit <= 20, "a trough of 20 nats is found"
+    assert 19 < deficit <= 20, "a hollow of 20 nats is found"
     assert where == (2.0, 2.25)
     for name in FIXED:
         assert find(package.balancing.FIXED[name](), u)[0] <= 1e-12
@@ -430,9 +441,9 @@ def check_starved(package):
 
 def test_starved_moves_are_found():
     check_starved(sklsb)
-    assert starved(Trough(), np.array([0.5, 4.0]))[0] == 0.0  # not where nothing occurs
-    assert starved(Trough(), np.array([np.inf]))[0] == 0.0
-    assert starved(Trough(), np.array([]))[0] == 0.0
+    assert starved(Hollow(), np.array([0.5, 4.0]))[0] == 0.0  # not where nothing occurs
+    assert starved(Hollow(), np.array([np.inf]))[0] == 0.0
+    assert starved(Hollow(), np.array([]))[0] == 0.0
 
 
 def test_an_increasing_function_starves_nothing():
@@ -452,13 +463,15 @@ def test_an_increasing_function_starves_nothing():
 
 
 def test_a_starving_function_is_named_and_not_used():
-    # All log-ratios are 2 or 5: with the trough at 2 half of the sites are practically frozen.
+    # All log-ratios are 2 or 5: with the hollow at 2 half of the sites are practically frozen.
     # An increasing function could lie 1.5 lower at 2 than at 5.
     target = Ising(np.zeros((8, 8)), np.where(np.arange(8) % 2, 1.0, 2.5))
-    message = r"learned by 'kl' starves moves with .* from 2 to 2: they get exp\(-18\.5\) .*Lipschitz"
+    message = (
+        r"learned by 'kl' starves moves with .* from 2 to 2: they get exp\(-18\.5\) .*Lipschitz"
+    )
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        sampler = fitted(target, Trough(), objective="kl")
+        sampler = fitted(target, Hollow(), objective="kl")
     texts = [str(w.message) for w in seen if w.category is StarvedMovesWarning]
     assert len(texts) == 2  # the burn-in's function, and that for sampling
     assert texts[0].startswith("The function learned by 'burn-in' starves moves")
@@ -468,11 +481,11 @@ def test_a_starving_function_is_named_and_not_used():
     assert type(sampler.balancing_) in FIXED.values()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        alone = fitted(target, Trough(), objective="kl", pilot=False)
+        alone = fitted(target, Hollow(), objective="kl", pilot=False)
     assert any(w.category is StarvedMovesWarning for w in seen)
-    assert isinstance(alone.balancing_, Trough)
+    assert isinstance(alone.balancing_, Hollow)
     with warnings.catch_warnings():
         warnings.simplefilter("error", StarvedMovesWarning)
-        fitted(target, Trough(at=8.0), objective="kl")
+        fitted(target, Hollow(at=8.0), objective="kl")
         fitted(target, Mixture())
         fitted(target)

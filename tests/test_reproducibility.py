@@ -124,12 +124,8 @@ def test_a_constant_in_log_p_changes_nothing(objective):
     field = np.random.default_rng(0).normal(size=6)
     plain = fitted(Ising(couplings, field), "learned", objective=objective)
     shifted = fitted(Ising(loops, field), "learned", objective=objective)
-    np.testing.assert_array_equal(
-        plain.burn_in_balancing_.theta, shifted.burn_in_balancing_.theta
-    )
-    np.testing.assert_array_equal(
-        plain.balancing_.table().value, shifted.balancing_.table().value
-    )
+    np.testing.assert_array_equal(plain.burn_in_balancing_.theta, shifted.burn_in_balancing_.theta)
+    np.testing.assert_array_equal(plain.balancing_.table().value, shifted.balancing_.table().value)
     np.testing.assert_array_equal(plain.sample(50)["x"], shifted.sample(50)["x"])
     np.testing.assert_allclose(
         shifted.sample_stats_["lp"], plain.sample_stats_["lp"] + 2.0**20, rtol=1e-15
@@ -165,7 +161,9 @@ def test_global_random_numbers_are_untouched(target):
     random.seed(5)
     for random_state in (None, 3):
         before = np.random.get_state(), random.getstate()
-        sampler = fitted(target, "learned", objective="sampled_kl", random_state=random_state, n_jobs=2)
+        sampler = fitted(
+            target, "learned", objective="sampled_kl", random_state=random_state, n_jobs=2
+        )
         sampler.sample(30, record={"m": lambda x: x.sum(axis=1)})
         pickle.dumps(sampler)
         after = np.random.get_state(), random.getstate()

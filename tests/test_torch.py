@@ -6,14 +6,21 @@ import pytest
 torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not installed")
 
 from sklsb import Ising, LSBSampler  # noqa: E402
-from sklsb._ensemble import Ensemble  # noqa: E402
 from sklsb._compiled import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
+from sklsb._ensemble import Ensemble  # noqa: E402
 from sklsb._torch import FastEnsemble, _select  # noqa: E402
 from sklsb.balancing import Barker, Lipschitz, Max, Mixture, Network, get_balancing  # noqa: E402
 from sklsb.learning import MIXING, OBJECTIVES  # noqa: E402
 from sklsb.targets import Target  # noqa: E402
 
-FUNCTIONS = [Barker(), Max(), Mixture([0.3, -0.2, 0.1, 0.5]), Network(), Network("min"), Lipschitz(1.5, "knots", 0.1 * np.arange(41) - 1)]
+FUNCTIONS = [
+    Barker(),
+    Max(),
+    Mixture([0.3, -0.2, 0.1, 0.5]),
+    Network(),
+    Network("min"),
+    Lipschitz(1.5, "knots", 0.1 * np.arange(41) - 1),
+]
 CODES = {"bound": BOUND, "kl": ENUMERATED, "sampled_kl": SAMPLED_KL}
 
 
