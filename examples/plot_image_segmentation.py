@@ -83,7 +83,9 @@ print("Burn-in ...", flush=True)
 sampler.fit(posterior)
 chosen = sampler.candidates_.attrs["chosen"]
 sizes = {str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_step"] * mask.size}
-print("ESS per sweep in the pilot:", ", ".join(f"{name} {size:.2f}" for name, size in sizes.items()))
+print(
+    "ESS per sweep in the pilot:", ", ".join(f"{name} {size:.2f}" for name, size in sizes.items())
+)
 print(f"Drawing {n_draws} states of each chain, a sweep apart ...", flush=True)
 draws = sampler.sample(n_draws, thin="sweep")
 print(f"{time.perf_counter() - start:.0f} s so far.")

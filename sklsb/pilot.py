@@ -1,9 +1,9 @@
 r"""Choosing a balancing function by trying it.
 
 What a learned function is worth is decided on the target itself: all candidates run from the
-states where the burn-in ended, and the one whose draws are worth most is kept; the first, learned
-by the flux, unless another is better by a tenth, for smaller differences are noise. The measure
-is the effective sample size per transition, 1 / tau, with
+states where the burn-in ended, and the one whose draws are worth most is kept. Differences of less
+than a tenth are noise: then a learned function is preferred to a fixed one, and the first to the
+second. The measure is the effective sample size per transition, 1 / tau, with
 
 .. math::
     \tau = 1 + 2 \sum_{t \ge 1} \rho(t), \qquad
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from sklsb._compiled import Table
 from sklsb._ensemble import SEGMENT, Ensemble
-from sklsb.balancing import BalancingFunction
+from sklsb.balancing import FIXED, BalancingFunction
 
 __all__ = ["Outcome", "autocorrelation_times", "compare", "starved"]
 
@@ -60,10 +60,18 @@ class Outcome(NamedTuple):
 
     @property
     def best(self) -> str:
-        """Name of the candidate to keep: the first, unless another is better by a tenth."""
+        """Name of the candidate to keep.
+
+        The first, unless another learned one is better by a tenth; and that one, unless a fixed
+        one is better by a tenth.
+        """
         ess = np.nan_to_num(self.ess_per_step)
-        best = int(np.argmax(ess))
-        return self.names[best if ess[best] > _MARGIN * ess[0] else 0]
+        fixed = np.array([name in FIXED for name in self.names])
+        best = 0
+        for group in (~fixed, fixed):
+            rival = int(np.argmax(np.where(group, ess, -1.0)))
+            best = rival if ess[rival] > _MARGIN * ess[best] else best
+        return self.names[best]
 
 
 def autocorrelation_times(lags: NDArray[np.int64], rho: Array) -> Array:
@@ -208,7 +216,7 @@ def compare(
     Parameters
     ----------
     candidates : dict of name to BalancingFunction
-        What to choose from; the first is kept unless another is better by a tenth.
+        What to choose from, the learned ones first.
     new_ensemble : callable
         Returns chains at the states where the burn-in ended, with the k-th set of streams.
     budget : float

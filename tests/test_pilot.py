@@ -15,7 +15,14 @@ from sklsb._ensemble import Ensemble
 from sklsb.balancing import FIXED, LearnableFunction
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 from sklsb.learning import MIXING, OBJECTIVES
-from sklsb.pilot import FEWEST_DRAWS, STARVED, autocorrelation_times, compare, starved
+from sklsb.pilot import (
+    FEWEST_DRAWS,
+    STARVED,
+    Outcome,
+    autocorrelation_times,
+    compare,
+    starved,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -93,9 +100,31 @@ def test_times_are_at_least_one():
 
 
 def best_of(names, ess):
-    """The first candidate, unless another is better by a tenth."""
-    best = int(np.argmax(ess))
-    return names[best if ess[best] > 1.1 * ess[0] else 0]
+    """The learned one, unless a fixed one is better by a tenth; likewise among the learned."""
+    worth = dict(zip(names, ess, strict=True))
+    first, *learned = [name for name in worth if name not in FIXED] or ["barker"]
+    for name in learned:
+        first = name if worth[name] > 1.1 * worth[first] else first
+    fixed = max(FIXED, key=worth.get)
+    return fixed if worth[fixed] > 1.1 * worth[first] else first
+
+
+@pytest.mark.parametrize(
+    ("ess", "best"),
+    [
+        ([1.0, 1.05, 1.05, 1.09, 0.3, 0.2], "flux"),
+        ([1.0, 1.2, 1.05, 1.3, 0.3, 0.2], "global_flux"),
+        ([1.0, 1.05, 1.2, 1.3, 0.3, 0.2], "sqrt"),
+        ([1.0, 2.0, 1.2, 1.3, 0.3, 2.3], "max"),
+        ([np.nan] * 6, "flux"),
+        ([np.nan, np.nan, 1.0, 1.3, 0.3, 0.2], "sqrt"),
+    ],
+)
+def test_choice(ess, best):
+    names = [*MIXING, *FIXED]
+    table = np.array(ess)
+    outcome = Outcome(names, table, table, table, table, np.ones(6, dtype=int))
+    assert outcome.best == best
 
 
 def exact_correlations(function, target, n_lags):
@@ -120,7 +149,7 @@ def exact_correlations(function, target, n_lags):
 @pytest.mark.parametrize("name", ["ising", "potts"])
 def test_times_are_those_of_the_transition_matrix(name):
     target = dense(7, seed=1, scale=0.5) if name == "ising" else potts(GRAPHS[-2], seed=4)
-    candidates = FIXED_FUNCTIONS | {"learned": Lipschitz(1.5, "knots", np.full(41, 0.4))}
+    candidates = {"learned": Lipschitz(1.5, "knots", np.full(41, 0.4))} | FIXED_FUNCTIONS
     rng = np.random.default_rng(0)
     p, x = exact.probabilities(target), exact.states(target)
     start = x[rng.choice(len(p), p=p, size=20)]

@@ -45,8 +45,8 @@ class LSBSampler(BaseSampler):
     No one function is good at both reaching the likely states and mixing among them. So `fit`
     learns two from the same states: one that moves the chains meanwhile, and candidates for
     `sample`. At its end a pilot run compares the candidates and the four fixed functions on the
-    target, and the one of the largest effective sample size per transition is kept (the first
-    candidate, if none is better by a tenth).
+    target, and the one of the largest effective sample size per transition is kept (a fixed one
+    only if it is better by a tenth).
 
     Parameters
     ----------
