@@ -60,7 +60,7 @@ class Table(NamedTuple):
 class Chains(NamedTuple):
     """What several chains carry, one row each. ``tree`` holds the weights and their block sums."""
 
-    x: NDArray[np.int8]
+    x: NDArray[Any]
     cache: NDArray[np.int64]
     tree: NDArray[np.float64]
     offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
@@ -76,7 +76,7 @@ class Chains(NamedTuple):
 class Chain(NamedTuple):
     """One row of `Chains`."""
 
-    x: NDArray[np.int8]
+    x: NDArray[Any]
     cache: NDArray[np.int64]
     tree: NDArray[np.float64]
     offset: NDArray[np.float64]
@@ -502,6 +502,60 @@ def _potts_log_prob(view, chain):
         return result
 
     return energy
+
+
+class ConditionedView(NamedTuple):
+    """The view of another target, some of whose moves are impossible."""
+
+    inner: Any
+    pinned: NDArray[np.bool_]  # of each move
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        size: int = self.inner.cache_size
+        return size
+
+
+@overload(init_cache, **implements)
+def _conditioned_init(view, chain):
+    if is_view(view, ConditionedView):
+        return lambda view, chain: init_cache(view.inner, chain)
+    return None
+
+
+@overload(log_ratio, **implements)
+def _conditioned_log_ratio(view, chain, move):
+    if not is_view(view, ConditionedView):
+        return None
+
+    def ratio(view, chain, move):
+        return -np.inf if view.pinned[move] else log_ratio(view.inner, chain, move)
+
+    return ratio
+
+
+@overload(flip, **implements)
+def _conditioned_flip(view, chain, move):
+    if is_view(view, ConditionedView):
+        return lambda view, chain, move: flip(view.inner, chain, move)
+    return None
+
+
+@overload(first_move, **implements)
+def _conditioned_first_move(view, site):
+    if is_view(view, ConditionedView):
+        return lambda view, site: first_move(view.inner, site)
+    return None
+
+
+@overload(log_prob, **implements)
+def _conditioned_log_prob(view, chain):
+    if is_view(view, ConditionedView):
+        return lambda view, chain: log_prob(view.inner, chain)
+    return None
 
 
 # ----------------------------------------------------------------- one transition

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sklsb import _compiled
 from sklsb._compiled import BOUND, ENUMERATED, FAN_OUT, Chains, Table
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Transitions between two returns to Python, at most.
 SEGMENT = 1 << 16
@@ -28,13 +28,14 @@ def _tree_levels(n_moves: int) -> NDArray[np.uint64]:
             return np.array(starts, dtype=np.uint64)
 
 
-def _allocate(view: Any, states: NDArray[np.int8], lazy: float) -> Chains:
+def _allocate(target: Target, states: States, lazy: float) -> Chains:
+    view: Any = target.view()
     n_chains = len(states)
     n_moves = view.touched_start.size - 1
     level = _tree_levels(n_moves)
     most_touched = int(np.diff(view.touched_start).max(initial=0))
     return Chains(
-        x=np.array(states, dtype=np.int8, order="C"),
+        x=np.array(states, dtype=target.dtype, order="C"),
         cache=np.zeros((n_chains, view.cache_size), dtype=np.int64),
         tree=np.zeros((n_chains, int(level[-1]) + 1)),
         offset=np.zeros((n_chains, 1)),
@@ -68,7 +69,7 @@ class Ensemble:
     def __init__(
         self,
         target: Target,
-        states: NDArray[np.int8],
+        states: States,
         rngs: list[np.random.Generator],
         n_jobs: int = 1,
         lazy: float = 0.0,
@@ -80,7 +81,7 @@ class Ensemble:
                 f"the view of {type(target).__name__} is defined in {type(self.view).__module__}; "
                 f"it must be in {_compiled.__name__}, or numba's cache would go on using old code."
             )
-        self.chains = _allocate(self.view, states, lazy)
+        self.chains = _allocate(target, states, lazy)
         self.rngs = rngs
         self.lazy = lazy
         self.n_jobs = min(n_jobs, max(1, len(rngs)))
@@ -144,7 +145,7 @@ class Ensemble:
     def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2)."""
         n, d = self.chains.x.shape
-        nothing = (np.empty((n, 0, d), dtype=np.int8), np.empty((n, 0, 2)))
+        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)))
 
         def work(first: int, last: int) -> None:
             part = uniforms[first:last]
@@ -199,7 +200,7 @@ class Ensemble:
         table: Table,
         n_transitions: int,
         schedule: tuple[int, int, int],
-        draws: NDArray[np.int8],
+        draws: States,
         stats: NDArray[np.float64],
     ) -> None:
         """Make transitions in every chain, storing a draw every ``thin`` of them.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sklsb import _compiled
 from sklsb._compiled import SMALLEST_STAY, Table
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 from sklsb.targets.ising import Ising
 
 try:
@@ -92,7 +92,7 @@ class FastEnsemble:
     def __init__(
         self,
         target: Target,
-        states: NDArray[np.int8],
+        states: States,
         rngs: list[np.random.Generator],
         lazy: float = 0.0,
         device: str | None = None,
@@ -103,7 +103,7 @@ class FastEnsemble:
         self.device = "cpu" if device is None else str(device)
         n, d = states.shape
         self.chains = SimpleNamespace(
-            x=np.array(states, dtype=np.int8),
+            x=np.array(states, dtype=target.dtype),
             moved=np.zeros((n, d), dtype=np.bool_),
             evaluations=np.zeros((n, 1), dtype=np.int64),
             acceptance=np.zeros((n, 1)),
@@ -215,7 +215,7 @@ class FastEnsemble:
         table: Table,
         n_transitions: int,
         schedule: tuple[int, int, int],
-        draws: NDArray[np.int8],
+        draws: States,
         stats: NDArray[np.float64],
     ) -> None:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 __all__ = ["draws_dataset", "stats_dataset", "to_datatree", "to_inference_data"]
 
@@ -16,7 +16,7 @@ def _coords(n_chains: int, n_draws: int, first_draw: int = 0) -> dict[str, Any]:
 
 
 def draws_dataset(
-    states: NDArray[np.int8], target: Target, attrs: dict[str, Any] | None = None
+    states: States, target: Target, attrs: dict[str, Any] | None = None
 ) -> xr.Dataset:
     """Label states of shape (n_chains, n_draws, n_sites) as the variable ``x``."""
     n_chains, n_draws = states.shape[:2]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb.balancing import BalancingFunction, get_balancing
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 __all__ = [
     "eigenvalues",
@@ -57,7 +57,7 @@ def _digits(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return index // stride % k, stride
 
 
-def states(target: Target) -> NDArray[np.int8]:
+def states(target: Target) -> States:
     """All states, in lexicographic order: the last variable changes fastest.
 
     Parameters
@@ -74,7 +74,7 @@ def states(target: Target) -> NDArray[np.int8]:
     ValueError
         If there are more states than that.
     """
-    return np.asarray(target.values, dtype=np.int8)[_digits(target)[0]]
+    return np.asarray(target.values, dtype=target.dtype)[_digits(target)[0]]
 
 
 def neighbours(target: Target) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ from sklsb import _compiled
 from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
 from sklsb.balancing import BalancingFunction, LearnableFunction, Tabulated
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 __all__ = [
     "MIXING",
@@ -292,13 +292,13 @@ class _Store:
         n_times = min(n_blocks - n_blocks // 2, -(-n_states // n_chains))
         self.n_states = n_states
         self.blocks = set(np.linspace(n_blocks - 1, n_blocks // 2, n_times).astype(int).tolist())
-        self.parts: list[NDArray[np.int8]] = []
+        self.parts: list[States] = []
 
-    def offer(self, block: int, states: NDArray[np.int8]) -> None:
+    def offer(self, block: int, states: States) -> None:
         if block in self.blocks:
             self.parts.append(states.copy())
 
-    def states(self) -> NDArray[np.int8]:
+    def states(self) -> States:
         """At most ``n_states`` of them, spread evenly over time and chains."""
         stored = np.concatenate(self.parts)
         n = min(self.n_states, len(stored))
@@ -313,8 +313,8 @@ def burn_in(
     learner: Learner | None = None,
     fresh: Callable[[], Ensemble] | None = None,
     on_block: Callable[[int], None] = lambda n: None,
-    draws: NDArray[np.int8] | None = None,
-) -> tuple[BalancingFunction, History, NDArray[np.int8]]:
+    draws: States | None = None,
+) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
     The iterations are divided into at most 2,000 blocks. At the first iteration of a block
@@ -400,7 +400,7 @@ class Trace(NamedTuple):
     even_part: Array
 
 
-def site_variances(target: Target, states: NDArray[np.int8]) -> Array:
+def site_variances(target: Target, states: States) -> Array:
     """1 - sum_s P(x_i = s)^2 of each variable, shape (n_sites,), over the states.
 
     P is the mean over the states of the probabilities given the other variables.

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from sklsb._compiled import Table
 from sklsb._ensemble import SEGMENT, Ensemble
 from sklsb.balancing import FIXED, BalancingFunction
+from sklsb.targets.base import States
 
 __all__ = ["Outcome", "autocorrelation_times", "compare", "starved"]
 
@@ -127,17 +128,17 @@ def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
 
 def _draw(
     ensemble: Ensemble, table: Table, n: int, thin: int, sites: NDArray[np.int64]
-) -> tuple[NDArray[np.int8], Array]:
+) -> tuple[States, Array]:
     """Make n draws: x of shape (n_chains, n, n_sites), (log p, acceptance) of (n_chains, n, 2)."""
     n_chains, n_sites = ensemble.chains.x.shape
-    x = np.empty((n_chains, n, sites.size), dtype=np.int8)
+    x = np.empty((n_chains, n, sites.size), dtype=ensemble.chains.x.dtype)
     stats = np.empty((n_chains, n, 2))
     most = thin * max(1, (1 << 24) // max(1, n_chains * n_sites))
     made = done = 0
     while made < n * thin:
         size = min(SEGMENT, most, n * thin - made)
         room = (made + size) // thin - done
-        part = np.empty((n_chains, room, n_sites), dtype=np.int8)
+        part = np.empty((n_chains, room, n_sites), dtype=x.dtype)
         part_stats = np.empty((n_chains, room, 2))
         ensemble.run(table, size, (thin, made % thin, 0), part, part_stats)
         x[:, done : done + room] = part[:, :, sites]
@@ -146,7 +147,7 @@ def _draw(
     return x, stats
 
 
-def _distances(x: NDArray[np.int8], lp: Array, lags: list[int]) -> list[tuple[float, float]]:
+def _distances(x: States, lp: Array, lags: list[int]) -> list[tuple[float, float]]:
     """Mean number of sites that differ at each lag, and half of the mean square of log p."""
     return [
         (

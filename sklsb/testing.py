@@ -26,7 +26,7 @@ from sklsb._compiled import Table
 from sklsb._ensemble import Ensemble
 from sklsb.balancing import BalancingFunction, Barker, LearnableFunction, Tabulated
 from sklsb.exceptions import SamplerWarning
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 __all__ = ["check_balancing", "check_objectives", "check_sampler", "check_target"]
 
@@ -46,7 +46,8 @@ def _expect_near(found: Any, expected: Any, gate: Any, what: str) -> None:
     """Raise if abs(found - expected) > gate anywhere; NaN is never near."""
     found, expected, gate = np.broadcast_arrays(*map(np.asarray, (found, expected, gate)))
     with np.errstate(invalid="ignore"):
-        bad = ~((np.abs(found - expected) <= gate) | (found == expected))
+        difference = np.subtract(found, expected, dtype=np.float64)
+        bad = ~((np.abs(difference) <= gate) | (found == expected))
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         raise AssertionError(
@@ -101,7 +102,7 @@ class _Probe:
         self,
         target: Target,
         table: Table,
-        states: NDArray[np.int8],
+        states: States,
         lazy: float = 0.0,
         shift: float = 0.0,
     ):
@@ -134,7 +135,7 @@ class _Probe:
         _walk(self.ensemble.view, self.chains, moves, every, inverses, ratios)
         return inverses, ratios
 
-    def step(self, u_select: Any, u_accept: Any) -> NDArray[np.int8]:
+    def step(self, u_select: Any, u_accept: Any) -> States:
         """One transition from the states given; where it leads."""
         self.restore()
         uniforms = np.empty((len(self.chains.x), 1, 2))
@@ -155,13 +156,13 @@ class _FastProbe:
 
     accept = 0.0
 
-    def __init__(self, sampler: Any, target: Target, states: NDArray[np.int8]):
+    def __init__(self, sampler: Any, target: Target, states: States):
         self.new = lambda: sampler._new_ensemble(
             target, states, [np.random.default_rng(0)] * len(states)
         )
         self.table = exact._resolve(sampler)[0].table()
 
-    def step(self, u_select: Any, u_accept: Any) -> NDArray[np.int8]:
+    def step(self, u_select: Any, u_accept: Any) -> States:
         self.ensemble = self.new()
         uniforms = np.empty((len(self.ensemble), 1, 2))
         uniforms[:, 0, 0], uniforms[:, 0, 1] = u_select, u_accept
@@ -172,14 +173,12 @@ class _FastProbe:
 # ----------------------------------------------------------------- targets
 
 
-def _some_neighbours(
-    target: Target, x: NDArray[np.int8], moves: NDArray[np.int64]
-) -> NDArray[np.int8]:
+def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> States:
     """States that the moves lead to, shape (n_states, len(moves), n_sites)."""
     k = target.cardinalities
     site = np.repeat(np.arange(target.n_sites), k - 1)
     rank = np.arange(site.size) - np.repeat(np.cumsum(k - 1) - (k - 1), k - 1)
-    values = np.asarray(target.values, dtype=np.int8)
+    values = np.asarray(target.values, dtype=target.dtype)
     result = np.repeat(x[:, None, :], moves.size, axis=1)
     for column, m in enumerate(moves):
         present = np.searchsorted(values, x[:, site[m]])
@@ -238,15 +237,23 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     _check_compiled_target(target, x, some, rng)
 
 
-def _check_copy(target: Target, x: NDArray[np.int8]) -> None:
+def _check_copy(target: Target, x: States) -> None:
     copy = pickle.loads(pickle.dumps(target))
     _expect_equal(copy.log_prob(x), target.log_prob(x), "log_prob of an unpickled copy")
-    for name, mine, other in zip(target.view()._fields, target.view(), copy.view(), strict=True):
-        _expect_equal(other, mine, f"`{name}` of the view of an unpickled copy")
+    other = _leaves(copy.view())
+    for name, mine in _leaves(target.view()).items():
+        _expect_equal(other[name], mine, f"`{name}` of the view of an unpickled copy")
+
+
+def _leaves(view: Any, name: str = "") -> dict[str, Any]:
+    """Arrays of a view and of the views inside it, by name."""
+    if not hasattr(view, "_asdict"):
+        return {name: view}
+    return {k: v for key, part in view._asdict().items() for k, v in _leaves(part, key).items()}
 
 
 def _check_compiled_target(
-    target: Target, x: NDArray[np.int8], some: NDArray[np.int64], rng: np.random.Generator
+    target: Target, x: States, some: NDArray[np.int64], rng: np.random.Generator
 ) -> None:
     n, n_moves = len(x), int((target.cardinalities - 1).sum())
     probe = _Probe(target, Barker().table(), x)
@@ -363,12 +370,12 @@ def _check_gradient(function: LearnableFunction) -> None:
 # ----------------------------------------------------------------- objectives
 
 
-def _possible_states(target: Target) -> NDArray[np.int8]:
+def _possible_states(target: Target) -> States:
     x = exact.states(target)
     return x[target.log_prob(x) > -np.inf]
 
 
-def _conditionals(target: Target, x: NDArray[np.int8]) -> Array:
+def _conditionals(target: Target, x: States) -> Array:
     """P(x_i = v | the other variables) at each state, shape (n_states, n_sites, n_values)."""
     log_p = np.full((*x.shape, len(target.values)), -np.inf)
     for i, k in enumerate(target.cardinalities):
@@ -476,7 +483,7 @@ def _found_objectives(
     # Chains first weighed by another table: the objective must weigh by the one it is given.
     before = table._replace(value=table.value + 1.0)
 
-    def probe(states: NDArray[np.int8]) -> Ensemble:
+    def probe(states: States) -> Ensemble:
         return _Probe(target, before, states).ensemble
 
     none: Any = np.empty(0)
@@ -681,7 +688,7 @@ def _fitted(sampler: Any, target: Target, **params: Any) -> Any:
     return clone(sampler).set_params(**params).fit(target)
 
 
-def _draws(sampler: Any, n: int, thin: int = 1) -> NDArray[np.int8]:
+def _draws(sampler: Any, n: int, thin: int = 1) -> States:
     x = sampler.sample(n, thin=thin)["x"].to_numpy()
     return x.reshape(*x.shape[:2], sampler.n_sites_)
 

@@ -28,7 +28,7 @@ from sklsb.exceptions import (
     PeriodicChainWarning,
     ShortRunWarning,
 )
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
 _FEWEST_REJECTIONS_PER_SWEEP = 0.01
@@ -38,7 +38,7 @@ _SEGMENT_SECONDS = 0.1
 # Bytes of states held for the statistics of `record`.
 _MOST_RECORDED = 1 << 24
 
-Record = dict[str, Callable[[NDArray[np.int8]], ArrayLike]]
+Record = dict[str, Callable[[States], ArrayLike]]
 
 
 def check_count(value: Any, name: str, smallest: int) -> int:
@@ -138,7 +138,7 @@ class BaseSampler(BaseEstimator, ABC):
         """Check all parameters against the target, before any work."""
 
     def _new_ensemble(
-        self, target: Target, states: NDArray[np.int8], rngs: list[np.random.Generator]
+        self, target: Target, states: States, rngs: list[np.random.Generator]
     ) -> Ensemble:
         return Ensemble(target, states, rngs, self._effective_n_jobs())
 
@@ -250,7 +250,7 @@ class BaseSampler(BaseEstimator, ABC):
         self._pending = (0, 0)
 
     @staticmethod
-    def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> NDArray[np.int8]:
+    def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> States:
         states = target.check_states(given, "initial_states")
         if states.ndim == 1 or states.shape[:-1] == (1,):
             states = np.tile(states.reshape(-1), (n_chains, 1))
@@ -268,7 +268,7 @@ class BaseSampler(BaseEstimator, ABC):
         return states
 
     @property
-    def state_(self) -> NDArray[np.int8]:
+    def state_(self) -> States:
         """Present state of each chain, shape (n_chains, n_sites)."""
         check_is_fitted(self, "target_")
         return self._ensemble.chains.x.copy()
@@ -350,7 +350,7 @@ class BaseSampler(BaseEstimator, ABC):
         n_chains, n_sites = self._ensemble.chains.x.shape
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         stats = np.empty((n_chains, n, 2))
-        states = None if record else np.empty((n_chains, n, n_sites), dtype=np.int8)
+        states = None if record else np.empty((n_chains, n, n_sites), dtype=self.target_.dtype)
         recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
         with self._alone():
             done = self._draw(n, step, states, stats, record, recorded)
@@ -376,7 +376,7 @@ class BaseSampler(BaseEstimator, ABC):
         self,
         n: int,
         thin: int,
-        states: NDArray[np.int8] | None,
+        states: States | None,
         stats: NDArray[np.float64],
         record: Record,
         recorded: dict[str, list[NDArray[Any]]],
@@ -403,7 +403,7 @@ class BaseSampler(BaseEstimator, ABC):
                     size = min(size, thin * max(1, _MOST_RECORDED // max(1, n_chains * n_sites)))
                 room = (made + size) // thin - done
                 if states is None:
-                    part = np.empty((n_chains, room, n_sites), dtype=np.int8)
+                    part = np.empty((n_chains, room, n_sites), dtype=self.target_.dtype)
                     part_stats = np.empty((n_chains, room, 2))
                     ensemble.run(table, size, (thin, made % thin, 0), part, part_stats)
                     stats[:, done : done + room] = part_stats
@@ -448,7 +448,7 @@ class BaseSampler(BaseEstimator, ABC):
         return record
 
     @staticmethod
-    def _apply(name: str, statistic: Any, states: NDArray[np.int8]) -> NDArray[Any]:
+    def _apply(name: str, statistic: Any, states: States) -> NDArray[Any]:
         values = np.asarray(statistic(states))
         if values.shape[:1] != states.shape[:1]:
             raise ValueError(
@@ -472,7 +472,7 @@ class BaseSampler(BaseEstimator, ABC):
             )
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
-        frozen = ~np.isin(np.arange(self.n_sites_), moved)
+        frozen = ~np.isin(np.arange(self.n_sites_), moved) & ~self.target_.fixed
         if frozen.any():
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "

@@ -28,7 +28,7 @@ from sklsb.learning import (
 )
 from sklsb.pilot import STARVED, Outcome, compare, starved
 from sklsb.samplers._base import BaseSampler, _Progress, check_count
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 
 class LSBSampler(BaseSampler):
@@ -210,9 +210,7 @@ class LSBSampler(BaseSampler):
 
             _torch.check(target, self.device)
 
-    def _new_ensemble(
-        self, target: Target, states: NDArray[np.int8], rngs: list[np.random.Generator]
-    ) -> Any:
+    def _new_ensemble(self, target: Target, states: States, rngs: list[np.random.Generator]) -> Any:
         if self.fast:
             from sklsb._torch import FastEnsemble
 
@@ -229,7 +227,7 @@ class LSBSampler(BaseSampler):
         n = max(2000, 5 * target.n_sites) if n is None else int(n)
         draws = None
         if self.keep_burn_in:
-            draws = np.empty((len(ensemble), n, target.n_sites), dtype=np.int8)
+            draws = np.empty((len(ensemble), n, target.n_sites), dtype=target.dtype)
         learner = self._learner() if n else None
         fresh = None
         if learner is not None and learner.objective == "sampled_kl":
@@ -264,9 +262,7 @@ class LSBSampler(BaseSampler):
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
 
-    def _learn_to_mix(
-        self, ensemble: Ensemble, visited: NDArray[np.int8], fitted: dict[str, Any]
-    ) -> None:
+    def _learn_to_mix(self, ensemble: Ensemble, visited: States, fitted: dict[str, Any]) -> None:
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [0, int(ensemble.chains.evaluations.sum())]
         functions = {self.objective: fitted["balancing_"]}
@@ -303,7 +299,7 @@ class LSBSampler(BaseSampler):
         return Learner(self._function, objective, OPTIMIZERS[self.optimizer](float(rate)))
 
     def _mixing(
-        self, ensemble: Ensemble, visited: NDArray[np.int8]
+        self, ensemble: Ensemble, visited: States
     ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from the visited states."""
         kinds = MIXING if self.objective == "auto" else (self.objective,)

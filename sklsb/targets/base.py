@@ -1,10 +1,13 @@
 """The contract of a target."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+States = NDArray[np.signedinteger[Any]]
 
 
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
@@ -28,7 +31,8 @@ class Target(ABC):
     dims : tuple of str
         Their names.
     values : tuple of int
-        The values that every site can take, in increasing order.
+        The values that sites take, in increasing order; a variable of fewer values takes the
+        first ones.
     constant : float
         Part of log p that does not depend on the state. Samplers never look at it.
     """
@@ -47,6 +51,16 @@ class Target(ABC):
     def cardinalities(self) -> NDArray[np.int64]:
         """Number of values of each variable, shape (n_sites,)."""
         return np.full(self.n_sites, len(self.values), dtype=np.int64)
+
+    @property
+    def dtype(self) -> np.dtype[np.signedinteger[Any]]:
+        """Type of states: int8, or int16 where a value is above 127."""
+        return np.dtype(np.int8 if max(self.values, default=0) < 128 else np.int16)
+
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Whether each variable is known to have one possible value only, shape (n_sites,)."""
+        return self.cardinalities == 1
 
     @property
     def coords(self) -> dict[str, Any]:
@@ -86,12 +100,76 @@ class Target(ABC):
     def view(self) -> NamedTuple:
         """Arrays for the compiled kernels; see ``sklsb._compiled``."""
 
-    def random_state(self, rng: np.random.Generator) -> NDArray[np.int8]:
-        """Draw a state uniformly, shape (n_sites,)."""
-        return rng.choice(np.asarray(self.values, dtype=np.int8), size=self.n_sites)
+    def random_state(self, rng: np.random.Generator) -> States:
+        """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""
+        values = np.asarray(self.values, dtype=self.dtype)
+        result: States = values[rng.integers(self.cardinalities)]
+        return result
 
-    def check_states(self, x: ArrayLike, name: str = "x") -> NDArray[np.int8]:
-        """Return states as int8 of shape (..., n_sites), or say what is wrong with them."""
+    def condition(self, evidence: Mapping[Any, Any]) -> "Target":
+        """Fix some of the variables, as by an observation.
+
+        Parameters
+        ----------
+        evidence : mapping of variable to value
+            A variable is named by its coordinate, on a grid by a tuple of indices; or by its
+            index among all, where coordinates are not integers.
+
+        Returns
+        -------
+        Target
+            Of the same variables. Its log p is that of this target where the evidence holds, and
+            -inf elsewhere: samplers never move the fixed variables.
+
+        Raises
+        ------
+        ValueError
+            If there is no such variable, it does not take this value, or is named twice.
+        """
+        from sklsb.targets._conditioned import Conditioned
+
+        return Conditioned(self, *self.check_evidence(evidence))
+
+    def check_evidence(
+        self, evidence: Mapping[Any, Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the sites of evidence, increasing, and their values, or say what is wrong."""
+        if not isinstance(evidence, Mapping):
+            raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
+        sites = self._names()
+        found: dict[int, int] = {}
+        for variable, value in evidence.items():
+            site = sites.get(variable)
+            if site is None or isinstance(variable, bool):
+                raise ValueError(
+                    f"evidence names the variable {variable!r}; the target has "
+                    f"{self.n_sites} variables, with names like {list(sites)[:3]}."
+                )
+            allowed = self.values[: int(self.cardinalities[site])]
+            if value not in allowed:
+                raise ValueError(
+                    f"evidence[{variable!r}] is {value!r}; this variable takes one of the values "
+                    f"{allowed if len(allowed) < 10 else f'{allowed[0]} to {allowed[-1]}'}."
+                )
+            if site in found:
+                raise ValueError(f"evidence names variable {site} twice; keep one.")
+            found[site] = int(value)
+        order = sorted(found)
+        values = [found[site] for site in order]
+        return np.array(order, dtype=np.int64), np.array(values, dtype=np.int64)
+
+    def _names(self) -> dict[Any, int]:
+        """Sites by what evidence may call them."""
+        names: dict[Any, int] = {site: site for site in range(self.n_sites)}
+        if len(self.shape) != 1:
+            return names | {index: site for site, index in enumerate(np.ndindex(*self.shape))}
+        labels = np.asarray(self.coords[self.dims[0]])
+        if labels.dtype.kind in "iu":  # 3 is the variable called 3, not the fourth
+            names = {}
+        return names | {label: site for site, label in enumerate(labels.tolist())}
+
+    def check_states(self, x: ArrayLike, name: str = "x") -> States:
+        """Return states of shape (..., n_sites) and type ``dtype``, or say what is wrong."""
         given = as_array(x, name)
         leading = given.shape[: max(0, given.ndim - len(self.shape))]
         if given.ndim and given.shape[-1] == self.n_sites:
@@ -106,10 +184,15 @@ class Target(ABC):
         if given.dtype.kind not in "iufb":
             raise TypeError(f"{name} has dtype {given.dtype}; give integers, one of {self.values}.")
         wrong = ~np.isin(states, self.values)
+        k = self.cardinalities
+        if (k < len(self.values)).any():
+            wrong |= np.searchsorted(self.values, states) >= k
         if wrong.any():
             where = tuple(int(i) for i in np.argwhere(wrong)[0])
+            values = self.values[: int(k[where[-1]])]
+            which = "every variable of this target" if k.min() == k.max() else "this variable"
             raise ValueError(
                 f"{name}[{', '.join(map(str, where))}] is {states[where]}; "
-                f"every variable of this target takes one of the values {self.values}."
+                f"{which} takes one of the values {values}."
             )
-        return states.astype(np.int8)
+        return states.astype(self.dtype)

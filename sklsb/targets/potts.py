@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import PottsView
 from sklsb.targets._graphs import GraphTarget, real_array, refuse
-from sklsb.targets.base import as_array
+from sklsb.targets.base import States, as_array
 
 _MOST_VALUES = 127  # states are int8
 
@@ -135,7 +135,13 @@ class Potts(GraphTarget):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {len(self.values)} values)"
 
-    def random_state(self, rng: np.random.Generator) -> NDArray[np.int8]:
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Whether each variable has one possible value only, shape (n_sites,)."""
+        result: NDArray[np.bool_] = (self.field > -np.inf).sum(axis=1) == 1
+        return result
+
+    def random_state(self, rng: np.random.Generator) -> States:
         """Draw each variable uniformly among its possible values, shape (n_sites,)."""
         possible = self.field > -np.inf
         rank = rng.integers(possible.sum(axis=1))

@@ -1,0 +1,114 @@
+"""A target with some variables fixed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._compiled import ConditionedView
+from sklsb.targets.base import States, Target
+
+
+class Conditioned(Target):
+    """Another target where some of its variables have given values, and log p = -inf elsewhere.
+
+    Made by ``target.condition``.
+
+    Parameters
+    ----------
+    target : Target
+        The target without the evidence.
+    sites, observed : ndarray of int64, shape (n_observed,)
+        Variables and their values.
+    """
+
+    def __init__(
+        self, target: Target, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> None:
+        self.target, self.sites, self.observed = target, sites, observed
+        self.shape, self.dims, self.values = target.shape, target.dims, target.values
+        self.constant = target.constant
+
+    def __repr__(self) -> str:
+        return f"{self.target!r} with {self.sites.size} variables observed"
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Number of values of each variable, shape (n_sites,)."""
+        return self.target.cardinalities
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Coordinate of each of ``dims``."""
+        return self.target.coords
+
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Whether each variable is known to have one possible value only, shape (n_sites,)."""
+        result = self.target.fixed.copy()
+        result[self.sites] = True
+        return result
+
+    def condition(self, evidence: Mapping[Any, Any]) -> Target:
+        """Fix more of the variables; see `Target.condition`."""
+        sites, observed = self.check_evidence(evidence)
+        again = np.isin(sites, self.sites)
+        kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
+        for site, value in zip(sites[again].tolist(), observed[again].tolist(), strict=True):
+            if kept[site] != value:
+                raise ValueError(
+                    f"evidence sets variable {site} to {value}; it was observed as {kept[site]}."
+                )
+        kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
+        order = sorted(kept)
+        return Conditioned(self.target, np.array(order), np.array([kept[i] for i in order]))
+
+    def random_state(self, rng: np.random.Generator) -> States:
+        """Draw the other variables as the target does, shape (n_sites,)."""
+        x = self.target.random_state(rng)
+        x[self.sites] = self.observed
+        return x
+
+    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Log p of the target, or -inf where a state contradicts the evidence.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States.
+
+        Returns
+        -------
+        ndarray of float64 of the leading shape
+        """
+        states = self.check_states(x)
+        agrees = (states[..., self.sites] == self.observed).all(axis=-1)
+        return np.where(agrees, self.target.log_prob(states), -np.inf)
+
+    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+            -inf where an observed variable would change.
+        """
+        ratios = self.target.log_ratios(x)
+        ratios[..., self._pinned()] = -np.inf
+        return ratios
+
+    def _pinned(self) -> NDArray[np.bool_]:
+        """Whether each move changes an observed variable."""
+        observed = np.isin(np.arange(self.n_sites), self.sites)
+        return np.repeat(observed, self.cardinalities - 1)
+
+    def view(self) -> ConditionedView:
+        """Arrays for the compiled kernels."""
+        inner: Any = self.target.view()
+        return ConditionedView(inner, self._pinned(), inner.touched_start, inner.touched)
