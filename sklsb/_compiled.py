@@ -909,7 +909,7 @@ def enumerated(view, table, chains, span, every, uniforms, log_omega, out):
 
 
 @inlined
-def _flow(view, table, chain, site, weight, gradient):
+def _flow(view, table, chain, site, local, weight, gradient):
     """Flow, value and mass of one site, see `flux`; adds value * d log T to the gradient."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
     before = total(chain)
@@ -930,7 +930,7 @@ def _flow(view, table, chain, site, weight, gradient):
             t += last_t
     flow = 2.0 * p * t
     value = weight * flow
-    if weight < 0.0:
+    if local:
         value = p * (odds * p) ** 2 / t if t > 0.0 else 0.0
     if value == 0.0 or last_t == 0.0:
         if made:
@@ -966,14 +966,16 @@ def flux(view, table, chains, span, sites, weight, out):
         flows[c] = 0.0
         _weigh_again(view, table, chain)
         mass = whole = 0.0
+        local = weight.size == 0
         for k in range(sites.size):
-            w = -1.0 if weight.size == 0 else weight[k]
-            flow, value, more = _flow(view, table, chain, np.uint64(sites[k]), w, gradient)
+            w = 0.0 if local else weight[k]
+            site = np.uint64(sites[k])
+            flow, value, more = _flow(view, table, chain, site, local, w, gradient)
             flows[c, k] = flow
             whole += value
             mass += more
         scale = 1.0
-        if weight.size == 0:
+        if local:
             scale = -1.0 / max(whole, _SMALLEST_TOTAL)
             whole = math.log(max(whole, _SMALLEST_TOTAL))
         values[c] = whole

@@ -103,11 +103,6 @@ class Ensemble:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None}
 
-    def resume(self, other: "Ensemble") -> None:
-        """Go on where other chains on the same target stand; they must not be used any more."""
-        self.chains.x[:] = other.chains.x
-        self.rngs[:] = other.rngs
-
     @contextmanager
     def threads(self) -> Iterator[None]:
         """Keep a pool of threads for the time of a fit or a sample."""

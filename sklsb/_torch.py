@@ -131,12 +131,6 @@ class FastEnsemble:
         """Mean number of evaluations that a transition takes."""
         return 1.0
 
-    def resume(self, other: "FastEnsemble") -> None:
-        """Go on where other chains stand; see `Ensemble.resume`."""
-        self.chains.x[:] = other.chains.x
-        self.rngs[:] = other.rngs
-        self._set_up()
-
     def __getstate__(self) -> dict[str, Any]:
         hidden = ("_evaluate", "_x", "_lp", "_gradient")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}

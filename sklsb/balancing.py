@@ -342,7 +342,7 @@ class LearnableFunction(BalancingFunction):
         """
 
     def penalty(self) -> tuple[float, Array]:
-        """Penalty added to the objective "kl", and its gradient by theta; none by default."""
+        """Penalty for the objective "sampled_kl", and its gradient by theta; none by default."""
         return 0.0, np.zeros_like(self.theta)
 
 
@@ -490,11 +490,12 @@ class _SlopeNetwork:
     def initial(cls) -> Array:
         # Bends spread over (0, 1), and an output layer of zeros.
         w1 = np.full(cls.n_hidden, 8.0)
-        return np.concatenate([w1, -8.0 * np.linspace(0.05, 0.95, cls.n_hidden), np.zeros(11)])
+        b1 = -8.0 * np.linspace(0.05, 0.95, cls.n_hidden)
+        return np.concatenate([w1, b1, np.zeros(cls.n_hidden + 1)])
 
     @classmethod
     def forward(cls, theta: Array, v: Array) -> tuple[Array, Any]:
-        w1, b1, w2, b2 = np.split(theta, [10, 20, 30])
+        w1, b1, w2, b2 = np.split(theta, cls.n_hidden * np.arange(1, 4))
         s = v / (1.0 + v)
         hidden = np.tanh(np.multiply.outer(s, w1) + b1)
         return hidden @ w2 + b2[0], (s, hidden)
@@ -502,7 +503,8 @@ class _SlopeNetwork:
     @classmethod
     def backward(cls, theta: Array, memory: Any, by_psi: Array) -> Array:
         s, hidden = memory
-        by_input = by_psi[:, None] * (1.0 - hidden**2) * theta[20:30]
+        w2 = theta[2 * cls.n_hidden : 3 * cls.n_hidden]
+        by_input = by_psi[:, None] * (1.0 - hidden**2) * w2
         return np.concatenate([s @ by_input, by_input.sum(0), by_psi @ hidden, [by_psi.sum()]])
 
 
@@ -527,8 +529,8 @@ class Network(LearnableFunction):
         "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2, softplus output
         (31 parameters), initialised to sqrt(t) as closely as it can be. "monotonic": minimum
         over 20 groups of the maximum over 20 lines of non-negative slope in t [2]_ (800
-        parameters), initialised to max(1, t); the objective "kl" then has the penalty on
-        decreasing t f(1/t) of the paper's first version.
+        parameters), initialised to max(1, t); the objective "sampled_kl" then has the
+        penalty on decreasing t f(1/t) of the paper's first version.
     theta : array_like, optional
         Parameters; the initialisation just named if not given.
 

@@ -2,8 +2,9 @@ r"""Choosing a balancing function by trying it.
 
 What a learned function is worth is decided on the target itself: all candidates run from the
 states where the burn-in ended, and the one whose draws are worth most is kept. Differences of less
-than a tenth are noise: then a learned function is preferred to a fixed one, and the first to the
-second. The measure is the effective sample size per transition, 1 / tau, with
+than a tenth or two standard errors are noise: then a learned function is preferred to a fixed
+one, and the first to the second. The measure is the effective sample size per transition, 1 / tau,
+with
 
 .. math::
     \tau = 1 + 2 \sum_{t \ge 1} \rho(t), \qquad
@@ -15,7 +16,8 @@ variance-weighted harmonic mean over the sites of their effective sample sizes p
 with one truncation for all. v is taken over the draws of all candidates together: a candidate
 that leaves a part of the sites unmoved is found out by those that move them. Log p counts like one
 more site of mean variance. The sum ends where rho falls below 0.05, or at half of the pilot's
-length; what is then left continues as an exponential.
+length; what is then left continues as an exponential. Standard errors are those of the jackknife
+over chains and rounds.
 
 The plain harmonic mean would let sites that hardly vary decide: on independent sites it is
 largest for the square root, which estimates the sum of all sites worse than Barker's function.
@@ -32,7 +34,7 @@ from sklsb._ensemble import SEGMENT, Ensemble
 from sklsb.balancing import FIXED, BalancingFunction
 from sklsb.targets.base import States
 
-__all__ = ["Outcome", "autocorrelation_times", "compare", "starved"]
+__all__ = ["Outcome", "compare", "integrated_times", "starved"]
 
 Array = NDArray[np.float64]
 # Values of sites in one series of a candidate, over all chains; sites that are looked at.
@@ -42,9 +44,12 @@ _COARSER = 8
 # Candidates that go on to the second and the later rounds.
 _FINALISTS = (3, 3, 2, 2)
 _NEGLIGIBLE = 0.05
+_EPS = float(np.finfo(np.float64).eps)
 # Smaller differences are noise of the pilot.
-_MARGIN = 1.1
+_MARGIN = float(np.log(1.1))
 FEWEST_DRAWS = 64
+# Transitions of each chain that tell what one costs.
+_TRIAL = 16
 # Nats by which a function may fall below what the slope of a monotone one allows.
 STARVED = 6.0
 
@@ -54,28 +59,38 @@ class Outcome(NamedTuple):
 
     names: list[str]
     ess_per_step: Array
+    ess_error: Array  # standard error of it
     site_ess_per_step: Array
     lp_ess_per_step: Array
     acceptance_rate: Array
-    transitions: NDArray[np.int64]  # of each chain
+    transitions: NDArray[np.int64]  # of each chain, that this rests on
 
     @property
     def best(self) -> str:
         """Name of the candidate to keep.
 
-        The first, unless another learned one is better by a tenth; and that one, unless a fixed
-        one is better by a tenth.
+        The first, unless another learned one is better by a tenth and two standard errors; and
+        that one, unless a fixed one is.
         """
-        ess = np.nan_to_num(self.ess_per_step)
         fixed = np.array([name in FIXED for name in self.names])
-        best = 0
-        for group in (~fixed, fixed):
-            rival = int(np.argmax(np.where(group, ess, -1.0)))
-            best = rival if ess[rival] > _MARGIN * ess[best] else best
+        with np.errstate(all="ignore"):
+            ess = np.log(np.nan_to_num(self.ess_per_step))
+            error = np.nan_to_num(self.ess_error / self.ess_per_step, nan=np.inf)
+            best = int(np.argmax(ess)) if fixed.all() else 0
+            for group in (~fixed, fixed):
+                rival = int(np.argmax(np.where(group, ess, -np.inf)))
+                noise = max(_MARGIN, 2.0 * float(np.hypot(error[rival], error[best])))
+                best = rival if ess[rival] - ess[best] > noise else best
         return self.names[best]
 
 
-def autocorrelation_times(lags: NDArray[np.int64], rho: Array) -> Array:
+def window(rho: Array) -> int:
+    """Return how many lags are summed: to the first at which the median is below 0.05."""
+    below = np.flatnonzero(np.median(rho, axis=0) < _NEGLIGIBLE)
+    return int(below[0]) + 1 if below.size else rho.shape[1]
+
+
+def integrated_times(lags: NDArray[np.int64], rho: Array, end: int | None = None) -> Array:
     """1 + 2 sum of rho over all lags, given at some of them.
 
     Parameters
@@ -84,15 +99,17 @@ def autocorrelation_times(lags: NDArray[np.int64], rho: Array) -> Array:
         Increasing, positive.
     rho : ndarray of float64, shape (n, n_lags)
         Autocorrelations of n chains at these lags.
+    end : int, optional
+        How many of the lags are summed, ``window(rho)`` if not given; so all sums end at the
+        same lag.
 
     Returns
     -------
     ndarray of shape (n,)
-        At least 1. Linear between the lags. All sums end at the same lag, the first at which the
-        median falls below 0.05; what is more than that there continues as an exponential.
+        At least 1. Linear between the lags; what is more than 0.05 at the last of them continues
+        as an exponential.
     """
-    below = np.flatnonzero(np.median(rho, axis=0) < _NEGLIGIBLE)
-    end = int(below[0]) + 1 if below.size else lags.size
+    end = window(rho) if end is None else end
     t = np.append(0, lags[:end])
     r = np.column_stack([np.ones(len(rho)), rho[:, :end]])
     # The sum over all integers of the linear interpolation, without lag 0.
@@ -147,12 +164,17 @@ def _draw(
     return x, stats
 
 
-def _distances(x: States, lp: Array, lags: list[int]) -> list[tuple[float, float]]:
-    """Mean number of sites that differ at each lag, and half of the mean square of log p."""
+def _distances(x: States, lp: Array, lags: list[int]) -> list[Array]:
+    """Mean number of sites that differ at each lag, and half of the mean square of log p.
+
+    One array of shape (n_chains, 2) for each lag.
+    """
     return [
-        (
-            np.count_nonzero(x[:, lag:] != x[:, :-lag]) / (x.shape[0] * (x.shape[1] - lag)),
-            0.5 * float(np.square(lp[:, lag:] - lp[:, :-lag]).mean()),
+        np.column_stack(
+            [
+                np.count_nonzero(x[:, lag:] != x[:, :-lag], axis=(1, 2)) / (x.shape[1] - lag),
+                0.5 * np.square(lp[:, lag:] - lp[:, :-lag]).mean(axis=1),
+            ]
         )
         for lag in lags
     ]
@@ -164,11 +186,39 @@ class _Runs:
     def __init__(self, ensemble: Ensemble, function: BalancingFunction):
         self.ensemble = ensemble
         self.table = function.table()
-        self.n_rounds = 0
-        self.distances: Array | float = 0.0  # (n_lags, 2): of the sites, of log p
+        self.n_rounds = self.n_transitions = 0
+        self.reference = 0.0
+        self.distances: list[Array] = []  # (n_chains, n_lags, 2): of the sites, of log p
         self.shares: Array | float = 0.0  # (n_values, n_sites)
         self.lp: Array = np.zeros(2)  # mean and mean square
         self.acceptance = 0.0
+
+    @property
+    def n_sites(self) -> int:
+        """Number of variables."""
+        return self.ensemble.target.n_sites
+
+    @property
+    def evaluations(self) -> int:
+        """Log-ratios evaluated so far."""
+        return int(self.ensemble.chains.evaluations.sum())
+
+    @property
+    def step_cost(self) -> float:
+        """Log-ratios per transition so far."""
+        return self.evaluations / max(1, self.n_transitions * len(self.ensemble))
+
+    def begin(self, n: int) -> None:
+        """Make n transitions, to see what they cost."""
+        with self.ensemble.threads():
+            self.ensemble.start(self.table)
+            # Log p is taken relative to it, so that a large part that never changes does not
+            # matter; the same for all candidates.
+            self.reference = float(self.ensemble.log_prob()[0])
+            uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.rngs])
+            self.ensemble.advance(self.table, uniforms)
+        self.ensemble.chains.acceptance[:] = 0.0
+        self.n_transitions += n
 
     def go_on(self, thins: list[int], n_draws: int, sites: NDArray[np.int64]) -> None:
         """Run one more round."""
@@ -177,38 +227,65 @@ class _Runs:
             self.ensemble.start(self.table)
             for thin, lags in zip(thins, _lags(thins, n_draws), strict=True):
                 x, stats = _draw(self.ensemble, self.table, n_draws, thin, sites)
-                found += _distances(x, stats[:, :, 0], lags)
+                lp = stats[:, :, 0] - self.reference
+                found += _distances(x, lp, lags)
         # The last series is by far the longest.
-        lp = stats[:, :, 0]
         values = self.ensemble.target.values
         self.n_rounds += 1
-        self.distances = self.distances + np.array(found)
+        self.n_transitions += n_draws * sum(thins)
+        self.distances.append(np.stack(found, axis=1))
         self.shares = self.shares + np.array([(x == v).mean(axis=(0, 1)) for v in values])
         self.lp += (lp.mean(), np.square(lp).mean())
         self.acceptance += float(stats[:, :, 1].mean())
 
 
-def _times(runs: list[_Runs], lags: NDArray[np.int64]) -> Array:
-    """Autocorrelation times of the sites and of log p, shape (n_candidates, 2)."""
+def _times(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Autocorrelation times of the sites and of log p, (n, 2), and relative errors of `_both`."""
     n = sum(run.n_rounds for run in runs)
     shares = sum((run.shares for run in runs), np.zeros(1)) / n
     mean, square = sum((run.lp for run in runs), np.zeros(2)) / n
     variance = np.array([(1.0 - np.square(shares).sum(axis=0)).sum(), square - mean**2])
     if variance[0] <= 0.0:
-        return np.full((len(runs), 2), np.nan)
-    distances = np.stack([run.distances / run.n_rounds for run in runs])
-    sites = autocorrelation_times(lags, 1.0 - distances[:, :, 0] / variance[0])
-    if variance[1] <= 1e-12 * square:  # a flat target
-        return np.column_stack([sites, sites])
-    lp = autocorrelation_times(lags, 1.0 - distances[:, :, 1] / variance[1])
-    return np.column_stack([sites, lp])
+        return np.full((len(runs), 2), np.nan), np.full(len(runs), np.nan)
+    # Log p is the same everywhere, but for rounding: a flat target.
+    flat = not variance[1] > (8 * _EPS * (1.0 + abs(runs[0].reference))) ** 2
+    variance[1] = 1.0 if flat else variance[1]
+    replicates = [np.concatenate(run.distances) for run in runs]
+    rho = np.stack([1.0 - part.mean(axis=0) / variance for part in replicates])
+    ends = [window(rho[:, :, k]) for k in (0, 1)]
+
+    def times(rho: Array) -> Array:
+        sites = integrated_times(lags, rho[:, :, 0], ends[0])
+        return np.column_stack(
+            [sites, sites if flat else integrated_times(lags, rho[:, :, 1], ends[1])]
+        )
+
+    errors = np.full(len(runs), np.inf)
+    for k, part in enumerate(replicates):
+        if len(part) > 1:
+            others = (part.sum(axis=0) - part) / (len(part) - 1)
+            logs = np.log(_both(times(1.0 - others / variance), runs[k].n_sites))
+            errors[k] = np.sqrt((len(part) - 1) * logs.var())
+    return times(rho), errors
+
+
+def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
+    """Transitions per chain and round that the budget allows; tries what they cost."""
+    n_chains = len(runs[0].ensemble)
+    if budget < 4 * _TRIAL * len(runs) * n_chains * max(1.0, runs[0].ensemble.step_cost):
+        return 0
+    for run in runs:
+        run.begin(_TRIAL)
+    costs = sorted((run.step_cost for run in runs), reverse=True)
+    left = 0.9 * (budget - sum(run.evaluations for run in runs))
+    return int(max(0.0, left) / (n_chains * sum(sum(costs[:size]) for size in rounds) + 1e-9))
 
 
 def compare(
     candidates: dict[str, BalancingFunction],
     new_ensemble: Callable[[int], Ensemble],
     budget: float,
-) -> tuple[Outcome, dict[str, Ensemble]]:
+) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
     There are five rounds of equal length. All candidates run in the first; the best three go on to
@@ -227,36 +304,43 @@ def compare(
     -------
     outcome : Outcome
         Effective sample sizes per transition; NaN where the budget allows less than 64 draws.
-    ensembles : dict of name to Ensemble
-        The chains of each candidate where they ended.
+    evaluations : int
+        Log-ratios that were evaluated.
     """
     names = list(candidates)
     runs = [_Runs(new_ensemble(k), candidates[name]) for k, name in enumerate(names)]
     ensemble = runs[0].ensemble
     n_chains, n_sites = ensemble.chains.x.shape
     rounds = [min(size, len(names)) for size in (len(names), *_FINALISTS)]
-    n = int(budget / (sum(rounds) * n_chains * ensemble.step_cost))
-    sites = np.linspace(0, n_sites - 1, min(n_sites, MOST_SITES)).astype(np.int64)
+    n = _affordable(runs, rounds, budget)
+    # Drawn at random: a function may treat even and odd sites, or rows, differently.
+    sites = np.sort(np.random.default_rng(0).permutation(n_sites)[:MOST_SITES])
     n_draws = min(n, max(FEWEST_DRAWS, _MOST_VALUES // (n_chains * sites.size)))
-    times = np.full((len(names), 2), np.nan)
+    times, errors = np.full((len(names), 2), np.nan), np.full(len(names), np.nan)
     thins = _thinnings(n, n_draws) if n_draws >= FEWEST_DRAWS else []
     if thins:
         by_series = zip(thins, _lags(thins, n_draws), strict=True)
         lags = np.array([thin * lag for thin, some in by_series for lag in some])
         for size in rounds:
             # Nothing is known before the first round.
-            for k in np.argsort(_both(times, n_sites), kind="stable")[:size].tolist():
+            best = np.argsort(_both(times, n_sites), kind="stable")[:size].tolist()
+            # A chain on its way may have got to where transitions cost more.
+            expected = sum(runs[k].step_cost for k in best) * n_draws * sum(thins) * n_chains
+            if sum(run.evaluations for run in runs) + expected > budget:
+                break
+            for k in best:
                 runs[k].go_on(thins, n_draws, sites)
-            times = _times(runs, lags)
+            times, errors = _times(runs, lags)
     outcome = Outcome(
         names,
         1.0 / _both(times, n_sites),
+        errors / _both(times, n_sites),
         1.0 / times[:, 0],
         1.0 / times[:, 1],
         np.array([run.acceptance / max(run.n_rounds, 1) for run in runs]),
         np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
     )
-    return outcome, {name: run.ensemble for name, run in zip(names, runs, strict=True)}
+    return outcome, sum(run.evaluations for run in runs)
 
 
 def _both(times: Array, n_sites: int) -> Array:

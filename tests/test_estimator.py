@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sklsb import BalancingFunction, Barker, Ising, LSBSampler, Mixture, Network
+from sklsb import BalancingFunction, Barker, Ising, LSBSampler, Mixture, Network, Potts
 from sklsb.balancing import Lipschitz, get_balancing
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -620,6 +620,9 @@ def test_flat_target_is_periodic():
     draws = sampler.sample(60, thin=2)["x"].values
     parity = draws.prod(axis=2)
     assert (parity == parity[:, :1]).all()
+    # A third value that is impossible does not help.
+    with pytest.warns(PeriodicChainWarning, match="reject 0 of their moves"):
+        make().fit(Potts(np.zeros((6, 6)), np.tile([0.0, 0.0, -np.inf], (6, 1))))
     lazy = make(lazy=0.5).fit(flat)
     parity = lazy.sample(60, thin=2)["x"].values.prod(axis=2)
     assert (parity != parity[:, :1]).any()

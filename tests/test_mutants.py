@@ -60,6 +60,7 @@ def _dispatch(package):
     views = {
         "ising": package.Ising(small).view(),
         "potts": package.Potts(small, np.zeros((1, 2))).view(),
+        "conditioned": package.Ising(small).condition({0: 1}).view(),
     }
     for name in ("init", "log_ratio", "flip", "log_prob", "first_move"):
         generic = "init_cache" if name == "init" else name

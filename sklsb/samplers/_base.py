@@ -472,7 +472,7 @@ class BaseSampler(BaseEstimator, ABC):
             )
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
-        frozen = ~np.isin(np.arange(self.n_sites_), moved) & ~self.target_.fixed
+        frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
         if frozen.any():
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
@@ -486,7 +486,7 @@ class BaseSampler(BaseEstimator, ABC):
         # Uphill, in the first sweeps, all moves are accepted on any target.
         if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
             return
-        if len(self.target_.values) > 2:  # three values in turn: a cycle of odd length
+        if (self.target_.n_possible > 2).any():  # three values in turn: a cycle of odd length
             return
         rejected = 1.0 - float(acceptance.mean())
         if rejected * self.n_sites_ < _FEWEST_REJECTIONS_PER_SWEEP:
@@ -511,7 +511,7 @@ class BaseSampler(BaseEstimator, ABC):
     def _groups(self) -> dict[str, xr.Dataset]:
         check_is_fitted(self, "target_")
         if not hasattr(self, "_draws"):
-            raise ValueError("There are no draws yet; call sample first.")
+            raise ValueError("There are no draws (a pickle leaves them out); call sample first.")
         groups = {"posterior": self._draws, "sample_stats": self.sample_stats_}
         if hasattr(self, "burn_in_"):
             groups["warmup_posterior"] = self.burn_in_

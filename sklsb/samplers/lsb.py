@@ -52,10 +52,10 @@ class LSBSampler(BaseSampler):
     ----------
     balancing : str or BalancingFunction, default="learned"
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
-        "mixture": learned mixture of these four (LSB 1). "learned": learned networks
-        (LSB 2, `sklsb.balancing.Lipschitz`): increasing functions for the burn-in, increasing
+        "mixture": learned mixture of these four (LSB 1). "learned": learned functions of
+        bounded slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing
         and other ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable
-        one, as the paper's `Network`, is learned.
+        one, as the paper's `Network` (LSB 2), is learned.
     fast : bool, default=False
         False: exact log-ratios of all neighbours, on compiled kernels. True: first-order
         log-ratios from one gradient, on torch (FLSB; with "sqrt" it is Gibbs with gradients
@@ -68,7 +68,9 @@ class LSBSampler(BaseSampler):
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain in `fit`; max(2000, 5 * n_sites) if not given.
+        Transitions of each chain in the burn-in; max(2000, 5 * n_sites) if not given. What
+        learning the functions for sampling takes after that does not depend on it. 0: nothing
+        is learned, there is no pilot, and `sample` uses the function that learning starts from.
     learning_rate : float, optional
         Step size of the optimiser in the burn-in; if not given 0.01 for the objectives "bound"
         and "sampled_kl" and the function's own for the others.
@@ -76,7 +78,8 @@ class LSBSampler(BaseSampler):
         Adam, or gradient descent with momentum 0.9, in the burn-in.
     pilot : bool, default=True
         Whether to choose by a pilot run, which takes at most half as many evaluations as the rest
-        of `fit`. If not, `sample` uses the function learned by ``objective`` ("flux" for "auto").
+        of `fit` (after a very short one none: then ``candidates_`` is NaN throughout). If not,
+        `sample` uses the function learned by ``objective`` ("flux" for "auto").
         With a fixed function there is nothing to choose.
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
@@ -90,7 +93,7 @@ class LSBSampler(BaseSampler):
     verbose : int, default=0
         1 shows a progress bar.
     warm_start : bool, default=False
-        Whether another `fit` goes on from the present states, streams and learned function.
+        Whether another `fit` goes on from the present states, streams and burn-in function.
     keep_burn_in : bool, default=False
         Whether to keep the states of the burn-in in ``burn_in_``.
 
@@ -106,16 +109,18 @@ class LSBSampler(BaseSampler):
     burn_in_balancing_ : BalancingFunction
         Function that moved the chains at the end of the burn-in.
     candidates_ : xarray.Dataset
-        What the pilot found, by candidate: ess_per_step, its parts site_ess_per_step and
-        lp_ess_per_step, acceptance_rate, and the transitions made by each chain; see
-        `sklsb.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
+        What the pilot found, by candidate: ess_per_step, its standard error ess_error, its
+        parts site_ess_per_step and lp_ess_per_step, acceptance_rate, and the transitions of each
+        chain that this rests on; see `sklsb.pilot`. ``attrs["chosen"]`` tells which is used.
+        Only if there was a pilot.
     state_ : ndarray of int8, shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
         Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
         evaluations of the flux objectives, by candidate, the same with the prefix ``mixing_``.
-        attrs: evaluations of the burn-in, of learning to mix and of the pilot.
+        attrs: skipped_updates, and the log-ratios evaluated in each part of `fit` as
+        burn_in_evaluations, mixing_evaluations, pilot_evaluations.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`.
     n_evaluations_ : int
@@ -256,6 +261,9 @@ class LSBSampler(BaseSampler):
         }
         if learner is not None and target.n_sites:
             self._learn_to_mix(ensemble, visited, fitted)
+        counts = fitted["history_"].attrs
+        counts.setdefault("burn_in_evaluations", int(ensemble.chains.evaluations.sum()))
+        counts |= {"mixing_evaluations": 0, "pilot_evaluations": 0} | counts
         fitted["_frozen"] = fitted["balancing_"].table()
         ensemble.start(fitted["_frozen"])
         if draws is not None:
@@ -271,7 +279,11 @@ class LSBSampler(BaseSampler):
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
         spent.append(int(ensemble.chains.evaluations.sum()))
         ratios = ensemble.target.log_ratios(visited)
-        for name, function in [("burn-in", fitted["burn_in_balancing_"]), *functions.items()]:
+        if self.objective in OBJECTIVES:  # one function for both
+            learned = functions
+        else:
+            learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
+        for name, function in learned.items():
             deficit, (least, most) = starved(function, ratios)
             if deficit > STARVED:
                 fitted["_starving"].append((name, deficit, least, most))
@@ -327,22 +339,26 @@ class LSBSampler(BaseSampler):
         candidates: dict[str, BalancingFunction],
         budget: float,
     ) -> Outcome:
-        """Run the candidates on the target; the chains go on from where the best one ended."""
+        """Run the candidates on the target.
+
+        The chains stay where they are: to go on from where the best run ended would favour
+        states from which chains happened to move much.
+        """
         seeds = [int(rng.integers(2**63)) for rng in ensemble.rngs]
 
         def new_ensemble(k: int) -> Ensemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]
             return self._new_ensemble(ensemble.target, ensemble.chains.x, rngs)
 
-        outcome, runs = compare(candidates, new_ensemble, budget)
-        ensemble.resume(runs[outcome.best])
-        ensemble.chains.evaluations[0] += sum(run.chains.evaluations.sum() for run in runs.values())
+        outcome, evaluations = compare(candidates, new_ensemble, budget)
+        ensemble.chains.evaluations[0] += evaluations
         return outcome
 
     @staticmethod
     def _candidates(outcome: Outcome) -> xr.Dataset:
         numbers = {
             "ess_per_step": outcome.ess_per_step,
+            "ess_error": outcome.ess_error,
             "site_ess_per_step": outcome.site_ess_per_step,
             "lp_ess_per_step": outcome.lp_ess_per_step,
             "acceptance_rate": outcome.acceptance_rate,

@@ -44,10 +44,10 @@ class Conditioned(Target):
         return self.target.coords
 
     @property
-    def fixed(self) -> NDArray[np.bool_]:
-        """Whether each variable is known to have one possible value only, shape (n_sites,)."""
-        result = self.target.fixed.copy()
-        result[self.sites] = True
+    def n_possible(self) -> NDArray[np.int64]:
+        """Number of values of each variable that are not known to be impossible, (n_sites,)."""
+        result = self.target.n_possible.copy()
+        result[self.sites] = 1
         return result
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:

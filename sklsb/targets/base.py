@@ -58,9 +58,9 @@ class Target(ABC):
         return np.dtype(np.int8 if max(self.values, default=0) < 128 else np.int16)
 
     @property
-    def fixed(self) -> NDArray[np.bool_]:
-        """Whether each variable is known to have one possible value only, shape (n_sites,)."""
-        return self.cardinalities == 1
+    def n_possible(self) -> NDArray[np.int64]:
+        """Number of values of each variable that are not known to be impossible, (n_sites,)."""
+        return self.cardinalities
 
     @property
     def coords(self) -> dict[str, Any]:

@@ -136,10 +136,9 @@ class Potts(GraphTarget):
         return f"{super().__repr__()[:-1]}, {len(self.values)} values)"
 
     @property
-    def fixed(self) -> NDArray[np.bool_]:
-        """Whether each variable has one possible value only, shape (n_sites,)."""
-        result: NDArray[np.bool_] = (self.field > -np.inf).sum(axis=1) == 1
-        return result
+    def n_possible(self) -> NDArray[np.int64]:
+        """Number of possible values of each variable, shape (n_sites,)."""
+        return np.asarray((self.field > -np.inf).sum(axis=1), dtype=np.int64)
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw each variable uniformly among its possible values, shape (n_sites,)."""
