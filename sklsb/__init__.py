@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 _OBJECTS = {
     "LSBSampler": "sklsb.samplers",
     "Ising": "sklsb.targets",
+    "MarkovNetwork": "sklsb.targets",
     "Potts": "sklsb.targets",
     "Target": "sklsb.targets",
     "BalancingFunction": "sklsb.balancing",

@@ -504,6 +504,102 @@ def _potts_log_prob(view, chain):
     return energy
 
 
+class MarkovNetworkView(NamedTuple):
+    """Tables one after another; the cache holds the position of each factor's present entry."""
+
+    log_table: NDArray[np.float64]
+    table_start: NDArray[np.uint64]  # of each factor
+    factor_start: NDArray[np.uint64]  # of the list of factors of each site
+    factor: NDArray[np.uint32]
+    stride: NDArray[np.uint32]  # what one more of the site adds to the position
+    first: NDArray[np.uint64]  # first move of each site, and the number of moves
+    site: NDArray[np.uint32]  # of each move
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        return self.table_start.size
+
+
+@inlined
+def _network_change(view, chain, move):
+    """Site of a move, its value before and after."""
+    site = np.uint64(view.site[move])
+    before = np.int64(chain.x[site])
+    after = np.int64(np.uint64(move) - view.first[site])
+    return site, before, after + np.int64(after >= before)
+
+
+@overload(init_cache, **implements)
+def _network_init(view, chain):
+    if not is_view(view, MarkovNetworkView):
+        return None
+
+    def init(view, chain):
+        for f in range(view.table_start.size):
+            chain.cache[f] = np.int64(view.table_start[f])
+        for i in range(chain.x.size):
+            for k in range(view.factor_start[i], view.factor_start[i + 1]):
+                chain.cache[view.factor[k]] += np.int64(view.stride[k]) * np.int64(chain.x[i])
+
+    return init
+
+
+@overload(log_ratio, **implements)
+def _network_log_ratio(view, chain, move):
+    if not is_view(view, MarkovNetworkView):
+        return None
+
+    def ratio(view, chain, move):
+        site, before, after = _network_change(view, chain, move)
+        result = 0.0
+        for k in range(view.factor_start[site], view.factor_start[site + np.uint64(1)]):
+            here = chain.cache[view.factor[k]]
+            there = here + (after - before) * np.int64(view.stride[k])
+            result += view.log_table[np.uint64(there)] - view.log_table[np.uint64(here)]
+        return result
+
+    return ratio
+
+
+@overload(flip, **implements)
+def _network_flip(view, chain, move):
+    if not is_view(view, MarkovNetworkView):
+        return None
+
+    def change_value(view, chain, move):
+        site, before, after = _network_change(view, chain, move)
+        chain.x[site] = after
+        for k in range(view.factor_start[site], view.factor_start[site + np.uint64(1)]):
+            chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k])
+        return view.first[site] + np.uint64(before - np.int64(before > after))
+
+    return change_value
+
+
+@overload(first_move, **implements)
+def _network_first_move(view, site):
+    if is_view(view, MarkovNetworkView):
+        return lambda view, site: view.first[site]
+    return None
+
+
+@overload(log_prob, **implements)
+def _network_log_prob(view, chain):
+    if not is_view(view, MarkovNetworkView):
+        return None
+
+    def energy(view, chain):
+        result = 0.0
+        for f in range(chain.cache.size):
+            result += view.log_table[np.uint64(chain.cache[f])]
+        return result
+
+    return energy
+
+
 class ConditionedView(NamedTuple):
     """The view of another target, some of whose moves are impossible."""
 

@@ -314,7 +314,7 @@ def test_containers_follow_the_last_call(grid):
     assert list(posterior.data_vars) == ["m"]
     assert posterior.sizes["draw"] == 7
     sampler.fit(grid)
-    with pytest.raises(ValueError, match="no draws .*; call sample first"):
+    with pytest.raises(ValueError, match=r"no draws .*; call sample first"):
         sampler.to_datatree()
 
 

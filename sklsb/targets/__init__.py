@@ -2,6 +2,7 @@
 
 from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
+from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 
-__all__ = ["Ising", "Potts", "Target"]
+__all__ = ["Ising", "MarkovNetwork", "Potts", "Target"]

@@ -66,9 +66,17 @@ class Conditioned(Target):
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw the other variables as the target does, shape (n_sites,)."""
-        x = self.target.random_state(rng)
-        x[self.sites] = self.observed
-        return x
+        return self.target.random_state_given(rng, self.sites, self.observed)
+
+    def random_state_given(
+        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> States:
+        """Draw a state that agrees with this evidence too."""
+        both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
+        both |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
+        return self.target.random_state_given(
+            rng, np.array(list(both), dtype=np.int64), np.array(list(both.values()), dtype=np.int64)
+        )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Log p of the target, or -inf where a state contradicts the evidence.

@@ -106,6 +106,25 @@ class Target(ABC):
         result: States = values[rng.integers(self.cardinalities)]
         return result
 
+    def random_state_given(
+        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> States:
+        """Draw a state of positive probability in which some sites have the values observed.
+
+        Raises
+        ------
+        ValueError
+            If none is found.
+        """
+        x = self.random_state(rng)
+        x[sites] = observed
+        if not np.isfinite(self.log_prob(x)):
+            raise ValueError(
+                "A random state that agrees with the evidence has probability zero. Give "
+                "initial_states to fit."
+            )
+        return x
+
     def condition(self, evidence: Mapping[Any, Any]) -> "Target":
         """Fix some of the variables, as by an observation.
 

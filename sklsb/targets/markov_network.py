@@ -1,0 +1,361 @@
+"""Markov networks: products of tables over a few variables each."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._compiled import MarkovNetworkView
+from sklsb.targets._support import Support
+from sklsb.targets.base import States, Target, as_array
+
+_MOST_VALUES = 1 << 15  # states are int16 at most
+
+
+class MarkovNetwork(Target):
+    r"""Product of factors over discrete variables: Bayesian networks, factor graphs, UAI files.
+
+    .. math:: p(x) \propto \prod_f \theta_f(x_{S_f}), \qquad x_i \in \{0, \dots, k_i - 1\}
+
+    with S_f the scope of factor f. A state at which a table is 0 has probability 0, exactly: no
+    chain ever is there.
+
+    Parameters
+    ----------
+    cardinalities : array_like of int, shape (n_sites,)
+        Number of values k_i of each variable, from 1 to 32,768.
+    factors : iterable of (scope, table)
+        Scope: indices of distinct variables. Table: array_like of their numbers of values as its
+        shape, or flat with the last variable changing fastest; finite, not negative.
+    names : sequence of str, optional
+        Names of the variables: the coordinate of the dimension site, and names for evidence.
+
+    Attributes
+    ----------
+    cardinalities : ndarray of int64, shape (n_sites,)
+        Number of values of each variable.
+    factors : list of (tuple of int, ndarray)
+        Scopes and tables, made anew at each access.
+    n_factors : int
+        Their number.
+
+    Raises
+    ------
+    ValueError
+        If a scope names a variable twice or one that does not exist, a table has another size than
+        its scope, or an entry is negative or not finite (the message names the factor); if a
+        table is zero throughout.
+    TypeError
+        If cardinalities or scopes are not integers, or tables not real numbers.
+
+    See Also
+    --------
+    MarkovNetwork.from_uai : read a file.
+    Potts : equal neighbours score.
+
+    Notes
+    -----
+    A change of variable i is weighed by the factors that contain it. A chain keeps the position of
+    its state in every table, an integer.
+
+    Examples
+    --------
+    >>> from sklsb import MarkovNetwork
+    >>> rain = MarkovNetwork([2, 3], [((0,), [0.8, 0.2]), ((0, 1), [[1, 1, 0], [0, 1, 3]])])
+    >>> rain.log_prob([[0, 2], [1, 2]])
+    array([       -inf, -0.51082562])
+    >>> rain.condition({0: 1}).log_prob([[0, 1], [1, 1]])
+    array([       -inf, -1.60943791])
+    """
+
+    dims = ("site",)
+
+    def __init__(
+        self,
+        cardinalities: ArrayLike,
+        factors: Iterable[tuple[Sequence[int], ArrayLike]],
+        names: Sequence[str] | None = None,
+    ):
+        self._cardinalities = _check_cardinalities(cardinalities)
+        self.shape = self._cardinalities.shape
+        self.values = tuple(range(int(self._cardinalities.max(initial=1))))
+        self._names_of_sites = _check_site_names(names, self.n_sites)
+        scopes, tables = [], []
+        for f, factor in enumerate(factors):
+            scope, table = self._check_factor(f, factor)
+            scopes.append(scope)
+            tables.append(table)
+        sizes = np.array([scope.size for scope in scopes], dtype=np.int64)
+        self._scope_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._scope = np.concatenate([*scopes, np.empty(0)]).astype(np.uint32)
+        sizes = np.array([table.size for table in tables], dtype=np.int64)
+        self._table_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        with np.errstate(divide="ignore"):
+            self._table = np.concatenate([*tables, np.empty(0)])
+            self._log_table = np.log(self._table)
+
+    def _check_factor(self, f: int, factor: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        try:
+            scope, table = factor
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"factor {f} is {factor!r:.80}; give a pair (scope, table), as ((0, 1), [[..]])."
+            ) from None
+        scope, table = as_array(scope, f"the scope of factor {f}"), as_array(table, f"table {f}")
+        if scope.size and scope.dtype.kind not in "iu":
+            raise TypeError(f"the scope of factor {f} is {scope.tolist()}; give integers.")
+        scope = scope.ravel().astype(np.int64)
+        if scope.size and not (scope.min() >= 0 and scope.max() < self.n_sites):
+            raise ValueError(
+                f"the scope of factor {f} is {tuple(scope.tolist())}; variables are 0 to "
+                f"{self.n_sites - 1}."
+            )
+        if len(set(scope.tolist())) < scope.size:
+            raise ValueError(
+                f"the scope of factor {f} is {tuple(scope.tolist())}; name each variable once."
+            )
+        if table.dtype.kind not in "iufb":
+            raise TypeError(f"table {f} has dtype {table.dtype}; give real numbers.")
+        shape = tuple(self._cardinalities[scope].tolist())
+        if table.shape not in (shape, (int(np.prod(shape)),)):
+            raise ValueError(
+                f"table {f} has shape {table.shape}; its scope {tuple(scope.tolist())} needs "
+                f"{shape}."
+            )
+        flat = table.astype(np.float64).ravel()
+        bad = ~((flat >= 0.0) & (flat < np.inf))
+        if bad.any():
+            raise ValueError(
+                f"table {f} has the entry {flat[bad][0]}; entries must be finite and not negative."
+            )
+        if not flat.any():
+            raise ValueError(f"table {f} is zero throughout: no state has positive probability.")
+        return scope, flat
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Number of values of each variable, shape (n_sites,)."""
+        return self._cardinalities
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return self._scope_start.size - 1
+
+    @property
+    def factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+        """Scopes and tables, each table of its scope's numbers of values as its shape."""
+        result = []
+        for f in range(self.n_factors):
+            scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
+            table = self._table[self._table_start[f] : self._table_start[f + 1]]
+            result.append((tuple(scope.tolist()), table.reshape(self._cardinalities[scope]).copy()))
+        return result
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Coordinate of the dimension site: the names, or 0 to n_sites - 1."""
+        if self._names_of_sites is not None:
+            return {"site": np.asarray(self._names_of_sites)}
+        return super().coords
+
+    def __repr__(self) -> str:
+        k = self._cardinalities
+        most = f"{k.min()} to {k.max()}" if k.size and k.min() < k.max() else f"{k.max(initial=0)}"
+        return f"MarkovNetwork({self.n_sites} sites, {self.n_factors} factors, {most} values)"
+
+    @property
+    def n_possible(self) -> NDArray[np.int64]:
+        """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
+        return self._support.n_possible
+
+    def random_state(self, rng: np.random.Generator) -> States:
+        """Draw a state of positive probability, shape (n_sites,).
+
+        Uniform if no table has zeros; else found by a search that assigns random values.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or it was not found; the message names a factor.
+        """
+        return self.random_state_given(rng, np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def random_state_given(
+        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> States:
+        """Draw a state of positive probability that agrees with evidence; see `random_state`."""
+        return self._support.draw(rng, sites, observed).astype(self.dtype)
+
+    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Sum of the logarithms of the factors.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States.
+
+        Returns
+        -------
+        ndarray of float64 of the leading shape
+            -inf for a state at which a table is 0.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(-1, self.n_sites)
+        result = np.zeros(len(flat))
+        for row, entries in enumerate(self._entries(flat)):
+            result[row] = self._log_table[entries].sum()
+        return result.reshape(states.shape[:-1])
+
+    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+            Variable by variable, and of each the other values in increasing order. Undefined if
+            x itself is impossible.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(-1, self.n_sites)
+        view = self.view()
+        first = view.first.astype(np.int64)
+        site = view.site.astype(np.int64)
+        degree: NDArray[np.int64] = np.diff(view.factor_start.astype(np.int64))
+        # Pairs of a move and a factor that contains its site.
+        move = np.repeat(np.arange(site.size), degree[site])
+        begin = np.cumsum(degree[site]) - degree[site]
+        pair = view.factor_start[site].astype(np.int64)[move] + np.arange(move.size) - begin[move]
+        factor, stride = view.factor[pair], view.stride[pair].astype(np.int64)
+        result = np.empty((len(flat), site.size))
+        for row, entries in enumerate(self._entries(flat)):
+            state = flat[row].astype(np.int64)
+            rank = np.arange(site.size) - first[site]
+            change = rank + (rank >= state[site]) - state[site]
+            here = entries[factor]
+            there = here + stride * change[move]
+            with np.errstate(invalid="ignore"):  # out of an impossible state
+                difference = self._log_table[there] - self._log_table[here]
+            result[row] = np.bincount(move, difference, site.size)
+        return result.reshape(*states.shape[:-1], site.size)
+
+    def _entries(self, states: States) -> Iterable[NDArray[np.int64]]:
+        """Position of each factor's entry in the tables, for each state."""
+        for state in states:
+            yield self._table_start[:-1] + self._strides @ state.astype(np.int64)
+
+    @cached_property
+    def _strides(self) -> sp.csr_array:
+        """What one more of each variable adds to the position in each table."""
+        strides = np.concatenate(
+            [_row_major(self._cardinalities[scope]) for scope in self._scopes()] + [np.empty(0)]
+        )
+        shape = (self.n_factors, self.n_sites)
+        return sp.csr_array(
+            (strides.astype(np.int64), self._scope.astype(np.int64), self._scope_start), shape
+        )
+
+    def _scopes(self) -> list[NDArray[np.uint32]]:
+        return np.split(self._scope, self._scope_start[1:-1]) if self.n_factors else []
+
+    @cached_property
+    def _support(self) -> Support:
+        return Support(self._cardinalities, self._scope_start, self._scope, self._factor_table)
+
+    def _factor_table(self, f: int) -> NDArray[np.float64]:
+        scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
+        table = self._table[self._table_start[f] : self._table_start[f + 1]]
+        return table.reshape(self._cardinalities[scope])
+
+    @cached_property
+    def _view(self) -> MarkovNetworkView:
+        by_site = self._strides.tocsc()
+        by_site.sort_indices()
+        moves = self._cardinalities - 1
+        first = np.concatenate([[0], np.cumsum(moves)])
+        touched_start, touched = _touched(self._strides, first)
+        return MarkovNetworkView(
+            self._log_table.copy(),  # its own: the kernels are compiled for writable arrays
+            self._table_start[:-1].astype(np.uint64),
+            by_site.indptr.astype(np.uint64),
+            by_site.indices.astype(np.uint32),
+            by_site.data.astype(np.uint32),
+            first.astype(np.uint64),
+            np.repeat(np.arange(self.n_sites, dtype=np.uint32), moves),
+            touched_start,
+            touched,
+        )
+
+    def view(self) -> MarkovNetworkView:
+        """Arrays for the compiled kernels."""
+        return self._view
+
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_view", "_strides", "_support")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+
+def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
+    k = as_array(cardinalities, "cardinalities")
+    if k.ndim != 1 or (k.size and k.dtype.kind not in "iu"):
+        raise TypeError(
+            f"cardinalities has shape {k.shape} and dtype {k.dtype}; give a list of integers."
+        )
+    bad = (k < 1) | (k > _MOST_VALUES)
+    if bad.any():
+        raise ValueError(
+            f"cardinalities[{int(bad.argmax())}] is {k[bad][0]}; a variable takes 1 to "
+            f"{_MOST_VALUES} values."
+        )
+    return k.astype(np.int64)
+
+
+def _check_site_names(names: Sequence[str] | None, n_sites: int) -> list[str] | None:
+    if names is None:
+        return None
+    given = list(names)
+    if len(given) != n_sites or len(set(given)) < n_sites:
+        raise ValueError(
+            f"names has {len(given)} entries, {len(set(given))} of them distinct; give one name "
+            f"for each of the {n_sites} variables."
+        )
+    return given
+
+
+def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Distance in memory of entries that differ by one along each axis of a table."""
+    return np.cumprod(np.append(shape, 1)[:0:-1])[::-1]
+
+
+def _touched(
+    strides: sp.csr_array, first: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """List the moves of each site and of all that share a factor with it, for each move of it."""
+    contains = sp.csr_array(
+        (np.ones(strides.nnz, dtype=np.int32), strides.indices, strides.indptr), strides.shape
+    )
+    near = (contains.T @ contains + sp.eye_array(strides.shape[1], dtype=np.int32)).tocsr()
+    near.sort_indices()
+    moves = np.diff(first)
+    # Moves of the neighbours of each site, as positions in the list of neighbours.
+    of_neighbour = moves[near.indices]
+    size = np.add.reduceat(np.append(of_neighbour, 0), near.indptr[:-1]) * (
+        np.diff(near.indptr) > 0
+    )
+    entry = np.repeat(np.arange(near.indices.size), of_neighbour)
+    begin = np.cumsum(of_neighbour) - of_neighbour
+    blanket = (first[near.indices][entry] + np.arange(entry.size) - begin[entry]).astype(np.uint32)
+    # The same list for each move of a site.
+    site = np.repeat(np.arange(moves.size), moves)
+    start = np.concatenate([[0], np.cumsum(size[site])])
+    source = np.cumsum(size) - size
+    take = np.repeat(source[site] - start[:-1], size[site]) + np.arange(int(start[-1]))
+    return start.astype(np.uint64), blanket[take]
