@@ -24,6 +24,7 @@ _MODULES = [
     "diagnostics",
     "exact",
     "exceptions",
+    "io",
     "learning",
     "pilot",
     "samplers",
