@@ -18,8 +18,8 @@ _NO_WORDS = (b"{", b"}", b"(", b")", b"[", b"]", b"|", b";", b'"')
 _LINES = (b"(", b"table", b"default", b"property", b"}")
 _DEFAULT = (-1,)  # no states of parents: they count from 0
 # Commas only separate, like white space.
-_PATTERN = rb'"[^"]*"|[{}()\[\]|;]|[^\s,{}()\[\]|;"]+|"'
-_COMMENT = rb'"[^"]*"|//[^\r\n]*|/\*.*?\*/'
+_PATTERN = rb'"[^"\r\n]*"|[{}()\[\]|;]|[^\s,{}()\[\]|;"]+|"'
+_COMMENT = rb'"[^"\r\n]*"|//[^\r\n]*|/\*.*?\*/'
 _MOST_PARENTS = 63  # an axis for each and one for the child; NumPy has at most 64
 _LARGEST_TABLE = 1 << 26  # entries, where the file need not list them
 
