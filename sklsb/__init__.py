@@ -25,6 +25,7 @@ _MODULES = [
     "diagnostics",
     "exact",
     "exceptions",
+    "io",
     "learning",
     "pilot",
     "samplers",

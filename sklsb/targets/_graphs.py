@@ -32,46 +32,46 @@ def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule:
         raise ValueError(f"{name}[{', '.join(map(str, where))}] is {values[where]}; {rule}.")
 
 
-def _from_graph(graph: Any) -> tuple[sp.csr_array, list[Any]]:
+def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
     import networkx as nx
 
     if graph.is_directed():
         raise TypeError(
-            "couplings is a directed graph; give an undirected one. Use graph.to_undirected()."
+            f"{name} is a directed graph; give an undirected one. Use graph.to_undirected()."
         )
     labels = list(graph.nodes)
     if not labels:
         return sp.csr_array((0, 0)), labels
     edges = list(graph.edges(data=True))
-    for one, other, attributes in edges:
-        weight = attributes.get("weight", 1.0)
+    for one, other, given in edges:
+        weight = given.get("weight", 1.0)
         if not isinstance(weight, numbers.Real):
             raise TypeError(
                 f"the weight of the edge ({one!r}, {other!r}) is {weight!r}; give a real number."
             )
-    names = {name for _, _, attributes in edges for name in attributes}
-    if names and "weight" not in names:
+    attributes = {key for _, _, given in edges for key in given}
+    if attributes and "weight" not in attributes:
         raise ValueError(
-            f"the edges have the attributes {sorted(map(str, names))} but no weight; couplings "
+            f"the edges have the attributes {sorted(map(str, attributes))} but no weight; {name} "
             'are read from the attribute "weight".'
         )
     return sp.csr_array(nx.to_scipy_sparse_array(graph, dtype=float, format="csr")), labels
 
 
-def _check_couplings(couplings: Any) -> sp.csr_array:
-    """Return symmetric, finite couplings in CSR form with sorted indices."""
-    matrix = couplings
-    if not sp.issparse(couplings):
-        matrix = as_array(couplings, "couplings")
+def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
+    """Return a matrix of finite real numbers as float64 in CSR form, with sorted indices."""
+    matrix = given
+    if not sp.issparse(given):
+        matrix = as_array(given, name)
         if matrix.ndim != 2:
             raise ValueError(
-                f"couplings has shape {matrix.shape}; give a square matrix (dense or sparse) "
-                "or an undirected networkx graph."
+                f"{name} has shape {matrix.shape}; give a square matrix (dense or sparse)"
+                f"{otherwise}."
             )
     if matrix.dtype.kind not in "iufb":
-        raise TypeError(f"couplings has dtype {matrix.dtype}; give real numbers.")
+        raise TypeError(f"{name} has dtype {matrix.dtype}; give real numbers.")
     if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"couplings has shape {matrix.shape}; it must be square.")
+        raise ValueError(f"{name} has shape {matrix.shape}; it must be square.")
     # To float64 first: duplicates are summed in it, and scipy has no sparse float16.
     matrix = sp.csr_array(matrix.astype(np.float64))
     matrix.sum_duplicates()
@@ -79,22 +79,31 @@ def _check_couplings(couplings: Any) -> sp.csr_array:
     bad = np.flatnonzero(~np.isfinite(entries.data))
     if bad.size:
         i, j = entries.coords[0][bad[0]], entries.coords[1][bad[0]]
-        raise ValueError(f"couplings[{i}, {j}] is {entries.data[bad[0]]}; it must be finite.")
+        raise ValueError(f"{name}[{i}, {j}] is {entries.data[bad[0]]}; it must be finite.")
+    return matrix
+
+
+def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array, list[Any] | None]:
+    """Return a symmetric matrix as `square_matrix` does, and the nodes if it was a graph."""
+    labels = None
+    if hasattr(given, "is_directed") and hasattr(given, "nodes"):
+        given, labels = _from_graph(given, name)
+    matrix = square_matrix(given, name, " or an undirected networkx graph")
     difference = abs(matrix - matrix.T).tocoo()
     if difference.nnz and difference.data.max() > 0:
         k = int(difference.data.argmax())
         i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
         once = sp.tril(matrix, -1).nnz == 0 or sp.triu(matrix, 1).nnz == 0
         advice = (
-            "It holds each edge once: give couplings + couplings.T."
+            f"It holds each edge once: give {name} + {name}.T."
             if once
-            else "If the two should be equal, give (couplings + couplings.T) / 2."
+            else f"If the two should be equal, give ({name} + {name}.T) / 2."
         )
         raise ValueError(
-            f"couplings[{i}, {j}] is {matrix[i, j]} but couplings[{j}, {i}] is {matrix[j, i]}; "
-            f"couplings must be symmetric. {advice}"
+            f"{name}[{i}, {j}] is {matrix[i, j]} but {name}[{j}, {i}] is {matrix[j, i]}; "
+            f"{name} must be symmetric. {advice}"
         )
-    return matrix
+    return matrix, labels
 
 
 def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) -> sp.csr_array:
@@ -124,10 +133,8 @@ class GraphTarget(Target):
     field: NDArray[np.float64]
 
     def __init__(self, couplings: Any, field: ArrayLike | None):
-        labels = None
-        if hasattr(couplings, "is_directed") and hasattr(couplings, "nodes"):
-            couplings, labels = _from_graph(couplings)
-        self._set(_check_couplings(couplings), field, None, ("site",), labels)
+        matrix, labels = symmetric_matrix(couplings)
+        self._set(matrix, field, None, ("site",), labels)
 
     @classmethod
     def _on_lattice(
@@ -160,10 +167,7 @@ class GraphTarget(Target):
         self.couplings.eliminate_zeros()
         self.couplings.sort_indices()
         self._freeze()
-        plain = labels is not None and (
-            all(type(v) is int for v in labels) or all(type(v) is str for v in labels)
-        )
-        self._labels = labels if plain else None
+        self._labels = labels
         self._check_size()
 
     @abstractmethod
@@ -196,8 +200,9 @@ class GraphTarget(Target):
     @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of each of ``dims``: node labels where the graph has plain ones."""
-        if self._labels is not None:
-            return {"site": np.asarray(self._labels)}
+        labels = self._labels
+        if labels and len({type(label) for label in labels}) == 1 and type(labels[0]) in (int, str):
+            return {"site": np.asarray(labels)}
         return super().coords
 
     def _unit(self) -> NDArray[np.float64]:

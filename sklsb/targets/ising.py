@@ -9,7 +9,13 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import IsingView
-from sklsb.targets._graphs import GraphTarget, real_array, refuse
+from sklsb.targets._graphs import (
+    GraphTarget,
+    real_array,
+    refuse,
+    square_matrix,
+    symmetric_matrix,
+)
 from sklsb.targets.base import as_array
 
 
@@ -26,6 +32,12 @@ def _check_field(
     values = np.array(np.broadcast_to(given, shape), dtype=np.float64)
     refuse(~np.isfinite(values), values, name, "it must be finite")
     return values
+
+
+def _check_beta(beta: float) -> float:
+    if not (isinstance(beta, numbers.Real) and 0 < beta < np.inf):
+        raise ValueError(f"beta is {beta!r}; it must be a positive number, one over temperature.")
+    return float(beta)
 
 
 class Ising(GraphTarget):
@@ -65,6 +77,7 @@ class Ising(GraphTarget):
     --------
     Ising.lattice : nearest neighbours on a grid.
     Ising.from_image : posterior of a binary image.
+    Ising.from_qubo, Ising.from_maxcut, Ising.from_bqm : problems of optimisation.
 
     References
     ----------
@@ -168,6 +181,242 @@ class Ising(GraphTarget):
                 f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
             )
         return cls.lattice(pixels * scale, coupling, periodic)
+
+    @classmethod
+    def _from_energy(
+        cls,
+        couplings: sp.csr_array,
+        field: NDArray[np.float64],
+        constant: float,
+        beta: float,
+        labels: list[Any] | None = None,
+    ) -> "Ising":
+        """Return the model of log p = -beta times an energy of these parameters."""
+        beta = _check_beta(beta)
+        model = cls.__new__(cls)
+        with np.errstate(over="ignore"):  # what is too large is refused
+            model._set(-beta * couplings, -beta * field, None, ("site",), labels)
+        model.constant -= beta * constant
+        return model
+
+    @classmethod
+    def from_qubo(cls, Q: Any, beta: float = 1.0) -> "Ising":
+        r"""Quadratic unconstrained binary problem: the lower its value, the more probable.
+
+        .. math:: \log p = -\beta \, z^T Q z, \qquad z_i = (1 + x_i) / 2 \in \{0, 1\}
+
+        so that spin +1 stands for 1 and spin -1 for 0. With
+
+        .. math:: J_{ij} = -\tfrac{\beta}{4} (Q_{ij} + Q_{ji}), \qquad
+                  h_i = -\tfrac{\beta}{4} \sum_j (Q_{ij} + Q_{ji})
+
+        and a constant it is an Ising model.
+
+        Parameters
+        ----------
+        Q : array_like or sparse matrix of shape (n_sites, n_sites)
+            Coefficients; linear ones are the diagonal, as z is its own square. Need not be
+            symmetric: triangular ones mean each product once.
+        beta : float, default=1.0
+            Inverse temperature, positive. Large values stay near a minimum.
+
+        Returns
+        -------
+        Ising
+            ``log_prob(x)`` is the formula itself, with ``constant``.
+
+        Raises
+        ------
+        ValueError
+            If Q is not square or not finite, or beta not positive, or their product too large.
+        TypeError
+            If Q does not hold real numbers.
+
+        See Also
+        --------
+        sklsb.io.read_qubo : files.
+
+        Examples
+        --------
+        >>> from sklsb import Ising
+        >>> target = Ising.from_qubo([[-3, 4], [0, -2]])
+        >>> target.log_prob([[-1, -1], [1, -1], [-1, 1], [1, 1]])
+        array([0., 3., 2., 1.])
+        """
+        return cls._from_quadratic(square_matrix(Q, "Q"), 0.0, beta)
+
+    @classmethod
+    def _from_quadratic(
+        cls, matrix: sp.csr_array, offset: float, beta: float, labels: list[Any] | None = None
+    ) -> "Ising":
+        """Return the model of the energy z'Qz + offset of z in {0, 1}."""
+        quarter = sp.csr_array(0.25 * matrix + 0.25 * matrix.T)
+        once = quarter.diagonal()
+        couplings = quarter - sp.diags_array(once, format="csr")
+        constant = 0.5 * float(quarter.sum() + once.sum())
+        return cls._from_energy(couplings, quarter.sum(axis=1), constant + offset, beta, labels)
+
+    @classmethod
+    def from_maxcut(cls, weights: Any, beta: float = 1.0) -> "Ising":
+        r"""Cuts of a weighted graph: the heavier, the more probable.
+
+        .. math:: \log p = \beta \sum_{i<j,\ x_i \ne x_j} w_{ij}
+                  = \beta \sum_{i<j} w_{ij} (1 - x_i x_j) / 2
+
+        The spins are the sides of the cut. Self-loops are never cut and do not count.
+
+        Parameters
+        ----------
+        weights : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
+            Symmetric weights, as the couplings of `Ising`.
+        beta : float, default=1.0
+            Inverse temperature, positive. Large values stay near a maximum.
+
+        Returns
+        -------
+        Ising
+            ``log_prob(x)`` is the formula itself, with ``constant``; the sites have the labels of
+            the graph.
+
+        Raises
+        ------
+        ValueError
+            If the weights are not square, symmetric and finite, or beta not positive, or their
+            product too large.
+        TypeError
+            If the weights are not real numbers, or the graph is directed.
+
+        See Also
+        --------
+        sklsb.io.read_maxcut : files.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> from sklsb import Ising
+        >>> target = Ising.from_maxcut(nx.cycle_graph(4))
+        >>> target.log_prob([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1]])
+        array([0., 2., 4.])
+        """
+        matrix, labels = symmetric_matrix(weights, "weights")
+        couplings = 0.5 * (matrix - sp.diags_array(matrix.diagonal(), format="csr"))
+        field = np.zeros(matrix.shape[0])
+        return cls._from_energy(couplings, field, -0.5 * float(couplings.sum()), beta, labels)
+
+    @classmethod
+    def from_bqm(cls, bqm: Any, beta: float = 1.0) -> "Ising":
+        r"""Binary quadratic model of dimod: the lower its energy, the more probable.
+
+        .. math:: \log p = -\beta E, \qquad
+                  E = \sum_i a_i z_i + \sum_{i,j} b_{ij} z_i z_j + c
+
+        where z is the spin x itself if the model's ``vartype`` is SPIN, and
+        :math:`z_i = (1 + x_i) / 2` if it is BINARY: spin -1 then stands for 0.
+
+        Parameters
+        ----------
+        bqm : dimod.BinaryQuadraticModel
+            Or any object with its attributes ``linear`` (a mapping from variables to biases),
+            ``quadratic`` (from pairs of them), ``offset`` and ``vartype``.
+        beta : float, default=1.0
+            Inverse temperature, positive. Large values stay near a minimum.
+
+        Returns
+        -------
+        Ising
+            Its sites are the variables in the order of ``linear``; `to_bqm` gives them back. They
+            are the coordinate of draws if they are all strings or all integers.
+
+        Raises
+        ------
+        TypeError
+            If ``bqm`` has not these attributes.
+        ValueError
+            If the vartype is another one, a bias is not finite, or beta not positive, or their
+            product too large.
+
+        See Also
+        --------
+        Ising.to_bqm : the way back.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> from sklsb import Ising
+        >>> bqm = SimpleNamespace(  # what dimod.BinaryQuadraticModel has
+        ...     linear={"a": 1.0, "b": 0.0},
+        ...     quadratic={("a", "b"): 2.0},
+        ...     offset=0.5,
+        ...     vartype="BINARY",
+        ... )
+        >>> Ising.from_bqm(bqm, beta=2.0).log_prob([[-1, -1], [1, -1], [-1, 1], [1, 1]])
+        array([-1., -3., -1., -7.])
+        """
+        wanted = ("linear", "quadratic", "offset", "vartype")
+        if not all(hasattr(bqm, name) for name in wanted):
+            raise TypeError(
+                f"bqm is of type {type(bqm).__name__}; give a dimod.BinaryQuadraticModel or an "
+                f"object with {', '.join(wanted)}."
+            )
+        site = {label: i for i, label in enumerate(bqm.linear)}
+        pairs = [(site[one], site[other], float(b)) for (one, other), b in bqm.quadratic.items()]
+        i, j, bias = zip(*pairs, strict=True) if pairs else ((), (), ())
+        matrix = sp.coo_array((bias, (i, j)), shape=(len(site), len(site)), dtype=np.float64)
+        matrix = square_matrix(matrix, "bqm.quadratic")
+        linear = _check_field([float(a) for a in bqm.linear.values()], (len(site),), "bqm.linear")
+        offset = float(_check_field(bqm.offset, (), "bqm.offset"))
+        vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), list(site)
+        if vartype == "BINARY":
+            matrix = sp.csr_array(matrix + sp.diags_array(linear))
+            return cls._from_quadratic(matrix, offset, beta, labels)
+        if vartype == "SPIN":
+            couplings = sp.csr_array(matrix + matrix.T - sp.diags_array(matrix.diagonal()))
+            return cls._from_energy(couplings, linear, offset, beta, labels)
+        raise ValueError(f"bqm.vartype is {vartype!r}; it must be SPIN or BINARY.")
+
+    def to_bqm(self, beta: float = 1.0) -> Any:
+        r"""Binary quadratic model of dimod, of energy :math:`-\log p / \beta`.
+
+        Parameters
+        ----------
+        beta : float, default=1.0
+            Inverse temperature, positive: that of `from_bqm`, to get the same model back.
+
+        Returns
+        -------
+        dimod.BinaryQuadraticModel
+            Of vartype SPIN; its variables are the labels of the graph or model that this one was
+            made from, else the numbers of the sites.
+
+        Raises
+        ------
+        ImportError
+            If dimod is not installed.
+        ValueError
+            If beta is not positive.
+
+        See Also
+        --------
+        Ising.from_bqm : the way back.
+        """
+        try:
+            import dimod
+        except ImportError as error:
+            raise ImportError("to_bqm needs dimod; run `pip install dimod`.") from error
+
+        beta = _check_beta(beta)
+        labels = range(self.n_sites) if self._labels is None else self._labels
+        upper = sp.triu(self.couplings, 1).tocoo()
+        i, j = upper.coords
+        return dimod.BinaryQuadraticModel(
+            dict(zip(labels, (-self.field / beta).tolist(), strict=True)),
+            {
+                (labels[one], labels[other]): -coupling / beta
+                for one, other, coupling in zip(i, j, upper.data.tolist(), strict=True)
+            },
+            -self.constant / beta,
+            "SPIN",
+        )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Unnormalised log-probability, the constant of the self-loops included.

@@ -1,0 +1,20 @@
+"""Readers of model files: exact, or an error that names the line and the column."""
+
+from sklsb.io._tokens import FormatError
+from sklsb.io.bif import BIFFormatError, read_bif
+from sklsb.io.qubo import EdgeListFormatError, read_maxcut, read_qubo
+from sklsb.io.uai import Model, UAIFormatError, read_evidence, read_uai, write_uai
+
+__all__ = [
+    "BIFFormatError",
+    "EdgeListFormatError",
+    "FormatError",
+    "Model",
+    "UAIFormatError",
+    "read_bif",
+    "read_evidence",
+    "read_maxcut",
+    "read_qubo",
+    "read_uai",
+    "write_uai",
+]

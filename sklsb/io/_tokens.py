@@ -1,0 +1,186 @@
+"""Tokens of a text file that know where they stand."""
+
+import gzip
+import io
+import itertools
+import math
+import os
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_CHUNK = 1 << 20
+_LONGEST_SHOWN = 40
+# float() would also take nan, inf and 1_000.
+_is_number = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
+LARGEST_INTEGER = 10**18
+
+
+class FormatError(ValueError):
+    """A file that is not what its format promises.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    line, column : int
+        Where, counted from 1; columns in characters.
+    problem : str
+        What was found there, and what is allowed.
+    """
+
+    def __init__(self, path: str, line: int, column: int, problem: str):
+        super().__init__(path, line, column, problem)
+        self.path, self.line, self.column, self.problem = path, line, column, problem
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}, column {self.column}: {self.problem}"
+
+
+class Tokens:
+    """The tokens of a file, taken one after the other.
+
+    The file may be compressed by gzip and may begin with a byte-order mark.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    error : type
+        Raised for whatever is wrong in it: a subclass of `FormatError`.
+    pattern : bytes
+        Regular expression of a token.
+    comment : bytes, optional
+        Regular expression of what is blanked out beforehand. Matches that begin with a quotation
+        mark stay.
+    data : bytes, optional
+        The content, if it is not to be read from the file.
+
+    Attributes
+    ----------
+    data, code : bytes
+        The content, and the content without comments.
+    words : list of bytes
+        All tokens.
+    at : int
+        Index of the next one.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        error: type[FormatError],
+        pattern: bytes = rb"\S+",
+        comment: bytes | None = None,
+        data: bytes | None = None,
+    ):
+        self.path, self.error, self._pattern = os.fspath(path), error, re.compile(pattern)
+        data = Path(path).read_bytes() if data is None else data
+        self.data = self._unzip(data) if data.startswith(_GZIP) else data
+        self.data = self.data.removeprefix(_BOM)
+        # Of the same length, so that tokens stand in it where they stand in the file.
+        self.code = self.data
+        if comment is not None:
+            self.code = re.sub(comment, _blank, self.data, flags=re.DOTALL)
+        self.words: list[bytes] = self._pattern.findall(self.code)
+        self.at = 0
+
+    def _unzip(self, data: bytes) -> bytes:
+        parts: list[bytes] = []
+        with gzip.open(io.BytesIO(data)) as file:
+            try:
+                while part := file.read(_CHUNK):
+                    parts.append(part)
+            except (EOFError, OSError, zlib.error) as error:
+                self.data = b"".join(parts).removeprefix(_BOM)
+                raise self.wrong_at(
+                    len(self.data), f"the gzip data are damaged from here on ({error})."
+                ) from error
+        return b"".join(parts)
+
+    def wrong_at(self, offset: int, problem: str) -> FormatError:
+        """Return the error for what is wrong at a byte of the text."""
+        ends = [match.end() for match in _LINE_END.finditer(self.data, 0, offset)]
+        start = ends[-1] if ends else 0
+        column = len(self.data[start:offset].decode("utf-8", "replace")) + 1
+        return self.error(self.path, len(ends) + 1, column, problem)
+
+    def wrong(self, index: int, what: str, allowed: str) -> FormatError:
+        """Return the error for a token: what should stand there, and what that may be."""
+        if index < len(self.words):
+            found = show(self.words[index])
+            matches = self._pattern.finditer(self.code)
+            offset = next(itertools.islice(matches, index, None)).start()
+        else:
+            found, offset = "the end of the file", len(self.code.rstrip())
+        return self.wrong_at(
+            offset, f"found {found} where {what} must stand; allowed is {allowed}."
+        )
+
+    def words_in_first_line(self) -> int:
+        """Count the tokens of the first line that has any."""
+        text = self.code.lstrip()
+        return len(self._pattern.findall(_LINE_END.split(text, maxsplit=1)[0]))
+
+    def peek(self) -> bytes:
+        """Return the next token without taking it; nothing at the end of the file."""
+        return self.words[self.at] if self.at < len(self.words) else b""
+
+    def next(self, what: str, allowed: str) -> bytes:
+        """Take a token."""
+        if self.at >= len(self.words):
+            raise self.wrong(self.at, what, allowed)
+        self.at += 1
+        return self.words[self.at - 1]
+
+    def keyword(self, what: str, words: Sequence[bytes]) -> bytes:
+        """Take a token that must be one of the words."""
+        allowed = " or ".join(map(show, words))
+        word = self.next(what, allowed)
+        if word not in words:
+            raise self.wrong(self.at - 1, what, allowed)
+        return word
+
+    def integer(self, what: str, low: int, high: int = LARGEST_INTEGER, why: str = "") -> int:
+        """Take an integer of a range."""
+        allowed = f"{low}" if low == high else f"an integer from {low} to {high}"
+        word = self.next(what, allowed + why)
+        # Not int(word) at once: it would take 1_000, and raise for thousands of digits.
+        if not (word.isdigit() and len(word) < 20 and low <= int(word) <= high):
+            raise self.wrong(self.at - 1, what, allowed + why)
+        return int(word)
+
+    def numbers(self, count: int, what: str, low: float = -math.inf) -> NDArray[np.float64]:
+        """Take finite numbers, each the float64 nearest to what is written."""
+        chunk = self.words[self.at : self.at + count]
+        values = np.array([float(word) if _is_number(word) else math.nan for word in chunk])
+        bad = ~((values >= low) & np.isfinite(values))
+        if bad.any() or len(chunk) < count:
+            i = int(bad.argmax()) if bad.any() else len(chunk)
+            allowed = "a finite number" + (", not negative" if low == 0 else "")
+            raise self.wrong(self.at + i, f"number {i + 1} of {count} of {what}", allowed)
+        self.at += count
+        return values
+
+    def end(self, what: str) -> None:
+        """Refuse what is left."""
+        if self.at < len(self.words):
+            raise self.wrong(self.at, "the end of the file", f"nothing after {what}")
+
+
+def show(word: bytes) -> str:
+    """Return a token as it is shown in messages."""
+    text = word.decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
+
+
+def _blank(match: re.Match[bytes]) -> bytes:
+    text: bytes = match[0]
+    return text if text.startswith(b'"') else re.sub(rb"[^\r\n]", b" ", text)

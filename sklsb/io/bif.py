@@ -1,0 +1,262 @@
+"""Bayesian networks in the interchange format BIF, as in the bnlearn repository."""
+
+import itertools
+import math
+import os
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb.io._tokens import FormatError, Tokens, show
+from sklsb.io.uai import Model
+
+__all__ = ["BIFFormatError", "read_bif"]
+
+_NO_WORDS = (b"{", b"}", b"(", b")", b"[", b"]", b"|", b";", b'"')
+_LINES = (b"(", b"table", b"default", b"property", b"}")
+_DEFAULT = (-1,)  # no states of parents: they count from 0
+# Commas only separate, like white space.
+_PATTERN = rb'"[^"\r\n]*"|[{}()\[\]|;]|[^\s,{}()\[\]|;"]+|"'
+_COMMENT = rb'"[^"\r\n]*"|//[^\r\n]*|/\*.*?\*/'
+_MOST_PARENTS = 63  # an axis for each and one for the child; NumPy has at most 64
+_LARGEST_TABLE = 1 << 26  # entries, where the file need not list them
+
+
+class BIFFormatError(FormatError):
+    """A file that is not a network in BIF; the message has line and column."""
+
+
+class _Variable(NamedTuple):
+    number: int
+    states: dict[str, int]
+    at: int
+
+
+class _Factor(NamedTuple):
+    scope: tuple[int, ...]
+    table: NDArray[np.float64]
+
+
+def read_bif(path: str | os.PathLike[str]) -> Model:
+    """Read a Bayesian network in the interchange format BIF, as in the bnlearn repository.
+
+    A ``network`` block comes first; then a ``variable`` block for each variable and a
+    ``probability`` block, which may name only variables that were described before it. In the
+    latter, ``(s, t) 0.9, 0.1;`` is the distribution given these states of the parents,
+    ``default`` the one given all states of which nothing is said, and ``table`` holds all
+    numbers at once: for the first state of the child given all states of the parents, the last
+    parent running fastest, then for its second, and so on [1]_. Properties and comments are
+    ignored; names may stand in quotation marks.
+
+    Parameters
+    ----------
+    path : path-like
+        A text file in UTF-8, or one compressed by gzip (told by its first bytes).
+
+    Returns
+    -------
+    Model
+        Of kind "BAYES", with the names of variables and states. Factors stand in the order of the
+        ``probability`` blocks; the scope of each is the parents in their order, then the child.
+
+    Raises
+    ------
+    BIFFormatError
+        If the file is anything else, or a variable or state is unknown or stands twice, a
+        distribution is missing or given twice, or a probability is negative or not finite. That
+        they sum to 1 is not checked. Also if a variable has more than 63 parents, or a table with
+        a ``default`` more than 2**26 entries.
+    OSError
+        If the file cannot be opened.
+
+    References
+    ----------
+    .. [1] F. G. Cozman, "The Interchange Format for Bayesian Networks", 1996.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklsb.io import read_bif
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "wet.bif")
+    >>> _ = path.write_text('''
+    ... network wet { }
+    ... variable rain { type discrete [ 2 ] { no, yes }; }
+    ... variable grass { type discrete [ 2 ] { dry, wet }; }
+    ... probability ( rain ) { table 0.8, 0.2; }
+    ... probability ( grass | rain ) { (no) 0.9, 0.1; (yes) 0.0, 1.0; }
+    ... ''')
+    >>> model = read_bif(path)
+    >>> model.names, model.state_names
+    (('rain', 'grass'), (('no', 'yes'), ('dry', 'wet')))
+    >>> model.scopes
+    [(0,), (0, 1)]
+    >>> model.tables[1]
+    array([[0.9, 0.1],
+           [0. , 1. ]])
+    """
+    tokens = Tokens(path, BIFFormatError, _PATTERN, _COMMENT)
+    _check_encoding(tokens)
+    tokens.keyword("the first block", (b"network",))
+    _word(tokens, "the name of the network")
+    tokens.keyword("the beginning of a block", (b"{",))
+    while tokens.keyword("a line of the network", (b"property", b"}")) != b"}":
+        _skip_property(tokens)
+    variables: dict[str, _Variable] = {}
+    factors: dict[str, _Factor] = {}
+    while tokens.at < len(tokens.words):
+        if tokens.keyword("a block", (b"variable", b"probability")) == b"variable":
+            _read_variable(tokens, variables)
+        else:
+            _read_probability(tokens, variables, factors)
+    for name, variable in variables.items():
+        if name not in factors:
+            raise tokens.wrong(variable.at, "a variable", "one that has a probability block")
+    return Model(
+        "BAYES",
+        tuple(len(variable.states) for variable in variables.values()),
+        [factor.scope for factor in factors.values()],
+        [factor.table for factor in factors.values()],
+        tuple(variables),
+        tuple(tuple(variable.states) for variable in variables.values()),
+    )
+
+
+def _check_encoding(tokens: Tokens) -> None:
+    try:
+        tokens.code.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = show(tokens.code[error.start : error.start + 1])
+        raise tokens.wrong_at(
+            error.start, f"found {found}, which is not UTF-8; save the file in this encoding."
+        ) from error
+
+
+def _word(tokens: Tokens, what: str, allowed: str = "a name") -> str:
+    """Take a name."""
+    word = tokens.next(what, allowed)
+    if word in _NO_WORDS:
+        raise tokens.wrong(tokens.at - 1, what, allowed)
+    return word.removeprefix(b'"').removesuffix(b'"').decode("utf-8")
+
+
+def _known(tokens: Tokens, what: str, names: Mapping[str, Any], allowed: str) -> str:
+    """Take a name that must be among these."""
+    name = _word(tokens, what, allowed)
+    if name not in names:
+        raise tokens.wrong(tokens.at - 1, what, allowed)
+    return name
+
+
+def _new(tokens: Tokens, what: str, names: Container[str]) -> str:
+    """Take a name that must not be among these."""
+    name = _word(tokens, what)
+    if name in names:
+        raise tokens.wrong(tokens.at - 1, what, "each name once")
+    return name
+
+
+def _skip_property(tokens: Tokens) -> None:
+    while tokens.next("the end of a property", "';'") != b";":
+        pass
+
+
+def _read_variable(tokens: Tokens, variables: dict[str, _Variable]) -> None:
+    at = tokens.at
+    name = _new(tokens, "the name of a variable", variables)
+    tokens.keyword("the beginning of a block", (b"{",))
+    states: dict[str, int] = {}
+    while True:
+        end = b"}" if states else b"type"
+        word = tokens.keyword(f"a line of variable {name}", (b"property", end))
+        if word == b"}":
+            break
+        if word == b"property":
+            _skip_property(tokens)
+        else:
+            _read_states(tokens, states)
+    variables[name] = _Variable(len(variables), states, at)
+
+
+def _read_states(tokens: Tokens, states: dict[str, int]) -> None:
+    tokens.keyword("the kind of variable", (b"discrete",))
+    tokens.keyword("the beginning of the number of states", (b"[",))
+    count = tokens.integer("the number of states", 1)
+    tokens.keyword("the end of the number of states", (b"]",))
+    tokens.keyword("the beginning of the states", (b"{",))
+    for i in range(count):
+        states[_new(tokens, f"state {i + 1} of {count}", states)] = i
+    tokens.keyword("the end of the states", (b"}",))
+    tokens.keyword("the end of a line", (b";",))
+
+
+def _read_probability(
+    tokens: Tokens, variables: dict[str, _Variable], factors: dict[str, _Factor]
+) -> None:
+    tokens.keyword("the beginning of the variables", (b"(",))
+    at, allowed = tokens.at, "a variable that was described above"
+    child = _known(tokens, "the child", variables, allowed)
+    if child in factors:
+        raise tokens.wrong(at, "the child", "a variable without a probability block so far")
+    family = [child]
+    if tokens.keyword("the parents, or the end of the variables", (b"|", b")")) == b"|":
+        while tokens.peek() != b")":
+            parent = _known(tokens, "a parent", variables, allowed + " or ')'")
+            if parent in family or len(family) > _MOST_PARENTS:
+                allowed = f"each variable once, and at most {_MOST_PARENTS} parents"
+                raise tokens.wrong(tokens.at - 1, "a parent", allowed)
+            family.append(parent)
+        tokens.at += 1
+    parents = [variables[name].states for name in family[1:]]
+    rows = _read_rows(tokens, child, parents, len(variables[child].states))
+    shape = (*map(len, parents), len(variables[child].states))
+    if _DEFAULT in rows and math.prod(shape) > _LARGEST_TABLE:
+        what = f"the child of a table of {math.prod(shape)} entries"
+        raise tokens.wrong(at, what, f"at most {_LARGEST_TABLE} where there is a default")
+    table = np.empty(shape)
+    table[...] = rows.pop(_DEFAULT, np.nan)
+    for key, row in rows.items():
+        table[key] = row
+    scope = tuple(variables[name].number for name in (*family[1:], child))
+    factors[child] = _Factor(scope, table)
+
+
+def _read_rows(
+    tokens: Tokens, child: str, parents: list[dict[str, int]], k: int
+) -> dict[tuple[int, ...], NDArray[np.float64]]:
+    """Take the block of a child of k states: a distribution by the states of its parents."""
+    sizes = [len(states) for states in parents]
+    rows: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    tokens.keyword("the beginning of a block", (b"{",))
+    while (word := tokens.keyword(f"a line of the probability of {child}", _LINES)) != b"}":
+        at = tokens.at - 1
+        if word == b"property":
+            _skip_property(tokens)
+            continue
+        key: tuple[int, ...] = _DEFAULT if word == b"default" else ()
+        if word == b"(":
+            key = tuple(_read_state(tokens, states) for states in parents)
+            tokens.keyword("the end of the states of the parents", (b")",))
+        if key in rows or (word == b"table" and rows):
+            raise tokens.wrong(at, f"a line of the probability of {child}", "each case once")
+        if word == b"table":
+            values = tokens.numbers(k * math.prod(sizes), f"the table of {child}", low=0.0)
+            rows.update(zip(_keys(sizes), values.reshape(k, -1).T, strict=True))
+        else:
+            rows[key] = tokens.numbers(k, f"a distribution of {child}", low=0.0)
+        tokens.keyword("the end of a line", (b";",))
+    if _DEFAULT not in rows and len(rows) < math.prod(sizes):
+        key = next(key for key in _keys(sizes) if key not in rows)
+        names = ", ".join(list(states)[i] for states, i in zip(parents, key, strict=True))
+        what = f"the distribution of {child} given ({names})"
+        raise tokens.wrong(tokens.at - 1, what, "one line for each case, or a default")
+    return rows
+
+
+def _read_state(tokens: Tokens, states: dict[str, int]) -> int:
+    return states[_known(tokens, "the state of a parent", states, " or ".join(states))]
+
+
+def _keys(sizes: list[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, sizes))
