@@ -1,6 +1,7 @@
 """Markov networks: products of tables over a few variables each."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import MarkovNetworkView
+from sklsb.io import Model, read_bif, read_evidence, read_uai, write_uai
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target, as_array
 
+Path = str | os.PathLike[str]
 _MOST_VALUES = 1 << 15  # states are int16 at most
 
 
@@ -41,6 +44,8 @@ class MarkovNetwork(Target):
         Scopes and tables, made anew at each access.
     n_factors : int
         Their number.
+    state_names : tuple of tuple of str, or None
+        Names of the values of each variable, where the file has some.
 
     Raises
     ------
@@ -72,6 +77,7 @@ class MarkovNetwork(Target):
     """
 
     dims = ("site",)
+    state_names: tuple[tuple[str, ...], ...] | None = None
 
     def __init__(
         self,
@@ -96,6 +102,105 @@ class MarkovNetwork(Target):
         with np.errstate(divide="ignore"):
             self._table = np.concatenate([*tables, np.empty(0)])
             self._log_table = np.log(self._table)
+
+    @classmethod
+    def from_uai(
+        cls, path: Path, evidence: Path | Mapping[Any, Any] | None = None
+    ) -> "MarkovNetwork | Target":
+        """Read a network in the format of the UAI competitions, MARKOV or BAYES.
+
+        Parameters
+        ----------
+        path : path-like
+            The file, plain or compressed by gzip; see `sklsb.io.read_uai`.
+        evidence : path-like or mapping of variable to value, optional
+            Evidence file, see `sklsb.io.read_evidence`, or what `condition` takes.
+
+        Returns
+        -------
+        Target
+            A MarkovNetwork; with evidence, ``network.condition(evidence)``.
+
+        Raises
+        ------
+        sklsb.io.UAIFormatError
+            If a file is not in the format; the message has line and column.
+        """
+        model = read_uai(path)
+        network = cls._from_model(model)
+        if evidence is not None and not isinstance(evidence, Mapping):
+            evidence = read_evidence(evidence, model.cardinalities)
+        return network.condition(evidence) if evidence else network
+
+    @classmethod
+    def from_bif(cls, path: Path) -> "MarkovNetwork":
+        """Read a Bayesian network in the interchange format BIF.
+
+        Parameters
+        ----------
+        path : path-like
+            The file, plain or compressed by gzip; see `sklsb.io.read_bif`.
+
+        Returns
+        -------
+        MarkovNetwork
+            Its coordinate ``site`` holds the names of the variables, its attribute
+            ``state_names`` those of their values.
+
+        Raises
+        ------
+        sklsb.io.BIFFormatError
+            If the file is not in the format; the message has line and column.
+        """
+        return cls._from_model(read_bif(path))
+
+    @classmethod
+    def _from_model(cls, model: Model) -> "MarkovNetwork":
+        factors = zip(model.scopes, model.tables, strict=True)
+        network = cls(model.cardinalities, factors, model.names)
+        network.state_names = model.state_names
+        return network
+
+    @classmethod
+    def from_pgmpy(cls, model: Any) -> "MarkovNetwork":
+        """Take over a model of pgmpy: a Bayesian network, a Markov network or a factor graph.
+
+        Parameters
+        ----------
+        model : object
+            With a method ``get_cpds`` or ``get_factors``, whose results have ``variables``,
+            ``cardinality`` and ``values``.
+
+        Returns
+        -------
+        MarkovNetwork
+            Its coordinate ``site`` holds the names of the variables, in order of first mention.
+        """
+        get = getattr(model, "get_cpds", None) or getattr(model, "get_factors", None)
+        if get is None:
+            raise TypeError(
+                f"model is {model!r:.80}; give a pgmpy model, with get_cpds or get_factors."
+            )
+        factors = list(get())
+        cardinality: dict[Any, int] = {}
+        for factor in factors:
+            sizes = np.asarray(factor.cardinality).tolist()
+            cardinality.update(zip(factor.variables, sizes, strict=True))
+        index = {name: i for i, name in enumerate(cardinality)}
+        tables = [([index[v] for v in factor.variables], factor.values) for factor in factors]
+        return cls(list(cardinality.values()), tables, [str(name) for name in cardinality])
+
+    def to_uai(self, path: Path) -> None:
+        """Write the network as a UAI file of type MARKOV, which reads back bit for bit.
+
+        Parameters
+        ----------
+        path : path-like
+            Where to.
+        """
+        factors = self.factors
+        scopes, tables = [scope for scope, _ in factors], [table for _, table in factors]
+        write_uai(path, Model("MARKOV", tuple(self._cardinalities.tolist()), scopes, tables))
 
     def _check_factor(self, f: int, factor: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         try:
@@ -229,11 +334,12 @@ class MarkovNetwork(Target):
         view = self.view()
         first = view.first.astype(np.int64)
         site = view.site.astype(np.int64)
-        degree: NDArray[np.int64] = np.diff(view.factor_start.astype(np.int64))
+        start = view.factor_start.astype(np.int64)
+        degree = start[1:] - start[:-1]
         # Pairs of a move and a factor that contains its site.
         move = np.repeat(np.arange(site.size), degree[site])
         begin = np.cumsum(degree[site]) - degree[site]
-        pair = view.factor_start[site].astype(np.int64)[move] + np.arange(move.size) - begin[move]
+        pair = start[site][move] + np.arange(move.size) - begin[move]
         factor, stride = view.factor[pair], view.stride[pair].astype(np.int64)
         result = np.empty((len(flat), site.size))
         for row, entries in enumerate(self._entries(flat)):
@@ -268,7 +374,7 @@ class MarkovNetwork(Target):
 
     @cached_property
     def _support(self) -> Support:
-        return Support(self._cardinalities, self._scope_start, self._scope, self._factor_table)
+        return Support(self._scopes(), self._factor_table, self._cardinalities)
 
     def _factor_table(self, f: int) -> NDArray[np.float64]:
         scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
