@@ -9,8 +9,9 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.exceptions import FrozenSitesWarning
+from sklsb.targets.base import Target
 
-__all__ = ["autocorrelation", "ess", "paper_ess"]
+__all__ = ["autocorrelation", "best_state", "ess", "marginals", "paper_ess"]
 
 
 def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
@@ -48,6 +49,88 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
             stacklevel=2,
         )
     return result.where(moved)
+
+
+def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
+    r"""Probability of each value of each variable, with its Monte Carlo standard error.
+
+    .. math:: \hat p_i(s) = \frac{1}{n} \sum_t [x_i^{(t)} = s], \qquad
+              \mathrm{mcse} = \sqrt{\hat p_i(s) (1 - \hat p_i(s)) / \mathrm{ESS}}
+
+    the error by ArviZ, over all chains.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        As returned by ``sample``.
+    target : Target
+        What was sampled.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate are the values of
+        the target. Both are 0 where a variable does not have the value. Where a variable with
+        more than one possible value never changed, mcse is NaN: the draws cannot tell.
+
+    Raises
+    ------
+    ValueError
+        If the draws do not have the dims chain, draw and those of the target.
+    """
+    import arviz
+
+    x = draws["x"] if "x" in draws else None
+    if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
+        found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
+        raise ValueError(
+            f"draws has {found}; give what sample returned for this target, x of chain, draw and "
+            f"{dict(zip(target.dims, target.shape, strict=True))}."
+        )
+    known = (target.dims, (target.n_possible > 1).reshape(target.shape))
+    has = (target.dims, target.cardinalities.reshape(target.shape))
+    p, mcse = [], []
+    for rank, value in enumerate(target.values):
+        hit = (x == value).astype(np.float64).drop_vars("lp", errors="ignore")
+        share = hit.mean(("chain", "draw"))
+        settled = (share == 0.0) | (share == 1.0)
+        error = arviz.mcse(hit.to_dataset(name="x"), method="mean")["x"].where(~settled)
+        # What cannot change has no error; what did not change has an unknown one.
+        error = error.where(xr.Variable(*known) | (error > 0), 0.0)
+        exists = xr.Variable(*has) > rank
+        p.append(share.where(exists, 0.0))
+        mcse.append(error.where(exists, 0.0))
+    state = xr.Variable("state", np.asarray(target.values))
+    result = xr.Dataset({"p": xr.concat(p, state), "mcse": xr.concat(mcse, state)})
+    return result.transpose(*target.dims, "state")
+
+
+def best_state(draws: xr.Dataset) -> xr.Dataset:
+    """Return the draw of largest log-density, over all chains; the first of equal ones.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        As returned by ``sample``, with the coordinate ``lp``.
+
+    Returns
+    -------
+    xarray.Dataset
+        Variable ``x`` without the dims chain and draw, which are scalar coordinates now, as is
+        lp, its log-density.
+
+    Raises
+    ------
+    ValueError
+        If there are no draws, or no lp.
+    """
+    if "lp" not in draws.coords or not draws["lp"].size:
+        raise ValueError(
+            f"draws has the coordinates {sorted(map(str, draws.coords))} and sizes "
+            f"{dict(draws.sizes)}; give the draws that sample returned, with their lp."
+        )
+    at = draws["lp"].argmax(("chain", "draw"))
+    return draws.isel({dim: int(index) for dim, index in at.items()})
 
 
 def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:

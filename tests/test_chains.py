@@ -47,7 +47,7 @@ def test_draws_of_a_lattice(grid):
     assert dict(draws.sizes) == {"chain": 2, "draw": 50, "row": 3, "col": 4}
     assert draws["x"].dtype == np.int8
     assert set(np.unique(draws["x"])) == {-1, 1}
-    assert set(draws.coords) == set(draws.dims)
+    assert set(draws.coords) == {*draws.dims, "lp"}
     for name, size in draws.sizes.items():
         np.testing.assert_array_equal(draws.coords[name], np.arange(size))
     plain = np.asarray(draws["x"])
@@ -58,7 +58,7 @@ def test_draws_of_a_lattice(grid):
 def test_draws_of_a_graph(graph):
     draws = fitted(graph).sample(50)
     assert draws["x"].dims == ("chain", "draw", "site")
-    assert set(draws.coords) == {"chain", "draw", "site"}
+    assert set(draws.coords) == {"chain", "draw", "site", "lp"}
     assert "variable" not in draws.dims
 
 

@@ -325,7 +325,8 @@ class BaseSampler(BaseEstimator, ABC):
         Returns
         -------
         xarray.Dataset
-            Variable ``x`` of dims (chain, draw) and those of the target, int8, or the statistics.
+            Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
+            above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
             Log p and the acceptance rate of each draw are in ``sample_stats_``.
 
         Raises
@@ -362,6 +363,8 @@ class BaseSampler(BaseEstimator, ABC):
         )
         if states is not None:
             result = draws_dataset(states[:, :done], self.target_, attrs)
+            # A coordinate, so that it goes with each state and is no variable of its own.
+            result = result.assign_coords(lp=self.sample_stats_["lp"])
         else:
             values = {
                 name: np.concatenate(parts, axis=1) if parts else np.empty((n_chains, 0))

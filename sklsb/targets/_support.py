@@ -36,10 +36,11 @@ class Support:
     -----
     Variables are assigned one by one. In a Bayesian network parents come before children and
     values are drawn from the conditional probabilities: without evidence the state is a draw from
-    the network. Otherwise the variable comes first that has the fewest values left, relative to how
-    often its factors have led into dead ends [1]_, and its value is drawn uniformly. After each assignment, values that no entry of some table supports are struck
-    out, until nothing changes (generalised arc consistency). Where nothing is left the last
-    assignment is taken back and its value struck out; after too many of these all begins anew.
+    the network. Otherwise the variable comes first that has the fewest values left, relative to
+    how often its factors have led into dead ends [1]_, and its value is drawn uniformly. After
+    each assignment, values that no entry of some table supports are struck out, until nothing
+    changes (generalised arc consistency). Where nothing is left the last assignment is taken back
+    and its value struck out; after too many of these all begins anew.
 
     References
     ----------
