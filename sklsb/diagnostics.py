@@ -80,7 +80,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     """
     import arviz
 
-    x = draws["x"] if "x" in draws else None
+    x = draws.get("x")
     if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
         found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
         raise ValueError(
