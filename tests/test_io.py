@@ -127,7 +127,7 @@ def naive_evidence(data, sizes):
 
 
 def naive_edges(data, loops):
-    lines = re.split("[\r\n]", text_of(data).lstrip())
+    lines = re.split("[\r\n]", text_of(data).lstrip(" \t\n\r\f\v"))
     header = split(lines[0].encode())
     rest = split("\n".join(lines[1:]).encode())
     while len(header) < 2 and rest:
@@ -143,12 +143,11 @@ def naive_edges(data, loops):
         entries[pair] = real(pop())
     if pop() != "END":
         raise Refused
-    matrix = np.zeros((n, n)) if n < 100 else None
-    for pair, weight in entries.items():
-        i, j = int(max(pair)) - 1, int(min(pair)) - 1
-        if matrix is not None:
-            matrix[i, j] = matrix[j, i] = weight
-    return matrix
+    return n, {
+        (int(i) - 1, int(j) - 1): weight
+        for pair, weight in entries.items()
+        for i, j in {(min(pair), max(pair)), (max(pair), min(pair))}
+    }
 
 
 def naive_bif(text):
@@ -758,7 +757,11 @@ def check_edges(path, data):
     for read, loops in ((io.read_maxcut, False), (io.read_qubo, True)):
         found, wanted = read_both(read, lambda d, loops=loops: naive_edges(d, loops), path, data)
         if wanted is not None:
-            np.testing.assert_array_equal(found.toarray(), wanted)
+            n, entries = wanted
+            assert found.shape == (n, n)
+            i, j = found.nonzero()
+            read = dict(zip(zip(i.tolist(), j.tolist(), strict=True), found.data, strict=True))
+            assert read == {pair: weight for pair, weight in entries.items() if weight}
 
 
 CHECKS = {"uai": check_uai, "evidence": check_evidence, "bif": check_bif, "edges": check_edges}
@@ -817,9 +820,9 @@ def test_published_uai(folder, path):
 @pytest.mark.parametrize("path", files("uai/BN_80.uai"))
 def test_half_a_megabyte_is_read_in_a_tenth_of_a_second(path):
     def seconds():
-        start = time.perf_counter()
+        start = time.process_time()  # others may use the machine
         io.read_uai(path)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(seconds() for _ in range(5)) < 0.1
 
