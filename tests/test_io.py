@@ -51,8 +51,8 @@ def text_of(data):
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
-def split(data):
-    return re.findall(r"[^ \t\n\r\f\v]+", text_of(data))
+def split(text):
+    return re.findall(r"[^ \t\n\r\f\v]+", text)
 
 
 class Refused(Exception):
@@ -66,7 +66,7 @@ def whole(word, low, high=10**18):
 
 
 def real(word, low=-np.inf):
-    if not NUMBER.fullmatch(word) or not low <= float(word) < np.inf:
+    if not NUMBER.fullmatch(word) or float(word) < low or np.isinf(float(word)):
         raise Refused
     return float(word)
 
@@ -78,7 +78,7 @@ def stack_of(words):
 
 
 def naive_uai(data):
-    words = split(data)
+    words = split(text_of(data))
     pop = stack_of([*words, "END"])
     kind = pop()
     if kind not in ("MARKOV", "BAYES"):
@@ -106,7 +106,7 @@ def naive_uai(data):
 
 
 def naive_evidence(data, sizes):
-    lines = [words for line in re.split("[\r\n]", text_of(data)) if (words := split(line.encode()))]
+    lines = [words for line in re.split("[\r\n]", text_of(data)) if (words := split(line))]
     words = [word for line in lines for word in line]
     for counted in (False, True):
         try:
@@ -128,8 +128,8 @@ def naive_evidence(data, sizes):
 
 def naive_edges(data, loops):
     lines = re.split("[\r\n]", text_of(data).lstrip(" \t\n\r\f\v"))
-    header = split(lines[0].encode())
-    rest = split("\n".join(lines[1:]).encode())
+    header = split(lines[0])
+    rest = split("\n".join(lines[1:]))
     while len(header) < 2 and rest:
         header.append(rest.pop(0))
     pop = stack_of([*header[:2], *rest, "END"])
