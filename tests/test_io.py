@@ -51,8 +51,8 @@ def text_of(data):
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
-def split(data):
-    return re.findall(r"[^ \t\n\r\f\v]+", text_of(data))
+def split(text):
+    return re.findall(r"[^ \t\n\r\f\v]+", text)
 
 
 class Refused(Exception):
@@ -66,7 +66,7 @@ def whole(word, low, high=10**18):
 
 
 def real(word, low=-np.inf):
-    if not NUMBER.fullmatch(word) or not low <= float(word) < np.inf:
+    if not NUMBER.fullmatch(word) or float(word) < low or np.isinf(float(word)):
         raise Refused
     return float(word)
 
@@ -78,7 +78,7 @@ def stack_of(words):
 
 
 def naive_uai(data):
-    words = split(data)
+    words = split(text_of(data))
     pop = stack_of([*words, "END"])
     kind = pop()
     if kind not in ("MARKOV", "BAYES"):
@@ -106,11 +106,11 @@ def naive_uai(data):
 
 
 def naive_evidence(data, sizes):
-    lines = [words for line in re.split("[\r\n]", text_of(data)) if (words := split(line.encode()))]
+    lines = [words for line in re.split("[\r\n]", text_of(data)) if (words := split(line))]
     words = [word for line in lines for word in line]
     for counted in (False, True):
         try:
-            if counted and (len(lines[0]) > 1 or words[0].strip("0") != "1"[: len(words[0])]):
+            if counted and (len(lines[0]) > 1 or whole(words[0], 1, 1) != 1):
                 raise Refused
             pop = stack_of([*words[counted:], "END"])
             found = {}
@@ -127,9 +127,9 @@ def naive_evidence(data, sizes):
 
 
 def naive_edges(data, loops):
-    lines = re.split("[\r\n]", text_of(data).lstrip())
-    header = split(lines[0].encode())
-    rest = split("\n".join(lines[1:]).encode())
+    lines = re.split("[\r\n]", text_of(data).lstrip(" \t\n\r\f\v"))
+    header = split(lines[0])
+    rest = split("\n".join(lines[1:]))
     while len(header) < 2 and rest:
         header.append(rest.pop(0))
     pop = stack_of([*header[:2], *rest, "END"])
@@ -143,12 +143,11 @@ def naive_edges(data, loops):
         entries[pair] = real(pop())
     if pop() != "END":
         raise Refused
-    matrix = np.zeros((n, n)) if n < 100 else None
-    for pair, weight in entries.items():
-        i, j = int(max(pair)) - 1, int(min(pair)) - 1
-        if matrix is not None:
-            matrix[i, j] = matrix[j, i] = weight
-    return matrix
+    return n, {
+        (int(i) - 1, int(j) - 1): weight
+        for pair, weight in entries.items()
+        for i, j in {(min(pair), max(pair)), (max(pair), min(pair))}
+    }
 
 
 def naive_bif(text):
@@ -349,6 +348,42 @@ def test_bif(folder):
         assert other == [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]]
     io.write_uai(folder / "wet.uai", model)
     assert io.read_uai(folder / "wet.uai").kind == "BAYES"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_generated_bif(folder, seed):
+    """Each table is written row by row in any order, with a default, or all at once."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, 6).tolist()
+    text, scopes, tables = "network n { }\n", [], []
+    for v, k in enumerate(sizes):
+        states = ", ".join(f"s{i}" for i in range(k))
+        text += f"variable v{v} {{ type discrete [{k}] {{ {states} }}; }}\n"
+    for v in rng.permutation(6).tolist():
+        others = [u for u in range(6) if u != v]
+        scopes.append((*rng.permutation(others)[: rng.integers(4)].tolist(), v))
+        tables.append(rng.random([sizes[u] for u in scopes[-1]]))
+        *parents, k = tables[-1].shape
+        rows = list(np.ndindex(*parents))
+        style = rng.integers(3)
+        if style == 0:
+            numbers = np.moveaxis(tables[-1], -1, 0).ravel().tolist()
+            lines = [f"table {' '.join(map(repr, numbers))};"]
+        else:
+            lines = [
+                f"({','.join(f's{i}' for i in key)}) {str(tables[-1][key].tolist())[1:-1]};"
+                for key in rows
+            ]
+        if style == 2:
+            lines.pop()
+            tables[-1][rows[-1]] = 0.5
+            lines.append("default" + k * " .5" + ";")
+        given = ", ".join(f"v{u}" for u in scopes[-1][:-1])
+        names = f"v{v} | {given}" if given else f"v{v}"
+        text += f"probability ( {names} ) {{ {' '.join(rng.permutation(lines).tolist())} }}\n"
+    model = io.read_bif(save(folder, text))
+    assert (model.cardinalities, model.scopes) == (tuple(sizes), scopes)
+    assert [table.tolist() for table in model.tables] == [table.tolist() for table in tables]
 
 
 def test_maxcut_and_qubo(folder):
@@ -722,7 +757,11 @@ def check_edges(path, data):
     for read, loops in ((io.read_maxcut, False), (io.read_qubo, True)):
         found, wanted = read_both(read, lambda d, loops=loops: naive_edges(d, loops), path, data)
         if wanted is not None:
-            np.testing.assert_array_equal(found.toarray(), wanted)
+            n, entries = wanted
+            assert found.shape == (n, n)
+            i, j = found.nonzero()
+            read = dict(zip(zip(i.tolist(), j.tolist(), strict=True), found.data, strict=True))
+            assert read == {pair: weight for pair, weight in entries.items() if weight}
 
 
 CHECKS = {"uai": check_uai, "evidence": check_evidence, "bif": check_bif, "edges": check_edges}
@@ -781,9 +820,9 @@ def test_published_uai(folder, path):
 @pytest.mark.parametrize("path", files("uai/BN_80.uai"))
 def test_half_a_megabyte_is_read_in_a_tenth_of_a_second(path):
     def seconds():
-        start = time.perf_counter()
+        start = time.process_time()  # others may use the machine
         io.read_uai(path)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(seconds() for _ in range(5)) < 0.1
 

@@ -65,6 +65,7 @@ PUBLIC = [
     "balancing",
     "diagnostics",
     "exact",
+    "io",
     "targets",
     "samplers",
     "testing",

@@ -18,7 +18,7 @@ _GZIP = b"\x1f\x8b"
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _CHUNK = 1 << 20
 _LONGEST_SHOWN = 40
-# float() would also take nan, inf and 1_000.
+# float() would also take 1_000, nan and inf.
 _is_number = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
 LARGEST_INTEGER = 10**18
 
@@ -160,7 +160,7 @@ class Tokens:
     def numbers(self, count: int, what: str, low: float = -math.inf) -> NDArray[np.float64]:
         """Take finite numbers, each the float64 nearest to what is written."""
         chunk = self.words[self.at : self.at + count]
-        values = np.array([float(word) if _is_number(word) else math.nan for word in chunk])
+        values = _floats(chunk)
         bad = ~((values >= low) & np.isfinite(values))
         if bad.any() or len(chunk) < count:
             i = int(bad.argmax()) if bad.any() else len(chunk)
@@ -179,6 +179,16 @@ def show(word: bytes) -> str:
     """Return a token as it is shown in messages."""
     text = word.decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
+
+
+def _floats(words: list[bytes]) -> NDArray[np.float64]:
+    """Return the number that each word is; NaN or infinity if it is none."""
+    if b"_" not in b"".join(words):
+        try:
+            return np.array(list(map(float, words)))
+        except ValueError:
+            pass
+    return np.array([float(word) if _is_number(word) else math.nan for word in words])
 
 
 def _blank(match: re.Match[bytes]) -> bytes:
