@@ -191,10 +191,15 @@ def _size(log_values: Array) -> Array:
     return np.where(np.isneginf(log_values), 0.0, np.abs(log_values))
 
 
+def _cancelled(target: Target) -> float:
+    """Return the rounding error that the target admits to, of all log-ratios together."""
+    return float(np.sum(target.rounding))
+
+
 def _rounding(target: Target, log_p: Array, ratios: Array) -> float:
     """Gate for log p, of the size of the terms that it may be a sum of."""
     size = float((_size(log_p) + _size(ratios).sum(axis=-1)).max(initial=0.0))
-    return 64 * EPS * size + float(np.sum(target.rounding))
+    return 64 * EPS * size + _cancelled(target)
 
 
 def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
@@ -579,16 +584,17 @@ def _log_probabilities(target: Target) -> Array:
 def _check_matrix(sampler: Any, target: Target) -> None:
     """Rows sum to 1, detailed balance in logarithms and absolutely, stationarity."""
     matrix, log_p = exact.transition_matrix(sampler, target), _log_probabilities(target)
-    size = 1 + _size(log_p).max()
+    size, more = 1 + _size(log_p).max(), _cancelled(target)
     _expect_near(matrix.sum(axis=1), 1.0, 4 * EPS, "rows of the transition matrix must sum to 1")
     with np.errstate(invalid="ignore"):
         flow = log_p[:, None] + exact.log_transition_matrix(sampler, target)
     what = "detailed balance, log p(x) P(x, x') at (x, x')"
-    _expect_near(flow, flow.T, 16 * EPS * size, what)
+    _expect_near(flow, flow.T, 16 * EPS * size + more, what)
     p = np.exp(log_p)
     flow = p[:, None] * matrix
-    _expect_near(flow, flow.T, 1e-15 * size, "detailed balance, p(x) P(x, x') at (x, x')")
-    _expect_near(p @ matrix, p, 1e-15 * size, "stationarity, sum of p(x) P(x, x') at x'")
+    gate = 1e-15 * size + more
+    _expect_near(flow, flow.T, gate, "detailed balance, p(x) P(x, x') at (x, x')")
+    _expect_near(p @ matrix, p, gate, "stationarity, sum of p(x) P(x, x') at x'")
 
 
 def _bisect(below: Callable[[Array], NDArray[np.bool_]], n: int) -> Array:
@@ -682,6 +688,7 @@ def _check_step(sampler: Any, target: Target) -> None:
         found = _production_matrix(sampler, target, shift)
         # Weights are exp(log g - offset): with a large offset their logarithms round at its size.
         gate = 8 * EPS * max(1, target.n_sites) * (8 if sampler.fast else 1 + abs(shift))
+        gate += _cancelled(target)
         what = f"the production step against the formula (offset {shift:+g}) at (x, x')"
         _expect_near(found, expected, gate, what)
 

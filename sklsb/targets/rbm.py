@@ -38,7 +38,7 @@ def _check_grid(shape: Any, n_visible: int) -> tuple[int, int]:
     if not (
         isinstance(shape, tuple | list)
         and len(shape) == 2
-        and all(isinstance(size, numbers.Integral) and size >= 0 for size in shape)
+        and all(isinstance(size, numbers.Integral) and int(size) >= 0 for size in shape)
         and shape[0] * shape[1] == n_visible
     ):
         raise ValueError(
@@ -54,9 +54,11 @@ def _span(size: NDArray[np.float64]) -> int:
     ``size`` = abs(W), shape (n_visible, n_hidden).
     """
     span: int = size.shape[1]
-    while span and np.add.reduceat(size, np.arange(0, size.shape[1], span), axis=1).max(
-        initial=0.0
-    ) > _LARGEST_EXPONENT:
+    while (
+        span
+        and np.add.reduceat(size, np.arange(0, size.shape[1], span), axis=1).max(initial=0.0)
+        > _LARGEST_EXPONENT
+    ):
         span = span // (2 * _STRIDE) * _STRIDE
     return span
 
@@ -189,7 +191,10 @@ class RBM(Target):
         return cls(np.transpose(weights), visible_bias, hidden_bias, shape)
 
     def _check_size(self) -> None:
-        for name, bias, axis in (("visible", self.visible_bias, 1), ("hidden", self.hidden_bias, 0)):
+        for name, bias, axis in (
+            ("visible", self.visible_bias, 1),
+            ("hidden", self.hidden_bias, 0),
+        ):
             with np.errstate(over="ignore"):
                 sizes = np.abs(bias) + np.abs(self.weights).sum(axis=axis)
             if sizes.max(initial=0.0) > LARGEST_FIELD:
@@ -259,7 +264,7 @@ class RBM(Target):
         for state, activation, ratios in zip(
             flat, self.hidden_bias + flat @ self.weights, result, strict=True
         ):
-            # The mean of exp(h_j d) over the hidden unit h_j given x, d the change of its activation.
+            # Mean of exp(h_j d) over the hidden unit h_j given x; d is how its activation changes.
             sign = 1.0 - 2.0 * state
             off, on = -np.logaddexp(0.0, activation), -np.logaddexp(0.0, -activation)
             mean = np.logaddexp(off, on + sign[:, None] * self.weights)
