@@ -125,11 +125,11 @@ class RBM(Target):
     >>> import numpy as np
     >>> from sklsb.targets import RBM
     >>> machine = RBM([[1.0, -2.0], [0.5, 0.0]], visible_bias=[0.0, -1.0])
-    >>> machine.log_prob([[0, 0], [1, 0]])
-    array([1.386, 1.440])
-    >>> machine.log_ratios([0, 0])
+    >>> machine.log_prob([[0, 0], [1, 0]]).round(3)
+    array([1.386, 1.44 ])
+    >>> machine.log_ratios([0, 0]).round(3)
     array([ 0.054, -0.719])
-    >>> machine.hidden_probabilities([1, 0])
+    >>> machine.hidden_probabilities([1, 0]).round(3)
     array([0.731, 0.119])
     """
 
