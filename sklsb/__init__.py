@@ -10,6 +10,7 @@ _OBJECTS = {
     "Ising": "sklsb.targets",
     "MarkovNetwork": "sklsb.targets",
     "Potts": "sklsb.targets",
+    "RBM": "sklsb.targets",
     "Target": "sklsb.targets",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",

@@ -191,9 +191,15 @@ def _size(log_values: Array) -> Array:
     return np.where(np.isneginf(log_values), 0.0, np.abs(log_values))
 
 
-def _rounding(log_p: Array, ratios: Array) -> float:
+def _cancelled(target: Target) -> float:
+    """Return the rounding error that the target admits to, of all log-ratios together."""
+    return float(np.sum(target.rounding))
+
+
+def _rounding(target: Target, log_p: Array, ratios: Array) -> float:
     """Gate for log p, of the size of the terms that it may be a sum of."""
-    return 64 * EPS * float((_size(log_p) + _size(ratios).sum(axis=-1)).max(initial=0.0))
+    size = float((_size(log_p) + _size(ratios).sum(axis=-1)).max(initial=0.0))
+    return 64 * EPS * size + _cancelled(target)
 
 
 def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
@@ -232,7 +238,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     )
     there = target.log_prob(_some_neighbours(target, x, some))
     what = "log_ratios must be differences of log_prob"
-    _expect_near(ratios[:, some], there - log_p[:, None], _rounding(log_p, ratios), what)
+    _expect_near(ratios[:, some], there - log_p[:, None], _rounding(target, log_p, ratios), what)
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
 
@@ -261,7 +267,8 @@ def _check_compiled_target(
     _expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
     here = probe.walk(np.empty((n, 0), dtype=np.int64))[1]
     # Less than 1e-300 is nothing: there numbers lose their digits.
-    scale = 64 * EPS * _size(target.log_ratios(x)).max(axis=0, initial=0.0) + 1e-300
+    scale = 64 * EPS * _size(target.log_ratios(x)).max(axis=0, initial=0.0)
+    scale += target.rounding + 1e-300
     _expect_near(here, target.log_ratios(x), scale, "log-ratios of the kernel against log_ratios")
     for m in some:
         probe.restore()
@@ -290,7 +297,7 @@ def _check_compiled_target(
         probe.ensemble.advance(probe.table, rng.random((n, 200, 2)))
         probe.expect_as_rebuilt("after 200 transitions")
     log_p = target.log_prob(probe.chains.x)
-    gate = _rounding(log_p, target.log_ratios(probe.chains.x))
+    gate = _rounding(target, log_p, target.log_ratios(probe.chains.x))
     found_p = probe.ensemble.log_prob() + target.constant
     _expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
 
@@ -577,16 +584,17 @@ def _log_probabilities(target: Target) -> Array:
 def _check_matrix(sampler: Any, target: Target) -> None:
     """Rows sum to 1, detailed balance in logarithms and absolutely, stationarity."""
     matrix, log_p = exact.transition_matrix(sampler, target), _log_probabilities(target)
-    size = 1 + _size(log_p).max()
+    size, more = 1 + _size(log_p).max(), _cancelled(target)
     _expect_near(matrix.sum(axis=1), 1.0, 4 * EPS, "rows of the transition matrix must sum to 1")
     with np.errstate(invalid="ignore"):
         flow = log_p[:, None] + exact.log_transition_matrix(sampler, target)
     what = "detailed balance, log p(x) P(x, x') at (x, x')"
-    _expect_near(flow, flow.T, 16 * EPS * size, what)
+    _expect_near(flow, flow.T, 16 * EPS * size + more, what)
     p = np.exp(log_p)
     flow = p[:, None] * matrix
-    _expect_near(flow, flow.T, 1e-15 * size, "detailed balance, p(x) P(x, x') at (x, x')")
-    _expect_near(p @ matrix, p, 1e-15 * size, "stationarity, sum of p(x) P(x, x') at x'")
+    gate = 1e-15 * size + more
+    _expect_near(flow, flow.T, gate, "detailed balance, p(x) P(x, x') at (x, x')")
+    _expect_near(p @ matrix, p, gate, "stationarity, sum of p(x) P(x, x') at x'")
 
 
 def _bisect(below: Callable[[Array], NDArray[np.bool_]], n: int) -> Array:
@@ -680,6 +688,7 @@ def _check_step(sampler: Any, target: Target) -> None:
         found = _production_matrix(sampler, target, shift)
         # Weights are exp(log g - offset): with a large offset their logarithms round at its size.
         gate = 8 * EPS * max(1, target.n_sites) * (8 if sampler.fast else 1 + abs(shift))
+        gate += _cancelled(target)
         what = f"the production step against the formula (offset {shift:+g}) at (x, x')"
         _expect_near(found, expected, gate, what)
 
@@ -738,7 +747,7 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
     replay = pickle.loads(pickle.dumps(fitted))._ensemble
     x, expected = _draws(fitted, n, 2), []
     lp = fitted.sample_stats_["lp"].to_numpy()
-    gate = _rounding(lp, target.log_ratios(x))
+    gate = _rounding(target, lp, target.log_ratios(x))
     _expect_near(lp, target.log_prob(x), gate, "lp of the sample stats against log_prob")
     for _ in range(n):
         for _ in range(2):

@@ -32,6 +32,17 @@ def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule:
         raise ValueError(f"{name}[{', '.join(map(str, where))}] is {values[where]}; {rule}.")
 
 
+def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the units in which sums of at most ``largest`` are kept as integers.
+
+    62-bit fixed point: integer sums are exact whatever their order, so they never drift. Finer
+    than the 53 bits of a float64 sum of the same terms.
+    """
+    exponent = np.frexp(largest)[1] - _FIXED_POINT_BITS
+    result: NDArray[np.float64] = np.ldexp(1.0, np.maximum(exponent, -1022))
+    return result
+
+
 def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
     import networkx as nx
 
@@ -206,13 +217,8 @@ class GraphTarget(Target):
         return super().coords
 
     def _unit(self) -> NDArray[np.float64]:
-        """Return the unit of each site, of which its couplings are kept as integer multiples.
-
-        62-bit fixed point: integer sums are exact whatever their order, so local fields never
-        drift. Finer than the 53 bits of a float64 sum of the same row.
-        """
-        exponent = np.frexp(abs(self.couplings).sum(axis=1))[1] - _FIXED_POINT_BITS
-        return np.ldexp(1.0, np.maximum(exponent, -1022))
+        """Return the unit of each site, of which its couplings are kept as integer multiples."""
+        return fixed_point_unit(abs(self.couplings).sum(axis=1))
 
     @abstractmethod
     def _make_view(self) -> NamedTuple:

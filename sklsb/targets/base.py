@@ -35,12 +35,16 @@ class Target(ABC):
         first ones.
     constant : float
         Part of log p that does not depend on the state. Samplers never look at it.
+    rounding : float or ndarray of shape (n_moves,)
+        Rounding error to expect of each log-ratio that is no part of its size, as where a sum of
+        many terms cancels; 0 for a sum of a few. `sklsb.testing` allows it, nothing else looks.
     """
 
     shape: tuple[int, ...]
     dims: tuple[str, ...]
     values: tuple[int, ...]
     constant: float = 0.0
+    rounding: Any = 0.0
 
     @property
     def n_sites(self) -> int:
