@@ -11,6 +11,7 @@ _OBJECTS = {
     "MarkovNetwork": "sklsb.targets",
     "Potts": "sklsb.targets",
     "Target": "sklsb.targets",
+    "VariableSelection": "sklsb.targets",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",
     "Sqrt": "sklsb.balancing",

@@ -191,9 +191,9 @@ def _size(log_values: Array) -> Array:
     return np.where(np.isneginf(log_values), 0.0, np.abs(log_values))
 
 
-def _rounding(log_p: Array, ratios: Array) -> float:
+def _rounding(target: Target, log_p: Array, ratios: Array) -> float:
     """Gate for log p, of the size of the terms that it may be a sum of."""
-    return 64 * EPS * float((_size(log_p) + _size(ratios).sum(axis=-1)).max(initial=0.0))
+    return target.precision * float((_size(log_p) + _size(ratios).sum(axis=-1)).max(initial=0.0))
 
 
 def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
@@ -201,8 +201,8 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
 
     Its log-ratios must be differences of its log-probabilities. In the kernels, at random states
     and after random moves: log-ratios and log p must equal those of the Python methods to
-    rounding, caches must equal a rebuild bit for bit, a move must be undone by its inverse, and
-    the list of touched moves must name every move whose log-ratio changed.
+    ``target.precision``, caches must equal a rebuild bit for bit, a move must be undone by its
+    inverse, and the list of touched moves must name every move whose log-ratio changed.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     )
     there = target.log_prob(_some_neighbours(target, x, some))
     what = "log_ratios must be differences of log_prob"
-    _expect_near(ratios[:, some], there - log_p[:, None], _rounding(log_p, ratios), what)
+    _expect_near(ratios[:, some], there - log_p[:, None], _rounding(target, log_p, ratios), what)
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
 
@@ -261,7 +261,7 @@ def _check_compiled_target(
     _expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
     here = probe.walk(np.empty((n, 0), dtype=np.int64))[1]
     # Less than 1e-300 is nothing: there numbers lose their digits.
-    scale = 64 * EPS * _size(target.log_ratios(x)).max(axis=0, initial=0.0) + 1e-300
+    scale = target.precision * _size(target.log_ratios(x)).max(axis=0, initial=0.0) + 1e-300
     _expect_near(here, target.log_ratios(x), scale, "log-ratios of the kernel against log_ratios")
     for m in some:
         probe.restore()
@@ -285,12 +285,12 @@ def _check_compiled_target(
         probe.rebuild()
         _expect_equal(cache, probe.chains.cache, "the cache after 100 moves against a rebuild")
         found = "log-ratios of the kernel against log_ratios, after 100 moves"
-        _expect_near(ratios, target.log_ratios(now), scale + 64 * EPS * _size(ratios), found)
+        _expect_near(ratios, target.log_ratios(now), scale + target.precision * _size(ratios), found)
         probe.ensemble.start(probe.table)
         probe.ensemble.advance(probe.table, rng.random((n, 200, 2)))
         probe.expect_as_rebuilt("after 200 transitions")
     log_p = target.log_prob(probe.chains.x)
-    gate = _rounding(log_p, target.log_ratios(probe.chains.x))
+    gate = _rounding(target, log_p, target.log_ratios(probe.chains.x))
     found_p = probe.ensemble.log_prob() + target.constant
     _expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
 
@@ -738,7 +738,7 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
     replay = pickle.loads(pickle.dumps(fitted))._ensemble
     x, expected = _draws(fitted, n, 2), []
     lp = fitted.sample_stats_["lp"].to_numpy()
-    gate = _rounding(lp, target.log_ratios(x))
+    gate = _rounding(target, lp, target.log_ratios(x))
     _expect_near(lp, target.log_prob(x), gate, "lp of the sample stats against log_prob")
     for _ in range(n):
         for _ in range(2):

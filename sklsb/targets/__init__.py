@@ -4,5 +4,6 @@ from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
+from sklsb.targets.variable_selection import VariableSelection
 
-__all__ = ["Ising", "MarkovNetwork", "Potts", "Target"]
+__all__ = ["Ising", "MarkovNetwork", "Potts", "Target", "VariableSelection"]

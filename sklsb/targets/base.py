@@ -35,12 +35,16 @@ class Target(ABC):
         first ones.
     constant : float
         Part of log p that does not depend on the state. Samplers never look at it.
+    precision : float
+        Relative error that log-ratios and log p may have, by which `sklsb.testing` judges them;
+        64 rounding errors, unless they are not sums but the outcome of linear algebra.
     """
 
     shape: tuple[int, ...]
     dims: tuple[str, ...]
     values: tuple[int, ...]
     constant: float = 0.0
+    precision: float = 64 * float(np.finfo(np.float64).eps)
 
     @property
     def n_sites(self) -> int:
