@@ -285,14 +285,15 @@ def _check_compiled_target(
         probe.rebuild()
         _expect_equal(cache, probe.chains.cache, "the cache after 100 moves against a rebuild")
         found = "log-ratios of the kernel against log_ratios, after 100 moves"
-        _expect_near(ratios, target.log_ratios(now), scale + target.precision * _size(ratios), found)
+        gate = scale + target.precision * _size(ratios)
+        _expect_near(ratios, target.log_ratios(now), gate, found)
         probe.ensemble.start(probe.table)
         probe.ensemble.advance(probe.table, rng.random((n, 200, 2)))
         probe.expect_as_rebuilt("after 200 transitions")
     log_p = target.log_prob(probe.chains.x)
-    gate = _rounding(target, log_p, target.log_ratios(probe.chains.x))
+    sums = _rounding(target, log_p, target.log_ratios(probe.chains.x))
     found_p = probe.ensemble.log_prob() + target.constant
-    _expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
+    _expect_near(found_p, log_p, sums, "log p of the kernel against log_prob")
 
 
 # ----------------------------------------------------------------- balancing functions
