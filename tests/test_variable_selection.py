@@ -286,6 +286,19 @@ def test_random_states_are_possible_and_small():
         assert states.any(axis=0).all()
 
 
+@every_prior
+def test_evidence(prior):
+    target = collinear(n=50, **prior).condition({1: 1, 2: 0})
+    testing.check_target(target)
+    states = exact.states(target)
+    log_p = target.log_prob(states)
+    assert np.all(log_p[(states[:, 1] == 0) | (states[:, 2] == 1)] == -INF)
+    if target.target.prior == "g":
+        message = "evidence includes 3 columns that are collinear or, with 50 rows, too many"
+        with pytest.raises(ValueError, match=message):
+            target.condition({0: 1, 4: 1}).random_state(np.random.default_rng(0))
+
+
 # ----------------------------------------------------------------- the kernel
 
 
@@ -355,6 +368,7 @@ SMALL = {
     "independent": model(12, 5, prior="independent"),
     "collinear": collinear(),
     "few rows": model(4, 4),
+    "evidence": model(12, 5).condition({1: 1, 4: 0}),
 }
 SAMPLERS = {
     **{name: LSBSampler(name, n_burn_in=60) for name in ("barker", "sqrt", "min", "max")},
@@ -371,7 +385,7 @@ def test_sampler(sampler, target):
 
 @pytest.mark.parametrize("prior", [{}, {"prior": "independent"}], ids=str)
 def test_objectives(prior):
-    testing.check_objectives(FUNCTIONS["mixture"], model(4, 3, **prior))
+    testing.check_objectives(FUNCTIONS["bounded-network"], model(4, 3, **prior))
 
 
 def drawn(sampler, n):

@@ -28,7 +28,7 @@ class Conditioned(Target):
     ) -> None:
         self.target, self.sites, self.observed = target, sites, observed
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
-        self.constant = target.constant
+        self.constant, self.precision = target.constant, target.precision
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"

@@ -11,7 +11,7 @@ from scipy.special import betaln
 
 from sklsb._compiled import VariableSelectionView
 from sklsb.targets._graphs import real_array, refuse
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
 # A column counts as collinear with others if they leave at most this part of its variance
@@ -20,8 +20,8 @@ _LEAST = 1e-7
 # Beyond these, 1 / (1 + g) and 1 / (1 + slab_sd^2 |x|^2) come near the rounding of what they are
 # subtracted from.
 _LARGEST_SCALE = 1e10
-# Columns of a random state, at most; numbers in one batch of models.
-_MOST_INCLUDED, _BATCH = 10, 1 << 22
+# Columns in a random state, at most; numbers in one batch of models.
+_MOST_ADDED, _BATCH = 10, 1 << 22
 
 
 class VariableSelection(Target):
@@ -140,7 +140,7 @@ class VariableSelection(Target):
         columns, response = _check_data(X, y)
         self.n_samples, p = columns.shape
         self.shape = (p,)
-        self._names = _plain_names(X)
+        self._labels = _plain_names(X)
         self._set_prior(prior, g, slab_sd, size_prior)
         units, norms = _centred(columns)
         if self.slab_sd is not None:
@@ -177,7 +177,7 @@ class VariableSelection(Target):
     @property
     def coords(self) -> dict[str, Any]:
         """Names of the columns, where they are plain strings or integers."""
-        return super().coords if self._names is None else {"feature": np.asarray(self._names)}
+        return super().coords if self._labels is None else {"feature": np.asarray(self._labels)}
 
     @property
     def _constants(self) -> tuple[float, float, float, float]:
@@ -203,15 +203,36 @@ class VariableSelection(Target):
             result[self.n_samples - 1 :] = -np.inf
         return result
 
-    def random_state(self, rng: np.random.Generator) -> NDArray[np.int8]:
+    def random_state(self, rng: np.random.Generator) -> States:
         """Draw a model of at most 10 columns, shape (n_sites,).
 
         Its size is uniform, and so are the columns, but that one which would make the model
         impossible is left out.
         """
-        size = rng.integers(min(self.n_sites, _MOST_INCLUDED) + 1)
+        none = np.empty(0, dtype=np.int64)
+        return self.random_state_given(rng, none, none)
+
+    def random_state_given(
+        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> States:
+        """Draw a model with at most 10 columns more than the evidence demands.
+
+        Raises
+        ------
+        ValueError
+            If the evidence includes collinear columns, or too many: then so do all models.
+        """
         x = np.zeros(self.n_sites, dtype=np.int8)
-        for j in rng.permutation(self.n_sites)[:size]:
+        x[sites] = observed
+        if self.log_prob(x) == -np.inf:
+            raise ValueError(
+                f"the evidence includes {int(x.sum())} columns that are collinear or, with "
+                f"{self.n_samples} rows, too many: every such model has probability zero. Include "
+                "fewer."
+            )
+        free = np.setdiff1d(np.arange(self.n_sites), sites)
+        size = rng.integers(min(free.size, _MOST_ADDED) + 1)
+        for j in rng.permutation(free)[:size]:
             x[j] = 1
             x[j] = self.log_prob(x) > -np.inf
         return x
