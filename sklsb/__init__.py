@@ -12,6 +12,7 @@ _OBJECTS = {
     "Potts": "sklsb.targets",
     "RBM": "sklsb.targets",
     "Target": "sklsb.targets",
+    "VariableSelection": "sklsb.targets",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",
     "Sqrt": "sklsb.balancing",

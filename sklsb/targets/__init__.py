@@ -5,5 +5,6 @@ from sklsb.targets.ising import Ising
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 from sklsb.targets.rbm import RBM
+from sklsb.targets.variable_selection import VariableSelection
 
-__all__ = ["RBM", "Ising", "MarkovNetwork", "Potts", "Target"]
+__all__ = ["RBM", "Ising", "MarkovNetwork", "Potts", "Target", "VariableSelection"]

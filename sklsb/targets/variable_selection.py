@@ -1,0 +1,449 @@
+"""Variable selection in linear regression."""
+
+import math
+import numbers
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaln
+
+from sklsb._compiled import VariableSelectionView
+from sklsb.targets._graphs import real_array, refuse
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# A column counts as collinear with others if they leave at most this part of its variance
+# unexplained: half of the digits, so that rounding never decides it.
+_LEAST = 1e-7
+# Beyond these, 1 / (1 + g) and 1 / (1 + slab_sd^2 |x|^2) come near the rounding of what they are
+# subtracted from.
+_LARGEST_SCALE = 1e10
+# Columns in a random state, at most; numbers in one batch of models.
+_MOST_ADDED, _BATCH = 10, 1 << 22
+
+
+class VariableSelection(Target):
+    r"""Posterior of the model of a linear regression: which columns of X explain y.
+
+    .. math:: y = \alpha + X_x \beta + \epsilon, \quad \epsilon \sim N(0, \sigma^2 I), \qquad
+              p(x \mid y) \propto p(y \mid x) \, p(x), \qquad x \in \{0, 1\}^p
+
+    Column j is in the model if x_j = 1; the others have coefficient zero (a "spike"). Intercept,
+    noise and coefficients are integrated out, under :math:`p(\alpha, \sigma^2) \propto 1/\sigma^2`
+    and one of two priors of the coefficients (the "slab"). With k the size of the model, the
+    columns and y centred, :math:`R_x^2` the coefficient of determination of least squares, and
+    the marginal likelihood relative to that of the empty model:
+
+    - ``"g"`` (Zellner; [1]_): :math:`\beta \mid \sigma^2 \sim N(0, g \sigma^2 (X_x^T X_x)^{-1})`,
+
+      .. math:: \log \frac{p(y | x)}{p(y | 0)} = \frac{n - 1 - k}{2} \log(1 + g)
+                - \frac{n - 1}{2} \log\left(1 + g (1 - R_x^2)\right)
+
+      A model of n - 1 columns or more, or one of collinear columns, has probability zero.
+
+    - ``"independent"`` ([2]_, with a spike at zero): :math:`\beta \mid \sigma^2 \sim N(0, s^2
+      \sigma^2 I)` with s = ``slab_sd``; with :math:`M_x = I + s^2 X_x^T X_x`,
+
+      .. math:: \log \frac{p(y | x)}{p(y | 0)} = -\frac{1}{2} \log \det M_x - \frac{n - 1}{2}
+                \log\left(1 - s^2 \frac{y^T X_x M_x^{-1} X_x^T y}{y^T y}\right)
+
+      Any model is possible.
+
+    The size has a beta-binomial prior: a column is in with probability w, and w ~ Beta(a, b), so
+
+    .. math:: p(x) = B(k + a, p - k + b) / B(a, b)
+
+    For a = b = 1 every size from 0 to p is equally likely.
+
+    Parameters
+    ----------
+    X : array_like or data frame of shape (n, p)
+        Columns to choose from, without a constant one. More columns than rows are fine. The names
+        of a data frame's columns become the coordinate of the dimension "feature".
+    y : array_like of shape (n,)
+        What they are to explain.
+    prior : {"g", "independent"}, default="g"
+        Prior of the coefficients. "g" does not depend on the units of the columns.
+    g : float, optional
+        g of the prior "g", up to 1e10. Unit information if not given: n.
+    slab_sd : float, optional
+        Prior standard deviation s of a coefficient, in units of the noise's, of the prior
+        "independent"; 1 if not given. For the columns to mean the same, standardise them.
+    size_prior : (float, float), default=(1.0, 1.0)
+        a and b of the prior of the size.
+
+    Attributes
+    ----------
+    prior, g, slab_sd, size_prior
+        As given or by default; None where the prior has no such parameter.
+    n_samples : int
+        Number of rows.
+    values : tuple of int
+        (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, n is less than 3 or p is 0; if an entry is not finite; if y or a
+        column of X is constant; if a parameter is out of its range or belongs to the other prior;
+        if slab_sd^2 times the sum of squares of a centred column exceeds 1e10.
+    TypeError
+        If X or y is not of real numbers.
+
+    Notes
+    -----
+    Columns count as collinear if one of them has :math:`1 - R^2 \le 10^{-7}` given the others.
+    Rounding of log-ratios, of about 1e-16 n, grows in proportion as this falls; and as the part
+    of y falls that is not explained, for the prior "g" down to 1 / (1 + g).
+
+    The kernel keeps the part of a Cholesky factorisation that belongs to the included columns,
+    for all p columns. A transition at a model of k columns takes between p k and p k^2 operations:
+    columns more correlated with y come first, and only what follows the change is computed again.
+    The gram matrix and the list of touched moves take 12 p^2 bytes.
+
+    References
+    ----------
+    .. [1] F. Liang, R. Paulo, G. Molina, M. A. Clyde and J. O. Berger, "Mixtures of g priors for
+       Bayesian variable selection", JASA 103 (2008), Eqs. 3 to 6.
+    .. [2] E. I. George and R. E. McCulloch, "Approaches for Bayesian variable selection",
+       Statistica Sinica 7 (1997), the conjugate prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import VariableSelection
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 3))
+    >>> target = VariableSelection(X, X[:, 0] + 0.5 * rng.normal(size=50))
+    >>> target.log_prob([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+    array([-1.38629436, 41.98623926, 40.39590333])
+    >>> target.log_ratios([0, 0, 0])
+    array([43.37253362, -3.01273031, -2.15990467])
+    """
+
+    dims = ("feature",)
+    values = (0, 1)
+
+    def __init__(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        prior: str = "g",
+        g: float | None = None,
+        slab_sd: float | None = None,
+        size_prior: tuple[float, float] = (1.0, 1.0),
+    ):
+        columns, response = _check_data(X, y)
+        self.n_samples, p = columns.shape
+        # Logarithms of sums of squares that linear algebra made, times half of the rows.
+        self.rounding = 1e-11 * self.n_samples
+        self.shape = (p,)
+        self._labels = _plain_names(X)
+        self._set_prior(prior, g, slab_sd, size_prior)
+        units, norms = _centred(columns)
+        if self.slab_sd is not None:
+            units *= _slab_scale(self.slab_sd, norms)
+        data = np.column_stack([units, _centred(response[:, None])[0]])
+        # A rotation of the rows changes nothing.
+        self._data: Array = np.asarray(np.linalg.qr(data, "r")) if len(data) > p + 1 else data
+        self._data.flags.writeable = False
+
+    def _set_prior(self, prior: str, g: Any, slab_sd: Any, size_prior: Any) -> None:
+        if prior not in ("g", "independent"):
+            raise ValueError(f'prior is {prior!r}; give "g" or "independent".')
+        other, value = ("slab_sd", slab_sd) if prior == "g" else ("g", g)
+        if value is not None:
+            raise ValueError(
+                f"{other} is {value!r}, but the prior {prior!r} has none; leave it out."
+            )
+        self.prior = prior
+        self.g: float | None = None
+        self.slab_sd: float | None = None
+        if prior == "g":
+            self.g = _positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
+        else:
+            self.slab_sd = _positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
+        if not isinstance(size_prior, tuple | list) or len(size_prior) != 2:
+            raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
+        a, b = (_positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
+        self.size_prior = (a, b)
+
+    def __repr__(self) -> str:
+        given = f"g={self.g:g}" if self.g is not None else f"slab_sd={self.slab_sd:g}"
+        return f"VariableSelection({self.n_sites} columns, {self.n_samples} rows, {given})"
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Names of the columns, where they are plain strings or integers."""
+        return super().coords if self._labels is None else {"feature": np.asarray(self._labels)}
+
+    @property
+    def _constants(self) -> tuple[float, float, float, float]:
+        """Return 1 - h, the ridge, the weight of log det M, and the least 1 - R^2 of a column.
+
+        Both priors have, up to the prior of the size, log p = -weight * log det M - (n - 1) / 2 *
+        log E with M = ridge * I + A' A and E = 1 - h y' A M^-1 A' y, for A the columns in
+        ``_data`` and y of length one. For the prior "g" the columns have length one too, and
+        1 - h = 1 / (1 + g).
+        """
+        if self.g is not None:
+            return 1.0 / (1.0 + self.g), 0.0, 0.0, _LEAST
+        return 0.0, 1.0, 0.5, 0.0
+
+    @property
+    def _size_term(self) -> Array:
+        """What the size k adds to log p, k = 0, ..., p."""
+        k = np.arange(self.n_sites + 1)
+        a, b = self.size_prior
+        result: Array = betaln(k + a, self.n_sites - k + b) - betaln(a, b)
+        if self.g is not None:
+            result -= 0.5 * k * math.log1p(self.g)
+            result[self.n_samples - 1 :] = -np.inf
+        return result
+
+    def random_state(self, rng: np.random.Generator) -> States:
+        """Draw a model of at most 10 columns, shape (n_sites,).
+
+        Its size is uniform, and so are the columns, but that one which would make the model
+        impossible is left out.
+        """
+        none = np.empty(0, dtype=np.int64)
+        return self.random_state_given(rng, none, none)
+
+    def random_state_given(
+        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> States:
+        """Draw a model with at most 10 columns more than the evidence demands.
+
+        Raises
+        ------
+        ValueError
+            If the evidence includes collinear columns, or too many: then so do all models.
+        """
+        x = np.zeros(self.n_sites, dtype=np.int8)
+        x[sites] = observed
+        if self.log_prob(x) == -np.inf:
+            raise ValueError(
+                f"the evidence includes {int(x.sum())} columns that are collinear or, with "
+                f"{self.n_samples} rows, too many: every such model has probability zero. Include "
+                "fewer."
+            )
+        free = np.setdiff1d(np.arange(self.n_sites), sites)
+        size = rng.integers(min(free.size, _MOST_ADDED) + 1)
+        for j in rng.permutation(free)[:size]:
+            x[j] = 1
+            x[j] = self.log_prob(x) > -np.inf
+        return x
+
+    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Log of the marginal likelihood, relative to the empty model's, and of the prior.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States of 0 and 1.
+
+        Returns
+        -------
+        ndarray of float64 of the leading shape
+            -inf for an impossible model.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        size = flat.sum(axis=1, dtype=np.int64)
+        result = self._size_term[size]
+        for k in np.unique(size[result > -np.inf]):
+            of_size = np.flatnonzero(size == k)
+            at_once = max(1, _BATCH // (max(1, k) * len(self._data)))
+            for some in np.array_split(of_size, -(-of_size.size // at_once)):
+                included = np.nonzero(flat[some])[1].reshape(some.size, k)
+                result[some] += self._log_marginal(included)
+        return result.reshape(states.shape[:-1])
+
+    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return log p(x') - log p(x) for every x' that has one column more or less.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States of 0 and 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_sites)
+            -inf where x' is impossible; NaN throughout if x itself is.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        result = np.full(flat.shape, np.nan)
+        for i in np.flatnonzero(self.log_prob(flat) > -np.inf):
+            result[i] = self._ratios(np.flatnonzero(flat[i]))
+        return result.reshape(states.shape)
+
+    def _factor(self, included: NDArray[np.intp]) -> tuple[Array, Array, Array]:
+        """QR of the included columns over sqrt(ridge) I; and y over 0, rotated by Q, and the rest.
+
+        ``included`` has shape (models, k), and so have the arrays their first axis.
+        """
+        columns = np.moveaxis(self._data[:, included], 0, 1)
+        y = np.broadcast_to(self._data[:, -1:], (*columns.shape[:2], 1))
+        if self._constants[1]:
+            k = included.shape[1]
+            below = np.broadcast_to(np.eye(k), (len(included), k, k))
+            columns = np.concatenate([columns, below], axis=1)
+            y = np.concatenate([y, np.zeros((len(included), k, 1))], axis=1)
+        q, r = np.linalg.qr(columns)
+        rotated = q.mT @ y
+        return q, r, np.concatenate([rotated, y - q @ rotated], axis=1)[..., 0]
+
+    def _error(self, rest: Array) -> Array:
+        """E of `_constants`, from the part of y that is not in the span of the columns."""
+        always = self._constants[0]
+        return always + (1.0 - always) * np.square(rest).sum(axis=-1)
+
+    def _log_marginal(self, included: NDArray[np.intp]) -> Array:
+        """Log of the marginal likelihood up to a term of the size, shape (models,)."""
+        _, _, weight, least = self._constants
+        k = included.shape[1]
+        _, r, rotated = self._factor(included)
+        pivots = np.square(np.diagonal(r, axis1=1, axis2=2))
+        singular = (pivots <= least).any(axis=1)
+        r[singular] = np.eye(k)
+        variance = np.square(np.linalg.inv(r)).sum(axis=2).max(axis=1, initial=0.0)
+        result: Array = -0.5 * (self.n_samples - 1) * np.log(self._error(rotated[:, k:]))
+        if weight:
+            result -= weight * np.log(pivots).sum(axis=1)
+        result[singular | (least * variance >= 1.0)] = -np.inf
+        return result
+
+    def _ratios(self, included: NDArray[np.intp]) -> Array:
+        """Log-ratios of a possible model, from residuals on its columns; shape (n_sites,)."""
+        always, ridge, weight, least = self._constants
+        k, rows, columns = included.size, len(self._data), self._data[:, :-1]
+        q, r, rotated = (part[0] for part in self._factor(included[None]))
+        inverse = np.linalg.inv(r)
+        # Of each column, how much is left, and its product with what is left of y ...
+        inside = q[:rows].T @ columns
+        padded = np.concatenate([columns, np.zeros((len(q) - rows, self.n_sites))])
+        left = ridge + np.square(padded - q @ inside).sum(axis=0)
+        product = rotated[k : k + rows] @ columns
+        variance = np.square(inverse).sum(axis=1)
+        possible = left > least
+        left[~possible] = 1.0
+        after = variance[:, None] + np.square(inverse @ inside) / left
+        possible &= least * after.max(axis=0, initial=0.0) < 1.0
+        change = -np.square(product) / left
+        # ... but of an included one its coefficient, and the variance of that.
+        possible[included], left[included] = True, variance
+        change[included] = np.square(inverse @ rotated[:k]) / variance
+        term, step = self._size_term, np.ones(self.n_sites, dtype=np.int64)
+        step[included] = -1
+        result: Array = term[k + step] - term[k]
+        change *= (1.0 - always) / self._error(rotated[k:])
+        result -= 0.5 * (self.n_samples - 1) * np.log1p(change)
+        if weight:
+            result -= weight * np.log(left)
+        result[~possible] = -np.inf
+        return result
+
+    @cached_property
+    def _view(self) -> VariableSelectionView:
+        always, ridge, weight, least = self._constants
+        n, p = self.n_samples, self.n_sites
+        gram = self._data[:, :-1].T @ self._data
+        gram[:, :-1] += ridge * np.eye(p)
+        gram[:, -1] *= math.sqrt(1.0 - always)
+        rank = np.argsort(np.argsort(-np.abs(gram[:, -1]), kind="stable"), kind="stable")
+        return VariableSelectionView(
+            gram,
+            self._size_term,
+            rank.astype(np.uint32),
+            0.5 * (n - 1),
+            weight,
+            least,
+            min(p, n - 1) if least else p,
+            np.arange(p + 1, dtype=np.uint64) * np.uint64(p),
+            np.tile(np.arange(p, dtype=np.uint32), p),
+        )
+
+    def view(self) -> VariableSelectionView:
+        """Arrays for the compiled kernels."""
+        return self._view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._data.flags.writeable = False
+
+
+def _positive(value: Any, name: str, largest: float = np.inf) -> float:
+    if not (isinstance(value, numbers.Real) and 0.0 < float(value) < np.inf):
+        raise ValueError(f"{name} is {value!r}; it must be a positive number.")
+    if float(value) > largest:
+        raise ValueError(f"{name} is {value!r}; it must be at most {largest:g}.")
+    return float(value)
+
+
+def _check_data(X: Any, y: Any) -> tuple[Array, Array]:
+    """Return X and y as float64, or say what is wrong with them."""
+    columns, response = real_array(X, "X"), real_array(y, "y")
+    if columns.ndim != 2 or columns.shape[0] < 3 or columns.shape[1] < 1:
+        raise ValueError(
+            f"X has shape {columns.shape}; it must have shape (n, p) with at least 3 rows and 1 "
+            "column."
+        )
+    if response.shape != columns.shape[:1]:
+        raise ValueError(
+            f"y has shape {response.shape}; it must have one number for each of the "
+            f"{len(columns)} rows of X."
+        )
+    # In one order, so that sums are rounded in the same way however the data are stored.
+    columns, response = columns.astype(np.float64, order="C"), response.astype(np.float64)
+    for name, values in (("X", columns), ("y", response)):
+        refuse(~np.isfinite(values), values, name, "it must be finite")
+    constant = np.flatnonzero(columns.min(axis=0) == columns.max(axis=0))
+    if constant.size:
+        raise ValueError(
+            f"column {constant[0]} of X is constant; leave it out: the model has an intercept."
+        )
+    if response.min() == response.max():
+        raise ValueError(f"y is constant ({response[0]}): there is nothing to explain.")
+    return columns, response
+
+
+def _centred(columns: Array) -> tuple[Array, Array]:
+    """Return columns less their means and of length one, and the lengths they had."""
+    # Divided by the largest entry first: squares of 1e200 and 1e-200 are not numbers any more.
+    scale = np.abs(columns).max(axis=0)
+    result = columns / scale
+    result -= result.mean(axis=0)
+    norms = np.linalg.norm(result, axis=0)
+    result /= norms
+    return result, scale * norms
+
+
+def _slab_scale(slab_sd: float, norms: Array) -> Array:
+    """Length of each column in units of its prior, or say which is too long."""
+    with np.errstate(over="ignore"):
+        scale: Array = slab_sd * norms
+        square = np.square(scale)
+    if square.max() > _LARGEST_SCALE:
+        j = int(square.argmax())
+        raise ValueError(
+            f"slab_sd**2 times the sum of squares of column {j} of X, centred, is "
+            f"{square[j]:g}; it must be at most {_LARGEST_SCALE:g}. Standardise the columns, "
+            "or give a smaller slab_sd."
+        )
+    return scale
+
+
+def _plain_names(X: Any) -> list[Any] | None:
+    """Names of the columns of a data frame, if they may be coordinates."""
+    names = list(getattr(X, "columns", ()))
+    plain = all(type(v) is int for v in names) or all(type(v) is str for v in names)
+    return names if names and plain else None
