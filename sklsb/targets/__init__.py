@@ -1,8 +1,9 @@
 """Targets: what is sampled from."""
 
 from sklsb.targets.base import Target
+from sklsb.targets.function import FunctionTarget
 from sklsb.targets.ising import Ising
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 
-__all__ = ["Ising", "MarkovNetwork", "Potts", "Target"]
+__all__ = ["FunctionTarget", "Ising", "MarkovNetwork", "Potts", "Target"]
