@@ -299,7 +299,8 @@ class FunctionTarget(Target):
         )
 
     def _given_state(self, rng: np.random.Generator) -> States:
-        given = self.initial_state(rng) if callable(self.initial_state) else self.initial_state
+        given: Any = self.initial_state
+        given = given(rng) if callable(given) else given
         x = self.check_states(given, "initial_state")
         if x.shape != self.shape:
             raise ValueError(f"initial_state has shape {x.shape}; it must be {self.shape}.")
