@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 _OBJECTS = {
     "LSBSampler": "sklsb.samplers",
+    "FunctionTarget": "sklsb.targets",
     "Ising": "sklsb.targets",
     "MarkovNetwork": "sklsb.targets",
     "Potts": "sklsb.targets",

@@ -12,8 +12,9 @@ dispatched on the class of the target's *view* (a NamedTuple of arrays):
 
 plus ``log_prob(view, chain)`` and ``first_move(view, i)``: the moves of site i are those from
 ``first_move(view, i)`` to before ``first_move(view, i + 1)``. ``view.cache_size`` is the length of
-the cache. A view also has ``touched_start`` and ``touched``: the sorted
-list of the moves (m among them) whose log-ratio changes when move m is made.
+the cache; ``view.scratch_size``, if there is one, that of memory which no rebuild restores. A view
+also has ``touched_start`` and ``touched``: the sorted list of the moves (m among them) whose
+log-ratio changes when move m is made.
 
 Nothing that is cached is ever a running sum of rounded numbers. Local fields are integers
 (exact), weights are recomputed from them, and block sums are summed again from their children
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, cfunc, from_dtype, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
@@ -69,6 +70,7 @@ class Chains(NamedTuple):
     acceptance: NDArray[np.float64]  # (n, 1) sum of acceptance probabilities
     old_weight: NDArray[np.float64]  # scratch
     group: NDArray[np.uint64]  # scratch
+    scratch: NDArray[np.int64]  # of the target: whatever it keeps is no part of the state
     level: NDArray[np.uint64]  # shared: where each level of the tree starts
     lazy: float  # shared: probability that a transition does nothing
 
@@ -85,6 +87,7 @@ class Chain(NamedTuple):
     acceptance: NDArray[np.float64]
     old_weight: NDArray[np.float64]
     group: NDArray[np.uint64]
+    scratch: NDArray[np.int64]
     level: NDArray[np.uint64]
     lazy: float
 
@@ -101,6 +104,7 @@ def chain_at(chains, c):
         chains.acceptance[c],
         chains.old_weight[c],
         chains.group[c],
+        chains.scratch[c],
         chains.level,
         chains.lazy,
     )
@@ -1061,6 +1065,193 @@ def _selection_log_prob(view, chain):
     return marginal
 
 
+# Integers of scratch memory that a chain on a `FunctionView` takes, about, at most.
+_MOST_SCRATCH = 1 << 16
+
+
+class FunctionView(NamedTuple):
+    """A C function void(x, values): log p of x and of every state that a move leads to.
+
+    The cache holds these values, as the bits of floats. The scratch memory of a chain: whether
+    the function failed, the state where it did, and a table of states with their values, so that
+    a move that is taken back calls nothing, nor do objectives that come back to stored states.
+    """
+
+    address: int
+    first_move: NDArray[np.uint64]  # of each site, and the number of moves
+    site: NDArray[np.uint32]  # of each move
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        return self.site.size + 1
+
+    @property
+    def scratch_size(self) -> int:
+        """Number of integers of scratch memory of a chain."""
+        n_sites = self.first_move.size - 1
+        slot = self.cache_size + n_sites
+        # Odd, and for two-valued variables a place for each neighbour of a state.
+        slots = min(2 * self.site.size + 1, max(17, _MOST_SCRATCH // slot | 1))
+        return 1 + n_sites + slots * slot
+
+
+# Differences of two such numbers, divided by the distance of knots, stay finite.
+LARGEST_LOG_PROB = 1e303
+_BITS_OF_NAN, _BITS_OF_ZERO, _BITS_OF_NEVER = (
+    int(np.float64(value).view(np.int64)) for value in (np.nan, 0.0, -np.inf)
+)
+
+
+def neighbourhood_function(log_prob, cardinalities, dtype):
+    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64."""
+    n_sites = cardinalities.size
+    n_values = 1 + int((cardinalities - 1).sum())
+    pointers = types.CPointer(from_dtype(dtype)), types.CPointer(types.float64)
+
+    @cfunc(types.void(*pointers))
+    def evaluate(given, out):
+        x = carray(given, n_sites).astype(np.int64)
+        values = carray(out, n_values)
+        # What a cfunc raises is printed and forgotten; a NaN is found out, and raised in Python.
+        try:
+            values[0] = log_prob(x)
+            k = 1
+            for i in range(n_sites):
+                present = x[i]
+                for value in range(cardinalities[i]):
+                    if value != present:
+                        x[i] = value
+                        values[k] = log_prob(x)
+                        k += 1
+                x[i] = present
+        except Exception:  # noqa: BLE001
+            values[0] = np.nan
+
+    return evaluate
+
+
+@intrinsic
+def _call(typing_context, address, x, values):
+    """Call the C function void(x, values) at an address."""
+
+    def generate(context, builder, signature, arguments):
+        byte = ir.IntType(8).as_pointer()
+        data = [
+            builder.bitcast(context.make_array(kind)(context, builder, array).data, byte)
+            for kind, array in zip(signature.args[1:], arguments[1:], strict=True)
+        ]
+        function = ir.FunctionType(ir.VoidType(), [byte, byte]).as_pointer()
+        builder.call(builder.inttoptr(arguments[0], function), data)
+        return context.get_dummy_value()
+
+    return types.void(address, x, values), generate
+
+
+@inlined
+def _float(bits):
+    return np.int64(bits).view(np.float64)
+
+
+@inlined
+def _slot(chain):
+    """Where the table has the values of the present state, followed by the state plus 1, if any.
+
+    Two-valued states that differ at one site are at different places, if there are so many.
+    """
+    n_sites, n_values = chain.x.size, chain.cache.size
+    n_slots = (chain.scratch.size - 1 - n_sites) // (n_values + n_sites)
+    key = 0
+    for i in range(n_sites):
+        key += (i + 1) * np.int64(chain.x[i])
+    return 1 + n_sites + key % n_slots * (n_values + n_sites)
+
+
+@called
+def _evaluate(view, chain):
+    """Fill the cache; where a value is no log p, let the chain stand still, and keep its state."""
+    scratch, cache = chain.scratch, chain.cache
+    slot = _slot(chain)
+    state = slot + cache.size
+    known = True
+    for i in range(chain.x.size):
+        known &= scratch[state + i] == chain.x[i] + 1
+    if known:
+        for k in range(cache.size):
+            cache[k] = scratch[slot + k]
+        return
+    if scratch[0] == 0:
+        cache[0] = _BITS_OF_NAN  # to be seen if the function does not come to its end
+        _call(view.address, chain.x, cache)
+        good = True
+        for k in range(cache.size):
+            value = _float(cache[k])
+            good &= abs(value) <= LARGEST_LOG_PROB or value == -np.inf
+            scratch[slot + k] = cache[k]
+        for i in range(chain.x.size):
+            scratch[state + i] = chain.x[i] + 1
+        if good:
+            return
+        scratch[0] = 1
+        for i in range(chain.x.size):
+            scratch[1 + i] = chain.x[i]
+            scratch[state + i] = 0
+    cache[:] = _BITS_OF_NEVER
+    cache[0] = _BITS_OF_ZERO
+
+
+@overload(init_cache, **implements)
+def _function_init(view, chain):
+    if is_view(view, FunctionView):
+        return lambda view, chain: _evaluate(view, chain)
+    return None
+
+
+@overload(log_ratio, **implements)
+def _function_log_ratio(view, chain, move):
+    if not is_view(view, FunctionView):
+        return None
+
+    def ratio(view, chain, move):
+        return _float(chain.cache[move + np.uint64(1)]) - _float(chain.cache[0])
+
+    return ratio
+
+
+@overload(flip, **implements)
+def _function_flip(view, chain, move):
+    if not is_view(view, FunctionView):
+        return None
+
+    def change_value(view, chain, move):
+        site = np.uint64(view.site[move])
+        first = view.first_move[site]
+        before = np.uint64(chain.x[site])
+        after = np.uint64(move) - first
+        after += np.uint64(after >= before)
+        chain.x[site] = np.int64(after)
+        _evaluate(view, chain)
+        return first + before - np.uint64(before > after)
+
+    return change_value
+
+
+@overload(first_move, **implements)
+def _function_first_move(view, site):
+    if is_view(view, FunctionView):
+        return lambda view, site: view.first_move[site]
+    return None
+
+
+@overload(log_prob, **implements)
+def _function_log_prob(view, chain):
+    if is_view(view, FunctionView):
+        return lambda view, chain: _float(chain.cache[0])
+    return None
+
+
 class ConditionedView(NamedTuple):
     """The view of another target, some of whose moves are impossible."""
 
@@ -1074,6 +1265,11 @@ class ConditionedView(NamedTuple):
         """Number of integers in the cache of a chain."""
         size: int = self.inner.cache_size
         return size
+
+    @property
+    def scratch_size(self) -> int:
+        """Number of integers of scratch memory of a chain."""
+        return getattr(self.inner, "scratch_size", 0)
 
 
 @overload(init_cache, **implements)

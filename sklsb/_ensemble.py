@@ -1,7 +1,7 @@
 """Several chains on one target: the arrays that the kernels work on, and the threads."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -44,6 +44,7 @@ def _allocate(target: Target, states: States, lazy: float) -> Chains:
         acceptance=np.zeros((n_chains, 1)),
         old_weight=np.empty((n_chains, most_touched)),
         group=np.empty((n_chains, most_touched), dtype=np.uint64),
+        scratch=np.zeros((n_chains, getattr(view, "scratch_size", 0)), dtype=np.int64),
         level=level,
         lazy=lazy,
     )
@@ -101,7 +102,11 @@ class Ensemble:
         return self.cost / max(1, self.view.touched_start.size - 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None}
+        # A view may hold the address of a function, which is another one elsewhere.
+        return {**self.__dict__, "_pool": None, "view": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, view=state["target"].view())
 
     @contextmanager
     def threads(self) -> Iterator[None]:
@@ -117,13 +122,19 @@ class Ensemble:
 
     def _over_chains(self, work: Callable[[int, int], Any]) -> None:
         """Call work(first, last) on one range of chains per thread."""
-        if self._pool is None:
-            work(0, len(self))
-            return
-        ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int)
-        futures = [self._pool.submit(work, *span) for span in pairwise(ends)]
-        for future in futures:
-            future.result()
+        with self.target.guard(self.chains):
+            if self._pool is None:
+                work(0, len(self))
+                return
+            ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int)
+            futures = [self._pool.submit(work, *span) for span in pairwise(ends)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
+                self.target.stop(error)
+                wait(futures)
+                raise
 
     def start(self, table: Table) -> None:
         """Compute all caches from the states."""

@@ -199,7 +199,9 @@ class Learner:
         """
         every, log_omega = 1, relative_weights(log_prob)
         if self.objective in ("kl", "exact"):
-            every, visited = self._part(len(ensemble), ensemble.cost)
+            cost = ensemble.cost * ensemble.target.ratio_cost
+            every, visited = self._part(len(ensemble), cost)
+            every = max(1, min(every, ensemble.chains.moved.shape[1]))  # at least one neighbour
             log_omega = visited + log_omega if self.objective == "exact" else visited
         settings = (OBJECTIVES[self.objective].code, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])

@@ -252,9 +252,9 @@ def _check_copy(target: Target, x: States) -> None:
 
 
 def _leaves(view: Any, name: str = "") -> dict[str, Any]:
-    """Arrays of a view and of the views inside it, by name."""
+    """Arrays of a view and of the views inside it, by name; not where a function is found."""
     if not hasattr(view, "_asdict"):
-        return {name: view}
+        return {} if name == "address" else {name: view}
     return {k: v for key, part in view._asdict().items() for k, v in _leaves(part, key).items()}
 
 

@@ -1,12 +1,13 @@
 """A target with some variables fixed."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import ConditionedView
+from sklsb._compiled import Chains, ConditionedView
 from sklsb.targets.base import States, Target
 
 
@@ -28,7 +29,8 @@ class Conditioned(Target):
     ) -> None:
         self.target, self.sites, self.observed = target, sites, observed
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
-        self.constant, self.rounding = target.constant, target.rounding
+        self.constant = target.constant
+        self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
@@ -49,6 +51,14 @@ class Conditioned(Target):
         result = self.target.n_possible.copy()
         result[self.sites] = 1
         return result
+
+    def guard(self, chains: Chains) -> AbstractContextManager[None]:
+        """Surround the work of the kernels as the target does."""
+        return self.target.guard(chains)
+
+    def stop(self, error: BaseException) -> None:
+        """Let kernels in other threads come to an end."""
+        self.target.stop(error)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix more of the variables; see `Target.condition`."""

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from sklsb._compiled import Chains
 
 States = NDArray[np.signedinteger[Any]]
 
@@ -38,6 +41,9 @@ class Target(ABC):
     rounding : float or ndarray of shape (n_moves,)
         Rounding error to expect of each log-ratio that is no part of its size, as where a sum of
         many terms cancels; 0 for a sum of a few. `sklsb.testing` allows it, nothing else looks.
+    ratio_cost : int
+        What a log-ratio costs, about, where 1 is that of a target which keeps what it is made of.
+        Learning looks at fewer neighbours where they cost more.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +51,7 @@ class Target(ABC):
     values: tuple[int, ...]
     constant: float = 0.0
     rounding: Any = 0.0
+    ratio_cost: int = 1
 
     @property
     def n_sites(self) -> int:
@@ -103,6 +110,30 @@ class Target(ABC):
     @abstractmethod
     def view(self) -> NamedTuple:
         """Arrays for the compiled kernels; see ``sklsb._compiled``."""
+
+    def guard(self, chains: Chains) -> AbstractContextManager[None]:
+        """Surround the work of the kernels, for a target that must raise what went wrong there.
+
+        Parameters
+        ----------
+        chains : Chains
+            What the kernels work on; after an error it must be as before.
+
+        Returns
+        -------
+        context manager
+            Here it does nothing.
+        """
+        return nullcontext()
+
+    def stop(self, error: BaseException) -> None:  # noqa: B027
+        """Let kernels at work in other threads come to an end, if that would take long.
+
+        Parameters
+        ----------
+        error : BaseException
+            Why.
+        """
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""

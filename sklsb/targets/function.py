@@ -1,0 +1,391 @@
+"""Any function as a target."""
+
+import ctypes
+import numbers
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba.extending import is_jitted
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._compiled import LARGEST_LOG_PROB, Chains, FunctionView, neighbourhood_function
+from sklsb.targets.base import States, Target, as_array
+
+_MOST_VALUES = 32768  # states are int16 at most
+_MOST_TRIES = 1000
+# States of the trial at the beginning.
+_N_TRIAL = 5
+# What a chain carries from one transition to the next.
+_CARRIED = ("x", "cache", "tree", "offset", "acceptance")
+_signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _integer(value: Any, name: str, smallest: int, largest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r:.100}; give an integer of at least {smallest}.")
+    if not smallest <= int(value) <= largest:
+        raise ValueError(f"{name} is {value}; it must be from {smallest} to {largest}.")
+    return int(value)
+
+
+class FunctionTarget(Target):
+    r"""Any function as the log-density, of Python or compiled by numba.
+
+    .. math:: \log p(x) = f(x), \qquad x_i \in \{0, \dots, k_i - 1\}
+
+    up to the normalising constant. Nothing is known of f but its values, so each transition takes
+    f at all states that differ from a new one in one variable, in one call where f takes several
+    states at once. A target that knows how log p changes is faster by far; see the notes.
+
+    Parameters
+    ----------
+    log_prob : callable
+        The function f. It is given a state, an array of int64 of shape (n_sites,), and returns a
+        number; or states of shape (n, n_sites), and returns n numbers. Finite, or -inf for an
+        impossible state. It must depend on the state alone. Jitted by numba (``numba.njit``), it
+        takes one state, and is called from compiled code without the GIL.
+    n_sites : int
+        Number of variables.
+    n_states : int or sequence of n_sites int, default=2
+        Number of values of each variable, up to 32,768.
+    vectorized : bool, optional
+        Whether f takes several states at once. By default it is tried at a few random states.
+    initial_state : array_like of shape (n_sites,) or callable, optional
+        A state of positive probability, or a function of a `numpy.random.Generator` that returns
+        one, where chains start; needed if random states are impossible.
+
+    Attributes
+    ----------
+    function : callable
+        f, as given.
+    vectorized : bool
+        Whether f is given several states at once.
+    values : tuple of int
+        0 to the largest number of values less 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not as described; if f returns something else than a real number for a
+        state, NaN, +inf or a number beyond 1e303 (the message shows the state), or changes the
+        state that it is given. Later, in the methods of a sampler too, whatever f raises.
+
+    See Also
+    --------
+    Target : with compiled functions for the changes of log p.
+
+    Notes
+    -----
+    With n moves (in all, the other values of all variables), a transition to a new state costs
+    n + 1 values of f; a move that is taken back costs none. The list of moves that a
+    move touches takes 4 n**2 bytes. `ratio_cost` is n_sites, the variables that f reads: learning
+    looks at fewer neighbours. Each chain keeps the values of some states where it was.
+
+    An error or a Ctrl-C in f ends `fit` or `sample`; the chains are as before the transitions of
+    the last tenth of a second, about, and `sample` can be called again. The target can be
+    pickled if f can.
+
+    Examples
+    --------
+    Each of nine people has two neighbours around a table, and likes to differ from them.
+
+    >>> import numpy as np
+    >>> from sklsb import FunctionTarget, LSBSampler
+    >>> def log_prob(x):
+    ...     return 0.8 * (x != np.roll(x, 1, axis=-1)).sum(axis=-1)
+    >>> target = FunctionTarget(log_prob, 9, n_states=3)
+    >>> target.vectorized
+    True
+    >>> target.log_prob([[0, 1, 2, 0, 1, 2, 0, 1, 2], [0] * 9])
+    array([7.2, 0. ])
+    >>> draws = LSBSampler("sqrt", random_state=0, n_burn_in=200).fit(target).sample(500)
+    >>> draws["x"].shape
+    (4, 500, 9)
+    """
+
+    dims = ("site",)
+
+    def __init__(
+        self,
+        log_prob: Callable[..., Any],
+        n_sites: int,
+        n_states: int | Sequence[int] = 2,
+        *,
+        vectorized: bool | None = None,
+        initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
+    ):
+        if not callable(log_prob):
+            raise TypeError(f"log_prob is {log_prob!r:.100}; give a function of a state.")
+        if vectorized not in (None, True, False):
+            raise TypeError(f"vectorized is {vectorized!r:.100}; give True, False or None.")
+        self.function = log_prob
+        self.shape = (_integer(n_sites, "n_sites", 1, np.iinfo(np.int32).max),)
+        self._cardinalities = self._check_n_states(n_states)
+        self.values = tuple(range(self._cardinalities.max()))
+        self.ratio_cost = self.n_sites
+        moves = self._cardinalities - 1
+        self._site = np.repeat(np.arange(self.n_sites), moves)
+        self._first = np.append(0, np.cumsum(moves))
+        self._rank = np.arange(self._site.size) - self._first[self._site]
+        self._n_bytes = self.n_sites * self.dtype.itemsize
+        self._reset()
+        self.vectorized = False
+        self._try(vectorized)
+        self.initial_state = initial_state
+        if initial_state is not None:
+            self._given_state(np.random.default_rng(0))
+
+    def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
+        if not np.ndim(n_states):
+            given = [n_states] * self.n_sites
+        else:
+            given = list(n_states)
+        if len(given) != self.n_sites:
+            raise ValueError(
+                f"n_states has {len(given)} entries for {self.n_sites} variables; give one number, "
+                "or one for each variable."
+            )
+        return np.array([_integer(k, "n_states", 1, _MOST_VALUES) for k in given])
+
+    def _reset(self) -> None:
+        """Set what belongs to this process."""
+        # Addresses of these are in views; two threads may both make one.
+        self._c_functions: list[Any] = []
+        self._raised: list[BaseException] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = ("_c_functions", "_raised", "_view")
+        return {name: value for name, value in self.__dict__.items() if name not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        fewest, most = self._cardinalities.min(), self._cardinalities.max()
+        values = str(most) if fewest == most else f"{fewest} to {most}"
+        return f"FunctionTarget({name}, {self.n_sites} sites, {values} values)"
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Number of values of each variable, shape (n_sites,)."""
+        return self._cardinalities.copy()
+
+    @property
+    def _compiled(self) -> bool:
+        return bool(is_jitted(self.function)) and not self.vectorized
+
+    # ----------------------------------------------------------------- values
+
+    def _try(self, vectorized: bool | None) -> None:
+        """Call the function at random states; find out whether it takes several at once."""
+        # Never as many states as variables: their axes could be taken for each other.
+        size = (_N_TRIAL + (self.n_sites == _N_TRIAL), self.n_sites)
+        states = np.random.default_rng(0).integers(self._cardinalities, size=size)
+        given = states.copy()
+        if vectorized is None and is_jitted(self.function):
+            vectorized = False
+        found, errors = {}, []
+        for self.vectorized in (False, True) if vectorized is None else (vectorized,):
+            try:
+                found[self.vectorized] = self._evaluate(given)
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+        if not found:
+            raise errors[0]
+        if np.any(given != states):
+            raise ValueError("log_prob changes the state that it is given; let it change a copy.")
+        # A function that takes both must mean the same by them, up to rounding in single precision.
+        self.vectorized = True in found and np.allclose(
+            found[True], found.get(False, found[True]), rtol=1e-5
+        )
+
+    def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Values at states of shape (n, n_sites), or say what is wrong with them."""
+        if self.vectorized:
+            found: Any = self.function(states)
+            given, wanted, shape = f"states of shape {states.shape}", f"{len(states)} numbers", 0
+        else:
+            found = [self.function(x) for x in states]
+            given, wanted, shape = f"a state of shape {states.shape[1:]}", "one number", 1
+        values = as_array(found, "the result of log_prob")
+        if values.dtype.kind not in "iufb":
+            first = found if self.vectorized else found[0]
+            raise TypeError(f"log_prob returned {first!r:.100} for {given}; return {wanted}, real.")
+        if values.shape != states.shape[:1]:
+            raise ValueError(
+                f"log_prob returned shape {values.shape[shape:]} for {given}; return {wanted}."
+            )
+        values = values.astype(np.float64)
+        bad = ~(np.abs(values) <= LARGEST_LOG_PROB) & (values != -np.inf)
+        if bad.any():
+            k = int(bad.argmax())
+            raise ValueError(
+                f"log_prob returned {values[k]} at the state {states[k].tolist()}; it must return "
+                f"a number of at most {LARGEST_LOG_PROB:g} in size, or -inf if it is impossible."
+            )
+        return values
+
+    def _values_around(self, x: States) -> NDArray[np.float64]:
+        """Values at a state and at those that the moves lead to, shape (1 + n_moves,)."""
+        n = self._site.size
+        states = np.tile(x.astype(np.int64), (1 + n, 1))
+        states[1 + np.arange(n), self._site] = self._rank + (self._rank >= x[self._site])
+        return self._evaluate(states)
+
+    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Values of the function.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States of 0 to k_i - 1.
+
+        Returns
+        -------
+        ndarray of float64 of the leading shape
+            -inf for an impossible state.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(-1, self.n_sites).astype(np.int64)
+        values = self._evaluate(flat) if len(flat) else np.empty(0)
+        return values.reshape(states.shape[:-1])
+
+    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States of 0 to k_i - 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+            Site by site, and of each the other values in increasing order. Undefined if x itself
+            is impossible.
+        """
+        states = self.check_states(x)
+        flat = states.reshape(-1, self.n_sites)
+        values = np.empty((len(flat), 1 + self._site.size))
+        for row, state in zip(values, flat, strict=True):
+            row[:] = self._values_around(state)
+        with np.errstate(invalid="ignore"):  # out of an impossible state
+            ratios = values[:, 1:] - values[:, :1]
+        return ratios.reshape(*states.shape[:-1], self._site.size)
+
+    def random_state(self, rng: np.random.Generator) -> States:
+        """Draw a state uniformly, again if it is impossible, or by ``initial_state``."""
+        none = np.empty(0, dtype=np.int64)
+        return self.random_state_given(rng, none, none)
+
+    def random_state_given(
+        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> States:
+        """Draw a state of positive probability in which some sites have the values observed."""
+        for _ in range(_MOST_TRIES):
+            x = super().random_state(rng) if self.initial_state is None else self._given_state(rng)
+            x[sites] = observed
+            if self.log_prob(x) > -np.inf:
+                return x
+        raise ValueError(
+            f"log_prob is -inf at all of {_MOST_TRIES} states where chains could start; give "
+            "initial_state, a state of positive probability or a function of a Generator that "
+            "returns one, in agreement with the evidence if there is any."
+        )
+
+    def _given_state(self, rng: np.random.Generator) -> States:
+        given: Any = self.initial_state
+        given = given(rng) if callable(given) else given
+        x = self.check_states(given, "initial_state")
+        if x.shape != self.shape:
+            raise ValueError(f"initial_state has shape {x.shape}; it must be {self.shape}.")
+        if self.log_prob(x) == -np.inf:
+            raise ValueError(
+                f"initial_state is {x.tolist()}, where log_prob is -inf; give a state of positive "
+                "probability."
+            )
+        return x
+
+    # ----------------------------------------------------------------- kernels
+
+    def _call(self, x: int, values: int) -> None:
+        """Write the values around a state; a kernel calls this with addresses."""
+        try:
+            if not self._raised:
+                state = np.frombuffer(ctypes.string_at(x, self._n_bytes), dtype=self.dtype)
+                found = self._values_around(state)
+                ctypes.memmove(values, found.ctypes.data, found.nbytes)
+        except BaseException as error:  # noqa: BLE001
+            # It cannot pass through the kernel; ctypes would print it, and the chain go on.
+            self._raised.append(error)
+
+    @cached_property
+    def _view(self) -> FunctionView:
+        if self._compiled:
+            compiled = neighbourhood_function(self.function, self._cardinalities, self.dtype)
+            address = compiled.address
+        else:
+            compiled = _signature(self._call)
+            address = ctypes.cast(compiled, ctypes.c_void_p).value
+        self._c_functions.append(compiled)
+        n = self._site.size
+        return FunctionView(
+            address,
+            self._first.astype(np.uint64),
+            self._site.astype(np.uint32),
+            np.arange(n + 1, dtype=np.uint64) * np.uint64(n),
+            np.tile(np.arange(n, dtype=np.uint32), n),
+        )
+
+    def view(self) -> FunctionView:
+        """Arrays for the compiled kernels, and the address of a C function."""
+        return self._view
+
+    @contextmanager
+    def guard(self, chains: Chains) -> Iterator[None]:
+        """Raise what the function raised while kernels ran, with the chains as before.
+
+        Parameters
+        ----------
+        chains : Chains
+            What the kernels work on.
+        """
+        before = [getattr(chains, name).copy() for name in _CARRIED]
+        try:
+            yield
+        finally:
+            failed = np.flatnonzero(chains.scratch[:, 0])
+            if failed.size or self._raised:
+                for name, values in zip(_CARRIED, before, strict=True):
+                    getattr(chains, name)[:] = values
+                chains.scratch[:, 0] = 0
+                self._raise(chains.scratch[failed[:1], 1 : 1 + self.n_sites])
+
+    def _raise(self, states: NDArray[np.int64]) -> None:
+        """Raise what the function raised, or what is wrong around a state where it failed."""
+        raised, self._raised = self._raised, []
+        if raised:
+            raise raised[0]
+        for state in states:
+            self._values_around(state)
+            if self._compiled:
+                raise RuntimeError(
+                    f"log_prob failed in compiled code, at or next to the state {state.tolist()}, "
+                    "but not when it was called again; it must depend on the state alone."
+                )
+        raise KeyboardInterrupt  # it came before the first line of the function called
+
+    def stop(self, error: BaseException) -> None:
+        """Let kernels at work in other threads come to an end, where they wait for the function.
+
+        Parameters
+        ----------
+        error : BaseException
+            Why.
+        """
+        self._raised.append(error)
