@@ -10,6 +10,7 @@ variants  cases 3 and 4 with free boundary, and with couplings of random sign
 glasses   thirty random spin glasses, d = 100 to 1,000, default settings
 tied      lattices of dimers and near-deterministic pairs among free sites
 potts     Potts lattices of 3 and 5 values with fields
+networks  an RBM of digits and, with --data, networks of the UAI competitions, many of them tied
 costs     time of an update, and what a fit spends on what
 dense     Sherrington-Kirkpatrick: sampled neighbours against all of them
 
@@ -35,13 +36,16 @@ from scipy import fft
 
 import sklsb.learning
 import sklsb.samplers.lsb
-from sklsb import Ising, Lipschitz, LSBSampler, Potts
+from sklsb import RBM, Ising, Lipschitz, LSBSampler, MarkovNetwork, Potts
 from sklsb.balancing import FIXED, BalancingFunction, Network, get_balancing
 from sklsb.diagnostics import paper_ess
 from sklsb.exceptions import SamplerWarning
 
 # Figures were tuned on other fields than those of these seeds.
 FIRST_SEED = 2000
+NETWORKS = ["BN_1", "BN_8", "Segmentation_11", "Pedigree_11", "Promedus_24", "linkage_21"]
+# A longer autocorrelation time does not make runs longer.
+LONGEST = 20_000
 PLACES = np.arange(0.0, 16.01, 0.25)
 # Learned functions of the paper's cases; of each also the one without a choice by the pilot.
 LEARNED = {
@@ -241,7 +245,7 @@ def compare(target, sampler, seed, ess):
     site over all chains, that a run is made to have.
     """
     row = what_fit_found(sampler)
-    tau = 1.0 / np.nanmax(list(row["pilot"].values()))
+    tau = min(1.0 / np.nanmax(list(row["pilot"].values())), LONGEST)
     thin = max(1, round(tau / 20))
     n = round(ess * tau / (sampler.n_chains * thin))
     functions = {name: name for name in FIXED} | {"learned": sampler.balancing_}
@@ -505,6 +509,26 @@ def tied(options):
     return compare_all(targets, options, ess=6000)
 
 
+def networks(options):
+    """Networks of the UAI competitions, with their evidence, and a machine trained on digits."""
+    targets = [("RBM of digits, 64-24", trained_rbm())]
+    for name in NETWORKS if options.data else ():
+        path = next(options.data.rglob(f"{name}.uai"))
+        evidence = [path.with_suffix(".uai.evid"), path.with_suffix(".synthetic.evid")]
+        given = next((file for file in evidence if file.exists()), None)
+        targets.append((name, MarkovNetwork.from_uai(path, given)))
+    return compare_all(targets, options, ess=3000)
+
+
+def trained_rbm():
+    from sklearn.datasets import load_digits
+    from sklearn.neural_network import BernoulliRBM
+
+    images = load_digits().data > 7
+    machine = BernoulliRBM(24, learning_rate=0.02, n_iter=40, random_state=0).fit(images)
+    return RBM.from_sklearn(machine)
+
+
 def potts_lattices(options):
     targets = [(f"Potts k={k} #{s}", potts(FIRST_SEED + s, k)) for k in (3, 5) for s in range(2)]
     return compare_all(targets, options, ess=4000)
@@ -691,6 +715,7 @@ PARTS = {
     "costs": costs,
     "dense": dense,
     "potts": potts_lattices,
+    "networks": networks,
     "variants": variants,
 }
 
@@ -709,6 +734,7 @@ def arguments():
     parser.add_argument("--windows", type=int, default=1, help="paper ESS is the mean over so many")
     parser.add_argument("--starts", type=int, default=2, help="starts per seed for hit95")
     parser.add_argument("--glasses", type=int, default=30)
+    parser.add_argument("--data", type=Path, help="folder of UAI files, for networks")
     parser.add_argument("--json", type=Path, default=Path("learning.json"))
     parser.add_argument("--figure", type=Path, default=Path("learning.png"))
     options = parser.parse_args()
