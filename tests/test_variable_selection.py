@@ -289,10 +289,11 @@ def test_random_states_are_possible_and_small():
 @every_prior
 def test_evidence(prior):
     target = collinear(n=50, **prior).condition({1: 1, 2: 0})
-    testing.check_target(target)
     states = exact.states(target)
     log_p = target.log_prob(states)
-    assert np.all(log_p[(states[:, 1] == 0) | (states[:, 2] == 1)] == -INF)
+    agree = (states[:, 1] == 1) & (states[:, 2] == 0)
+    assert np.all(log_p[~agree] == -INF)
+    assert np.array_equal(log_p[agree], target.target.log_prob(states[agree]))
     if target.target.prior == "g":
         message = "evidence includes 3 columns that are collinear or, with 50 rows, too many"
         with pytest.raises(ValueError, match=message):
@@ -368,7 +369,6 @@ SMALL = {
     "independent": model(12, 5, prior="independent"),
     "collinear": collinear(),
     "few rows": model(4, 4),
-    "evidence": model(12, 4).condition({1: 1}),
 }
 SAMPLERS = {
     **{name: LSBSampler(name, n_burn_in=60) for name in ("barker", "sqrt", "min", "max")},
