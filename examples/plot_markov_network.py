@@ -107,7 +107,7 @@ draws = sampler.sample(10_000, thin="sweep")
 found = marginals(draws, target)
 free = [name for name in names if name not in seen]
 rhat = arviz.rhat(draws.drop_vars("lp").sel(site=free))["x"]
-print(f"Sampled in {time.perf_counter() - start:.1f} s; the largest R-hat is {float(rhat.max()):.4f}")
+print(f"Sampled in {time.perf_counter() - start:.1f} s; largest R-hat {float(rhat.max()):.4f}")
 
 # %%
 # All states
@@ -152,8 +152,8 @@ print(f"The likeliest of all states: {np.array_equal(top, best['x'])}")
 # Before and after
 # ----------------
 # What the evidence does to each variable. A weak battery explains both the dim lights and the
-# failing start, so it is the first suspect, and that it is old the most likely reason. An empty tank
-# and a broken starter are likelier than before, but far behind.
+# failing start, so it is the first suspect, most likely because it is old. An empty tank and a
+# broken starter are likelier than before, but far behind.
 
 ink, red, teal = "#16324f", "#d1263b", "#2a9d8f"
 rows = [(name, rank) for name in free for rank in range(len(values[name]))]

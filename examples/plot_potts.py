@@ -10,7 +10,7 @@ values, and sampling it gives each pixel a probability for each colour.
 # %%
 # The picture
 # -----------
-# Three hills before a sky, 80 x 120 pixels, drawn by a few formulas. Each region has a grey level,
+# Three hills before a sky, 64 x 96 pixels, drawn by a few formulas. Each region has a grey level,
 # and the noise is larger than the steps between them.
 
 import time
@@ -26,13 +26,13 @@ from sklsb.diagnostics import marginals
 warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)  # about ArviZ itself
 import arviz
 
-rows, cols = 80, 120
+rows, cols = 64, 96
 row, col = np.mgrid[:rows, :cols]
 truth = np.zeros((rows, cols), dtype=int)
-truth[row > 34 + 13 * np.sin(col / 14.0)] = 1
-truth[row > 50 + 10 * np.cos(col / 18.0 + 1.0)] = 2
-truth[row > 70 - 10 * np.sin(col / 25.0)] = 3
-truth[(row - 12) ** 2 + (col - 94) ** 2 < 70] = 2
+truth[row > 27 + 10 * np.sin(col / 11.0)] = 1
+truth[row > 40 + 8 * np.cos(col / 14.0 + 1.0)] = 2
+truth[row > 56 - 8 * np.sin(col / 20.0)] = 3
+truth[(row - 10) ** 2 + (col - 75) ** 2 < 50] = 2
 
 levels, noise_sd = np.array([0.0, 1.0, 2.0, 3.0]), 1.2
 rng = np.random.default_rng(0)
@@ -43,8 +43,8 @@ observed = levels[truth] + noise_sd * rng.standard_normal(truth.shape)
 # -------------
 # The field of a colour at a pixel is the log-density of the noise under which it would look as it
 # does. The coupling is what two neighbours gain by being equal. On a grid without a field, order
-# sets in at log(1 + sqrt(4)) = 1.10 for four values; a coupling somewhat above that joins the pixels
-# into regions, a much larger one would melt small regions away.
+# sets in at log(1 + sqrt(4)) = 1.10 for four values; a coupling somewhat above that joins the
+# pixels into regions, a much larger one would melt small regions away.
 
 field = -((observed[:, :, np.newaxis] - levels) ** 2) / (2 * noise_sd**2)
 target = Potts.lattice(field, coupling=1.5, periodic=False)
@@ -55,12 +55,12 @@ print(f"Wrong, each pixel by itself: {np.mean(alone != truth):.1%}")
 # %%
 # Sampling it
 # -----------
-# Each pixel can change to three other colours, so there are 28,800 moves to choose from. A sweep is
-# 9,600 transitions; the burn-in takes 10 sweeps, and the draws are a sweep apart.
+# Each pixel can change to three other colours, so there are 18,432 moves to choose from. A sweep is
+# 6,144 transitions; the burn-in takes 6 sweeps, and the draws are a sweep apart.
 
 start = time.perf_counter()
-sampler = LSBSampler(n_burn_in=10 * truth.size, random_state=0).fit(target)
-draws = sampler.sample(160, thin="sweep")
+sampler = LSBSampler(n_burn_in=6 * truth.size, random_state=0).fit(target)
+draws = sampler.sample(300, thin="sweep")
 print(f"Sampled in {time.perf_counter() - start:.1f} s")
 lp = sampler.sample_stats_[["lp"]]
 print(f"Log p: ESS {float(arviz.ess(lp)['lp']):.0f}, R-hat {float(arviz.rhat(lp)['lp']):.3f}")
