@@ -319,7 +319,7 @@ class BaseSampler(BaseEstimator, ABC):
             Transitions per draw; "sweep" is as many as the target has variables.
         record : dict of name to callable, optional
             Store these statistics instead of the states. Each is called with states of shape
-            (n_draws, n_sites), int8, a segment at a time, and returns an array of leading
+            (n_draws, n_sites), a segment at a time, and returns an array of leading
             length n_draws.
 
         Returns
@@ -342,7 +342,7 @@ class BaseSampler(BaseEstimator, ABC):
         the draws made so far are returned, with an InterruptedWarning. If a statistic raises,
         the draws of this call are lost and the chains stay where they were.
 
-        States are int8: cast them before products and sums of products, which would overflow.
+        States are int8, or int16: cast them before products and sums of products, which would overflow.
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
@@ -480,7 +480,8 @@ class BaseSampler(BaseEstimator, ABC):
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {int(frozen.argmax())}). Their effective sample size is "
-                "unknown, though ArviZ reports it as perfect; sklsb.diagnostics.ess gives NaN.",
+                "unknown; where all chains agree ArviZ reports it as perfect, and "
+                "sklsb.diagnostics.ess gives NaN.",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
