@@ -54,15 +54,17 @@ class Support:
         cardinalities: NDArray[np.int64],
     ):
         self.cardinalities = cardinalities
-        self.scopes = [scope.tolist() for scope in scopes]
+        sites = list(range(cardinalities.size))  # one object per variable, not per mention
+        self.scopes = [[sites[i] for i in scope.tolist()] for scope in scopes]
         self.tables = tables
-        # Only tables with zeros say anything about the support.
+        # Only tables with zeros say anything about the support, and many say the same.
         self.allowed: dict[int, Bools] = {}
+        patterns: dict[tuple[tuple[int, ...], bytes], Bools] = {}
         self.factors_of: list[list[int]] = [[] for _ in cardinalities]
         for f, scope in enumerate(self.scopes):
             allowed = tables(f) > 0.0
             if not allowed.all():
-                self.allowed[f] = allowed
+                self.allowed[f] = patterns.setdefault((allowed.shape, allowed.tobytes()), allowed)
                 for i in scope:
                     self.factors_of[i].append(f)
         self.order, self.child_of = self._ancestral_order()

@@ -1,5 +1,6 @@
 """Markov networks: products of tables over a few variables each."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -215,8 +216,8 @@ class MarkovNetwork(Target):
         scope = scope.ravel().astype(np.int64)
         if scope.size and not (scope.min() >= 0 and scope.max() < self.n_sites):
             raise ValueError(
-                f"the scope of factor {f} is {tuple(scope.tolist())}; variables are 0 to "
-                f"{self.n_sites - 1}."
+                f"the scope of factor {f} is {tuple(scope.tolist())}; there are "
+                f"{self.n_sites} variables, from 0 on."
             )
         if len(set(scope.tolist())) < scope.size:
             raise ValueError(
@@ -280,7 +281,8 @@ class MarkovNetwork(Target):
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
 
-        Uniform if no table has zeros; else found by a search that assigns random values.
+        If the tables are the conditional probabilities of a Bayesian network, a draw from it. Else
+        uniform if no table has zeros, and found by a search that assigns random values if one has.
 
         Raises
         ------
@@ -309,7 +311,7 @@ class MarkovNetwork(Target):
             -inf for a state at which a table is 0.
         """
         states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
         result = np.zeros(len(flat))
         for row, entries in enumerate(self._entries(flat)):
             result[row] = self._log_table[entries].sum()
@@ -330,7 +332,7 @@ class MarkovNetwork(Target):
             x itself is impossible.
         """
         states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
         view = self.view()
         first = view.first.astype(np.int64)
         site = view.site.astype(np.int64)
