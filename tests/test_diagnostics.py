@@ -350,5 +350,5 @@ def test_best_state():
 def test_best_state_of_other_draws():
     draws = draw(Ising([[0.0]], [0.1]), 5)
     for wrong in (draws.drop_vars("lp"), draws.isel(draw=[])):
-        with pytest.raises(ValueError, match="draws has the coordinates .*; give the draws that"):
+        with pytest.raises(ValueError, match=r"draws has the coordinates .*; give the draws that"):
             best_state(wrong)

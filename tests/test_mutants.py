@@ -102,7 +102,8 @@ def network(package):
     """Mixed numbers of values, and a zero."""
     table = np.exp(np.random.default_rng(0).normal(size=(3, 2)))
     table[1, 0] = 0.0
-    return package.MarkovNetwork([2, 3, 2], [((1, 0), table), ((0, 2, 1), np.arange(1, 13))])
+    factors = [((1,), [1, 3, 2]), ((1, 0), table), ((0, 2, 1), np.arange(1, 13))]
+    return package.MarkovNetwork([2, 3, 2], factors)
 
 
 def check_network(package):
@@ -354,10 +355,10 @@ MUTANTS = {
         check_input,
         "DID NOT RAISE",
     ),
-    "stride of one factor wrong": Mutant(
+    "stride of one factor 0 in a move": Mutant(
         KERNEL,
         "chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k])",
-        "chain.cache[view.factor[k]] += (after - before) * np.int64(max(view.stride[k], 2))",
+        "chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k] * (k > 0))",
         check_network,
         "log-ratios of the kernel|the cache after",
     ),
