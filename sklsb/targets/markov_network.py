@@ -274,7 +274,7 @@ class MarkovNetwork(Target):
     @property
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
-        return self._support.n_possible
+        return self._support.n_possible.copy()
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
