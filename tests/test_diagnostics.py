@@ -1,11 +1,13 @@
 """Diagnostics against their formulas, written as loops."""
 
+import warnings
+
 import numpy as np
 import pytest
 import xarray as xr
 
-from sklsb import Ising, LSBSampler, diagnostics
-from sklsb.diagnostics import autocorrelation, ess, paper_ess
+from sklsb import Ising, LSBSampler, MarkovNetwork, Potts, diagnostics, exact
+from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, paper_ess
 from sklsb.exceptions import FrozenSitesWarning
 
 
@@ -209,4 +211,144 @@ def test_ess_of_real_draws_and_of_statistics(arviz):
 
 
 def test_public_names():
-    assert set(diagnostics.__all__) >= {"autocorrelation", "ess", "paper_ess"}
+    assert set(diagnostics.__all__) >= {
+        "autocorrelation",
+        "best_state",
+        "ess",
+        "marginals",
+        "paper_ess",
+    }
+
+
+# ----------------------------------------------------------------- marginals and the best draw
+
+
+def mixed_network():
+    """Variables of 1 to 4 values, one of them with a single possible one."""
+    rng = np.random.default_rng(0)
+    table = np.exp(rng.normal(size=(2, 4)))
+    table[0, 3] = 0.0
+    factors = [((0, 1), table), ((1, 2), np.exp(rng.normal(size=(4, 3)))), ((4,), [0.0, 2.0])]
+    return MarkovNetwork([2, 4, 3, 1, 2], factors, names=list("abcde"))
+
+
+def exact_marginals(target):
+    """Probability of each value of each variable, by enumeration; 0 where it has no such value."""
+    x, p = exact.states(target), exact.probabilities(target)
+    hit = x[:, :, None] == np.asarray(target.values)
+    return np.einsum("n,niv->iv", p, hit)
+
+
+def draw(target, n=4000, **settings):
+    settings = {"n_burn_in": 500, "n_chains": 4, "random_state": 0, "lazy": 0.1} | settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FrozenSitesWarning)
+        return LSBSampler("sqrt", **settings).fit(target).sample(n)
+
+
+@pytest.mark.parametrize("evidence", [{}, {"b": 1, 0: 1}])
+def test_marginals_against_enumeration(evidence, arviz):
+    target = mixed_network().condition(evidence)
+    result = marginals(draw(target), target)
+    assert result["p"].dims == result["mcse"].dims == ("site", "state")
+    assert result["site"].values.tolist() == list("abcde")
+    assert result["state"].values.tolist() == [0, 1, 2, 3]
+    p, mcse = result["p"].to_numpy(), result["mcse"].to_numpy()
+    wanted = exact_marginals(target)
+    assert np.all(np.abs(p - wanted) <= 4 * mcse + 1e-15)
+    assert np.all(mcse[(wanted > 0) & (wanted < 1)] > 0)
+    assert np.all(mcse < 0.03)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    lacking = np.arange(4) >= target.cardinalities[:, None]
+    assert np.all(p[lacking] == 0.0)
+    assert np.all(mcse[lacking] == 0.0)
+    # What is observed, or has one possible value, is known.
+    for name in ("d", "e", *(("a", "b") if evidence else ())):
+        assert np.all(result["mcse"].sel(site=name) == 0.0)
+        assert set(result["p"].sel(site=name).to_numpy()) == {0.0, 1.0}
+
+
+def test_mcse_of_marginals_is_arvizs(arviz):
+    target = Ising([[0.0, 0.6], [0.6, 0.0]], [0.3, -0.1])
+    draws = draw(target, 1000)
+    result = marginals(draws, target)
+    for value in (-1, 1):
+        hit = (draws["x"] == value).astype(float)
+        mean, error = hit.mean(("chain", "draw")), arviz.mcse(hit.to_dataset(name="x"))["x"]
+        np.testing.assert_array_equal(result["p"].sel(state=value), mean)
+        np.testing.assert_allclose(result["mcse"].sel(state=value), error, rtol=1e-12)
+
+
+def test_marginals_of_a_variable_that_did_not_move_are_uncertain(arviz):
+    target = Ising(np.zeros((3, 3)), [0.2, 80.0, -0.1])
+    result = marginals(draw(target, 300), target)
+    np.testing.assert_array_equal(result["p"].sel(site=1), [0.0, 1.0])
+    assert np.isnan(result["mcse"].sel(site=1)).all()
+    assert (result["mcse"].sel(site=[0, 2]) > 0).all()
+    given = target.condition({1: 1})
+    result = marginals(draw(given, 300), given)
+    np.testing.assert_array_equal(result["mcse"].sel(site=1), [0.0, 0.0])
+    assert (result["mcse"].sel(site=[0, 2]) > 0).all()
+
+
+def test_a_value_that_was_not_seen_is_uncertain(arviz):
+    target = Potts(np.zeros((1, 1)), [[0.0, 0.1, -60.0]])
+    result = marginals(draw(target, 300), target)
+    assert (result["mcse"].to_numpy()[0] > 0).tolist() == [True, True, False]
+    assert np.isnan(result["mcse"].to_numpy()[0, 2])
+
+
+def test_chains_that_disagree_are_uncertain(arviz):
+    target = Ising(np.zeros((1, 1)))
+    x = np.ones((2, 100, 1), dtype=np.int8)
+    x[0] = -1
+    result = marginals(xr.Dataset({"x": (("chain", "draw", "site"), x)}), target)
+    np.testing.assert_array_equal(result["p"], [[0.5, 0.5]])
+    assert np.all(result["mcse"] > 0.2)
+
+
+def test_marginals_of_a_grid(arviz):
+    target = Ising.lattice(np.array([[0.2, -0.5, 0.1], [0.0, 0.4, 0.3]]), 0.2).condition(
+        {(0, 1): -1}
+    )
+    result = marginals(draw(target), target)
+    assert result["p"].dims == ("row", "col", "state")
+    p, mcse = (result[name].to_numpy().reshape(6, 2) for name in ("p", "mcse"))
+    assert np.all(np.abs(p - exact_marginals(target)) <= 4 * mcse + 1e-15)
+    assert (mcse == 0.0).all(axis=1).tolist() == [False, True, False, False, False, False]
+
+
+def test_marginals_of_other_draws():
+    target = Ising.lattice(np.zeros((2, 3)), 0.2)
+    x = xr.Dataset({"x": (("chain", "draw", "row", "col"), np.ones((1, 5, 2, 3)))})
+    for draws, found in (
+        (x.rename(x="y"), "no variable x"),
+        (x.isel(chain=0), r"x of \{'draw': 5, 'row': 2, 'col': 3\}"),
+        (x.rename(row="site"), "x of .*'site': 2"),
+        (x.isel(col=[0, 1]), "x of .*'col': 2"),
+        (x.transpose("draw", "chain", "row", "col"), "x of .*'draw': 5, 'chain': 1"),
+    ):
+        message = f"draws has {found}.*; give what sample returned .*'row': 2, 'col': 3"
+        with pytest.raises(ValueError, match=message):
+            marginals(draws, target)
+
+
+def test_best_state():
+    for target in (mixed_network(), Ising.lattice(np.full((2, 2), 0.3), 0.2)):
+        draws = draw(target, 500)
+        best = best_state(draws)
+        lp = draws["lp"].to_numpy()
+        c, t = np.unravel_index(lp.argmax(), lp.shape)
+        assert best["x"].dims == target.dims
+        np.testing.assert_array_equal(best["x"], draws["x"].to_numpy()[c, t])
+        assert (best["chain"], best["draw"], best["lp"]) == (c, t, lp.max())
+        x = exact.states(target)
+        mode = x[target.log_prob(x).argmax()]
+        np.testing.assert_array_equal(best["x"].to_numpy().ravel(), mode)
+
+
+def test_best_state_of_other_draws():
+    draws = draw(Ising([[0.0]], [0.1]), 5)
+    for wrong in (draws.drop_vars("lp"), draws.isel(draw=[])):
+        with pytest.raises(ValueError, match=r"draws has the coordinates .*; give the draws that"):
+            best_state(wrong)

@@ -60,6 +60,7 @@ def _dispatch(package):
     views = {
         "ising": package.Ising(small).view(),
         "potts": package.Potts(small, np.zeros((1, 2))).view(),
+        "network": package.MarkovNetwork([1], []).view(),
         "conditioned": package.Ising(small).condition({0: 1}).view(),
     }
     for name in ("init", "log_ratio", "flip", "log_prob", "first_move"):
@@ -95,6 +96,32 @@ def check_target(package):
     package.testing.check_target(ising(package), n_states=6)
     rng = np.random.default_rng(0)
     package.testing.check_target(package.Ising.lattice(rng.normal(size=(3, 4)), 0.7), n_states=4)
+
+
+def network(package):
+    """Mixed numbers of values, and a zero."""
+    table = np.exp(np.random.default_rng(0).normal(size=(3, 2)))
+    table[1, 0] = 0.0
+    factors = [((1,), [1, 3, 2]), ((1, 0), table), ((0, 2, 1), np.arange(1, 13))]
+    return package.MarkovNetwork([2, 3, 2], factors)
+
+
+def check_network(package):
+    package.testing.check_target(network(package), n_states=6)
+
+
+def check_zero(package):
+    target = network(package)
+    x = package.exact.states(target)
+    impossible = (x[:, 1] == 1) & (x[:, 0] == 0)
+    assert np.all(package.exact.probabilities(target)[impossible] == 0.0), "a zero stays a zero"
+
+
+def check_evidence(package):
+    target = network(package).condition({1: 2})
+    package.testing.check_target(target, n_states=6)
+    for sampler in samplers(package):
+        package.testing._check_step(sampler, target)
 
 
 def check_step(package):
@@ -174,6 +201,9 @@ def check_weights(package):
 
 CHECKS = [
     check_target,
+    check_network,
+    check_zero,
+    check_evidence,
     check_step,
     check_far_step,
     check_sampler,
@@ -225,6 +255,7 @@ class Mutant(NamedTuple):
 
 KERNEL, BALANCING = "_compiled.py", "balancing.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
+NETWORK = "targets/markov_network.py"
 LEARNING, PILOT, BASE, LSB, ENSEMBLE = (
     "learning.py",
     "pilot.py",
@@ -323,6 +354,34 @@ MUTANTS = {
         "difference.data.max() > 10:",
         check_input,
         "DID NOT RAISE",
+    ),
+    "stride of one factor 0 in a move": Mutant(
+        KERNEL,
+        "chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k])",
+        "chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k] * (k > 0))",
+        check_network,
+        "log-ratios of the kernel|the cache after",
+    ),
+    "value skipped on the way up not skipped on the way back": Mutant(
+        KERNEL,
+        "view.first[site] + np.uint64(before - np.int64(before > after))",
+        "view.first[site] + np.uint64(min(before, 1) - np.int64(before > after))",
+        check_network,
+        "and its inverse",
+    ),
+    "zero floored": Mutant(
+        NETWORK,
+        "self._log_table = np.log(self._table)",
+        "self._log_table = np.log(np.maximum(self._table, 1e-6))",
+        check_zero,
+        "a zero stays a zero",
+    ),
+    "evidence free": Mutant(
+        KERNEL,
+        "-np.inf if view.pinned[move] else log_ratio",
+        "log_ratio(view.inner, chain, move) if view.pinned[move] else log_ratio",
+        check_evidence,
+        "log-ratios of the kernel",
     ),
     # The balancing function
     "unbalanced g in the kernel": Mutant(

@@ -71,8 +71,9 @@ class Conditioned(Target):
                     f"evidence sets variable {site} to {value}; it was observed as {kept[site]}."
                 )
         kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
-        order = sorted(kept)
-        return Conditioned(self.target, np.array(order), np.array([kept[i] for i in order]))
+        sites = np.array(sorted(kept), dtype=np.int64)
+        observed = np.array([kept[i] for i in sites.tolist()], dtype=np.int64)
+        return Conditioned(self.target, sites, observed)
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw the other variables as the target does, shape (n_sites,)."""

@@ -20,6 +20,27 @@ class _NoSupport(Exception):
         self.factor = factor
 
 
+class _Domains:
+    """Values left of each variable, with a record of changes so that they can be taken back."""
+
+    def __init__(self, left: list[Bools]):
+        self.left = left.copy()
+        self.sizes = np.fromiter(map(np.count_nonzero, left), np.int64, len(left))
+        self.changes: list[tuple[int, Bools]] = []
+
+    def set(self, i: int, domain: Bools) -> None:
+        self.changes.append((i, self.left[i]))
+        self._put(i, domain)
+
+    def undo(self, n_changes: int) -> None:
+        """Take back all changes but the first ones."""
+        while len(self.changes) > n_changes:
+            self._put(*self.changes.pop())
+
+    def _put(self, i: int, domain: Bools) -> None:
+        self.left[i], self.sizes[i] = domain, np.count_nonzero(domain)
+
+
 class Support:
     """The states of positive probability of a product of tables.
 
@@ -54,28 +75,31 @@ class Support:
         cardinalities: NDArray[np.int64],
     ):
         self.cardinalities = cardinalities
-        self.scopes = [scope.tolist() for scope in scopes]
+        sites = list(range(cardinalities.size))  # one object per variable, not per mention
+        self.scopes = [[sites[i] for i in scope.tolist()] for scope in scopes]
         self.tables = tables
-        # Only tables with zeros say anything about the support.
+        # Only tables with zeros say anything about the support, and many say the same.
         self.allowed: dict[int, Bools] = {}
+        patterns: dict[tuple[tuple[int, ...], bytes], Bools] = {}
         self.factors_of: list[list[int]] = [[] for _ in cardinalities]
         for f, scope in enumerate(self.scopes):
             allowed = tables(f) > 0.0
             if not allowed.all():
-                self.allowed[f] = allowed
+                self.allowed[f] = patterns.setdefault((allowed.shape, allowed.tobytes()), allowed)
                 for i in scope:
                     self.factors_of[i].append(f)
         self.order, self.child_of = self._ancestral_order()
         self.conflicts: dict[int, int] = {}
         self.trouble = np.ones(cardinalities.size)
-        self.domains = [np.ones(k, dtype=np.bool_) for k in cardinalities.tolist()]
+        domains = _Domains([np.ones(k, dtype=np.bool_) for k in cardinalities.tolist()])
         self.impossible: int | None = None
         try:
-            self._propagate(self.domains, list(self.allowed))
+            self._propagate(domains, list(self.allowed))
         except _NoSupport as error:
             self.impossible = error.factor
+        self.domains, self.n_possible = domains.left, domains.sizes
 
-    def _ancestral_order(self) -> tuple[list[int], dict[int, tuple[int, int]]]:
+    def _ancestral_order(self) -> tuple[NDArray[np.int64], dict[int, tuple[int, int]]]:
         """Variables, parents first, and the (factor, axis) of each one's conditional table.
 
         Empty unless every table is the conditional probability of its last variable, or each of
@@ -94,29 +118,25 @@ class Support:
                 continue
             parents = {i: set(self.scopes[f]) - {i} for i, (f, _) in children.items()}
             try:
-                return list(TopologicalSorter(parents).static_order()), children
+                order = list(TopologicalSorter(parents).static_order())
             except CycleError:
                 continue
-        return [], {}
-
-    @property
-    def n_possible(self) -> NDArray[np.int64]:
-        """Number of values of each variable that are left from the beginning."""
-        return _sizes(self.domains)
+            return np.array(order, dtype=np.int64), children
+        return np.empty(0, dtype=np.int64), {}
 
     def draw(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return a state at which no table is zero and the given sites are as observed."""
-        domains = self._observe(sites, observed)
-        if not self.allowed and not self.order:
+        left = self._observe(sites, observed)
+        if not self.allowed and not self.order.size:
             x = rng.integers(self.cardinalities)
             x[sites] = observed
             return x
         search = copy.copy(self)  # with its own record of dead ends
-        search.conflicts, search.trouble = {}, np.ones(len(domains))
+        search.conflicts, search.trouble = {}, np.ones(len(left))
         for attempt in range(_ATTEMPTS):
-            found = search._attempt(rng, domains, _PATIENCE * (attempt + 1))
+            found = search._attempt(rng, _Domains(left), _PATIENCE * (attempt + 1))
             if found is not None:
                 return np.array([int(domain.argmax()) for domain in found], dtype=np.int64)
         worst = max(search.conflicts, key=lambda f: search.conflicts[f])
@@ -128,13 +148,13 @@ class Support:
 
     def _observe(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
         """Values left once the observed ones are known."""
-        domains = self.domains.copy()
+        domains = _Domains(self.domains)
         try:
             if self.impossible is not None:
                 raise _NoSupport(self.impossible)
             for i, value in zip(sites.tolist(), observed.tolist(), strict=True):
-                domains[i] = domains[i] & (np.arange(domains[i].size) == value)
-                if not domains[i].any():
+                domains.set(i, domains.left[i] & (np.arange(domains.left[i].size) == value))
+                if not domains.sizes[i]:
                     raise _NoSupport(self.factors_of[i][0])
                 self._propagate(domains, self.factors_of[i])
         except _NoSupport as error:
@@ -143,9 +163,9 @@ class Support:
                 f"{' and agrees with the evidence' if sites.size else ''}: factor {error.factor} "
                 f"over the variables {tuple(self.scopes[error.factor])} cannot be satisfied."
             ) from None
-        return domains
+        return domains.left
 
-    def _propagate(self, domains: list[Bools], factors: list[int]) -> None:
+    def _propagate(self, domains: _Domains, factors: list[int]) -> None:
         """Strike out what has no support, beginning with some factors; in place."""
         queue = dict.fromkeys(factors)
         while queue:
@@ -154,8 +174,8 @@ class Support:
             scope = self.scopes[f]
             left = self.allowed[f]
             for axis, i in enumerate(scope):
-                if not domains[i].all():
-                    left = np.compress(domains[i], left, axis=axis)
+                if not domains.left[i].all():
+                    left = np.compress(domains.left[i], left, axis=axis)
             if left.all():
                 continue
             for axis, i in enumerate(scope):
@@ -164,44 +184,45 @@ class Support:
                     continue
                 if not supported.any():
                     raise _NoSupport(f)
-                domain = domains[i].copy()
-                domain[domains[i]] = supported
-                domains[i] = domain
+                domain = domains.left[i].copy()
+                domain[domains.left[i]] = supported
+                domains.set(i, domain)
                 queue.update(dict.fromkeys(g for g in self.factors_of[i] if g != f))
 
     def _attempt(
-        self, rng: np.random.Generator, domains: list[Bools], patience: int
+        self, rng: np.random.Generator, domains: _Domains, patience: int
     ) -> list[Bools] | None:
         """Assign all variables; None after too many dead ends."""
-        stack: list[tuple[list[Bools], int, int]] = []
-        ties = rng.random(len(domains))
-        while True:
-            i = self._next(domains, ties)
-            if i is None:
-                return domains
-            value = int(rng.choice(domains[i].size, p=self._weights(domains, i)))
-            stack.append((domains, i, value))
-            left = self._assign(domains, i, value, keep=True)
-            while left is None:  # take back, and strike out
+        stack: list[tuple[int, int, int]] = []
+        ties = rng.random(len(domains.left))
+        while (i := self._next(domains, ties)) is not None:
+            value = int(rng.choice(domains.left[i].size, p=self._weights(domains.left, i)))
+            stack.append((len(domains.changes), i, value))
+            possible = self._assign(domains, i, value, keep=True)
+            while not possible:  # take back, and strike out
                 patience -= 1
                 if not stack or not patience:
                     return None
-                before, i, value = stack.pop()
-                left = self._assign(before, i, value, keep=False)
-            domains = left
+                n_changes, i, value = stack.pop()
+                domains.undo(n_changes)
+                possible = self._assign(domains, i, value, keep=False)
+        return domains.left
 
-    def _next(self, domains: list[Bools], ties: Array) -> int | None:
+    def _next(self, domains: _Domains, ties: Array) -> int | None:
         """Variable to assign next; None if there is one value left of each."""
-        sizes = _sizes(domains)
-        if self.order:
-            return next((i for i in self.order if sizes[i] > 1), None)
-        i = int(np.argmin(np.where(sizes > 1, (sizes + ties) / self.trouble, np.inf)))
-        return i if sizes[i] > 1 else None
+        if self.order.size:
+            undecided = self.order[domains.sizes[self.order] > 1]
+            return int(undecided[0]) if undecided.size else None
+        undecided = np.flatnonzero(domains.sizes > 1)
+        if not undecided.size:
+            return None
+        rank = (domains.sizes[undecided] + ties[undecided]) / self.trouble[undecided]
+        return int(undecided[rank.argmin()])
 
     def _weights(self, domains: list[Bools], i: int) -> Array:
         """Probabilities of the values of a variable that are left."""
         weights = domains[i].astype(np.float64)
-        if self.order:  # all parents have one value
+        if self.order.size:  # all parents have one value
             f, axis = self.child_of[i]
             at = tuple(
                 slice(None) if a == axis else int(domains[j].argmax())
@@ -211,22 +232,14 @@ class Support:
         result: Array = weights / weights.sum()
         return result
 
-    def _assign(
-        self, domains: list[Bools], i: int, value: int, *, keep: bool
-    ) -> list[Bools] | None:
-        """Keep only one value of a variable, or strike it out; None if nothing is left then."""
-        result = domains.copy()
-        result[i] = domains[i] & ((np.arange(domains[i].size) == value) == keep)
+    def _assign(self, domains: _Domains, i: int, value: int, *, keep: bool) -> bool:
+        """Keep only one value of a variable, or strike it out; False if nothing is left then."""
+        left = domains.left[i]
+        domains.set(i, left & ((np.arange(left.size) == value) == keep))
         try:
-            if not result[i].any():
-                raise _NoSupport(self.factors_of[i][0])
-            self._propagate(result, self.factors_of[i])
+            self._propagate(domains, self.factors_of[i])
         except _NoSupport as error:
             self.conflicts[error.factor] = self.conflicts.get(error.factor, 0) + 1
             self.trouble[self.scopes[error.factor]] += 1.0
-            return None
-        return result
-
-
-def _sizes(domains: list[Bools]) -> NDArray[np.int64]:
-    return np.fromiter(map(np.count_nonzero, domains), np.int64, len(domains))
+            return False
+        return True

@@ -1,5 +1,6 @@
 """The contract of a target."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -56,7 +57,7 @@ class Target(ABC):
     @property
     def n_sites(self) -> int:
         """Number of variables."""
-        return int(np.prod(self.shape))
+        return int(math.prod(self.shape))
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """Markov networks: products of tables over a few variables each."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -210,35 +211,33 @@ class MarkovNetwork(Target):
                 f"factor {f} is {factor!r:.80}; give a pair (scope, table), as ((0, 1), [[..]])."
             ) from None
         scope, table = as_array(scope, f"the scope of factor {f}"), as_array(table, f"table {f}")
-        if scope.size and scope.dtype.kind not in "iu":
+        sites = scope.ravel().tolist()
+        if sites and scope.dtype.kind not in "iu":
             raise TypeError(f"the scope of factor {f} is {scope.tolist()}; give integers.")
-        scope = scope.ravel().astype(np.int64)
-        if scope.size and not (scope.min() >= 0 and scope.max() < self.n_sites):
+        if sites and not (min(sites) >= 0 and max(sites) < self.n_sites):
             raise ValueError(
-                f"the scope of factor {f} is {tuple(scope.tolist())}; variables are 0 to "
-                f"{self.n_sites - 1}."
+                f"the scope of factor {f} is {tuple(sites)}; there are {self.n_sites} variables, "
+                "from 0 on."
             )
-        if len(set(scope.tolist())) < scope.size:
-            raise ValueError(
-                f"the scope of factor {f} is {tuple(scope.tolist())}; name each variable once."
-            )
+        if len(set(sites)) < len(sites):
+            raise ValueError(f"the scope of factor {f} is {tuple(sites)}; name each variable once.")
         if table.dtype.kind not in "iufb":
             raise TypeError(f"table {f} has dtype {table.dtype}; give real numbers.")
-        shape = tuple(self._cardinalities[scope].tolist())
-        if table.shape not in (shape, (int(np.prod(shape)),)):
+        shape = tuple(self._cardinalities[sites].tolist()) if sites else ()
+        if table.shape not in (shape, (math.prod(shape),)):
             raise ValueError(
-                f"table {f} has shape {table.shape}; its scope {tuple(scope.tolist())} needs "
-                f"{shape}."
+                f"table {f} has shape {table.shape}; its scope {tuple(sites)} needs {shape}."
             )
         flat = table.astype(np.float64).ravel()
-        bad = ~((flat >= 0.0) & (flat < np.inf))
-        if bad.any():
+        largest = flat.max()
+        if not (flat.min() >= 0.0 and largest < np.inf):  # NaN is neither
+            bad = flat[~((flat >= 0.0) & (flat < np.inf))]
             raise ValueError(
-                f"table {f} has the entry {flat[bad][0]}; entries must be finite and not negative."
+                f"table {f} has the entry {bad[0]}; entries must be finite and not negative."
             )
-        if not flat.any():
+        if not largest:
             raise ValueError(f"table {f} is zero throughout: no state has positive probability.")
-        return scope, flat
+        return np.array(sites, dtype=np.int64), flat
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
@@ -275,12 +274,13 @@ class MarkovNetwork(Target):
     @property
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
-        return self._support.n_possible
+        return self._support.n_possible.copy()
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
 
-        Uniform if no table has zeros; else found by a search that assigns random values.
+        If the tables are the conditional probabilities of a Bayesian network, a draw from it. Else
+        uniform if no table has zeros, and found by a search that assigns random values if one has.
 
         Raises
         ------
@@ -309,7 +309,7 @@ class MarkovNetwork(Target):
             -inf for a state at which a table is 0.
         """
         states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
         result = np.zeros(len(flat))
         for row, entries in enumerate(self._entries(flat)):
             result[row] = self._log_table[entries].sum()
@@ -330,7 +330,7 @@ class MarkovNetwork(Target):
             x itself is impossible.
         """
         states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites)
+        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
         view = self.view()
         first = view.first.astype(np.int64)
         site = view.site.astype(np.int64)
