@@ -342,7 +342,7 @@ class BaseSampler(BaseEstimator, ABC):
         the draws made so far are returned, with an InterruptedWarning. If a statistic raises,
         the draws of this call are lost and the chains stay where they were.
 
-        States are int8, or int16: cast them before products and sums of products, which would overflow.
+        States are int8 or int16: cast them before products and their sums, which would overflow.
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
