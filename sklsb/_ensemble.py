@@ -122,7 +122,7 @@ class Ensemble:
 
     def _over_chains(self, work: Callable[[int, int], Any]) -> None:
         """Call work(first, last) on one range of chains per thread."""
-        with self.target.guard(self.chains):
+        with self.target.guard(self.chains) as stop:
             if self._pool is None:
                 work(0, len(self))
                 return
@@ -132,7 +132,7 @@ class Ensemble:
                 for future in futures:
                     future.result()
             except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
-                self.target.stop(error)
+                stop(error)
                 wait(futures)
                 raise
 

@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb.exceptions import FrozenSitesWarning
 from sklsb.targets.base import Target
 
+# Sites whose indicators are held at once.
+_BLOCK = 1024
+
 __all__ = ["autocorrelation", "best_state", "ess", "marginals", "paper_ess"]
 
 
@@ -69,7 +72,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate are the values of
+        ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate holds the values of
         the target. Both are 0 where a variable does not have the value. Where a variable with
         more than one possible value never changed, mcse is NaN: the draws cannot tell.
 
@@ -87,22 +90,30 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
             f"draws has {found}; give what sample returned for this target, x of chain, draw and "
             f"{dict(zip(target.dims, target.shape, strict=True))}."
         )
-    known = (target.dims, (target.n_possible > 1).reshape(target.shape))
-    has = (target.dims, target.cardinalities.reshape(target.shape))
-    p, mcse = [], []
+    p = np.zeros((target.n_sites, len(target.values)))
+    mcse = np.zeros_like(p)
+    flat = x.values.reshape(*x.shape[:2], target.n_sites)
+    open_ = target.n_possible > 1
     for rank, value in enumerate(target.values):
-        hit = (x == value).astype(np.float64).drop_vars("lp", errors="ignore")
-        share = hit.mean(("chain", "draw"))
-        settled = (share == 0.0) | (share == 1.0)
-        error = arviz.mcse(hit.to_dataset(name="x"), method="mean")["x"].where(~settled)
-        # What cannot change has no error; what did not change has an unknown one.
-        error = error.where(xr.Variable(*known) | (error > 0), 0.0)
-        exists = xr.Variable(*has) > rank
-        p.append(share.where(exists, 0.0))
-        mcse.append(error.where(exists, 0.0))
-    state = xr.Variable("state", np.asarray(target.values))
-    result = xr.Dataset({"p": xr.concat(p, state), "mcse": xr.concat(mcse, state)})
-    return result.transpose(*target.dims, "state")
+        sites = np.flatnonzero(target.cardinalities > rank)
+        # A block at a time: indicators take eight times the memory of the draws.
+        for block in np.array_split(sites, max(1, -(-sites.size // _BLOCK))):
+            hit = (flat[:, :, block] == value).astype(np.float64)
+            p[block, rank] = hit.mean(axis=(0, 1))
+            # What cannot change has no error; what did not change has an unknown one.
+            moved = (p[block, rank] > 0.0) & (p[block, rank] < 1.0)
+            mcse[block, rank] = np.where(open_[block], np.nan, 0.0)
+            if moved.any():
+                series = xr.Dataset({"x": (("chain", "draw", "site"), hit[:, :, moved])})
+                mcse[block[moved], rank] = arviz.mcse(series, method="mean")["x"].values
+    shape = (*target.shape, len(target.values))
+    return xr.Dataset(
+        {
+            name: ((*target.dims, "state"), v.reshape(shape))
+            for name, v in (("p", p), ("mcse", mcse))
+        },
+        coords={**target.coords, "state": np.asarray(target.values)},
+    )
 
 
 def best_state(draws: xr.Dataset) -> xr.Dataset:

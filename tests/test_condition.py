@@ -255,8 +255,15 @@ def test_columns_by_name():
     assert np.array_equal(mine.log_prob(x), other.log_prob(x))
 
 
-def test_evidence_of_probability_zero():
+def test_impossible_evidence():
     target = Potts(np.zeros((2, 2)), [[0.0, -INF], [0.0, 0.0]])
+    with pytest.raises(ValueError, match="sets variable 0 to 1, which is impossible"):
+        target.condition({0: 1})
+
+
+def test_evidence_of_probability_zero():
+    # Where nothing is known of the zeros beforehand, the search for a start finds out.
+    target = FunctionTarget(lambda x: -INF if x[0] else 0.0, 3)
     given = target.condition({0: 1})
     assert np.isneginf(given.log_prob(exact.states(target))).all()
     with pytest.raises(ValueError, match="agrees with the evidence has probability zero"):

@@ -410,7 +410,7 @@ def test_a_failure_in_fit_is_raised(name, n_jobs):
         with pytest.raises(error, match=message):
             sampler.fit(target)
         assert not hasattr(sampler, "target_")
-        assert not target._raised
+        assert not target._runs
         f.left = math.inf
         sampler.set_params(n_burn_in=20).fit(target)
         testing._check_caches(sampler, "after the second fit")

@@ -560,11 +560,8 @@ def test_unsatisfiable_by_several_tables():
 def test_unsatisfiable_evidence(evidence):
     network = MarkovNetwork([2] * 3, [((0, 1), np.eye(2)), ((1, 2), np.eye(2))])
     message = "No state has positive probability and agrees with the evidence: factor [01] over"
-    given = network.condition(evidence)
     with pytest.raises(ValueError, match=message):
-        given.random_state(np.random.default_rng(0))
-    x = exact.states(network)
-    assert np.isneginf(given.log_prob(x)).all()
+        network.condition(evidence)
 
 
 def test_a_start_that_needs_a_search():

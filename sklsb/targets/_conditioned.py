@@ -1,6 +1,6 @@
 """A target with some variables fixed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -48,17 +48,11 @@ class Conditioned(Target):
     @property
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that are not known to be impossible, (n_sites,)."""
-        result = self.target.n_possible.copy()
-        result[self.sites] = 1
-        return result
+        return self.target.n_possible_given(self.sites, self.observed)
 
-    def guard(self, chains: Chains) -> AbstractContextManager[None]:
+    def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does."""
         return self.target.guard(chains)
-
-    def stop(self, error: BaseException) -> None:
-        """Let kernels in other threads come to an end."""
-        self.target.stop(error)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix more of the variables; see `Target.condition`."""

@@ -146,6 +146,12 @@ class Support:
             "initial_states to fit."
         )
 
+    def n_possible_given(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the number of values of each variable that are left with evidence."""
+        return np.array([domain.sum() for domain in self._observe(sites, observed)], dtype=np.int64)
+
     def _observe(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
         """Values left once the observed ones are known."""
         domains = _Domains(self.domains)

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,6 +20,10 @@ def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} is not an array of numbers: {error}") from error
+
+
+def _shown(values: tuple[int, ...]) -> str:
+    return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
 class Target(ABC):
@@ -66,8 +70,9 @@ class Target(ABC):
 
     @property
     def dtype(self) -> np.dtype[np.signedinteger[Any]]:
-        """Type of states: int8, or int16 where a value is above 127."""
-        return np.dtype(np.int8 if max(self.values, default=0) < 128 else np.int16)
+        """Type of states: int8, or int16 where a value does not fit."""
+        small = all(-129 < value < 128 for value in (self.values[:1] + self.values[-1:]))
+        return np.dtype(np.int8 if small else np.int16)
 
     @property
     def n_possible(self) -> NDArray[np.int64]:
@@ -112,7 +117,7 @@ class Target(ABC):
     def view(self) -> NamedTuple:
         """Arrays for the compiled kernels; see ``sklsb._compiled``."""
 
-    def guard(self, chains: Chains) -> AbstractContextManager[None]:
+    def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels, for a target that must raise what went wrong there.
 
         Parameters
@@ -123,18 +128,10 @@ class Target(ABC):
         Returns
         -------
         context manager
-            Here it does nothing.
+            Its value is called with an error that ends the work, so that kernels at work in other
+            threads come to an end. Here it does nothing.
         """
-        return nullcontext()
-
-    def stop(self, error: BaseException) -> None:  # noqa: B027
-        """Let kernels at work in other threads come to an end, if that would take long.
-
-        Parameters
-        ----------
-        error : BaseException
-            Why.
-        """
+        return nullcontext(lambda error: None)
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""
@@ -160,6 +157,14 @@ class Target(ABC):
                 "initial_states to fit."
             )
         return x
+
+    def n_possible_given(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return `n_possible` where some sites have the values observed."""
+        result = self.n_possible.copy()
+        result[sites] = 1
+        return result
 
     def condition(self, evidence: Mapping[Any, Any]) -> "Target":
         """Fix some of the variables, as by an observation.
@@ -201,10 +206,10 @@ class Target(ABC):
                     f"{self.n_sites} variables, with names like {list(sites)[:3]}."
                 )
             allowed = self.values[: int(self.cardinalities[site])]
-            if value not in allowed:
+            if np.ndim(value) or value not in allowed:
                 raise ValueError(
                     f"evidence[{variable!r}] is {value!r}; this variable takes one of the values "
-                    f"{allowed if len(allowed) < 10 else f'{allowed[0]} to {allowed[-1]}'}."
+                    f"{_shown(allowed)}."
                 )
             if site in found:
                 raise ValueError(f"evidence names variable {site} twice; keep one.")
@@ -237,7 +242,9 @@ class Target(ABC):
                 allowed += f" or (..., {', '.join(map(str, self.shape))})"
             raise ValueError(f"{name} has shape {given.shape}; the target needs {allowed}.")
         if given.dtype.kind not in "iufb":
-            raise TypeError(f"{name} has dtype {given.dtype}; give integers, one of {self.values}.")
+            raise TypeError(
+                f"{name} has dtype {given.dtype}; give integers, one of {_shown(self.values)}."
+            )
         wrong = ~np.isin(states, self.values)
         k = self.cardinalities
         if (k < len(self.values)).any():
@@ -248,6 +255,6 @@ class Target(ABC):
             which = "every variable of this target" if k.min() == k.max() else "this variable"
             raise ValueError(
                 f"{name}[{', '.join(map(str, where))}] is {states[where]}; "
-                f"{which} takes one of the values {values}."
+                f"{which} takes one of the values {_shown(values)}."
             )
         return states.astype(self.dtype)

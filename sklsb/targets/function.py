@@ -5,7 +5,7 @@ import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import is_jitted
@@ -154,10 +154,10 @@ class FunctionTarget(Target):
         """Set what belongs to this process."""
         # Addresses of these are in views; two threads may both make one.
         self._c_functions: list[Any] = []
-        self._raised: list[BaseException] = []
+        self._runs: list[_Run] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = ("_c_functions", "_raised", "_view")
+        hidden = ("_c_functions", "_runs", "_view")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -316,13 +316,15 @@ class FunctionTarget(Target):
     def _call(self, x: int, values: int) -> None:
         """Write the values around a state; a kernel calls this with addresses."""
         try:
-            if not self._raised:
+            runs = tuple(self._runs)  # other threads may change it
+            errors = next((run.errors for run in runs if run.first <= x < run.end), [])
+            if not errors:
                 state = np.frombuffer(ctypes.string_at(x, self._n_bytes), dtype=self.dtype)
                 found = self._values_around(state)
                 ctypes.memmove(values, found.ctypes.data, found.nbytes)
         except BaseException as error:  # noqa: BLE001
             # It cannot pass through the kernel; ctypes would print it, and the chain go on.
-            self._raised.append(error)
+            errors.append(error)
 
     @cached_property
     def _view(self) -> FunctionView:
@@ -347,30 +349,38 @@ class FunctionTarget(Target):
         return self._view
 
     @contextmanager
-    def guard(self, chains: Chains) -> Iterator[None]:
+    def guard(self, chains: Chains) -> Iterator[Callable[[BaseException], None]]:
         """Raise what the function raised while kernels ran, with the chains as before.
 
         Parameters
         ----------
         chains : Chains
             What the kernels work on.
+
+        Yields
+        ------
+        callable
+            Called with an error, lets the kernels come to an end.
         """
         before = [getattr(chains, name).copy() for name in _CARRIED]
+        first = chains.x.ctypes.data
+        run = _Run(first, first + chains.x.nbytes, [])
+        self._runs.append(run)
         try:
-            yield
+            yield run.errors.append
         finally:
+            self._runs.remove(run)
             failed = np.flatnonzero(chains.scratch[:, 0])
-            if failed.size or self._raised:
+            if failed.size or run.errors:
                 for name, values in zip(_CARRIED, before, strict=True):
                     getattr(chains, name)[:] = values
                 chains.scratch[:, 0] = 0
-                self._raise(chains.scratch[failed[:1], 1 : 1 + self.n_sites])
+                self._raise(run.errors, chains.scratch[failed[:1], 1 : 1 + self.n_sites])
 
-    def _raise(self, states: NDArray[np.int64]) -> None:
+    def _raise(self, errors: list[BaseException], states: NDArray[np.int64]) -> None:
         """Raise what the function raised, or what is wrong around a state where it failed."""
-        raised, self._raised = self._raised, []
-        if raised:
-            raise raised[0]
+        if errors:
+            raise errors[0]
         for state in states:
             self._values_around(state)
             if self._compiled:
@@ -380,12 +390,10 @@ class FunctionTarget(Target):
                 )
         raise KeyboardInterrupt  # it came before the first line of the function called
 
-    def stop(self, error: BaseException) -> None:
-        """Let kernels at work in other threads come to an end, where they wait for the function.
 
-        Parameters
-        ----------
-        error : BaseException
-            Why.
-        """
-        self._raised.append(error)
+class _Run(NamedTuple):
+    """Work of kernels on some chains: where their states lie, and what went wrong."""
+
+    first: int
+    end: int
+    errors: list[BaseException]

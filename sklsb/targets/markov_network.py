@@ -34,7 +34,7 @@ class MarkovNetwork(Target):
     factors : iterable of (scope, table)
         Scope: indices of distinct variables. Table: array_like of their numbers of values as its
         shape, or flat with the last variable changing fastest; finite, not negative.
-    names : sequence of str, optional
+    names : sequence of str or of int, optional
         Names of the variables: the coordinate of the dimension site, and names for evidence.
 
     Attributes
@@ -84,7 +84,7 @@ class MarkovNetwork(Target):
         self,
         cardinalities: ArrayLike,
         factors: Iterable[tuple[Sequence[int], ArrayLike]],
-        names: Sequence[str] | None = None,
+        names: Sequence[str] | Sequence[int] | None = None,
     ):
         self._cardinalities = _check_cardinalities(cardinalities)
         self.shape = self._cardinalities.shape
@@ -103,6 +103,7 @@ class MarkovNetwork(Target):
         with np.errstate(divide="ignore"):
             self._table = np.concatenate([*tables, np.empty(0)])
             self._log_table = np.log(self._table)
+        self._cardinalities.flags.writeable = False
 
     @classmethod
     def from_uai(
@@ -188,8 +189,13 @@ class MarkovNetwork(Target):
             sizes = np.asarray(factor.cardinality).tolist()
             cardinality.update(zip(factor.variables, sizes, strict=True))
         index = {name: i for i, name in enumerate(cardinality)}
+        plain = all(type(name) is int for name in cardinality)
         tables = [([index[v] for v in factor.variables], factor.values) for factor in factors]
-        return cls(list(cardinality.values()), tables, [str(name) for name in cardinality])
+        return cls(
+            list(cardinality.values()),
+            tables,
+            list(cardinality) if plain else [str(name) for name in cardinality],
+        )
 
     def to_uai(self, path: Path) -> None:
         """Write the network as a UAI file of type MARKOV, which reads back bit for bit.
@@ -275,6 +281,20 @@ class MarkovNetwork(Target):
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
         return self._support.n_possible.copy()
+
+    def n_possible_given(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return how many values of each variable agree with evidence, as far as it is seen."""
+        return self._support.n_possible_given(sites, observed)
+
+    def check_evidence(
+        self, evidence: Mapping[Any, Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the sites of evidence, increasing, and their values, or say what is wrong."""
+        sites, observed = super().check_evidence(evidence)
+        self._support.n_possible_given(sites, observed)  # raises if it has probability zero
+        return sites, observed
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
@@ -389,7 +409,7 @@ class MarkovNetwork(Target):
         first = np.concatenate([[0], np.cumsum(moves)])
         touched_start, touched = _touched(self._strides, first)
         return MarkovNetworkView(
-            self._log_table.copy(),  # its own: the kernels are compiled for writable arrays
+            self._log_table,
             self._table_start[:-1].astype(np.uint64),
             by_site.indptr.astype(np.uint64),
             by_site.indices.astype(np.uint32),
@@ -408,6 +428,10 @@ class MarkovNetwork(Target):
         derived = ("_view", "_strides", "_support")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cardinalities.flags.writeable = False
+
 
 def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
     k = as_array(cardinalities, "cardinalities")
@@ -424,10 +448,14 @@ def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
     return k.astype(np.int64)
 
 
-def _check_site_names(names: Sequence[str] | None, n_sites: int) -> list[str] | None:
+def _check_site_names(
+    names: Sequence[str] | Sequence[int] | None, n_sites: int
+) -> list[Any] | None:
     if names is None:
         return None
     given = list(names)
+    if not (all(type(v) is str for v in given) or all(type(v) is int for v in given)):
+        raise TypeError(f"names is {given!r:.80}; give strings only, or integers only.")
     if len(given) != n_sites or len(set(given)) < n_sites:
         raise ValueError(
             f"names has {len(given)} entries, {len(set(given))} of them distinct; give one name "

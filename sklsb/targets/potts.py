@@ -1,6 +1,7 @@
 """The Potts model."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,19 @@ class Potts(GraphTarget):
     def n_possible(self) -> NDArray[np.int64]:
         """Number of possible values of each variable, shape (n_sites,)."""
         return np.asarray((self.field > -np.inf).sum(axis=1), dtype=np.int64)
+
+    def check_evidence(
+        self, evidence: Mapping[Any, Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the sites of evidence, increasing, and their values, or say what is wrong."""
+        sites, observed = super().check_evidence(evidence)
+        bad = np.flatnonzero(self.field[sites, observed] == -np.inf)
+        if bad.size:
+            raise ValueError(
+                f"evidence sets variable {sites[bad[0]]} to {observed[bad[0]]}, which is "
+                "impossible: its field is -inf."
+            )
+        return sites, observed
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw each variable uniformly among its possible values, shape (n_sites,)."""

@@ -443,7 +443,7 @@ def _slab_scale(slab_sd: float, norms: Array) -> Array:
 
 
 def _plain_names(X: Any) -> list[Any] | None:
-    """Names of the columns of a data frame, if they may be coordinates."""
+    """Names of the columns of a data frame, if they are distinct and may be coordinates."""
     names = list(getattr(X, "columns", ()))
     plain = all(type(v) is int for v in names) or all(type(v) is str for v in names)
-    return names if names and plain else None
+    return names if names and plain and len(set(names)) == len(names) else None
