@@ -13,6 +13,7 @@ _OBJECTS = {
     "Potts": "sklsb.targets",
     "RBM": "sklsb.targets",
     "Target": "sklsb.targets",
+    "TorchTarget": "sklsb.targets",
     "VariableSelection": "sklsb.targets",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",

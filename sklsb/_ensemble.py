@@ -15,6 +15,8 @@ from sklsb.targets.base import States, Target
 
 # Transitions between two returns to Python, at most.
 SEGMENT = 1 << 16
+# Moves that may be drawn from one gradient.
+MOST_FLIPS = 64
 
 
 def _tree_levels(n_moves: int) -> NDArray[np.uint64]:
@@ -67,6 +69,8 @@ class Ensemble:
         Probability that a transition does nothing.
     """
 
+    n_flips = 1
+
     def __init__(
         self,
         target: Target,
@@ -95,6 +99,11 @@ class Ensemble:
     def cost(self) -> int:
         """Log-ratios that it takes to look at all neighbours of one state."""
         return int(self.view.touched.size)
+
+    @property
+    def enumeration_cost(self) -> int:
+        """The same in units of single log-ratios that a target computes at once."""
+        return self.cost * self.target.ratio_cost
 
     @property
     def step_cost(self) -> float:
@@ -141,6 +150,13 @@ class Ensemble:
         self._over_chains(
             lambda first, last: _compiled.start(self.view, table, self.chains, first, last)
         )
+
+    def adapt(self, table: Table, n_transitions: int) -> None:
+        """Make no transitions: there is nothing to find out for a function that changes no more."""
+
+    def log_ratios(self) -> NDArray[np.float64]:
+        """Log-ratios of all moves at each chain's state, shape (n_chains, n_moves)."""
+        return self.target.log_ratios(self.chains.x)
 
     def log_prob(self) -> NDArray[np.float64]:
         """Log p of each chain's state, without the target's constant."""

@@ -35,6 +35,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 MAX_STATES = 2**14
+_MOST_SEQUENCES = 2**24
 
 
 def _count(target: Target) -> int:
@@ -134,44 +135,131 @@ class _Transitions(NamedTuple):
     stay: Array  # (n_states,)
 
 
-def _resolve(sampler: Any) -> tuple[BalancingFunction, float, bool]:
+class _Settings(NamedTuple):
+    function: BalancingFunction
+    lazy: float
+    fast: bool
+    n_flips: int
+
+
+def _resolve(sampler: Any) -> _Settings:
     if isinstance(sampler, BalancingFunction):
-        return sampler, 0.0, False
+        return _Settings(sampler, 0.0, False, 1)
     fitted = getattr(sampler, "balancing_", None)
     function = get_balancing(sampler.balancing) if fitted is None else fitted
-    ensemble = getattr(sampler, "_ensemble", None)  # what was fitted, whatever was set since
-    lazy = sampler.lazy if ensemble is None else ensemble.lazy
-    return function, float(lazy), bool(sampler.fast)
+    # What was fitted, whatever was set since.
+    now = getattr(sampler, "_ensemble", sampler)
+    if now.n_flips == "auto":
+        raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
+    return _Settings(function, float(now.lazy), bool(sampler.fast), int(now.n_flips))
 
 
-def _transitions(sampler: Any, target: Target) -> _Transitions:
-    function, lazy, fast = _resolve(sampler)
-    x, to = states(target), neighbours(target)
-    # log p of an Ising model, the one target with a gradient, is linear in each spin: there
-    # first-order log-ratios are the exact ones.
-    ratios = np.where(target.log_prob(x)[:, None] > -np.inf, target.log_ratios(x), -np.inf)
+class _Proposal(NamedTuple):
+    """Q of the moves of each state: log weight = log_q + log_total; log_total = shift + log_sum."""
+
+    log_q: Array  # (n_states, n_moves)
+    shift: Array  # (n_states, 1)
+    log_sum: Array  # (n_states, 1)
+    q: Array  # computed on its own
+
+
+def _propose(function: BalancingFunction, ratios: Array) -> _Proposal:
     log_weight = function.tabulated().log_g(ratios)
     # log Z = shift + log_sum, kept apart: the difference of two large logarithms stays exact.
     shift = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
     shift = np.where(np.isfinite(shift), shift, 0.0)
     weight = np.exp(log_weight - shift)
     total = weight.sum(axis=1, keepdims=True)
-    possible = total > 0
     with np.errstate(divide="ignore"):
         log_sum = np.log(total)
+    possible = total > 0
     log_q = np.where(possible, (log_weight - shift) - np.where(possible, log_sum, 0.0), -np.inf)
-    if fast:
-        here = np.arange(len(x))[:, None]
-        back = (to[to] == here[:, :, None]).argmax(axis=2)
-        with np.errstate(invalid="ignore"):
-            log_a = ratios + log_q[to, back] - log_q
-    else:
-        with np.errstate(invalid="ignore"):
-            log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
+    return _Proposal(log_q, shift, log_sum, weight / np.where(possible, total, 1.0))
+
+
+def _accept(to: NDArray[np.int64], log_q: Array, q: Array, log_a: Array) -> _Transitions:
     log_a = np.where(log_q > -np.inf, np.minimum(log_a, 0.0), 0.0)
-    refused = np.where(possible, weight / np.where(possible, total, 1.0), 0.0) * -np.expm1(log_a)
-    stay = np.where(possible[:, 0], refused.sum(axis=1), 1.0)
-    return _Transitions(to, log_q + log_a + np.log1p(-lazy), lazy + (1.0 - lazy) * stay)
+    # 1 where no move is possible.
+    stay = (q * -np.expm1(log_a)).sum(axis=1) + ~(q > 0.0).any(axis=1)
+    return _Transitions(to, log_q + log_a, stay)
+
+
+def _ratios(target: Target, first_order: bool) -> Array:
+    """Log-ratios of all moves; -inf from impossible states."""
+    x = states(target)
+    found = target.first_order_ratios(x) if first_order else target.log_ratios(x)
+    return np.where(target.log_prob(x)[:, None] > -np.inf, found, -np.inf)
+
+
+def _locally_balanced(function: BalancingFunction, target: Target) -> _Transitions:
+    to = neighbours(target)
+    log_q, shift, log_sum, q = _propose(function, _ratios(target, False))
+    with np.errstate(invalid="ignore"):
+        log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
+    return _accept(to, log_q, q, log_a)
+
+
+def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Moves that add 1 to k - 1 to the value of a site, modulo its number k of values.
+
+    Returns where each leads, which of the moves of `neighbours` it is, and the opposite shift.
+    """
+    digits, stride = _digits(target)
+    to, move, opposite = [], [], []
+    first = 0
+    for i, k in enumerate(target.cardinalities.tolist()):
+        for shift in range(1, k):
+            new = (digits[:, i] + shift) % k
+            to.append(np.arange(len(digits)) + (new - digits[:, i]) * stride[i])
+            move.append(first + new - (new > digits[:, i]))
+            opposite.append(first + k - 1 - shift)
+        first += k - 1
+    return np.stack(to, axis=1), np.stack(move, axis=1), np.array(opposite)
+
+
+def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> _Transitions:
+    """Transitions by sequences of shifts that are drawn together."""
+    n_sequences = _count(target) * int((target.cardinalities - 1).sum()) ** n_flips
+    if n_sequences > _MOST_SEQUENCES:
+        raise ValueError(
+            f"{n_flips} flips of {target!r:.200} are {n_sequences} sequences of moves; enumeration "
+            f"takes at most {_MOST_SEQUENCES}. Take a smaller target or fewer flips."
+        )
+    log_p = target.log_prob(states(target))
+    step, move, opposite = _shifts(target)
+    proposal = _propose(function, _ratios(target, True))
+    log_one = np.take_along_axis(proposal.log_q, move, axis=1)
+    one = np.take_along_axis(proposal.q, move, axis=1)
+    here = np.arange(len(log_p))[:, None]
+    to, log_q, q = here, np.zeros(here.shape), np.ones(here.shape)
+    taken = np.zeros((1, 0), dtype=np.int64)
+    for _ in range(n_flips):
+        n_sequences, n_moves = to.shape[1], step.shape[1]
+        to = step[to].reshape(len(here), -1)
+        log_q = (log_q[:, :, None] + log_one[:, None]).reshape(len(here), -1)
+        q = (q[:, :, None] * one[:, None]).reshape(len(here), -1)
+        more = np.tile(np.arange(n_moves), n_sequences)[:, None]
+        taken = np.hstack([np.repeat(taken, n_moves, axis=0), more])
+    back = sum(log_one[to, opposite[taken[:, r]]] for r in range(n_flips))
+    with np.errstate(invalid="ignore"):
+        log_a = log_p[to] - log_p[here] + back - log_q
+    return _accept(to, log_q, q, np.where(np.isnan(log_a), -np.inf, log_a))
+
+
+def _transitions(sampler: Any, target: Target) -> _Transitions:
+    function, lazy, fast, n_flips = _resolve(sampler)
+    if not fast or not target.n_sites:
+        parts = [_locally_balanced(function, target)]
+    elif n_flips == 1:
+        parts = [_first_order(function, target, 1)]
+    else:  # the last flip is left out in every second transition
+        parts = [_first_order(function, target, n) for n in (n_flips - 1, n_flips)]
+    share = (1.0 - lazy) / len(parts)
+    return _Transitions(
+        np.hstack([part.to for part in parts]),
+        np.hstack([part.log_move for part in parts]) + np.log(share),
+        lazy + share * sum(part.stay for part in parts),
+    )
 
 
 def log_transition_matrix(sampler: Any, target: Target) -> Array:
@@ -197,9 +285,9 @@ def log_transition_matrix(sampler: Any, target: Target) -> Array:
     """
     to, log_move, stay = _transitions(sampler, target)
     matrix = np.full((stay.size, stay.size), -np.inf)
-    np.put_along_axis(matrix, to, log_move, axis=1)
     with np.errstate(divide="ignore"):
         np.fill_diagonal(matrix, np.log(stay))
+    np.logaddexp.at(matrix, (np.arange(stay.size)[:, None], to), log_move)
     return matrix
 
 
@@ -209,8 +297,9 @@ def transition_matrix(sampler: Any, target: Target) -> Array:
     .. math:: P(x, x^m) = (1 - \lambda) Q_m(x) A_m(x), \quad
               P(x, x) = \lambda + (1 - \lambda) \sum_m Q_m(x) (1 - A_m(x))
 
-    with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance (for ``fast=True`` the full
-    Metropolis-Hastings ratio) and lambda the sampler's ``lazy``.
+    with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance and lambda the sampler's ``lazy``.
+    For ``fast=True`` Q is that of first-order log-ratios and A the full Metropolis-Hastings ratio;
+    several flips are summed over all sequences that may be drawn.
 
     Parameters
     ----------
@@ -240,9 +329,8 @@ def transition_matrix(sampler: Any, target: Target) -> Array:
            [0.368, 0.632]])
     """
     to, log_move, stay = _transitions(sampler, target)
-    matrix = np.zeros((stay.size, stay.size))
-    np.put_along_axis(matrix, to, np.exp(log_move), axis=1)
-    np.fill_diagonal(matrix, stay)
+    matrix = np.diag(stay)
+    np.add.at(matrix, (np.arange(stay.size)[:, None], to), np.exp(log_move))
     return matrix
 
 

@@ -199,8 +199,7 @@ class Learner:
         """
         every, log_omega = 1, relative_weights(log_prob)
         if self.objective in ("kl", "exact"):
-            cost = ensemble.cost * ensemble.target.ratio_cost
-            every, visited = self._part(len(ensemble), cost)
+            every, visited = self._part(len(ensemble), ensemble.enumeration_cost)
             every = max(1, min(every, ensemble.chains.moved.shape[1]))  # at least one neighbour
             log_omega = visited + log_omega if self.objective == "exact" else visited
         settings = (OBJECTIVES[self.objective].code, self.eta, every)
@@ -404,7 +403,7 @@ class Trace(NamedTuple):
     even_part: Array
 
 
-def site_variances(target: Target, states: States) -> Array:
+def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
     """1 - sum_s P(x_i = s)^2 of each variable, shape (n_sites,), over the states.
 
     P is the mean over the states of the probabilities given the other variables.
@@ -414,7 +413,7 @@ def site_variances(target: Target, states: States) -> Array:
     rank = np.arange(site.size) - np.repeat(np.cumsum(k) - k, k)
     values = np.searchsorted(np.asarray(target.values), states)
     probability = np.zeros((target.n_sites, int(target.cardinalities.max(initial=1))))
-    for x, ratios in zip(values, target.log_ratios(states), strict=True):
+    for x, ratios in zip(values, log_ratios, strict=True):
         odds = np.exp(np.minimum(ratios, 700.0))
         stay = 1.0 / (1.0 + np.bincount(site, odds, target.n_sites))
         probability[np.arange(target.n_sites), x] += stay
@@ -435,7 +434,8 @@ class _Flux:
         n_sites = min(n, max(FEWEST_SITES, affordable))
         self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
         if kind == "global_flux":
-            self.variance = site_variances(ensemble.target, ensemble.chains.x)[self.sites]
+            variances = site_variances(ensemble.target, ensemble.chains.x, ensemble.log_ratios())
+            self.variance = variances[self.sites]
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)
 

@@ -8,6 +8,8 @@ Every uniform number at which the outcome of the *production* transition changes
 bisection, and the lengths between these numbers are compared with the enumerated formula.
 """
 
+import copy
+import itertools
 import pickle
 import random
 import sys
@@ -156,17 +158,26 @@ class _FastProbe:
 
     accept = 0.0
 
-    def __init__(self, sampler: Any, target: Target, states: States):
-        self.new = lambda: sampler._new_ensemble(
-            target, states, [np.random.default_rng(0)] * len(states)
-        )
-        self.table = exact._resolve(sampler)[0].table()
+    def __init__(self, sampler: Any, target: Target, states: States, n_flips: int = 1):
+        rngs = [np.random.default_rng(0)] * len(states)
+        self.ensemble = sampler._new_ensemble(target, states, rngs, n_flips)
+        self.table = exact._resolve(sampler).function.table()
+        self.ensemble.start(self.table)
+        self.before = self.ensemble._state
+
+    @property
+    def precision(self) -> float:
+        """Rounding of the ratios that are proposed by."""
+        return EPS if self.ensemble.log_ratios_dtype == np.float64 else 2.0**-23
 
     def step(self, u_select: Any, u_accept: Any) -> States:
-        self.ensemble = self.new()
-        uniforms = np.empty((len(self.ensemble), 1, 2))
-        uniforms[:, 0, 0], uniforms[:, 0, 1] = u_select, u_accept
-        self.ensemble.advance(self.table, uniforms)
+        """One transition; ``u_select`` holds one number, or all numbers of several flips."""
+        self.ensemble._state = self.before
+        self.ensemble.chains.acceptance[:] = 0.0
+        n = len(self.ensemble)
+        select = u_select if np.ndim(u_select) == 2 else np.broadcast_to(u_select, n)
+        uniforms = np.column_stack([select, np.broadcast_to(u_accept, n)])
+        self.ensemble.advance(self.table, uniforms[:, None])
         return self.ensemble.chains.x
 
 
@@ -622,7 +633,7 @@ def _production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Arra
     n, n_moves = possible.size, to.shape[1]
     if not n_moves:
         return matrix
-    function, lazy, fast = exact._resolve(sampler)
+    function, lazy, fast, n_flips = exact._resolve(sampler)
     start, move = np.repeat(possible, n_moves), np.tile(np.arange(n_moves), n)
     probe: Any = (
         _FastProbe(sampler, target, x[start])
@@ -649,6 +660,8 @@ def _production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Arra
         probe.expect_as_rebuilt("after an accepted move")
         _check_selection(probe, proposed, edge)
         _check_rejection(probe, inside)
+    if n_flips > 1:
+        return _several_flips(sampler, target, possible, edges)
     accepted = _bisect(lambda u: np.any(probe.step(inside, u) != x[start], axis=1), start.size)
     reported = probe.ensemble.chains.acceptance[:, 0]
     what = "acceptance probability that `step` returns, against where it accepts"
@@ -656,6 +669,37 @@ def _production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Arra
     accepted = accepted.reshape(n, n_moves)
     matrix[possible[:, None], to[possible]] = length * accepted
     matrix[possible, possible] = edges[:, 0] + (length * (1.0 - accepted)).sum(axis=1)
+    return matrix
+
+
+def _several_flips(sampler: Any, target: Target, possible: Any, edges: Array) -> Array:
+    """Transition matrix of several flips, each drawn where the edges of one are.
+
+    What is accepted is told by the probabilities that the step reports.
+    """
+    x = exact.states(target)
+    n_flips = exact._resolve(sampler).n_flips
+    index = {state.tobytes(): i for i, state in enumerate(x)}
+    n, n_moves = edges.shape[0], edges.shape[1] - 1
+    length, middle = np.diff(edges, axis=1), 0.5 * (edges[:, 1:] + edges[:, :-1])
+    lazy = edges[:, :1]  # the first number tells that too
+    busy = np.maximum(1.0 - lazy, EPS)
+    drawn = np.array(list(itertools.product(range(n_moves), repeat=n_flips)))
+    row, start = np.repeat(np.arange(n), len(drawn)), np.repeat(possible, len(drawn))
+    drawn = np.tile(drawn, (n, 1))
+    matrix = np.eye(len(x))
+    matrix[possible, possible] = edges[:, 0]
+    probe = _FastProbe(sampler, target, x[start], n_flips)
+    u = ((middle - lazy) / busy)[row[:, None], drawn]
+    u[:, 0] = middle[row, drawn[:, 0]]
+    # However the last is drawn, where it is left out.
+    share = 0.5 * busy[row, 0] * (length / busy)[row[:, None], drawn].prod(axis=1)
+    for last in (0.0, 0.5):
+        moves = probe.step(np.column_stack([u, np.full(row.size, last)]), probe.accept)
+        there = np.array([index[state.tobytes()] for state in moves])
+        accepted = probe.ensemble.chains.acceptance[:, 0]
+        np.add.at(matrix, (start, there), share * accepted)
+        np.add.at(matrix, (start, start), share * (1.0 - accepted))
     return matrix
 
 
@@ -689,6 +733,11 @@ def _check_step(sampler: Any, target: Target) -> None:
         # Weights are exp(log g - offset): with a large offset their logarithms round at its size.
         gate = 8 * EPS * max(1, target.n_sites) * (8 if sampler.fast else 1 + abs(shift))
         gate += _cancelled(target)
+        if sampler.fast:  # proposals are as exact as first-order ratios, the chain is in any case
+            gate *= _FastProbe(sampler, target, exact.states(target)[:1]).precision / EPS
+            p = np.exp(_log_probabilities(target))
+            what = "detailed balance of the production step at (x, x')"
+            _expect_near(p[:, None] * found, (p[:, None] * found).T, 1e-12, what)
         what = f"the production step against the formula (offset {shift:+g}) at (x, x')"
         _expect_near(found, expected, gate, what)
 
@@ -704,12 +753,12 @@ def _draws(sampler: Any, n: int, thin: int = 1) -> States:
 
 def _check_parameters(sampler: Any, target: Target) -> None:
     before = sampler.get_params(deep=False)
-    value = exact._resolve(sampler)[0].table().value.copy()
+    value = exact._resolve(sampler).function.table().value.copy()
     _expect(sampler.fit(target) is sampler, "fit must return the sampler itself.")
     after = sampler.get_params(deep=False)
     same = before.keys() == after.keys() and all(before[k] is after[k] for k in before)
     _expect(same, f"fit changed parameters: {before} to {after}.")
-    unfitted = exact._resolve(clone(sampler))[0]
+    unfitted = exact._resolve(clone(sampler)).function
     _expect_equal(unfitted.table().value, value, "fit changed the function given as `balancing`")
     copy = clone(sampler)
     _expect(not hasattr(copy, "target_"), "a clone must not be fitted.")
@@ -762,9 +811,15 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
 
 def _check_caches(sampler: Any, when: str) -> None:
     """Compare the caches with a rebuild by the frozen function's table, bit for bit."""
-    if sampler.fast:  # nothing is cached
-        return
     ensemble = sampler._ensemble
+    if sampler.fast:
+        rebuilt = copy.copy(ensemble)
+        rebuilt.start(ensemble._table)
+        pairs = zip(ensemble._state.tensors(), rebuilt._state.tensors(), strict=True)
+        for k, (one, other) in enumerate(pairs):
+            what = f"what a chain carries must equal a rebuild bit for bit {when}: tensor {k}"
+            _expect_equal(one.cpu().numpy(), other.cpu().numpy(), what)
+        return
     found = {name: getattr(ensemble.chains, name).copy() for name in _CARRIED}
     _rebuild(ensemble.view, sampler.balancing_.table(), ensemble.chains)
     for name in _CARRIED:

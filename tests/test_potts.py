@@ -473,10 +473,3 @@ def test_log_ratios_out_of_an_impossible_state_do_not_crash():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert model.log_ratios([[1, 0], [2, 2]]).shape == (2, 4)
-
-
-def test_the_fast_path_is_refused():
-    pytest.importorskip("torch", reason="fast=True runs on torch")
-    message = r"fast=True needs a target with a gradient, and Potts has none; .*Use fast=False"
-    with pytest.raises(TypeError, match=message):
-        LSBSampler("sqrt", fast=True, n_burn_in=5).fit(Potts(PAIR, FLAT))

@@ -409,9 +409,3 @@ def test_wrong_states_are_refused(x, message):
     for method in (model.log_prob, model.log_ratios, model.hidden_probabilities):
         with pytest.raises(ValueError, match=message):
             method(x)
-
-
-def test_the_fast_path_is_refused():
-    pytest.importorskip("torch", reason="fast=True runs on torch")
-    with pytest.raises(TypeError, match=r"needs a target with a gradient, and RBM has none"):
-        LSBSampler("sqrt", fast=True, n_burn_in=5).fit(RBM(W))

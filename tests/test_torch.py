@@ -1,17 +1,32 @@
-"""The first-order path: the same chain as the compiled kernels where first order is exact."""
+"""The first-order path: exact for every target with a gradient, and for several flips at once."""
+
+import copy
+import math
+import pickle
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not installed")
 
-from sklsb import Ising, LSBSampler  # noqa: E402
+from models import POTTS_KINDS, potts  # noqa: E402
+
+from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
 from sklsb._compiled import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
 from sklsb._ensemble import Ensemble  # noqa: E402
-from sklsb._torch import FastEnsemble, _select  # noqa: E402
-from sklsb.balancing import Barker, Lipschitz, Max, Mixture, Network, get_balancing  # noqa: E402
+from sklsb._torch import FastEnsemble  # noqa: E402
+from sklsb._torch.philox import expand, philox  # noqa: E402
+from sklsb.balancing import (  # noqa: E402
+    Barker,
+    Lipschitz,
+    Max,
+    Mixture,
+    Network,
+    Sqrt,
+    get_balancing,
+)
 from sklsb.learning import MIXING, OBJECTIVES  # noqa: E402
-from sklsb.targets import Target  # noqa: E402
+from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 
 FUNCTIONS = [
     Barker(),
@@ -22,12 +37,43 @@ FUNCTIONS = [
     Lipschitz(1.5, "knots", 0.1 * np.arange(41) - 1),
 ]
 CODES = {"bound": BOUND, "kl": ENUMERATED, "sampled_kl": SAMPLED_KL}
+quiet = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
 
 def random_ising(n_sites, seed=0):
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.normal(size=(n_sites, n_sites)), 1) * (rng.random((n_sites, n_sites)) < 0.4)
     return Ising(upper + upper.T, rng.normal(size=n_sites))
+
+
+def random_rbm(n_visible=4, n_hidden=3, sd=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    biases = rng.normal(size=n_visible), rng.normal(size=n_hidden)
+    return RBM(sd * rng.normal(size=(n_visible, n_hidden)), *biases)
+
+
+def cubic(x):
+    """Of two values each; elementwise and sums, whose rounding does not depend on the batch."""
+    along = x + 2.0 * torch.roll(x, 1, -1)
+    return (1.3 * along * x - 0.2 * along**3 + 0.4 * x).sum(-1)
+
+
+def wave(x):
+    """Of indicators."""
+    weight = torch.arange(1.0, 1.0 + x[0].numel(), dtype=x.dtype).view(x[0].shape)
+    return 2.0 * torch.sin((x * weight).sum((1, 2)))
+
+
+TARGETS = {
+    "ising": random_ising(4),
+    "potts": potts([(0, 1), (1, 2)] and __import__("networkx").path_graph(3), "zeros"),
+    "rbm": random_rbm(),
+    "rbm with evidence": random_rbm().condition({1: 1}),
+    "torch": TorchTarget(cubic, 4, dtype="float64"),
+    "torch float32": TorchTarget(cubic, 4),
+    "torch of several values": TorchTarget(wave, 3, [3, 2, 3], dtype=torch.float64),
+    "torch with evidence": TorchTarget(wave, 3, 3, dtype="float64").condition({0: 2}),
+}
 
 
 def both_ensembles(target, n_chains):
@@ -37,9 +83,118 @@ def both_ensembles(target, n_chains):
     return Ensemble(target, states, streams[0]), FastEnsemble(target, states, streams[1])
 
 
+# ----------------------------------------------------------------- exactness
+
+
+@quiet
+@pytest.mark.parametrize("n_flips", [1, 2, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_sampler_is_exact(name, n_flips):
+    target = TARGETS[name]
+    for balancing, lazy in (("barker", 0.0), ("max", 0.2), (Network(), 0.0)):
+        sampler = LSBSampler(balancing, fast=True, n_flips=n_flips, n_burn_in=20, lazy=lazy)
+        testing._check_matrix(sampler, target)
+        testing._check_step(sampler.set_params(random_state=0), target)
+
+
+@quiet
+@pytest.mark.parametrize("n_flips", [1, 2, "auto"])
+@pytest.mark.parametrize("name", ["ising", "potts", "rbm", "torch of several values"])
+def test_sampler_keeps_its_promises(name, n_flips):
+    sampler = LSBSampler("barker", fast=True, n_flips=n_flips, n_burn_in=80, random_state=0)
+    target = TARGETS[name]
+    testing._check_streams(sampler, target, 20)
+    testing._check_draws(sampler, target, 20)
+
+
+def test_z_over_z_alone_is_wrong():
+    target = random_rbm()
+    x, to = exact.states(target), exact.neighbours(target)
+    log_p = target.log_prob(x)
+    weight = np.exp(Barker().log_g(target.first_order_ratios(x)))
+    total = weight.sum(axis=1)
+    flow = np.exp(log_p)[:, None] * weight / total[:, None]
+    back = (to[to] == np.arange(len(x))[:, None, None]).argmax(axis=2)
+
+    def imbalance(accept):
+        kept = flow * np.minimum(1.0, accept)
+        return np.abs(kept - kept[to, back]).max() / flow.max()
+
+    assert imbalance(total[:, None] / total[to]) > 0.01
+    assert imbalance(flow[to, back] / flow) < 1e-15
+
+
+def test_an_even_number_of_flips_alone_would_not_reach_all_states():
+    target = random_rbm()
+    two = exact._first_order(Barker(), target, 2)
+    odd = exact.states(target).sum(axis=1) % 2
+    assert (odd[two.to] == odd[:, None]).all()
+    for n_flips in (2, 3, 4):
+        sampler = LSBSampler("barker", fast=True, n_flips=n_flips)
+        assert exact.spectral_gap(sampler, target) > 0.01
+
+
+def reference_chain(target, function, state, uniforms):
+    """The chain in NumPy from `first_order_ratios` and `log_prob`: where it goes, how sure.
+
+    ``uniforms`` has n_flips selections, the last flip's and the one to accept with in each row.
+    """
+    d, x = target.n_sites, state.copy()
+    path, surest = np.empty((len(uniforms), d), dtype=np.int8), np.inf
+
+    def seen(x):
+        log_w = function.tabulated().log_g(target.first_order_ratios(x))
+        cumulative = np.cumsum(np.exp(log_w - log_w.max()))
+        return log_w - log_w.max() - np.log(cumulative[-1]), cumulative, target.log_prob(x)
+
+    log_q, cumulative, lp = seen(x)
+    for t, row in enumerate(uniforms):
+        select, accept = (row[:1], row[1]) if row.size == 2 else (row[:-2], row[-1])
+        sites = np.searchsorted(cumulative, select * cumulative[-1], side="right")
+        if row.size > 2 and row[-2] >= 0.5:
+            sites = sites[:-1]
+        y = x.copy()
+        for i in sites:
+            y[i] = 1 - y[i]
+        there = seen(y)
+        ratio = math.exp(min(0.0, there[2] - lp + (there[0][sites] - log_q[sites]).sum()))
+        surest = min(
+            surest, abs(ratio - accept), np.abs(cumulative / cumulative[-1] - select[0]).min()
+        )
+        if accept < ratio:
+            x, (log_q, cumulative, lp) = y, there
+        path[t] = x
+    return path, surest
+
+
+def compare_with_reference(target, function, n_flips, n_steps, seed=0):
+    rng = np.random.default_rng(seed)
+    state = target.random_state(rng)
+    fast = FastEnsemble(target, state[None], [rng], n_flips=n_flips, dtype=torch.float64)
+    uniforms = rng.random((n_steps, 2 if n_flips == 1 else n_flips + 2))
+    path, surest = reference_chain(target, function, state, uniforms)
+    for first in range(0, n_steps, 1000):
+        fast.advance(function.table(), uniforms[None, first : first + 1000])
+        last = min(first + 1000, n_steps) - 1
+        assert np.array_equal(fast.chains.x[0], path[last])
+    return surest
+
+
+@pytest.mark.parametrize("n_flips", [1, 2, 5])
+@pytest.mark.parametrize("function", [Sqrt(), Barker(), Max(), Network()], ids=repr)
+def test_takes_the_decisions_of_the_reference(function, n_flips):
+    compare_with_reference(random_rbm(30, 10, 0.5), function, n_flips, 2000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_flips", [1, 4])
+def test_takes_a_million_decisions_of_the_reference(n_flips):
+    compare_with_reference(random_rbm(30, 10, 0.5), Network(), n_flips, 1_000_000)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
 def test_takes_the_decisions_of_the_compiled_kernel(function):
-    # f is multilinear in the spins, so first-order log-ratios of an Ising model are exact.
+    # Log p is linear in each spin, so first-order log-ratios of an Ising model are exact.
     compiled, fast = both_ensembles(random_ising(12), 5)
     table = function.table()
     compiled.start(table)
@@ -51,36 +206,103 @@ def test_takes_the_decisions_of_the_compiled_kernel(function):
     np.testing.assert_allclose(compiled.chains.acceptance, fast.chains.acceptance, rtol=1e-10)
 
 
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("objective", CODES)
-@pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
-def test_compiled_gradients_equal_automatic_ones(function, objective, every):
-    compiled, fast = both_ensembles(random_ising(9), 4)
-    table = function.table()
-    compiled.start(table)
-    rng = np.random.default_rng(3)
-    uniforms, log_omega = rng.random((4, 2)), rng.normal(size=4)
-    settings = (CODES[objective], 0.7, every)
-    expected = fast.objective(table, settings, uniforms, log_omega)
-    found = compiled.objective(table, settings, uniforms, log_omega)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(
-            one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other))
+@pytest.mark.parametrize("kind", POTTS_KINDS)
+def test_takes_the_decisions_of_the_compiled_kernel_on_potts_models(kind):
+    import networkx as nx
+
+    target = potts(nx.cycle_graph(8), kind, k=4)
+    compiled, fast = both_ensembles(target, 3)
+    uniforms = np.random.default_rng(2).random((3, 1000, 2))
+    for table in (Barker().table(), Lipschitz().table()):
+        compiled.start(table)
+        compiled.advance(table, uniforms)
+        fast.advance(table, uniforms)
+        assert np.array_equal(compiled.chains.x, fast.chains.x)
+        assert np.array_equal(compiled.chains.moved, fast.chains.moved)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_first_order_ratios_are_the_gradient_along_each_change(name):
+    target = TARGETS[name]
+    fast = FastEnsemble(
+        target, exact.states(target), [None] * len(exact.states(target)), dtype=torch.float64
+    )
+    possible = np.isfinite(target.log_prob(exact.states(target)))
+    found, expected = fast.log_ratios()[possible], target.first_order_ratios(exact.states(target))
+    assert np.allclose(found, expected[possible], rtol=0, atol=1e-5 if "32" in name else 1e-13)
+
+
+def test_first_order_ratios_of_an_rbm_by_differences():
+    target, step = random_rbm(), 1e-6
+    for x in exact.states(target):
+        for i in range(target.n_sites):
+            ends = []
+            for sign in (-1.0, 1.0):
+                y = x.astype(float)
+                y[i] += sign * step
+                hidden = np.logaddexp(0.0, target.hidden_bias + y @ target.weights).sum()
+                ends.append(y @ target.visible_bias + hidden)
+            slope = (ends[1] - ends[0]) / (2 * step)
+            assert np.isclose(target.first_order_ratios(x)[i], (1 - 2 * x[i]) * slope, atol=1e-8)
+
+
+# ----------------------------------------------------------------- streams and chains
+
+
+def test_philox_gives_the_published_words():
+    def words(*values):
+        return [torch.tensor([value]) for value in values]
+
+    most = 0xFFFFFFFF
+    for counter, key, expected in (
+        ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ((most,) * 4, (most,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            "d16cfe09 94fdcceb 5001e420 24126ea1",
+        ),
+    ):
+        found = philox(words(*counter), words(*key))
+        assert " ".join(f"{int(word):08x}" for word in found) == expected
+
+
+def test_expanded_numbers_are_uniform_and_independent():
+    u = torch.as_tensor(np.random.default_rng(0).random(20_000))
+    more = expand(u, 7).numpy()
+    assert more.shape == (20_000, 7)
+    assert np.array_equal(more[:, 0], u.numpy())
+    assert np.array_equal(expand(u, 4).numpy()[:, :2], more[:, :2])
+    assert (more >= 0).all()
+    assert (more < 1).all()
+    # 49 correlations and 7 means, at five standard errors.
+    assert np.abs(np.corrcoef(more.T) - np.eye(7)).max() < 5 / math.sqrt(20_000)
+    assert np.abs(more.mean(axis=0) - 0.5).max() < 5 / math.sqrt(12 * 20_000)
+    bins = np.histogram(more[:, 1:], bins=64, range=(0, 1))[0]
+    assert ((bins - 1875) ** 2 / 1875).sum() < 130
+
+
+@quiet
+@pytest.mark.parametrize("n_flips", [1, 3])
+def test_a_chain_does_not_depend_on_the_others(n_flips):
+    target = random_rbm(90, 37, 0.3)
+    draws = []
+    for n_chains, n_jobs in ((1, 1), (3, 2), (16, 1), (37, 2)):
+        sampler = LSBSampler(
+            "barker", fast=True, n_flips=n_flips, n_chains=n_chains, n_jobs=n_jobs, random_state=0
         )
+        draws.append(sampler.set_params(n_burn_in=300).fit(target).sample(200)["x"].values)
+    assert draws[0].std(axis=1).any()
+    for more in draws[1:]:
+        assert np.array_equal(more[:1], draws[0])
+    assert np.array_equal(draws[1], draws[3][:3])
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
-@pytest.mark.parametrize("sites", [range(9), [0], [2, 5, 8]], ids=str)
-def test_compiled_fluxes_equal_automatic_ones(function, sites):
-    compiled, fast = both_ensembles(random_ising(9), 4)
-    table, sites = function.table(), np.array(sites)
-    compiled.start(table)
-    for weight in (np.empty(0), np.linspace(0.2, 1.0, sites.size)):
-        expected = fast.flux(table, sites, weight)
-        for one, other in zip(compiled.flux(table, sites, weight), expected, strict=True):
-            np.testing.assert_allclose(
-                one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other))
-            )
+def test_threads_of_torch_are_as_before():
+    before = torch.get_num_threads()
+    sampler = LSBSampler("sqrt", fast=True, n_jobs=2, n_burn_in=10, random_state=0)
+    sampler.fit(random_ising(5)).sample(5)
+    assert torch.get_num_threads() == before
 
 
 def test_sampler_gives_the_same_chains_fast_and_not():
@@ -93,28 +315,318 @@ def test_sampler_gives_the_same_chains_fast_and_not():
     assert draws[0].drop_vars("lp").equals(draws[1].drop_vars("lp"))
 
 
-@pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
+@quiet
+@pytest.mark.parametrize("name", TARGETS)
+def test_draws_have_the_target_as_their_distribution(name):
+    target = TARGETS[name]
+    sampler = LSBSampler("barker", fast=True, n_flips=2, n_chains=200, random_state=0, n_burn_in=60)
+    x = sampler.fit(target).sample(20, thin=15)["x"].values.reshape(-1, target.n_sites)
+    index = {state.tobytes(): i for i, state in enumerate(exact.states(target))}
+    counts = np.bincount([index[state.tobytes()] for state in x], minlength=len(index))
+    p = exact.probabilities(target)
+    assert not counts[p == 0].any()
+    common = p > 1e-3
+    z = (counts[common] / len(x) - p[common]) / np.sqrt(p[common] * (1 - p[common]) / len(x))
+    assert np.abs(z).max() < 6  # draws 15 transitions apart are not quite independent
+
+
+@quiet
+def test_auto_finds_an_acceptance_near_the_one_asked_for():
+    target = random_rbm(150, 30, 0.3)
+    sampler = LSBSampler("barker", fast=True, n_flips="auto", n_chains=16, random_state=0)
+    sampler.set_params(n_burn_in=1000).fit(target)
+    assert 4 <= sampler.n_flips_ <= 64
+    flips = sampler.n_flips_
+    sampler.sample(300)
+    assert sampler.n_flips_ == flips
+    assert 0.5 < float(sampler.sample_stats_["acceptance_rate"].mean()) < 0.7
+    assert isinstance(flips, int)
+    again = copy.deepcopy(sampler).fit(target)
+    assert again.n_flips_ == flips
+    unfitted = LSBSampler("barker", fast=True, n_flips="auto", n_burn_in=0, random_state=0)
+    assert unfitted.fit(target).n_flips_ == 1
+
+
+def test_evaluations_are_gradients():
+    target = random_rbm()
+    sampler = LSBSampler("sqrt", fast=True, n_chains=3, n_burn_in=50, random_state=0).fit(target)
+    assert sampler.n_evaluations_ == 3 * 51
+    sampler.sample(10, thin=4)
+    assert sampler.n_evaluations_ == 3 * 91
+
+
+@quiet
+def test_no_sites_and_one():
+    draws = LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(RBM(np.ones((0, 2))))
+    assert draws.sample(3)["x"].shape == (4, 3, 0)
+    one = RBM([[0.5]], [1.0])
+    sampler = LSBSampler("barker", fast=True, n_chains=2, n_burn_in=5, random_state=0, n_flips=3)
+    x = sampler.fit(one).sample(4000)["x"].values
+    assert abs(x.mean() - exact.probabilities(one)[1]) < 0.03
+
+
+# ----------------------------------------------------------------- learning
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("objective", CODES)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
+def test_compiled_gradients_equal_automatic_ones(function, objective, every):
+    for target in (random_ising(9), potts(__import__("networkx").cycle_graph(5), "random")):
+        compiled, fast = both_ensembles(target, 4)
+        table = function.table()
+        compiled.start(table)
+        rng = np.random.default_rng(3)
+        uniforms, log_omega = rng.random((4, 2)), rng.normal(size=4)
+        settings = (CODES[objective], 0.7, every)
+        expected = fast.objective(table, settings, uniforms, log_omega)
+        found = compiled.objective(table, settings, uniforms, log_omega)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(
+                one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other))
+            )
+
+
+def flux_by_formula(target, states, function, sites, weight):
+    """Mean value and flows with everything that is proposed accepted, site by site."""
+    k = target.cardinalities - 1
+    first = np.append(0, np.cumsum(k))
+    values, flows = [], []
+    for ratios in target.first_order_ratios(states):
+        w = np.exp(function.tabulated().log_g(ratios))
+        t = np.array([w[first[i] : first[i + 1]].sum() for i in sites]) / w.sum()
+        odds = np.array([np.exp(ratios[first[i] : first[i + 1]]).sum() for i in sites])
+        p = 1 / (1 + odds)
+        flow = 2 * p * t
+        a = p * (1 - p)
+        with np.errstate(all="ignore"):
+            terms = np.where(a > 0, a**2 / (p * t), 0.0)
+        values.append(weight @ flow if weight.size else np.log(terms.sum()))
+        flows.append(flow)
+    return np.mean(values), np.mean(flows, axis=0)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
+@pytest.mark.parametrize("name", TARGETS)
+def test_fluxes_are_those_of_the_formula(name, function):
+    target = TARGETS[name]
+    rng = np.random.default_rng(0)
+    states = np.stack([target.random_state(rng) for _ in range(5)])
+    fast = FastEnsemble(target, states, [rng] * 5, dtype=torch.float64)
+    table = function.table()
+    exactly = 1e-5 if "32" in name else 1e-10
+    for sites in (np.arange(target.n_sites), np.array([1])):
+        for weight in (np.empty(0), np.linspace(0.2, 1.0, sites.size)):
+            value, gradient, flows = fast.flux(table, sites, weight)
+            if "evidence" in name and sites.size == 1 and not weight.size:
+                continue  # of an observed site alone there is no flux
+            expected = flux_by_formula(target, states, function, sites, weight)
+            assert np.isclose(value, expected[0], rtol=exactly)
+            assert np.allclose(flows, expected[1], rtol=exactly)
+            k, step = int(rng.integers(40)), 1e-5
+            ends = [fast.flux(changed(table, k, sign * step), sites, weight)[0] for sign in (-1, 1)]
+            found = (ends[1] - ends[0]) / (2 * step)
+            assert np.isclose(found, gradient[k], rtol=1e-5, atol=1e-8)
+
+
+def changed(table, k, step):
+    """A table with another value at one knot."""
+    value = table.value.copy()
+    value[k] += step
+    return table._replace(value=value, slope=np.append(np.diff(value), table.slope[-1]))
+
+
+@quiet
 @pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
-def test_learns_and_continues(objective):
-    sampler = LSBSampler(fast=True, objective=objective, n_burn_in=40, random_state=0)
-    sampler.fit(random_ising(6))
+@pytest.mark.parametrize("name", ["ising", "potts", "rbm with evidence", "torch"])
+def test_learns_and_continues(name, objective):
+    def fitted():
+        sampler = LSBSampler(fast=True, objective=objective, n_burn_in=60, random_state=0)
+        return sampler.set_params(n_flips=2).fit(TARGETS[name])
+
+    sampler = fitted()
     assert (sampler.burn_in_balancing_.theta != get_balancing("learned").theta).any()
     assert np.isfinite(sampler.burn_in_balancing_.theta).all()
     assert np.isfinite(sampler.balancing_.table().value).all()
     assert "sqrt" in sampler.candidates_["candidate"]
     first, second = sampler.sample(7, thin=2), sampler.sample(5, thin=2)
-    whole = LSBSampler(fast=True, objective=objective, n_burn_in=40, random_state=0)
-    whole = whole.fit(random_ising(6)).sample(12, thin=2)["x"].values
+    whole = fitted().sample(12, thin=2)["x"].values
     assert np.array_equal(np.concatenate([first["x"], second["x"]], axis=1), whole)
     np.testing.assert_allclose(
         sampler.sample_stats_["lp"].values, sampler.target_.log_prob(second["x"].values), atol=1e-12
     )
 
 
-def test_select_skips_weight_zero():
-    log_w = torch.tensor([[-np.inf, 0.0, -np.inf, 0.0, -np.inf]], dtype=torch.float64)
-    for u, expected in ((0.0, 1), (0.5 - 2**-53, 1), (0.5, 3), (1 - 2**-53, 3)):
-        assert int(_select(log_w, torch.tensor([u], dtype=torch.float64))) == expected
+@quiet
+def test_a_constant_in_log_p_changes_nothing():
+    thetas, draws = [], []
+    for constant in (0.0, 2.0**20):
+        target = TorchTarget(lambda x, c=constant: cubic(x) + c, 6, dtype="float64")
+        sampler = LSBSampler(fast=True, n_burn_in=100, random_state=0).fit(target)
+        thetas.append(sampler.balancing_.tabulated().even_part(np.arange(9.0)))
+        draws.append(sampler.sample(50)["x"].values)
+    np.testing.assert_allclose(thetas[1], thetas[0], atol=1e-7)  # log p itself rounds
+    assert np.array_equal(*draws)
+
+
+# ----------------------------------------------------------------- any function of torch
+
+
+class Energy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+        )
+
+    def forward(self, x):
+        return 3.0 * self.body(x)[:, 0]
+
+
+@quiet
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_module_is_left_as_it_was(fast, training):
+    module = Energy()
+    module.train(training)
+    module.body[0].train(not training)
+    modes = [part.training for part in module.modules()]
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    module.body[0].weight.grad = torch.ones_like(module.body[0].weight)
+    target = TorchTarget(module, 6)
+    sampler = LSBSampler(fast=fast, n_burn_in=50, random_state=0).fit(target)
+    first = sampler.sample(20)
+    assert [part.training for part in module.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert torch.equal(module.body[0].weight.grad, torch.ones_like(module.body[0].weight))
+    assert all(p.grad is None for name, p in module.named_parameters() if name != "body.0.weight")
+    assert all(p.requires_grad for p in module.parameters())
+    # Dropout is off: log p is a function of the state.
+    assert np.array_equal(target.log_prob(first["x"]), target.log_prob(first["x"]))
+    again = pickle.loads(pickle.dumps(sampler)).sample(20)
+    assert again["x"].equals(sampler.sample(20)["x"])
+
+
+@quiet
+def test_a_function_of_torch_without_its_gradient():
+    target = TorchTarget(wave, 3, [3, 2, 3], dtype="float64")
+    plain = FunctionTarget(lambda x: float(target.log_prob(x)), 3, [3, 2, 3])
+    x = exact.states(target)
+    assert np.array_equal(target.log_prob(x), plain.log_prob(x))
+    assert np.allclose(target.log_ratios(x), plain.log_ratios(x), atol=1e-14)
+    draws = [
+        LSBSampler("barker", n_burn_in=30, random_state=0).fit(t).sample(50)["x"]
+        for t in (target, plain)
+    ]
+    assert draws[0].equals(draws[1])
+    testing.check_target(target)
+
+
+def test_states_are_given_as_zeros_and_ones_or_indicators():
+    seen = []
+
+    def remember(x):
+        seen.append(x.detach().clone())
+        return x.flatten(1).sum(1)
+
+    target = TorchTarget(remember, 2, dtype="float64")
+    target.log_prob([[0, 1]])
+    assert seen[-1].tolist() == [[0.0, 1.0]]
+    assert seen[-1].dtype == torch.float64
+    TorchTarget(remember, 2, [2, 4]).log_prob([[1, 3]])
+    assert seen[-1].tolist() == [[[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]]
+    assert seen[-1].dtype == torch.float32
+
+
+@quiet
+def test_impossible_states_of_a_function_are_never_visited():
+    def log_prob(x):
+        return torch.where(x.sum(1) > 2.5, -math.inf, x.sum(1))
+
+    target = TorchTarget(log_prob, 5, initial_state=[0] * 5)
+    sampler = LSBSampler("barker", fast=True, n_flips=2, n_burn_in=50, random_state=0).fit(target)
+    x = sampler.sample(2000)["x"]
+    assert int(x.sum("site").max()) == 2
+    p = exact.probabilities(target)
+    share = float((x.sum("site") == 2).mean())
+    assert abs(share - p[exact.states(target).sum(axis=1) == 2].sum()) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((3, 4), TypeError, "log_prob is 3; give a torch.nn.Module or a function of a tensor"),
+        ((cubic, 0), ValueError, "n_sites is 0; it must be from 1"),
+        ((cubic, 4, 2.5), TypeError, "n_states is 2.5"),
+        ((lambda x: 0.0, 4), TypeError, "returned float; it must return a tensor"),
+        ((lambda x: x, 4), ValueError, r"returned shape \(5, 4\) for a tensor of shape \(5, 4\)"),
+        ((lambda x: x.sum(1) * math.nan, 4), ValueError, "NaN|nan"),
+    ],
+)
+def test_wrong_functions_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        TorchTarget(*arguments)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float99", 3, torch.int32])
+def test_wrong_dtypes_are_refused(dtype):
+    with pytest.raises(TypeError, match='give a type of torch as torch.float64 or "float64"'):
+        TorchTarget(cubic, 4, dtype=dtype)
+
+
+def test_a_function_that_torch_cannot_differentiate_is_named():
+    target = TorchTarget(lambda x: torch.as_tensor(x.detach().numpy().sum(1)), 4)
+    with pytest.raises(ValueError, match="operations that torch can differentiate"):
+        LSBSampler("sqrt", fast=True, n_burn_in=5).fit(target)
+
+
+def test_nan_on_the_way_is_an_error():
+    def log_prob(x):
+        return torch.where(x.sum(1) > 5.5, math.nan, 2.0 * x.sum(1))
+
+    target = TorchTarget(log_prob, 8, initial_state=[0] * 8)
+    with pytest.raises(ValueError, match=r"was NaN or \+inf at a state that was proposed"):
+        LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
+
+
+def test_a_module_on_another_device_is_named():
+    module = Energy()
+    target = TorchTarget(module, 6)
+    module.to("meta")
+    with pytest.raises(ValueError, match="are on meta; move the module"):
+        LSBSampler("sqrt", fast=True, device="cpu", n_burn_in=5).fit(target)
+
+
+# ----------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("n_flips", "error", "message"),
+    [
+        (0, ValueError, "n_flips is 0; it must be at least 1"),
+        (65, ValueError, 'n_flips is 65; it must be from 1 to 64, or "auto"'),
+        ("all", ValueError, "n_flips is 'all'; give a number from 1 to 64"),
+        (2.0, TypeError, r"n_flips is 2.0; give an integer"),
+        (True, TypeError, "n_flips is True; give an integer"),
+    ],
+)
+def test_wrong_numbers_of_flips_are_refused(n_flips, error, message):
+    with pytest.raises(error, match=message):
+        LSBSampler("sqrt", fast=True, n_flips=n_flips, n_burn_in=5).fit(random_rbm())
+
+
+@pytest.mark.parametrize("n_flips", [2, "auto"])
+def test_several_flips_need_the_fast_path(n_flips):
+    with pytest.raises(ValueError, match=f"n_flips is {n_flips!r} but fast is False"):
+        LSBSampler("sqrt", n_flips=n_flips, n_burn_in=5).fit(random_rbm())
+
+
+def test_enumeration_of_flips_has_limits():
+    with pytest.raises(ValueError, match='n_flips is "auto", which fit makes a number'):
+        exact.transition_matrix(LSBSampler("sqrt", fast=True, n_flips="auto"), random_rbm())
+    with pytest.raises(ValueError, match="sequences of moves; enumeration takes at most"):
+        exact.transition_matrix(LSBSampler("sqrt", fast=True, n_flips=9), random_rbm(8))
 
 
 class NoGradient(Target):
@@ -130,9 +642,21 @@ class NoGradient(Target):
         raise TypeError("never asked for")
 
 
-def test_target_without_gradient_is_named():
-    with pytest.raises(TypeError, match="NoGradient has none"):
-        LSBSampler(fast=True).fit(NoGradient())
+@pytest.mark.parametrize(
+    "target",
+    [
+        NoGradient(),
+        FunctionTarget(lambda x: 0.0, 3),
+        MarkovNetwork([2, 2], []),
+        MarkovNetwork([2, 2], []).condition({0: 1}),
+        VariableSelection(np.eye(5), np.arange(5.0)),
+    ],
+    ids=repr,
+)
+def test_target_without_gradient_is_named(target):
+    name = type(getattr(target, "target", target)).__name__
+    with pytest.raises(TypeError, match=f"needs a target with a gradient, and {name} has none"):
+        LSBSampler(fast=True).fit(target)
 
 
 @pytest.mark.parametrize("device", ["gpu", "mps:7", 3.5])
@@ -149,8 +673,6 @@ def test_absent_cuda_device_is_named():
 
 
 def test_pickled_fast_sampler_goes_on():
-    import pickle
-
     sampler = LSBSampler("barker", fast=True, n_burn_in=10, random_state=0).fit(random_ising(5))
     copy = pickle.loads(pickle.dumps(sampler))
     assert copy.sample(9, thin=3).equals(sampler.sample(9, thin=3))

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from sklsb._compiled import Table
-from sklsb._ensemble import Ensemble
+from sklsb._ensemble import MOST_FLIPS, Ensemble
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
 from sklsb.exceptions import StarvedMovesWarning
@@ -60,6 +61,10 @@ class LSBSampler(BaseSampler):
         False: exact log-ratios of all neighbours, on compiled kernels. True: first-order
         log-ratios from one gradient, on torch (FLSB; with "sqrt" it is Gibbs with gradients
         [3]_), with the full Metropolis-Hastings ratio, so that it is exact too.
+    n_flips : int or "auto", default=1
+        With ``fast=True``, moves that are drawn from one gradient and made together, the last of
+        several with probability one half. "auto" finds during `fit` how many are accepted with
+        probability 0.6, about, and keeps that number.
     objective : str, default="auto"
         What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, "flux" and
         "global_flux" for the candidates to sample with. "flux" or "global_flux": only that one.
@@ -151,6 +156,7 @@ class LSBSampler(BaseSampler):
         balancing: str | BalancingFunction = "learned",
         *,
         fast: bool = False,
+        n_flips: int | str = 1,
         objective: str = "auto",
         n_chains: int = 4,
         n_burn_in: int | None = None,
@@ -167,6 +173,7 @@ class LSBSampler(BaseSampler):
     ):
         self.balancing = balancing
         self.fast = fast
+        self.n_flips = n_flips
         self.objective = objective
         self.n_chains = n_chains
         self.n_burn_in = n_burn_in
@@ -197,6 +204,7 @@ class LSBSampler(BaseSampler):
         for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+        self._check_n_flips()
         if self.device is not None and not self.fast:
             raise ValueError(
                 f"device is {self.device!r} but fast is False; only the first-order path, "
@@ -211,15 +219,47 @@ class LSBSampler(BaseSampler):
             if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
                 raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
         if self.fast:
-            from sklsb import _torch
+            from sklsb._torch import device_of
 
-            _torch.check(target, self.device)
+            device_of(target, self.device)
 
-    def _new_ensemble(self, target: Target, states: States, rngs: list[np.random.Generator]) -> Any:
+    def _check_n_flips(self) -> None:
+        n = self.n_flips
+        if isinstance(n, str) and n != "auto":
+            raise ValueError(f'n_flips is {n!r}; give a number from 1 to {MOST_FLIPS}, or "auto".')
+        if not isinstance(n, str) and check_count(n, "n_flips", 1) > MOST_FLIPS:
+            raise ValueError(f'n_flips is {n}; it must be from 1 to {MOST_FLIPS}, or "auto".')
+        if not self.fast and n != 1:
+            raise ValueError(
+                f"n_flips is {n!r} but fast is False; only the first-order path, fast=True, makes "
+                "several moves at once."
+            )
+
+    @property
+    def n_flips_(self) -> int:
+        """Moves drawn together in `sample`."""
+        check_is_fitted(self, "target_")
+        return self._ensemble.n_flips
+
+    def _new_ensemble(
+        self,
+        target: Target,
+        states: States,
+        rngs: list[np.random.Generator],
+        n_flips: int | None = None,
+    ) -> Any:
         if self.fast:
             from sklsb._torch import FastEnsemble
 
-            return FastEnsemble(target, states, rngs, self.lazy, self.device)
+            return FastEnsemble(
+                target,
+                states,
+                rngs,
+                self.lazy,
+                self.device,
+                self.n_flips if n_flips is None else n_flips,
+                self._effective_n_jobs(),
+            )
         return Ensemble(target, states, rngs, self._effective_n_jobs(), self.lazy)
 
     def _fresh(self, old: Ensemble, rngs: list[np.random.Generator]) -> Ensemble:
@@ -265,6 +305,7 @@ class LSBSampler(BaseSampler):
         counts.setdefault("burn_in_evaluations", int(ensemble.chains.evaluations.sum()))
         counts |= {"mixing_evaluations": 0, "pilot_evaluations": 0} | counts
         fitted["_frozen"] = fitted["balancing_"].table()
+        ensemble.adapt(fitted["_frozen"], n // 4)
         ensemble.start(fitted["_frozen"])
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
@@ -274,11 +315,13 @@ class LSBSampler(BaseSampler):
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [0, int(ensemble.chains.evaluations.sum())]
         functions = {self.objective: fitted["balancing_"]}
+        stored = self._new_ensemble(ensemble.target, visited, ensemble.rngs[:1] * len(visited))
         if self.objective not in OBJECTIVES:
-            functions, traces = self._mixing(ensemble, visited)
+            functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
+        ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         spent.append(int(ensemble.chains.evaluations.sum()))
-        ratios = ensemble.target.log_ratios(visited)
+        ratios = stored.log_ratios()
         if self.objective in OBJECTIVES:  # one function for both
             learned = functions
         else:
@@ -310,20 +353,16 @@ class LSBSampler(BaseSampler):
             rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
         return Learner(self._function, objective, OPTIMIZERS[self.optimizer](float(rate)))
 
-    def _mixing(
-        self, ensemble: Ensemble, visited: States
-    ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
-        """Learn functions for sampling from the visited states."""
+    def _mixing(self, stored: Ensemble) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
+        """Learn functions for sampling from stored states."""
         kinds = MIXING if self.objective == "auto" else (self.objective,)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
-        stored = self._new_ensemble(ensemble.target, visited, ensemble.rngs[:1] * len(visited))
         functions: dict[str, BalancingFunction] = {}
         traces = {}
         with stored.threads():
             for kind in kinds:
                 functions[kind], traces[kind] = fit_flux(stored, self._initial(kind), kind)
-        ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         return functions, traces
 
     def _initial(self, kind: str) -> Any:
@@ -348,7 +387,7 @@ class LSBSampler(BaseSampler):
 
         def new_ensemble(k: int) -> Ensemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]
-            return self._new_ensemble(ensemble.target, ensemble.chains.x, rngs)
+            return self._new_ensemble(ensemble.target, ensemble.chains.x, rngs, ensemble.n_flips)
 
         outcome, evaluations = compare(candidates, new_ensemble, budget)
         ensemble.chains.evaluations[0] += evaluations

@@ -6,6 +6,7 @@ from sklsb.targets.ising import Ising
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 from sklsb.targets.rbm import RBM
+from sklsb.targets.torch import TorchTarget
 from sklsb.targets.variable_selection import VariableSelection
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "MarkovNetwork",
     "Potts",
     "Target",
+    "TorchTarget",
     "VariableSelection",
 ]

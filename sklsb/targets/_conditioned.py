@@ -116,6 +116,22 @@ class Conditioned(Target):
         ratios[..., self._pinned()] = -np.inf
         return ratios
 
+    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """First-order log-ratios of the target, -inf where an observed variable would change.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+        """
+        ratios = self.target.first_order_ratios(x)
+        ratios[..., self._pinned()] = -np.inf
+        return ratios
+
     def _pinned(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""
         observed = np.isin(np.arange(self.n_sites), self.sites)

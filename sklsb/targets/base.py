@@ -117,6 +117,25 @@ class Target(ABC):
     def view(self) -> NamedTuple:
         """Arrays for the compiled kernels; see ``sklsb._compiled``."""
 
+    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        r"""First-order approximation of `log_ratios`, from the gradient at x.
+
+        .. math:: (x^m - x) \cdot \nabla \log p(x)
+
+        for every move m, where values of variables that have more than two are indicators. Here,
+        as for an Ising or a Potts model, where it is exact, they are the log-ratios themselves.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+        """
+        return self.log_ratios(x)
+
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels, for a target that must raise what went wrong there.
 

@@ -271,6 +271,23 @@ class RBM(Target):
             ratios[:] = sign * self.visible_bias + mean.sum(axis=1)
         return result.reshape(*leading, self.n_sites)
 
+    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        r"""First-order log-ratios: the gradient of log p times the change of each visible unit.
+
+        .. math:: (x'_i - x_i) \Bigl(b_i + \sum_j W_{ij} P(h_j = 1 | x)\Bigr)
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_visible) or leading axes and ``shape``
+            States of 0 and 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_visible)
+        """
+        gradient = self.visible_bias + self.hidden_probabilities(x) @ self.weights.T
+        return (1 - 2 * self.check_states(x)) * gradient
+
     def hidden_probabilities(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return P(h_j = 1 | x) of every hidden unit j.
 

@@ -1,0 +1,15 @@
+"""The first-order path (FLSB, Gibbs with gradients) on torch; nothing else imports torch."""
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "This needs torch, which is not installed. Install it with `python -m pip install torch`; "
+        "without it use fast=False and other targets than TorchTarget."
+    ) from error
+
+from sklsb._torch.chains import FastEnsemble
+from sklsb._torch.density import Density
+from sklsb._torch.models import device_of, first_order_ratios
+
+__all__ = ["Density", "FastEnsemble", "device_of", "first_order_ratios"]

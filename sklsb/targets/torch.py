@@ -1,0 +1,100 @@
+"""Anything with a gradient on torch as a target."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb.targets.function import FunctionTarget
+
+
+class TorchTarget(FunctionTarget):
+    r"""A differentiable log-density on torch: an energy-based model, or any function of tensors.
+
+    .. math:: \log p(x) = f(x), \qquad x_i \in \{0, \dots, k_i - 1\}
+
+    up to the normalising constant. With ``LSBSampler(fast=True)`` the gradient of f tells which
+    changes to propose, one evaluation per transition; with ``fast=False`` f is evaluated at all
+    neighbours, as for a `FunctionTarget`.
+
+    Parameters
+    ----------
+    log_prob : torch.nn.Module or callable
+        The function f. With two values per variable it is given a tensor of shape (n, n_sites)
+        that holds 0 and 1; with more, indicators of the values, shape (n, n_sites, k). It returns
+        a tensor of shape (n,), of which row i depends on row i alone. Where variables differ in
+        their numbers of values k is the largest.
+    n_sites : int
+        Number of variables.
+    n_states : int or sequence of n_sites int, default=2
+        Number of values of each variable.
+    dtype : torch.dtype or str, default="float32"
+        Type of the tensor that f is given.
+    initial_state : array_like of shape (n_sites,) or callable, optional
+        See `FunctionTarget`.
+
+    Attributes
+    ----------
+    density : object
+        f as it is called, with `device` and `dtype`.
+
+    Raises
+    ------
+    ImportError
+        If torch is not installed.
+    ValueError, TypeError
+        If an argument is not as described, or f does not return what it should.
+
+    See Also
+    --------
+    FunctionTarget : for functions that torch cannot differentiate.
+
+    Notes
+    -----
+    The chain is exact for the values that f computes: the acceptance is taken in float64 from
+    log p as f gives it, in its ``dtype``; the gradient only decides what is proposed. A module is
+    used in evaluation mode, and its training modes are restored afterwards. Its parameters, and
+    their ``grad``, are left alone; it stays on its device, and `LSBSampler` runs there.
+
+    References
+    ----------
+    .. [1] W. Grathwohl et al., "Oops I took a gradient: scalable sampling for discrete
+       distributions", ICML 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sklsb import LSBSampler, TorchTarget
+    >>> w = torch.linspace(-1.0, 1.0, 12)
+    >>> target = TorchTarget(lambda x: (x @ w) - 0.1 * (x.sum(-1) - 6) ** 2, 12)
+    >>> sampler = LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
+    >>> sampler.sample(100)["x"].shape
+    (4, 100, 12)
+    """
+
+    def __init__(
+        self,
+        log_prob: Callable[..., Any],
+        n_sites: int,
+        n_states: int | Sequence[int] = 2,
+        *,
+        dtype: Any = "float32",
+        initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
+    ):
+        from sklsb._torch import Density
+
+        if not callable(log_prob):
+            raise TypeError(
+                f"log_prob is {log_prob!r:.100}; give a torch.nn.Module or a function of a tensor."
+            )
+        self.density = Density(log_prob, int(np.max(n_states, initial=2)), dtype)
+        super().__init__(
+            self.density, n_sites, n_states, vectorized=True, initial_state=initial_state
+        )
+
+    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """First-order log-ratios of all moves; see `Target.first_order_ratios`."""
+        from sklsb._torch import first_order_ratios
+
+        return first_order_ratios(self, self.check_states(x))
