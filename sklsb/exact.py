@@ -200,7 +200,7 @@ def _locally_balanced(function: BalancingFunction, target: Target) -> _Transitio
 
 
 def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Moves that add 1 to k - 1 to the value of a site, modulo its number k of values.
+    """Enumerate what adds 1 to k - 1 to the value of a site, modulo its number k of values.
 
     Returns where each leads, which of the moves of `neighbours` it is, and the opposite shift.
     """

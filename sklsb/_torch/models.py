@@ -61,7 +61,7 @@ class Model(ABC):
         """Surround all use of the model."""
         yield
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027
         """Raise what is wrong with values found since the last check."""
 
 
@@ -105,7 +105,7 @@ class IsingModel(Model):
         return 2.0 * x.double() - 1.0
 
     def start(self, x: Tensor) -> Carried:
-        """Sums C x of the neighbours."""
+        """Return the sums C x of the neighbours."""
         return (torch.sparse.mm(self.couplings, self._spins(x).T).T,)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
@@ -117,7 +117,7 @@ class IsingModel(Model):
         return -2.0 * self._spins(x) * (self.field + carried[0])
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
-        """(y - x).(gradient at x + gradient at y) / 2, which does not round at the size of log p."""
+        """(y - x).(gradient at x + that at y) / 2, which does not round at the size of log p."""
         there = self.start(y)
         change = self._spins(y) - self._spins(x)
         return there, (change * (self.field + 0.5 * (carried[0] + there[0]))).sum(1)
@@ -134,7 +134,7 @@ class PottsModel(Model):
         self.has_zeros = bool((self.field == -math.inf).any())
 
     def start(self, x: Tensor) -> Carried:
-        """Sums of the couplings with neighbours of each value, (n, sites, k)."""
+        """Return the sums of the couplings with neighbours of each value, (n, sites, k)."""
         n, d = x.shape
         here = torch.nn.functional.one_hot(x.T.long(), self.n_values).double().reshape(d, -1)
         near = torch.sparse.mm(self.couplings, here)
@@ -148,7 +148,7 @@ class PottsModel(Model):
         return (self._at(self.field, x) + 0.5 * self._at(carried[0], x)).sum(1)
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
-        """Exact log-ratios; the two parts apart, so that a large field does not swallow the other."""
+        """Exact log-ratios; field and neighbours apart, for fields may be large."""
         return _of_other_values(self.field.expand_as(carried[0]), x) + _of_other_values(
             carried[0], x
         )
@@ -229,7 +229,7 @@ class TorchModel(Model):
         return carried[0]
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
-        """The gradient along each change; 0 where it is not a number."""
+        """Return the gradient along each change; 0 where it is not a number."""
         if carried[1].dim() == 2:
             ratios = _along_flips(carried[1], x)
         else:
