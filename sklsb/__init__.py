@@ -25,6 +25,7 @@ _OBJECTS = {
 }
 _MODULES = [
     "balancing",
+    "datasets",
     "diagnostics",
     "exact",
     "exceptions",
@@ -34,6 +35,7 @@ _MODULES = [
     "samplers",
     "targets",
     "testing",
+    "training",
 ]
 
 __all__ = [*_OBJECTS, *_MODULES, "__version__"]
