@@ -49,11 +49,11 @@ def load_digits(threshold: float = 7) -> Bunch:
     >>> for row in digits.data[0].reshape(digits.shape):
     ...     print("".join("-#"[pixel] for pixel in row))
     ---##---
-    ---###--
+    --####--
     --#--##-
     --#--##-
-    --#---#-
-    --#---#-
+    --#--##-
+    --#--#--
     --#-##--
     ---##---
     """

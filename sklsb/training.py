@@ -121,7 +121,8 @@ def contrastive_divergence(
         raise ValueError(
             f"The weights do not stay finite with learning_rate {learning_rate}; make it smaller."
         )
-    return RBM(*parameters, shape=shape)
+    weights, visible_bias, hidden_bias = parameters
+    return RBM(weights, visible_bias, hidden_bias, shape)
 
 
 def _binary(data: ArrayLike) -> NDArray[np.int8]:
@@ -139,7 +140,7 @@ def _binary(data: ArrayLike) -> NDArray[np.int8]:
 
 def _gradients(
     x: Single, parameters: list[Single], n_gibbs: int, rng: np.random.Generator
-) -> list[Single]:
+) -> list[NDArray[Any]]:
     """Gradients of minus the log-likelihood: means over the end of the chains less the data's."""
     weights, visible_bias, hidden_bias = parameters
 
