@@ -203,7 +203,7 @@ def mmd(x: ArrayLike, y: ArrayLike) -> float:
     """
     x, y = np.asarray(x), np.asarray(y)
     for name, states in (("x", x), ("y", y)):
-        if states.dtype.kind not in "bui":
+        if states.dtype.kind not in "iub":
             raise TypeError(f"{name} has dtype {states.dtype}; give states as integers or bool.")
         if states.ndim != 2 or len(states) < 2 or not states.shape[1]:
             raise ValueError(

@@ -77,6 +77,9 @@ def contrastive_divergence(
     from zero, dark pixels leave a mode of noise, where no data are. Hidden biases start at zero,
     weights at normal numbers of standard deviation 0.01.
 
+    The Gibbs steps start at the data, so they do not see modes far from it. Too many passes can
+    leave most of the probability in one of these; only long chains show it.
+
     References
     ----------
     .. [1] G. E. Hinton, "Training products of experts by minimizing contrastive divergence",
