@@ -26,6 +26,7 @@ _OBJECTS = {
 }
 _MODULES = [
     "balancing",
+    "datasets",
     "diagnostics",
     "exact",
     "exceptions",
@@ -35,6 +36,7 @@ _MODULES = [
     "samplers",
     "targets",
     "testing",
+    "training",
 ]
 
 __all__ = [*_OBJECTS, *_MODULES, "__version__"]

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from sklsb import Ising, LSBSampler, MarkovNetwork, Potts, diagnostics, exact
-from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, paper_ess
+from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, mmd, paper_ess
 from sklsb.exceptions import FrozenSitesWarning
 
 
@@ -216,6 +216,7 @@ def test_public_names():
         "best_state",
         "ess",
         "marginals",
+        "mmd",
         "paper_ess",
     }
 
@@ -352,3 +353,89 @@ def test_best_state_of_other_draws():
     for wrong in (draws.drop_vars("lp"), draws.isel(draw=[])):
         with pytest.raises(ValueError, match=r"draws has the coordinates .*; give the draws that"):
             best_state(wrong)
+
+
+# ----------------------------------------------------------------- maximum mean discrepancy
+
+
+def literal_mmd(x, y):
+    def kernel(a, b):
+        return np.exp(-sum(int(p) != int(q) for p, q in zip(a, b, strict=True)) / len(a))
+
+    def within(s):
+        pairs = [kernel(s[i], s[j]) for i in range(len(s)) for j in range(len(s)) if i != j]
+        return sum(pairs) / len(pairs)
+
+    return within(x) + within(y) - 2 * np.mean([kernel(a, b) for a in x for b in y])
+
+
+@pytest.mark.parametrize("n_states", [1, 2, 3, 7, 200])
+@pytest.mark.parametrize("sizes", [(2, 2, 1), (5, 9, 4), (23, 17, 30)])
+def test_mmd_is_the_double_loop(n_states, sizes):
+    m, n, d = sizes
+    rng = np.random.default_rng(0)
+    x = rng.integers(n_states, size=(m, d)).astype(np.int16)
+    y = rng.integers(n_states, size=(n, d)).astype(np.int16) // 2
+    wanted = pytest.approx(literal_mmd(x, y), abs=1e-13)
+    assert mmd(x, y) == wanted
+    assert mmd(y, x) == wanted
+    assert mmd(x.tolist(), y.astype(np.int64)) == wanted
+    # Only whether states are equal matters.
+    assert mmd(3 * x - 100, 3 * y - 100) == wanted
+    assert mmd(x[::-1], y) == wanted
+
+
+def test_mmd_in_blocks_is_that_of_all_pairs_at_once(monkeypatch):
+    rng = np.random.default_rng(1)
+    x, y = rng.random((50, 8)) < 0.3, rng.random((31, 8)) < 0.5
+    whole = mmd(x, y)
+    assert whole == pytest.approx(literal_mmd(x, y), abs=1e-13)
+    for size in (1, 7, 31):
+        monkeypatch.setattr(diagnostics, "_PAIRED", size)
+        assert mmd(x, y) == pytest.approx(whole, abs=1e-13)
+
+
+def test_mmd_is_unbiased():
+    # Mean over samples against the sum over the distributions, which are products.
+    rng, d, p, q = np.random.default_rng(2), 6, 0.3, 0.6
+
+    def mean(a, b):
+        same = a * b + (1 - a) * (1 - b)
+        return (same + (1 - same) * np.exp(-1 / d)) ** d
+
+    for other in (p, q):
+        found = [mmd(rng.random((9, d)) < p, rng.random((5, d)) < other) for _ in range(4000)]
+        wanted = mean(p, p) + mean(other, other) - 2 * mean(p, other)
+        assert abs(np.mean(found) - wanted) < 5 * np.std(found) / np.sqrt(len(found))
+    assert wanted > 0.01
+
+
+def test_mmd_tells_distributions_of_equal_marginals_apart():
+    # Pairs of spins that agree, against independent ones.
+    rng = np.random.default_rng(3)
+    free = rng.choice([-1, 1], size=(2, 2000, 8)).astype(np.int8)
+    tied = np.repeat(rng.choice([-1, 1], size=(2000, 4)), 2, axis=1)
+    equal, different = mmd(free[0], free[1]), mmd(free[0], tied)
+    assert abs(equal) < 1e-3
+    assert different > 10 * abs(equal)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "message"),
+    [
+        (np.zeros((3, 2)), np.zeros((3, 2), int), TypeError, "x has dtype float64; give states"),
+        (np.zeros((3, 2), int), np.zeros((3, 2), object), TypeError, "y has dtype object"),
+        (
+            np.zeros((1, 2), int),
+            np.zeros((3, 2), int),
+            ValueError,
+            r"x has shape \(1, 2\).*2 draws",
+        ),
+        (np.zeros((3, 2), int), np.zeros((2, 3, 2), int), ValueError, r"y has shape \(2, 3, 2\)"),
+        (np.zeros((3, 0), int), np.zeros((3, 0), int), ValueError, r"x has shape \(3, 0\)"),
+        (np.zeros((3, 2), int), np.zeros((3, 4), int), ValueError, "x has 2 variables and y 4"),
+    ],
+)
+def test_wrong_samples(x, y, error, message):
+    with pytest.raises(error, match=message):
+        mmd(x, y)

@@ -63,12 +63,14 @@ PUBLIC = [
     "Mixture",
     "Network",
     "balancing",
+    "datasets",
     "diagnostics",
     "exact",
     "io",
     "targets",
     "samplers",
     "testing",
+    "training",
 ]
 
 
