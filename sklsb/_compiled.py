@@ -1105,8 +1105,11 @@ _BITS_OF_NAN, _BITS_OF_ZERO, _BITS_OF_NEVER = (
 )
 
 
-def neighbourhood_function(log_prob, cardinalities, dtype):
-    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64."""
+def neighbourhood_function(log_prob, cardinalities, held, dtype):
+    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64.
+
+    Where a site is held, its moves are impossible.
+    """
     n_sites = cardinalities.size
     n_values = 1 + int((cardinalities - 1).sum())
     pointers = types.CPointer(from_dtype(dtype)), types.CPointer(types.float64)
@@ -1124,7 +1127,7 @@ def neighbourhood_function(log_prob, cardinalities, dtype):
                 for value in range(cardinalities[i]):
                     if value != present:
                         x[i] = value
-                        values[k] = log_prob(x)
+                        values[k] = -np.inf if held[i] else log_prob(x)
                         k += 1
                 x[i] = present
         except Exception:  # noqa: BLE001

@@ -195,7 +195,9 @@ def test_all_observed(name):
 @each
 def test_pickle_and_seed(name):
     given = conditioned(name)[1]
+    assert given.view() is given.view()
     copy = pickle.loads(pickle.dumps(given))
+    assert not {"_view", "_strides", "_support"} & set(given.__getstate__())
     x = exact.states(given)
     assert np.array_equal(copy.log_prob(x), given.log_prob(x))
     states = [given.random_state(np.random.default_rng(seed)) for seed in (0, 0, *range(1, 20))]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Conditioned(Target):
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
         self.constant = target.constant
         self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
+        # At once: two threads must not make one each.
+        self._held = target.holding(sites)
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
@@ -52,7 +55,7 @@ class Conditioned(Target):
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does."""
-        return self.target.guard(chains)
+        return self._held.guard(chains)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix more of the variables; see `Target.condition`."""
@@ -97,7 +100,9 @@ class Conditioned(Target):
         """
         states = self.check_states(x)
         agrees = (states[..., self.sites] == self.observed).all(axis=-1)
-        return np.where(agrees, self.target.log_prob(states), -np.inf)
+        result = np.full(agrees.shape, -np.inf)
+        result[agrees] = self.target.log_prob(states[agrees])
+        return result
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
@@ -112,7 +117,7 @@ class Conditioned(Target):
         ndarray of float64, shape (..., n_moves)
             -inf where an observed variable would change.
         """
-        ratios = self.target.log_ratios(x)
+        ratios = self._held.log_ratios(x)
         ratios[..., self._pinned()] = -np.inf
         return ratios
 
@@ -121,7 +126,11 @@ class Conditioned(Target):
         observed = np.isin(np.arange(self.n_sites), self.sites)
         return np.repeat(observed, self.cardinalities - 1)
 
+    @cached_property
+    def _view(self) -> ConditionedView:
+        inner: Any = self._held.view()
+        return ConditionedView(inner, self._pinned(), inner.touched_start, inner.touched)
+
     def view(self) -> ConditionedView:
         """Arrays for the compiled kernels."""
-        inner: Any = self.target.view()
-        return ConditionedView(inner, self._pinned(), inner.touched_start, inner.touched)
+        return self._view

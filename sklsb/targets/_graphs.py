@@ -231,10 +231,3 @@ class GraphTarget(Target):
     def view(self) -> NamedTuple:
         """Arrays for the compiled kernels."""
         return self._view
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_view"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._freeze()

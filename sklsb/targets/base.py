@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,6 +134,21 @@ class Target(ABC):
         """
         return nullcontext(lambda error: None)
 
+    def holding(self, sites: NDArray[np.int64]) -> "Target":
+        """Return this target where some sites never move, for one that can spare work by that.
+
+        Parameters
+        ----------
+        sites : ndarray of int64
+            Sites whose log-ratios nobody looks at.
+
+        Returns
+        -------
+        Target
+            Here the target itself.
+        """
+        return self
+
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""
         values = np.asarray(self.values, dtype=self.dtype)
@@ -258,3 +274,20 @@ class Target(ABC):
                 f"{which} takes one of the values {_shown(values)}."
             )
         return states.astype(self.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is computed when it is first needed is computed anew.
+        derived = {
+            name
+            for cls in type(self).__mro__
+            for name, value in vars(cls).items()
+            if isinstance(value, cached_property)
+        }
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._freeze()
+
+    def _freeze(self) -> None:  # noqa: B027
+        """Make arrays read-only, also those of a copy, from which something was computed."""

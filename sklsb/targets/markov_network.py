@@ -103,7 +103,7 @@ class MarkovNetwork(Target):
         with np.errstate(divide="ignore"):
             self._table = np.concatenate([*tables, np.empty(0)])
             self._log_table = np.log(self._table)
-        self._cardinalities.flags.writeable = False
+        self._freeze()
 
     @classmethod
     def from_uai(
@@ -424,12 +424,7 @@ class MarkovNetwork(Target):
         """Arrays for the compiled kernels."""
         return self._view
 
-    def __getstate__(self) -> dict[str, Any]:
-        derived = ("_view", "_strides", "_support")
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def _freeze(self) -> None:
         self._cardinalities.flags.writeable = False
 
 

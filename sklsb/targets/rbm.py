@@ -208,9 +208,9 @@ class RBM(Target):
         size = " x ".join(map(str, self.shape))
         return f"RBM({size} visible units, {self.hidden_bias.size} hidden)"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        grid = self.shape if len(self.shape) == 2 else None
-        return type(self), (self.weights, self.visible_bias, self.hidden_bias, grid)
+    def _freeze(self) -> None:
+        for array in (self.weights, self.visible_bias, self.hidden_bias):
+            array.flags.writeable = False
 
     @property
     def rounding(self) -> NDArray[np.float64]:

@@ -149,7 +149,7 @@ class VariableSelection(Target):
         data = np.column_stack([units, _centred(response[:, None])[0]])
         # A rotation of the rows changes nothing.
         self._data: Array = np.asarray(np.linalg.qr(data, "r")) if len(data) > p + 1 else data
-        self._data.flags.writeable = False
+        self._freeze()
 
     def _set_prior(self, prior: str, g: Any, slab_sd: Any, size_prior: Any) -> None:
         if prior not in ("g", "independent"):
@@ -373,11 +373,7 @@ class VariableSelection(Target):
         """Arrays for the compiled kernels."""
         return self._view
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_view"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def _freeze(self) -> None:
         self._data.flags.writeable = False
 
 
