@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,26 @@ def _check_beta(beta: float) -> float:
     if not (isinstance(beta, numbers.Real) and 0 < beta < np.inf):
         raise ValueError(f"beta is {beta!r}; it must be a positive number, one over temperature.")
     return float(beta)
+
+
+def _check_quadratic(
+    quadratic: Mapping[Any, Any], site: dict[Any, int]
+) -> tuple[list[int], list[int], list[float]]:
+    """Return sites and biases of the pairs of a binary quadratic model."""
+    i, j, biases = [], [], []
+    for pair, bias in quadratic.items():
+        try:
+            one, other = (site[label] for label in pair)
+            number = float(bias)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(
+                f"bqm.quadratic has the entry {pair!r}: {bias!r}; an entry must be a pair of "
+                "variables that are in bqm.linear, and a real number."
+            ) from None
+        i.append(one)
+        j.append(other)
+        biases.append(number)
+    return i, j, biases
 
 
 class Ising(GraphTarget):
@@ -332,7 +353,8 @@ class Ising(GraphTarget):
         TypeError
             If ``bqm`` has not these attributes.
         ValueError
-            If the vartype is another one, a bias is not finite, or beta not positive, or their
+            If the vartype is another one, ``quadratic`` has something else than pairs of variables
+            that are in ``linear``, a bias is not finite, or beta not positive, or their
             product too large.
 
         See Also
@@ -353,17 +375,17 @@ class Ising(GraphTarget):
         array([-1., -3., -1., -7.])
         """
         wanted = ("linear", "quadratic", "offset", "vartype")
-        if not all(hasattr(bqm, name) for name in wanted):
+        parts = [getattr(bqm, name, None) for name in wanted]
+        if None in parts[2:] or not all(isinstance(part, Mapping) for part in parts[:2]):
             raise TypeError(
                 f"bqm is of type {type(bqm).__name__}; give a dimod.BinaryQuadraticModel or an "
-                f"object with {', '.join(wanted)}."
+                f"object with {', '.join(wanted)}, of which the first two are mappings."
             )
         site = {label: i for i, label in enumerate(bqm.linear)}
-        pairs = [(site[one], site[other], float(b)) for (one, other), b in bqm.quadratic.items()]
-        i, j, bias = zip(*pairs, strict=True) if pairs else ((), (), ())
+        i, j, bias = _check_quadratic(bqm.quadratic, site)
         matrix = sp.coo_array((bias, (i, j)), shape=(len(site), len(site)), dtype=np.float64)
         matrix = square_matrix(matrix, "bqm.quadratic")
-        linear = _check_field([float(a) for a in bqm.linear.values()], (len(site),), "bqm.linear")
+        linear = _check_field(list(bqm.linear.values()), (len(site),), "bqm.linear")
         offset = float(_check_field(bqm.offset, (), "bqm.offset"))
         vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), list(site)
         if vartype == "BINARY":
