@@ -23,6 +23,11 @@ class Conditioned(Target):
         The target without the evidence.
     sites, observed : ndarray of int64, shape (n_observed,)
         Variables and their values.
+
+    Raises
+    ------
+    ValueError
+        If no state that agrees with the evidence has positive probability, and the target sees it.
     """
 
     def __init__(
@@ -32,6 +37,7 @@ class Conditioned(Target):
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
         self.constant = target.constant
         self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
+        self._n_possible = target.n_possible_given(sites, observed)
         # At once: two threads must not make one each.
         self._held = target.holding(sites)
 
@@ -51,7 +57,7 @@ class Conditioned(Target):
     @property
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that are not known to be impossible, (n_sites,)."""
-        return self.target.n_possible_given(self.sites, self.observed)
+        return self._n_possible.copy()
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does."""
@@ -59,13 +65,14 @@ class Conditioned(Target):
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix more of the variables; see `Target.condition`."""
-        sites, observed = self.check_evidence(evidence)
+        sites, observed = self.target.check_evidence(evidence)
         again = np.isin(sites, self.sites)
         kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         for site, value in zip(sites[again].tolist(), observed[again].tolist(), strict=True):
             if kept[site] != value:
                 raise ValueError(
-                    f"evidence sets variable {site} to {value}; it was observed as {kept[site]}."
+                    f"evidence sets variable {self.label(site)!r} to {value}; it was observed as "
+                    f"{kept[site]}."
                 )
         kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
         sites = np.array(sorted(kept), dtype=np.int64)

@@ -1,5 +1,6 @@
 """The contract of a target."""
 
+import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -11,16 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import Chains
+from sklsb.targets._checks import as_array
 
 States = NDArray[np.signedinteger[Any]]
 
 
-def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return a value as an array, or say which argument cannot be one."""
-    try:
-        return np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} is not an array of numbers: {error}") from error
+def _is_str(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _shown(values: tuple[int, ...]) -> str:
@@ -217,22 +215,35 @@ class Target(ABC):
         for variable, value in evidence.items():
             site = sites.get(variable)
             if site is None or isinstance(variable, bool):
+                names = list(sites)[-self.n_sites :]
+                near = difflib.get_close_matches(str(variable), filter(_is_str, names))
                 raise ValueError(
                     f"evidence names the variable {variable!r}; the target has "
-                    f"{self.n_sites} variables, with names like {list(sites)[:3]}."
-                )
-            allowed = self.values[: int(self.cardinalities[site])]
-            if np.ndim(value) or value not in allowed:
-                raise ValueError(
-                    f"evidence[{variable!r}] is {value!r}; this variable takes one of the values "
-                    f"{_shown(allowed)}."
+                    f"{self.n_sites} variables, with names like {near or names[:3]}."
                 )
             if site in found:
-                raise ValueError(f"evidence names variable {site} twice; keep one.")
-            found[site] = int(value)
+                raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
+            found[site] = self._value(site, f"evidence[{variable!r}]", value)
         order = sorted(found)
         values = [found[site] for site in order]
         return np.array(order, dtype=np.int64), np.array(values, dtype=np.int64)
+
+    def _value(self, site: int, name: str, value: Any) -> int:
+        """Return a value of a variable, or say what is wrong with it."""
+        allowed = self.values[: int(self.cardinalities[site])]
+        if np.ndim(value) or value not in allowed:
+            raise ValueError(
+                f"{name} is {value!r}; this variable takes one of the values {_shown(allowed)}."
+            )
+        return int(value)
+
+    def label(self, site: int) -> Any:
+        """Return what a site is called: its coordinate, or a tuple of them."""
+        where = np.unravel_index(site, self.shape)
+        labels = [
+            np.asarray(self.coords[dim])[i].item() for dim, i in zip(self.dims, where, strict=True)
+        ]
+        return labels[0] if len(labels) == 1 else tuple(labels)
 
     def _names(self) -> dict[Any, int]:
         """Sites by what evidence may call them."""

@@ -2,7 +2,6 @@
 
 import copy
 import ctypes
-import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,23 +12,15 @@ from numba.extending import is_jitted
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import LARGEST_LOG_PROB, Chains, FunctionView, neighbourhood_function
-from sklsb.targets.base import States, Target, as_array
+from sklsb.targets._checks import MOST_VALUES, all_touched, as_array, integer
+from sklsb.targets.base import States, Target
 
-_MOST_VALUES = 32768  # states are int16 at most
 _MOST_TRIES = 1000
 # States of the trial at the beginning.
 _N_TRIAL = 5
 # What a chain carries from one transition to the next.
 _CARRIED = ("x", "cache", "tree", "offset", "acceptance")
 _signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-
-
-def _integer(value: Any, name: str, smallest: int, largest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r:.100}; give an integer of at least {smallest}.")
-    if not smallest <= int(value) <= largest:
-        raise ValueError(f"{name} is {value}; it must be from {smallest} to {largest}.")
-    return int(value)
 
 
 class FunctionTarget(Target):
@@ -135,7 +126,7 @@ class FunctionTarget(Target):
         if vectorized not in (None, True, False):
             raise TypeError(f"vectorized is {vectorized!r:.100}; give True, False or None.")
         self.function = log_prob
-        self.shape = (_integer(n_sites, "n_sites", 1, np.iinfo(np.int32).max),)
+        self.shape = (integer(n_sites, "n_sites", 1, np.iinfo(np.int32).max),)
         self._cardinalities = self._check_n_states(n_states)
         self.values = tuple(range(self._cardinalities.max()))
         self.ratio_cost = self.n_sites
@@ -162,7 +153,7 @@ class FunctionTarget(Target):
                 f"n_states has {len(given)} entries for {self.n_sites} variables; give one number, "
                 "or one for each variable."
             )
-        return np.array([_integer(k, "n_states", 1, _MOST_VALUES) for k in given])
+        return np.array([integer(k, "n_states", 1, MOST_VALUES) for k in given])
 
     def _reset(self) -> None:
         """Set what belongs to this process."""
@@ -377,8 +368,7 @@ class FunctionTarget(Target):
             address,
             self._first.astype(np.uint64),
             self._site.astype(np.uint32),
-            np.arange(n + 1, dtype=np.uint64) * np.uint64(n),
-            np.tile(np.arange(n, dtype=np.uint32), n),
+            *all_touched(n),
         )
 
     def view(self) -> FunctionView:

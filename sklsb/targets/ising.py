@@ -10,14 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import IsingView
-from sklsb.targets._graphs import (
-    GraphTarget,
-    real_array,
-    refuse,
-    square_matrix,
-    symmetric_matrix,
-)
-from sklsb.targets.base import as_array
+from sklsb.targets._checks import as_array, positive, real_array, refuse
+from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
 
 
 def _check_field(
@@ -33,12 +27,6 @@ def _check_field(
     values = np.array(np.broadcast_to(given, shape), dtype=np.float64)
     refuse(~np.isfinite(values), values, name, "it must be finite")
     return values
-
-
-def _check_beta(beta: float) -> float:
-    if not (isinstance(beta, numbers.Real) and 0 < beta < np.inf):
-        raise ValueError(f"beta is {beta!r}; it must be a positive number, one over temperature.")
-    return float(beta)
 
 
 def _check_quadratic(
@@ -188,15 +176,14 @@ class Ising(GraphTarget):
         ----------
         .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022, Eq. 6.
         """
-        if not (isinstance(noise_sd, numbers.Real) and 0 < noise_sd < np.inf):
-            raise ValueError(f"noise_sd is {noise_sd!r}; it must be a positive number.")
+        noise_sd = positive(noise_sd, "noise_sd")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
         pixels = real_array(image, "image")
         if pixels.ndim != 2:
             raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
         pixels = _check_field(pixels, pixels.shape, "image")
-        scale = np.divide(mean, np.square(float(noise_sd))) if noise_sd > 1e-150 else np.inf
+        scale = np.divide(mean, np.square(noise_sd)) if noise_sd > 1e-150 else np.inf
         if not np.isfinite(scale):
             raise ValueError(
                 f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
@@ -213,7 +200,7 @@ class Ising(GraphTarget):
         labels: list[Any] | None = None,
     ) -> "Ising":
         """Return the model of log p = -beta times an energy of these parameters."""
-        beta = _check_beta(beta)
+        beta = positive(beta, "beta")
         model = cls.__new__(cls)
         with np.errstate(over="ignore"):  # what is too large is refused
             model._set(-beta * couplings, -beta * field, None, ("site",), labels)
@@ -426,7 +413,7 @@ class Ising(GraphTarget):
         except ImportError as error:
             raise ImportError("to_bqm needs dimod; run `pip install dimod`.") from error
 
-        beta = _check_beta(beta)
+        beta = positive(beta, "beta")
         labels = range(self.n_sites) if self._labels is None else self._labels
         upper = sp.triu(self.couplings, 1).tocoo()
         i, j = upper.coords

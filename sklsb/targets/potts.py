@@ -9,10 +9,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import PottsView
-from sklsb.targets._graphs import GraphTarget, real_array, refuse
-from sklsb.targets.base import States, as_array
+from sklsb.targets._checks import as_array, check_touched, real_array, refuse
+from sklsb.targets._graphs import GraphTarget
+from sklsb.targets.base import States
 
-_MOST_VALUES = 127  # states are int8
+_MOST_VALUES = 127  # memory grows with the square
 
 
 class Potts(GraphTarget):
@@ -149,8 +150,8 @@ class Potts(GraphTarget):
         bad = np.flatnonzero(self.field[sites, observed] == -np.inf)
         if bad.size:
             raise ValueError(
-                f"evidence sets variable {sites[bad[0]]} to {observed[bad[0]]}, which is "
-                "impossible: its field is -inf."
+                f"evidence sets variable {self.label(sites[bad[0]])!r} to {observed[bad[0]]}, "
+                "which is impossible: its field is -inf."
             )
         return sites, observed
 
@@ -211,6 +212,7 @@ class Potts(GraphTarget):
 
     def _make_view(self) -> PottsView:
         n, others, unit = self.n_sites, len(self.values) - 1, self._unit()
+        check_touched(4 * others**2 * (self.couplings.nnz + n))
         # A move changes the log-ratios of all moves of its site and of the site's neighbours.
         near = (self.couplings != 0) + sp.eye_array(n, dtype=np.bool_, format="csr")
         touched = sp.kron(near, np.ones((others, others), dtype=np.bool_), format="csr")

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from sklsb._compiled import RBMView
-from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit, real_array, refuse
+from sklsb.targets._checks import all_touched, real_array, refuse
+from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
 from sklsb.targets.base import Target
 
 # The kernel multiplies factors between exp(-w) and exp(w), whose sum of w must not exceed this;
@@ -305,8 +306,7 @@ class RBM(Target):
             unit,
             coupling,
             span,
-            np.arange(n + 1, dtype=np.uint64) * np.uint64(n),
-            np.tile(np.arange(n, dtype=np.uint32), n),
+            *all_touched(n),
         )
 
     def view(self) -> RBMView:

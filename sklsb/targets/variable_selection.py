@@ -1,7 +1,6 @@
 """Variable selection in linear regression."""
 
 import math
-import numbers
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
 from sklsb._compiled import VariableSelectionView
-from sklsb.targets._graphs import real_array, refuse
+from sklsb.targets._checks import all_touched, are_plain, positive, real_array, refuse
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -170,12 +169,12 @@ class VariableSelection(Target):
         self.g: float | None = None
         self.slab_sd: float | None = None
         if prior == "g":
-            self.g = _positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
+            self.g = positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
         else:
-            self.slab_sd = _positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
+            self.slab_sd = positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
         if not isinstance(size_prior, tuple | list) or len(size_prior) != 2:
             raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
-        a, b = (_positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
+        a, b = (positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
         self.size_prior = (a, b)
 
     def __repr__(self) -> str:
@@ -372,8 +371,7 @@ class VariableSelection(Target):
             weight,
             least,
             min(p, n - 1) if least else p,
-            np.arange(p + 1, dtype=np.uint64) * np.uint64(p),
-            np.tile(np.arange(p, dtype=np.uint32), p),
+            *all_touched(p),
         )
 
     def view(self) -> VariableSelectionView:
@@ -382,14 +380,6 @@ class VariableSelection(Target):
 
     def _freeze(self) -> None:
         self._data.flags.writeable = False
-
-
-def _positive(value: Any, name: str, largest: float = np.inf) -> float:
-    if not (isinstance(value, numbers.Real) and 0.0 < float(value) < np.inf):
-        raise ValueError(f"{name} is {value!r}; it must be a positive number.")
-    if float(value) > largest:
-        raise ValueError(f"{name} is {value!r}; it must be at most {largest:g}.")
-    return float(value)
 
 
 def _check_data(X: Any, y: Any) -> tuple[Array, Array]:
@@ -448,7 +438,7 @@ def _slab_scale(slab_sd: float, norms: Array) -> Array:
 def _plain_names(X: Any) -> list[Any] | None:
     """Names of the columns of a data frame, if they may be coordinates."""
     names = list(getattr(X, "columns", ()))
-    if not (all(type(v) is int for v in names) or all(type(v) is str for v in names)):
+    if not are_plain(names):
         return None
     if len(set(names)) < len(names):
         again = next(name for i, name in enumerate(names) if name in names[:i])
