@@ -681,6 +681,22 @@ def changing(x):
         (lambda: FunctionTarget(changing, 3), ValueError, "log_prob changes the state that it is"),
         (lambda: FunctionTarget(numba.njit(changing), 3), ValueError, "let it change a copy"),
         (lambda: FunctionTarget(fail(OddError("odd")), 3), OddError, "odd"),
+        (
+            lambda: FunctionTarget(fail(OddError("odd")), 3, vectorized=True),
+            OddError,
+            "odd",
+        ),
+        (
+            lambda: FunctionTarget(lambda x: x.sum(), 3, vectorized=True),
+            ValueError,
+            r"returned shape \(\) for states of shape \(5, 3\); return 5 numbers",
+        ),
+        (
+            lambda: FunctionTarget(lambda x: x[:, 0] - x.mean(), 3, vectorized=True),
+            ValueError,
+            r"for the state \[[01], [01], [01]\] among 5, and .* for it alone, .* shape \(1, 3\); "
+            "it must depend on the state only. A function of one state needs vectorized=False",
+        ),
     ],
 )
 def test_errors_name_what_was_given(make, error, message):

@@ -44,7 +44,8 @@ class FunctionTarget(Target):
     n_states : int or sequence of n_sites int, default=2
         Number of values of each variable, up to 32,768.
     vectorized : bool, optional
-        Whether f takes several states at once. By default it is tried at a few random states.
+        Whether f takes several states at once. By default it is tried at a few random states; if
+        True, it is found out there whether that is so.
     initial_state : array_like of shape (n_sites,) or callable, optional
         A state of positive probability, or a function of a `numpy.random.Generator` that returns
         one, where chains start; needed if random states are impossible.
@@ -63,7 +64,8 @@ class FunctionTarget(Target):
     ValueError, TypeError
         If an argument is not as described; if f returns something else than a real number for a
         state, NaN, +inf or a number beyond 1e303 (the message shows the state), or changes the
-        state that it is given. Later, in the methods of a sampler too, whatever f raises.
+        state that it is given, or means something else by several states than by each.
+        Later, in the methods of a sampler too, whatever f raises.
 
     See Also
     --------
@@ -209,6 +211,21 @@ class FunctionTarget(Target):
         self.vectorized = True in found and np.allclose(
             found[True], found.get(False, found[True]), rtol=1e-5
         )
+        if self.vectorized:
+            self._try_one_by_one(states, found[True])
+
+    def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
+        """Find out whether the value of a state depends on the states beside it."""
+        alone = np.concatenate([self._evaluate(states[[i]]) for i in range(len(states))])
+        different = np.flatnonzero(~np.isclose(together, alone, rtol=1e-5))
+        if different.size:
+            i = different[0]
+            raise ValueError(
+                f"log_prob returned {together[i]} for the state {states[i].tolist()} among "
+                f"{len(states)}, and {alone[i]} for it alone, as an array of shape "
+                f"{states[[i]].shape}; it must depend on the state only. A function of one state "
+                "needs vectorized=False."
+            )
 
     def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values at states of shape (n, n_sites), or say what is wrong with them."""
