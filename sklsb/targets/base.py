@@ -187,7 +187,8 @@ class Target(ABC):
         ----------
         evidence : mapping of variable to value
             A variable is named by its coordinate, on a grid by a tuple of indices; or by its
-            index among all, where coordinates are not integers.
+            index among all, where coordinates are not integers. A value is a number, or its name
+            where a file gave names to values.
 
         Returns
         -------
