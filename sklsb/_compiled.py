@@ -470,7 +470,7 @@ def _potts_flip(view, chain, move):
     def change_value(view, chain, move):
         site, before, after = _potts_change(view, chain, move)
         values = np.uint64(view.field.shape[1])
-        chain.x[site] = np.int8(after)
+        chain.x[site] = np.int64(after)
         for n in range(view.neighbour_start[site], view.neighbour_start[site + np.uint64(1)]):
             first = np.uint64(view.neighbour[n]) * values
             chain.cache[first + before] -= view.coupling[n]
@@ -766,17 +766,6 @@ def _rbm_flip(view, chain, move):
     return flip_unit
 
 
-@overload(first_move, **implements)
-def _rbm_first_move(view, site):
-    if not is_view(view, RBMView):
-        return None
-
-    def first(view, site):
-        return np.uint64(site)
-
-    return first
-
-
 @overload(log_prob, **implements)
 def _rbm_log_prob(view, chain):
     if not is_view(view, RBMView):
@@ -1033,14 +1022,10 @@ def _selection_log_ratio(view, chain, move):
 
 
 @overload(first_move, **implements)
-def _selection_first_move(view, site):
-    if not is_view(view, VariableSelectionView):
-        return None
-
-    def first(view, site):
-        return np.uint64(site)
-
-    return first
+def _two_valued_first_move(view, site):
+    if is_view(view, RBMView) or is_view(view, VariableSelectionView):
+        return lambda view, site: np.uint64(site)
+    return None
 
 
 @overload(log_prob, **implements)
@@ -1105,8 +1090,11 @@ _BITS_OF_NAN, _BITS_OF_ZERO, _BITS_OF_NEVER = (
 )
 
 
-def neighbourhood_function(log_prob, cardinalities, dtype):
-    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64."""
+def neighbourhood_function(log_prob, cardinalities, held, dtype):
+    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64.
+
+    Where a site is held, its moves are impossible.
+    """
     n_sites = cardinalities.size
     n_values = 1 + int((cardinalities - 1).sum())
     pointers = types.CPointer(from_dtype(dtype)), types.CPointer(types.float64)
@@ -1124,7 +1112,7 @@ def neighbourhood_function(log_prob, cardinalities, dtype):
                 for value in range(cardinalities[i]):
                     if value != present:
                         x[i] = value
-                        values[k] = log_prob(x)
+                        values[k] = -np.inf if held[i] else log_prob(x)
                         k += 1
                 x[i] = present
         except Exception:  # noqa: BLE001

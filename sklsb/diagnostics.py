@@ -75,8 +75,10 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     -------
     xarray.Dataset
         ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate holds the values of
-        the target. Both are 0 where a variable does not have the value. Where a variable with
-        more than one possible value never changed, mcse is NaN: the draws cannot tell.
+        the target. Both are 0 where a variable does not have the value. A value that is in all of
+        the draws or in none has an mcse of NaN, as the draws cannot tell how far from 1 or 0 its
+        probability is; unless it is known that the variable has one possible value only
+        (`Target.n_possible`), as with evidence: then it is 0.
 
     Raises
     ------

@@ -68,7 +68,7 @@ def states(target: Target) -> States:
 
     Returns
     -------
-    ndarray of int8, shape (n_states, n_sites)
+    ndarray of int8 (int16 for values above 127), shape (n_states, n_sites)
 
     Raises
     ------

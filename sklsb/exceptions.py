@@ -3,6 +3,7 @@
 __all__ = [
     "FrozenSitesWarning",
     "InterruptedWarning",
+    "ModelWarning",
     "PeriodicChainWarning",
     "SamplerWarning",
     "ShortRunWarning",
@@ -20,6 +21,10 @@ class FrozenSitesWarning(SamplerWarning):
 
 class InterruptedWarning(SamplerWarning):
     """Ctrl-C stopped the sampling early: the draws made so far are returned."""
+
+
+class ModelWarning(UserWarning):
+    """A model that was read is not what it says it is, and is taken as it is."""
 
 
 class PeriodicChainWarning(SamplerWarning):

@@ -338,7 +338,7 @@ def burn_in(
         Returns an ensemble at new draws of the initial distribution; needed for "sampled_kl".
     on_block : callable, optional
         Called with the number of iterations of each block when it is done.
-    draws : ndarray of int8, shape (n_chains, n_iterations, n_sites), optional
+    draws : ndarray of the target's dtype, shape (n_chains, n_iterations, n_sites), optional
         Receives every state.
 
     Returns
@@ -347,7 +347,7 @@ def burn_in(
         The function after the last update; the chains' caches are those of it.
     history : History
         Arrays over the blocks.
-    visited : ndarray of int8, shape (n, n_sites)
+    visited : ndarray of the target's dtype, shape (n, n_sites)
         States visited in the second half, at most 512; the present ones if there was none.
     """
     lengths = _blocks(n_iterations)

@@ -195,7 +195,9 @@ def test_all_observed(name):
 @each
 def test_pickle_and_seed(name):
     given = conditioned(name)[1]
+    assert given.view() is given.view()
     copy = pickle.loads(pickle.dumps(given))
+    assert not {"_view", "_strides", "_support"} & set(given.__getstate__())
     x = exact.states(given)
     assert np.array_equal(copy.log_prob(x), given.log_prob(x))
     states = [given.random_state(np.random.default_rng(seed)) for seed in (0, 0, *range(1, 20))]
@@ -215,6 +217,7 @@ def test_pickle_and_seed(name):
         ("ising", {2: 0}, ValueError, r"evidence\[2\] is 0; this variable takes .*\(-1, 1\)"),
         ("ising", {2: "up"}, ValueError, r"evidence\[2\] is 'up'; this variable takes"),
         ("lattice", {(2, 0): 1}, ValueError, r"the variable \(2, 0\); the target has 6 variables"),
+        ("lattice", {"a": 1}, ValueError, r"with names like \[\(0, 0\), \(0, 1\), \(0, 2\)\]"),
         ("lattice", {(0, 1): 1, 1: 1}, ValueError, "evidence names variable 1 twice; keep one"),
         ("network", {"e": 1}, ValueError, "evidence names the variable 'e'; .* 4 variables"),
         ("network", {"c": 2}, ValueError, r"evidence\['c'\] is 2; this variable .*\(0, 1\)\."),

@@ -234,6 +234,16 @@ def test_wrong_weights(weights, error, message):
         (bqm(offset=np.nan), ValueError, "bqm.offset.* is nan; it must be finite"),
         (bqm(linear={"a": np.inf}, quadratic={}), ValueError, r"bqm.linear\[0\] is inf"),
         (bqm(quadratic={("a", "d"): np.nan}), ValueError, "bqm.quadratic.* is nan"),
+        (
+            bqm(quadratic={("a", "z"): 1.0}),
+            ValueError,
+            r"bqm.quadratic has the entry \('a', 'z'\): 1.0; an entry must be a pair of variables",
+        ),
+        (bqm(quadratic={("a", "d", "c"): 1.0}), ValueError, "bqm.quadratic has the entry"),
+        (bqm(quadratic={3: 1.0}), ValueError, "bqm.quadratic has the entry 3: 1.0; "),
+        (bqm(quadratic={("a", "d"): "x"}), ValueError, r"entry \('a', 'd'\): 'x'; .* real number"),
+        (bqm(linear=[1.0]), TypeError, "of which the first two are mappings"),
+        (bqm(linear={"a": "x"}, quadratic={}), TypeError, "bqm.linear has dtype <U1"),
     ],
 )
 def test_wrong_bqm(model, error, message):

@@ -5,7 +5,9 @@ import math
 import os
 import pickle
 import signal
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
@@ -217,6 +219,41 @@ def test_a_function_of_one_state_is_called_for_each():
     assert len(f.shapes) % (D + 1) == 0
 
 
+def test_a_function_is_not_called_where_evidence_does_not_hold():
+    seen = []
+
+    def watched(x):
+        seen.append(np.array(x))
+        return batched(x)
+
+    target = FunctionTarget(watched, D, vectorized=True)
+    given = target.condition({0: 1, 3: 0})
+    seen.clear()
+    LSBSampler(n_burn_in=100, n_chains=2, random_state=0).fit(given).sample(50)
+    assert not np.isneginf(given.log_prob(exact.states(target))).all()
+    given.log_ratios([1, 0, 0, 0, 0, 0])
+    assert {len(x) for x in seen} >= {1 + D - 2}
+    seen = np.concatenate([np.atleast_2d(x) for x in seen])
+    assert (seen[:, [0, 3]] == [1, 0]).all()
+
+
+@numba.njit
+def where_the_first_is_one(x):
+    if x[0] != 1:
+        raise ValueError("evidence does not hold")
+    return -0.5 * x[1:].sum()
+
+
+def test_a_compiled_function_is_not_called_where_evidence_does_not_hold():
+    target = FunctionTarget(lambda x: 0.0, D)
+    target.function = where_the_first_is_one
+    given = target.condition({0: 1})
+    sampler = LSBSampler("sqrt", n_burn_in=50, pilot=False, random_state=0).fit(given)
+    x = sampler.sample(200)["x"].values
+    assert (x[..., 0] == 1).all()
+    assert x[..., 1:].any()
+
+
 def test_stored_states_are_evaluated_once():
     f = counted(batched)
     target = FunctionTarget(f, D)
@@ -337,6 +374,20 @@ def test_a_start_that_cannot_be_found():
         LSBSampler("sqrt", n_burn_in=5).fit(target)
 
 
+def test_an_initial_state_that_contradicts_the_evidence():
+    f = counted(latin)
+    target = FunctionTarget(f, 9, 3, initial_state=SQUARE)
+    given = target.condition({0: 1})
+    f.shapes.clear()
+    message = (
+        r"initial_state with the evidence put in is \[1, 1, 2, .*\], where log_prob is -inf; give "
+        "a state of positive probability that agrees with the evidence"
+    )
+    with pytest.raises(ValueError, match=message):
+        given.random_state(np.random.default_rng(0))
+    assert len(f.shapes) == 1
+
+
 @pytest.mark.parametrize(
     ("initial_state", "message"),
     [
@@ -432,6 +483,37 @@ def test_a_failure_in_sample_is_raised_and_taken_back(name, n_jobs):
     x = sampler.sample(50)["x"].values
     np.testing.assert_array_equal(sampler.sample_stats_["lp"].values, batched(x.astype(int)))
     testing._check_caches(sampler, "at the end")
+
+
+@pytest.mark.parametrize("evidence", [{}, {0: 0}])
+def test_a_failure_in_one_thread_does_not_disturb_another(evidence):
+    together = threading.Barrier(2, timeout=60)
+    failing = threading.local()
+
+    def f(x):
+        if getattr(failing, "soon", False):
+            raise OddError("odd")
+        return batched(x)
+
+    def sample(sampler, fails):
+        failing.soon = False
+        sampler._ensemble.chains.scratch[:] = 0  # so that f is called
+        together.wait()
+        failing.soon = fails
+        return sampler.sample(2000)["x"].values
+
+    target = FunctionTarget(f, D).condition(evidence)
+    wanted = fit(target).sample(2000)["x"].values
+    samplers = fit(target), fit(target)
+    with ThreadPoolExecutor(2) as pool:
+        sound, failed = (
+            pool.submit(sample, sampler, fails)
+            for sampler, fails in zip(samplers, (False, True), strict=True)
+        )
+        np.testing.assert_array_equal(sound.result(), wanted)
+        with pytest.raises(OddError, match="odd"):
+            failed.result()
+    testing._check_caches(samplers[1], "after a failure")
 
 
 def test_a_failure_under_evidence_is_raised():
@@ -599,6 +681,22 @@ def changing(x):
         (lambda: FunctionTarget(changing, 3), ValueError, "log_prob changes the state that it is"),
         (lambda: FunctionTarget(numba.njit(changing), 3), ValueError, "let it change a copy"),
         (lambda: FunctionTarget(fail(OddError("odd")), 3), OddError, "odd"),
+        (
+            lambda: FunctionTarget(fail(OddError("odd")), 3, vectorized=True),
+            OddError,
+            "odd",
+        ),
+        (
+            lambda: FunctionTarget(lambda x: x.sum(), 3, vectorized=True),
+            ValueError,
+            r"returned shape \(\) for states of shape \(5, 3\); return 5 numbers",
+        ),
+        (
+            lambda: FunctionTarget(lambda x: x[:, 0] - x.mean(), 3, vectorized=True),
+            ValueError,
+            r"for the state \[[01], [01], [01]\] among 5, and .* for it alone, .* shape \(1, 3\); "
+            "it must depend on the state only. A function of one state needs vectorized=False",
+        ),
     ],
 )
 def test_errors_name_what_was_given(make, error, message):

@@ -13,7 +13,19 @@ import pytest
 from models import FUNCTIONS
 from scipy import stats
 
-from sklsb import Ising, LSBSampler, MarkovNetwork, exact, io, testing
+from sklsb import (
+    RBM,
+    FunctionTarget,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    Potts,
+    VariableSelection,
+    exact,
+    io,
+    testing,
+)
+from sklsb.exceptions import FrozenSitesWarning, ModelWarning
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -266,6 +278,13 @@ def test_names():
     assert x.sel(site="rain").max() == 1
 
 
+def test_the_warning_of_frozen_variables_has_a_name():
+    tied = MarkovNetwork([2, 2, 2], [((1, 2), [[1, 0], [0, 1]])], names=["a", "b", "c"])
+    sampler = LSBSampler("sqrt", lazy=0.5, n_burn_in=50, random_state=0).fit(tied)
+    with pytest.warns(FrozenSitesWarning, match=r"2 of 3 .* \(the first is site 1, 'b'\)"):
+        sampler.sample(100)
+
+
 def test_repr():
     assert repr(MarkovNetwork([2, 5], [((0,), [1, 2])])) == (
         "MarkovNetwork(2 sites, 1 factors, 2 to 5 values)"
@@ -423,6 +442,96 @@ def test_from_bif(tmp_path):
     path.write_text(BIF.replace("0.75", "x"))
     with pytest.raises(io.BIFFormatError, match="line 5"):
         MarkovNetwork.from_bif(path)
+
+
+def test_evidence_by_names_of_values(tmp_path):
+    path = tmp_path / "weather.bif"
+    path.write_text(BIF)
+    network = MarkovNetwork.from_bif(path)
+    x = exact.states(network)
+    wanted = network.condition({"rain": 1, "wet": 0}).log_prob(x)
+    for given in (
+        network.condition({"rain": "no", "wet": "dry"}),
+        network.condition({"rain": "no"}).condition({"wet": "dry"}),
+        pickle.loads(pickle.dumps(network)).condition({0: "no", "wet": np.str_("dry")}),
+        MarkovNetwork.from_bif(path, {"rain": "no", "wet": 0}),
+        MarkovNetwork.from_bif(path, evidence={"rain": "no", "wet": "dry"}),
+    ):
+        assert np.array_equal(given.log_prob(x), wanted)
+    assert isinstance(MarkovNetwork.from_bif(path, {}), MarkovNetwork)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [
+        ({"wet": "dri"}, r"evidence\['wet'\] is 'dri'; .* 3 values with names like \['dry'\], or "),
+        ({"wet": "wet"}, r"names like \['dry', 'damp', 'soaked'\], or their numbers from 0 to 2\."),
+        ({"rain": True}, r"evidence\['rain'\] is True; this variable takes one of 2 values"),
+        ({"rain": 2}, r"evidence\['rain'\] is 2; .* \(0, 1\)"),
+        ({"Rain": "yes"}, r"the variable 'Rain'; the target has 2 variables, .* like \['rain'\]"),
+        ({"snow": 1}, r"the variable 'snow'; .* with names like \['rain', 'wet'\]"),
+        ({"rain": "no", 0: "no"}, "evidence names variable 0 twice"),
+        ({"rain": "yes", "wet": "dry"}, "No state has positive probability and agrees"),
+    ],
+)
+def test_wrong_names_of_values(tmp_path, evidence, message):
+    path = tmp_path / "weather.bif"
+    path.write_text(BIF)
+    network = MarkovNetwork.from_bif(path)
+    for condition in (network.condition, network.condition({}).condition):
+        with pytest.raises(ValueError, match=message):
+            condition(evidence)
+
+
+def test_more_evidence_of_probability_zero(tmp_path):
+    path = tmp_path / "weather.bif"
+    path.write_text(BIF)
+    rainy = MarkovNetwork.from_bif(path, {"rain": "yes"})
+    with pytest.raises(ValueError, match="No state has positive probability and agrees"):
+        rainy.condition({"wet": "dry"})
+    with pytest.raises(ValueError, match="sets variable 'rain' to 1; it was observed as 0"):
+        rainy.condition({"rain": "no"})
+
+
+def test_tables_that_are_no_probabilities(tmp_path):
+    path = tmp_path / "weather.bif"
+    path.write_text(BIF.replace("0.25, 0.75", "0.25, 0.7501"))
+    MarkovNetwork.from_bif(path)
+    path.write_text(BIF.replace("0.25, 0.75", "0.25, 0.5"))
+    message = (
+        r"The probabilities of variable 'wet' given its parents sum to 0.75 in one case, not to 1"
+        r"\. The tables are taken as they are"
+    )
+    with pytest.warns(ModelWarning, match=message) as seen:
+        network = MarkovNetwork.from_bif(path)
+    assert seen[0].filename == __file__
+    assert network.log_prob([0, 2]) == pytest.approx(math.log(0.2 * 0.5), rel=4 * EPS)
+    path.write_text(BAYES.replace("0.9 ", "0.5 ").replace("0.7", "0.8"))
+    with pytest.warns(ModelWarning, match="of variable 0 given .*, nor do those of 1 others"):
+        MarkovNetwork.from_uai(path)
+    path.write_text("MARKOV 1 2 1 1 0 2 3 4")
+    MarkovNetwork.from_uai(path)
+
+
+def test_what_cannot_fit_into_memory_is_refused(monkeypatch):
+    network = MarkovNetwork([30_000] * 60, [((0,), np.ones(30_000))])
+    wide = MarkovNetwork([300, 300], [((0, 1), np.ones((300, 300)))])
+    assert wide.view().touched.size == (2 * 299) ** 2
+    monkeypatch.setattr(os, "sysconf", lambda name: 1024)
+    message = r"moves that each move touches would take \d+ GiB, and this machine has 0 GiB"
+    with pytest.raises(MemoryError, match=message):
+        network.view()
+    wide = pickle.loads(pickle.dumps(wide))
+    with pytest.raises(MemoryError, match="give them fewer"):
+        LSBSampler("sqrt", n_burn_in=5).fit(wide)
+    for target in (
+        RBM(np.zeros((600, 1))),
+        Potts(np.zeros((50, 50)), np.zeros((50, 120))),
+        FunctionTarget(lambda x: 0.0, 600),
+        VariableSelection(np.random.default_rng(0).normal(size=(9, 600)), np.arange(9)),
+    ):
+        with pytest.raises(MemoryError, match="give them fewer"):
+            target.view()
 
 
 @pytest.mark.parametrize("method", ["get_cpds", "get_factors"])

@@ -80,6 +80,7 @@ RANDOM = np.random.default_rng(0)
         Potts.lattice(np.broadcast_to([0.0, -INF], (4, 3, 2))),
         Potts(np.triu(np.ones((30, 30)), 1) + np.tril(np.ones((30, 30)), -1), np.zeros((30, 4))),
         Potts(random_couplings(6, 1), RANDOM.normal(size=(6, 127))),
+        Potts(random_couplings(3, 1), RANDOM.normal(size=(3, 200))),
         Potts(1e-280 * np.ones((3, 3)), 1e-280 * np.ones((3, 3))),
         Potts(2e302 * (np.ones((3, 3)) - np.eye(3)), [[1e300, 0], [0, -6e302], [-INF, 0]]),
     ],
@@ -407,9 +408,9 @@ PAIR = [[0, 1], [1, 0]]
         (
             lambda: Potts(PAIR, np.zeros((2, 1))),
             ValueError,
-            r"field has shape \(2, 1\), which means 1 values; a Potts model takes 2 to 127",
+            r"field has shape \(2, 1\), which means 1 values; a Potts model takes 2 to 32768",
         ),
-        (lambda: Potts(PAIR, np.zeros((2, 128))), ValueError, "which means 128 values"),
+        (lambda: Potts(PAIR, np.zeros((2, 32769))), ValueError, "which means 32769 values"),
         (
             lambda: Potts(PAIR, [[0, 1], [np.nan, 0]]),
             ValueError,

@@ -189,6 +189,12 @@ def test_plain_node_labels_are_the_coordinate():
         assert Ising(graph).coords["site"].tolist() == [0, 1]
 
 
+def test_label():
+    assert Ising(weighted_graph()).label(1) == Ising(weighted_graph()).coords["site"][1]
+    assert Ising.lattice(np.zeros((2, 3))).label(4) == (1, 1)
+    assert type(Ising(np.zeros((2, 2))).label(1)) is int
+
+
 def test_labels_reach_the_draws():
     sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=20, random_state=0)
     draws = sampler.fit(Ising(weighted_graph())).sample(200)

@@ -66,8 +66,8 @@ def read_bif(path: str | os.PathLike[str]) -> Model:
     BIFFormatError
         If the file is anything else, or a variable or state is unknown or stands twice, a
         distribution is missing or given twice, or a probability is negative or not finite. That
-        they sum to 1 is not checked. Also if a variable has more than 63 parents, or a table with
-        a ``default`` more than 2**26 entries.
+        they sum to 1 is not checked (`sklsb.MarkovNetwork` warns). Also if a
+        variable has more than 63 parents, or a table with a ``default`` more than 2**26 entries.
     OSError
         If the file cannot be opened.
 

@@ -74,7 +74,8 @@ def read_uai(path: str | os.PathLike[str]) -> Model:
         If the file is anything else: if it ends early or goes on, a variable does not exist or
         stands twice in a scope, a scope has more than 64 variables, a table has another size than
         its scope says, or an entry is negative or not finite. In a ``BAYES`` file also if not
-        every variable is the last of one scope. That probabilities sum to 1 is not checked.
+        every variable is the last of one scope. That probabilities sum to 1 is not checked
+        (`sklsb.MarkovNetwork` warns).
     OSError
         If the file cannot be opened.
 

@@ -477,9 +477,12 @@ class BaseSampler(BaseEstimator, ABC):
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
         frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
         if frozen.any():
+            first = int(frozen.argmax())
+            label = self.target_.label(first)
+            called = "" if label == first else f", {label!r}"
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
-                f"(the first is site {int(frozen.argmax())}). Their effective sample size is "
+                f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN.",
                 FrozenSitesWarning,

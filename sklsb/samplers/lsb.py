@@ -118,7 +118,7 @@ class LSBSampler(BaseSampler):
         parts site_ess_per_step and lp_ess_per_step, acceptance_rate, and the transitions of each
         chain that this rests on; see `sklsb.pilot`. ``attrs["chosen"]`` tells which is used.
         Only if there was a pilot.
-    state_ : ndarray of int8, shape (n_chains, n_sites)
+    state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
         Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by

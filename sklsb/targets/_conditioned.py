@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ class Conditioned(Target):
         The target without the evidence.
     sites, observed : ndarray of int64, shape (n_observed,)
         Variables and their values.
+
+    Raises
+    ------
+    ValueError
+        If no state that agrees with the evidence has positive probability, and the target sees it.
     """
 
     def __init__(
@@ -31,6 +37,9 @@ class Conditioned(Target):
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
         self.constant = target.constant
         self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
+        self._n_possible = target.n_possible_given(sites, observed)
+        # At once: two threads must not make one each.
+        self._held = target.holding(sites)
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
@@ -48,21 +57,22 @@ class Conditioned(Target):
     @property
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that are not known to be impossible, (n_sites,)."""
-        return self.target.n_possible_given(self.sites, self.observed)
+        return self._n_possible.copy()
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does."""
-        return self.target.guard(chains)
+        return self._held.guard(chains)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix more of the variables; see `Target.condition`."""
-        sites, observed = self.check_evidence(evidence)
+        sites, observed = self.target.check_evidence(evidence)
         again = np.isin(sites, self.sites)
         kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         for site, value in zip(sites[again].tolist(), observed[again].tolist(), strict=True):
             if kept[site] != value:
                 raise ValueError(
-                    f"evidence sets variable {site} to {value}; it was observed as {kept[site]}."
+                    f"evidence sets variable {self.label(site)!r} to {value}; it was observed as "
+                    f"{kept[site]}."
                 )
         kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
         sites = np.array(sorted(kept), dtype=np.int64)
@@ -97,7 +107,9 @@ class Conditioned(Target):
         """
         states = self.check_states(x)
         agrees = (states[..., self.sites] == self.observed).all(axis=-1)
-        return np.where(agrees, self.target.log_prob(states), -np.inf)
+        result = np.full(agrees.shape, -np.inf)
+        result[agrees] = self.target.log_prob(states[agrees])
+        return result
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
@@ -112,7 +124,7 @@ class Conditioned(Target):
         ndarray of float64, shape (..., n_moves)
             -inf where an observed variable would change.
         """
-        ratios = self.target.log_ratios(x)
+        ratios = self._held.log_ratios(x)
         ratios[..., self._pinned()] = -np.inf
         return ratios
 
@@ -137,7 +149,11 @@ class Conditioned(Target):
         observed = np.isin(np.arange(self.n_sites), self.sites)
         return np.repeat(observed, self.cardinalities - 1)
 
+    @cached_property
+    def _view(self) -> ConditionedView:
+        inner: Any = self._held.view()
+        return ConditionedView(inner, self._pinned(), inner.touched_start, inner.touched)
+
     def view(self) -> ConditionedView:
         """Arrays for the compiled kernels."""
-        inner: Any = self.target.view()
-        return ConditionedView(inner, self._pinned(), inner.touched_start, inner.touched)
+        return self._view

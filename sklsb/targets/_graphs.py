@@ -9,27 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb.targets.base import Target, as_array
+from sklsb.targets._checks import are_plain, as_array
+from sklsb.targets.base import Target
 
 # Log-ratios are about twice this at most; divided by the distance of knots they must stay finite.
 LARGEST_FIELD = 1e303
 _FIXED_POINT_BITS = 61
 _CSR = ("data", "indices", "indptr")
-
-
-def real_array(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return a value as an array of real numbers, or say which argument is none."""
-    given = as_array(value, name)
-    if given.dtype.kind not in "iufb":
-        raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
-    return given
-
-
-def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule: str) -> None:
-    """Raise if any entry is bad, naming the first."""
-    if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"{name}[{', '.join(map(str, where))}] is {values[where]}; {rule}.")
 
 
 def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -211,9 +197,8 @@ class GraphTarget(Target):
     @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of each of ``dims``: node labels where the graph has plain ones."""
-        labels = self._labels
-        if labels and len({type(label) for label in labels}) == 1 and type(labels[0]) in (int, str):
-            return {"site": np.asarray(labels)}
+        if self._labels and are_plain(self._labels):
+            return {"site": np.asarray(self._labels)}
         return super().coords
 
     def _unit(self) -> NDArray[np.float64]:
@@ -231,10 +216,3 @@ class GraphTarget(Target):
     def view(self) -> NamedTuple:
         """Arrays for the compiled kernels."""
         return self._view
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_view"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._freeze()

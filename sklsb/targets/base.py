@@ -1,25 +1,24 @@
 """The contract of a target."""
 
+import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import Chains
+from sklsb.targets._checks import as_array
 
 States = NDArray[np.signedinteger[Any]]
 
 
-def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return a value as an array, or say which argument cannot be one."""
-    try:
-        return np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} is not an array of numbers: {error}") from error
+def _is_str(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _shown(values: tuple[int, ...]) -> str:
@@ -152,6 +151,21 @@ class Target(ABC):
         """
         return nullcontext(lambda error: None)
 
+    def holding(self, sites: NDArray[np.int64]) -> "Target":
+        """Return this target where some sites never move, for one that can spare work by that.
+
+        Parameters
+        ----------
+        sites : ndarray of int64
+            Sites whose log-ratios nobody looks at.
+
+        Returns
+        -------
+        Target
+            Here the target itself.
+        """
+        return self
+
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""
         values = np.asarray(self.values, dtype=self.dtype)
@@ -192,7 +206,8 @@ class Target(ABC):
         ----------
         evidence : mapping of variable to value
             A variable is named by its coordinate, on a grid by a tuple of indices; or by its
-            index among all, where coordinates are not integers.
+            index among all, where coordinates are not integers. A value is a number, or its name
+            where a file gave names to values.
 
         Returns
         -------
@@ -220,22 +235,35 @@ class Target(ABC):
         for variable, value in evidence.items():
             site = sites.get(variable)
             if site is None or isinstance(variable, bool):
+                names = list(sites)[-self.n_sites :]
+                near = difflib.get_close_matches(str(variable), filter(_is_str, names))
                 raise ValueError(
                     f"evidence names the variable {variable!r}; the target has "
-                    f"{self.n_sites} variables, with names like {list(sites)[:3]}."
-                )
-            allowed = self.values[: int(self.cardinalities[site])]
-            if np.ndim(value) or value not in allowed:
-                raise ValueError(
-                    f"evidence[{variable!r}] is {value!r}; this variable takes one of the values "
-                    f"{_shown(allowed)}."
+                    f"{self.n_sites} variables, with names like {near or names[:3]}."
                 )
             if site in found:
-                raise ValueError(f"evidence names variable {site} twice; keep one.")
-            found[site] = int(value)
+                raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
+            found[site] = self._value(site, f"evidence[{variable!r}]", value)
         order = sorted(found)
         values = [found[site] for site in order]
         return np.array(order, dtype=np.int64), np.array(values, dtype=np.int64)
+
+    def _value(self, site: int, name: str, value: Any) -> int:
+        """Return a value of a variable, or say what is wrong with it."""
+        allowed = self.values[: int(self.cardinalities[site])]
+        if np.ndim(value) or value not in allowed:
+            raise ValueError(
+                f"{name} is {value!r}; this variable takes one of the values {_shown(allowed)}."
+            )
+        return int(value)
+
+    def label(self, site: int) -> Any:
+        """Return what a site is called: its coordinate, or a tuple of them."""
+        where = np.unravel_index(site, self.shape)
+        labels = [
+            np.asarray(self.coords[dim])[i].item() for dim, i in zip(self.dims, where, strict=True)
+        ]
+        return labels[0] if len(labels) == 1 else tuple(labels)
 
     def _names(self) -> dict[Any, int]:
         """Sites by what evidence may call them."""
@@ -277,3 +305,20 @@ class Target(ABC):
                 f"{which} takes one of the values {_shown(values)}."
             )
         return states.astype(self.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is computed when it is first needed is computed anew.
+        derived = {
+            name
+            for cls in type(self).__mro__
+            for name, value in vars(cls).items()
+            if isinstance(value, cached_property)
+        }
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._freeze()
+
+    def _freeze(self) -> None:  # noqa: B027
+        """Make arrays read-only, also those of a copy, from which something was computed."""

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import IsingView
-from sklsb.targets._graphs import (
-    GraphTarget,
-    real_array,
-    refuse,
-    square_matrix,
-    symmetric_matrix,
-)
-from sklsb.targets.base import as_array
+from sklsb.targets._checks import as_array, positive, real_array, refuse
+from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
 
 
 def _check_field(
@@ -34,10 +29,24 @@ def _check_field(
     return values
 
 
-def _check_beta(beta: float) -> float:
-    if not (isinstance(beta, numbers.Real) and 0 < beta < np.inf):
-        raise ValueError(f"beta is {beta!r}; it must be a positive number, one over temperature.")
-    return float(beta)
+def _check_quadratic(
+    quadratic: Mapping[Any, Any], site: dict[Any, int]
+) -> tuple[list[int], list[int], list[float]]:
+    """Return sites and biases of the pairs of a binary quadratic model."""
+    i, j, biases = [], [], []
+    for pair, bias in quadratic.items():
+        try:
+            one, other = (site[label] for label in pair)
+            number = float(bias)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(
+                f"bqm.quadratic has the entry {pair!r}: {bias!r}; an entry must be a pair of "
+                "variables that are in bqm.linear, and a real number."
+            ) from None
+        i.append(one)
+        j.append(other)
+        biases.append(number)
+    return i, j, biases
 
 
 class Ising(GraphTarget):
@@ -167,15 +176,14 @@ class Ising(GraphTarget):
         ----------
         .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022, Eq. 6.
         """
-        if not (isinstance(noise_sd, numbers.Real) and 0 < noise_sd < np.inf):
-            raise ValueError(f"noise_sd is {noise_sd!r}; it must be a positive number.")
+        noise_sd = positive(noise_sd, "noise_sd")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
         pixels = real_array(image, "image")
         if pixels.ndim != 2:
             raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
         pixels = _check_field(pixels, pixels.shape, "image")
-        scale = np.divide(mean, np.square(float(noise_sd))) if noise_sd > 1e-150 else np.inf
+        scale = np.divide(mean, np.square(noise_sd)) if noise_sd > 1e-150 else np.inf
         if not np.isfinite(scale):
             raise ValueError(
                 f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
@@ -192,7 +200,7 @@ class Ising(GraphTarget):
         labels: list[Any] | None = None,
     ) -> "Ising":
         """Return the model of log p = -beta times an energy of these parameters."""
-        beta = _check_beta(beta)
+        beta = positive(beta, "beta")
         model = cls.__new__(cls)
         with np.errstate(over="ignore"):  # what is too large is refused
             model._set(-beta * couplings, -beta * field, None, ("site",), labels)
@@ -332,7 +340,8 @@ class Ising(GraphTarget):
         TypeError
             If ``bqm`` has not these attributes.
         ValueError
-            If the vartype is another one, a bias is not finite, or beta not positive, or their
+            If the vartype is another one, ``quadratic`` has something else than pairs of variables
+            that are in ``linear``, a bias is not finite, or beta not positive, or their
             product too large.
 
         See Also
@@ -353,17 +362,17 @@ class Ising(GraphTarget):
         array([-1., -3., -1., -7.])
         """
         wanted = ("linear", "quadratic", "offset", "vartype")
-        if not all(hasattr(bqm, name) for name in wanted):
+        parts = [getattr(bqm, name, None) for name in wanted]
+        if None in parts[2:] or not all(isinstance(part, Mapping) for part in parts[:2]):
             raise TypeError(
                 f"bqm is of type {type(bqm).__name__}; give a dimod.BinaryQuadraticModel or an "
-                f"object with {', '.join(wanted)}."
+                f"object with {', '.join(wanted)}, of which the first two are mappings."
             )
         site = {label: i for i, label in enumerate(bqm.linear)}
-        pairs = [(site[one], site[other], float(b)) for (one, other), b in bqm.quadratic.items()]
-        i, j, bias = zip(*pairs, strict=True) if pairs else ((), (), ())
+        i, j, bias = _check_quadratic(bqm.quadratic, site)
         matrix = sp.coo_array((bias, (i, j)), shape=(len(site), len(site)), dtype=np.float64)
         matrix = square_matrix(matrix, "bqm.quadratic")
-        linear = _check_field([float(a) for a in bqm.linear.values()], (len(site),), "bqm.linear")
+        linear = _check_field(list(bqm.linear.values()), (len(site),), "bqm.linear")
         offset = float(_check_field(bqm.offset, (), "bqm.offset"))
         vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), list(site)
         if vartype == "BINARY":
@@ -404,7 +413,7 @@ class Ising(GraphTarget):
         except ImportError as error:
             raise ImportError("to_bqm needs dimod; run `pip install dimod`.") from error
 
-        beta = _check_beta(beta)
+        beta = positive(beta, "beta")
         labels = range(self.n_sites) if self._labels is None else self._labels
         upper = sp.triu(self.couplings, 1).tocoo()
         i, j = upper.coords

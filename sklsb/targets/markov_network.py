@@ -1,7 +1,10 @@
 """Markov networks: products of tables over a few variables each."""
 
+import difflib
+import itertools
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,12 +14,15 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import MarkovNetworkView
+from sklsb.exceptions import ModelWarning
 from sklsb.io import Model, read_bif, read_evidence, read_uai, write_uai
+from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_touched
 from sklsb.targets._support import Support
-from sklsb.targets.base import States, Target, as_array
+from sklsb.targets.base import States, Target
 
 Path = str | os.PathLike[str]
-_MOST_VALUES = 1 << 15  # states are int16 at most
+# How far the sum of a conditional distribution may be from 1: three digits were kept.
+_LARGEST_DEFECT = 1e-3
 
 
 class MarkovNetwork(Target):
@@ -46,7 +52,7 @@ class MarkovNetwork(Target):
     n_factors : int
         Their number.
     state_names : tuple of tuple of str, or None
-        Names of the values of each variable, where the file has some.
+        Names of the values of each variable, where the file has some; evidence may use them.
 
     Raises
     ------
@@ -56,6 +62,8 @@ class MarkovNetwork(Target):
         table is zero throughout.
     TypeError
         If cardinalities or scopes are not integers, or tables not real numbers.
+    MemoryError
+        In `view`, and so where a chain begins, if its arrays cannot fit into memory.
 
     See Also
     --------
@@ -66,6 +74,11 @@ class MarkovNetwork(Target):
     -----
     A change of variable i is weighed by the factors that contain it. A chain keeps the position of
     its state in every table, an integer.
+
+    The list of the moves that each move touches takes 4 bytes for each pair of a move and a move
+    of the same variable or of one in a common factor. So memory grows with the square of the
+    number of values: two variables of 10,000 values in one factor take 1.6 GB. A MemoryError says,
+    before any of it is taken, if that is more than the machine has.
 
     Examples
     --------
@@ -103,7 +116,7 @@ class MarkovNetwork(Target):
         with np.errstate(divide="ignore"):
             self._table = np.concatenate([*tables, np.empty(0)])
             self._log_table = np.log(self._table)
-        self._cardinalities.flags.writeable = False
+        self._freeze()
 
     @classmethod
     def from_uai(
@@ -127,6 +140,12 @@ class MarkovNetwork(Target):
         ------
         sklsb.io.UAIFormatError
             If a file is not in the format; the message has line and column.
+
+        Warns
+        -----
+        ModelWarning
+            If in a BAYES file the distribution of a variable given its parents does not sum to 1
+            within 0.001.
         """
         model = read_uai(path)
         network = cls._from_model(model)
@@ -135,29 +154,42 @@ class MarkovNetwork(Target):
         return network.condition(evidence) if evidence else network
 
     @classmethod
-    def from_bif(cls, path: Path) -> "MarkovNetwork":
+    def from_bif(
+        cls, path: Path, evidence: Mapping[Any, Any] | None = None
+    ) -> "MarkovNetwork | Target":
         """Read a Bayesian network in the interchange format BIF.
 
         Parameters
         ----------
         path : path-like
             The file, plain or compressed by gzip; see `sklsb.io.read_bif`.
+        evidence : mapping of variable to value, optional
+            What `condition` takes, values by name or number: ``{"smoke": "yes"}``.
 
         Returns
         -------
-        MarkovNetwork
-            Its coordinate ``site`` holds the names of the variables, its attribute
-            ``state_names`` those of their values.
+        Target
+            A MarkovNetwork, whose coordinate ``site`` holds the names of the variables and whose
+            attribute ``state_names`` those of their values; with evidence,
+            ``network.condition(evidence)``.
 
         Raises
         ------
         sklsb.io.BIFFormatError
             If the file is not in the format; the message has line and column.
+
+        Warns
+        -----
+        ModelWarning
+            If the distribution of a variable given its parents does not sum to 1 within 0.001.
         """
-        return cls._from_model(read_bif(path))
+        network = cls._from_model(read_bif(path))
+        return network.condition(evidence) if evidence else network
 
     @classmethod
     def _from_model(cls, model: Model) -> "MarkovNetwork":
+        if model.kind == "BAYES":
+            _warn_of_sums(model)
         factors = zip(model.scopes, model.tables, strict=True)
         network = cls(model.cardinalities, factors, model.names)
         network.state_names = model.state_names
@@ -189,7 +221,7 @@ class MarkovNetwork(Target):
             sizes = np.asarray(factor.cardinality).tolist()
             cardinality.update(zip(factor.variables, sizes, strict=True))
         index = {name: i for i, name in enumerate(cardinality)}
-        plain = all(type(name) is int for name in cardinality)
+        plain = are_plain(list(cardinality))
         tables = [([index[v] for v in factor.variables], factor.values) for factor in factors]
         return cls(
             list(cardinality.values()),
@@ -282,19 +314,24 @@ class MarkovNetwork(Target):
         """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
         return self._support.n_possible.copy()
 
+    def _value(self, site: int, name: str, value: Any) -> int:
+        if self.state_names is None or not isinstance(value, str | bool | np.bool_):
+            return super()._value(site, name, value)
+        names = self.state_names[site]
+        if isinstance(value, str) and value in names:
+            return names.index(value)
+        # True may be meant as a name, and is the number 1: one of them would be wrong.
+        near = difflib.get_close_matches(str(value), names) or names[:10]
+        raise ValueError(
+            f"{name} is {value!r}; this variable takes one of {len(names)} values with names like "
+            f"{list(near)}, or their numbers from 0 to {len(names) - 1}."
+        )
+
     def n_possible_given(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return how many values of each variable agree with evidence, as far as it is seen."""
         return self._support.n_possible_given(sites, observed)
-
-    def check_evidence(
-        self, evidence: Mapping[Any, Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the sites of evidence, increasing, and their values, or say what is wrong."""
-        sites, observed = super().check_evidence(evidence)
-        self._support.n_possible_given(sites, observed)  # raises if it has probability zero
-        return sites, observed
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
@@ -424,13 +461,24 @@ class MarkovNetwork(Target):
         """Arrays for the compiled kernels."""
         return self._view
 
-    def __getstate__(self) -> dict[str, Any]:
-        derived = ("_view", "_strides", "_support")
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def _freeze(self) -> None:
         self._cardinalities.flags.writeable = False
+
+
+def _warn_of_sums(model: Model) -> None:
+    """Warn if the tables of a Bayesian network are no conditional probabilities."""
+    sums = [table.sum(axis=-1) for table in model.tables]
+    bad = [f for f, total in enumerate(sums) if np.abs(total - 1.0).max() > _LARGEST_DEFECT]
+    if bad:
+        total, child = sums[bad[0]].ravel(), model.scopes[bad[0]][-1]
+        warnings.warn(
+            f"The probabilities of variable {model.names[child] if model.names else child!r} given "
+            f"its parents sum to {total[np.abs(total - 1.0).argmax()]:g} in one case, not to 1"
+            f"{f', nor do those of {len(bad) - 1} others' if len(bad) > 1 else ''}. The tables are "
+            "taken as they are: the distribution is their product.",
+            ModelWarning,
+            stacklevel=4,
+        )
 
 
 def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
@@ -439,11 +487,11 @@ def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
         raise TypeError(
             f"cardinalities has shape {k.shape} and dtype {k.dtype}; give a list of integers."
         )
-    bad = (k < 1) | (k > _MOST_VALUES)
+    bad = (k < 1) | (k > MOST_VALUES)
     if bad.any():
         raise ValueError(
             f"cardinalities[{int(bad.argmax())}] is {k[bad][0]}; a variable takes 1 to "
-            f"{_MOST_VALUES} values."
+            f"{MOST_VALUES} values."
         )
     return k.astype(np.int64)
 
@@ -454,7 +502,7 @@ def _check_site_names(
     if names is None:
         return None
     given = list(names)
-    if not (all(type(v) is str for v in given) or all(type(v) is int for v in given)):
+    if not are_plain(given):
         raise TypeError(f"names is {given!r:.80}; give strings only, or integers only.")
     if len(given) != n_sites or len(set(given)) < n_sites:
         raise ValueError(
@@ -488,8 +536,10 @@ def _touched(
     begin = np.cumsum(of_neighbour) - of_neighbour
     blanket = (first[near.indices][entry] + np.arange(entry.size) - begin[entry]).astype(np.uint32)
     # The same list for each move of a site.
-    site = np.repeat(np.arange(moves.size), moves)
-    start = np.concatenate([[0], np.cumsum(size[site])])
-    source = np.cumsum(size) - size
-    take = np.repeat(source[site] - start[:-1], size[site]) + np.arange(int(start[-1]))
-    return start.astype(np.uint64), blanket[take]
+    check_touched(4 * int(moves @ size))
+    start = np.concatenate([[0], np.cumsum(np.repeat(size, moves))])
+    touched = np.empty(start[-1], dtype=np.uint32)
+    source = np.split(blanket, np.cumsum(size)[:-1])
+    for i, (begin, end) in enumerate(itertools.pairwise(start[first].tolist())):
+        touched[begin:end].reshape(moves[i], size[i])[:] = source[i]
+    return start.astype(np.uint64), touched

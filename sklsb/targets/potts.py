@@ -9,10 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import PottsView
-from sklsb.targets._graphs import GraphTarget, real_array, refuse
-from sklsb.targets.base import States, as_array
-
-_MOST_VALUES = 127  # states are int8
+from sklsb.targets._checks import MOST_VALUES, as_array, check_touched, real_array, refuse
+from sklsb.targets._graphs import GraphTarget
+from sklsb.targets.base import States
 
 
 class Potts(GraphTarget):
@@ -30,7 +29,7 @@ class Potts(GraphTarget):
         Symmetric couplings J, as for `Ising`; positive ones favour equal values.
     field : array_like of shape (n_sites, k)
         Field h of each value at each site, finite or -inf; its second axis is the number of
-        values, from 2 to 127.
+        values, from 2 to 32,768.
 
     Attributes
     ----------
@@ -60,7 +59,8 @@ class Potts(GraphTarget):
     Notes
     -----
     The kernel's list of the moves that a move touches holds about
-    n_sites * (k - 1)**2 * (neighbours + 1) numbers of 4 bytes.
+    n_sites * (k - 1)**2 * (neighbours + 1) numbers of 4 bytes; if that is more than the machine
+    has, a MemoryError says so where a chain begins.
 
     Examples
     --------
@@ -84,10 +84,10 @@ class Potts(GraphTarget):
                 "site, one number per value."
             )
         k = given.shape[-1]
-        if not 2 <= k <= _MOST_VALUES:
+        if not 2 <= k <= MOST_VALUES:
             raise ValueError(
                 f"field has shape {given.shape}, which means {k} values; a Potts model takes 2 to "
-                f"{_MOST_VALUES}."
+                f"{MOST_VALUES}."
             )
         values = given.astype(np.float64)
         refuse(
@@ -149,8 +149,8 @@ class Potts(GraphTarget):
         bad = np.flatnonzero(self.field[sites, observed] == -np.inf)
         if bad.size:
             raise ValueError(
-                f"evidence sets variable {sites[bad[0]]} to {observed[bad[0]]}, which is "
-                "impossible: its field is -inf."
+                f"evidence sets variable {self.label(sites[bad[0]])!r} to {observed[bad[0]]}, "
+                "which is impossible: its field is -inf."
             )
         return sites, observed
 
@@ -158,7 +158,7 @@ class Potts(GraphTarget):
         """Draw each variable uniformly among its possible values, shape (n_sites,)."""
         possible = self.field > -np.inf
         rank = rng.integers(possible.sum(axis=1))
-        return (np.cumsum(possible, axis=1) > rank[:, None]).argmax(axis=1).astype(np.int8)
+        return (np.cumsum(possible, axis=1) > rank[:, None]).argmax(axis=1).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Unnormalised log-probability, the constant of the self-loops included.
@@ -211,6 +211,7 @@ class Potts(GraphTarget):
 
     def _make_view(self) -> PottsView:
         n, others, unit = self.n_sites, len(self.values) - 1, self._unit()
+        check_touched(4 * others**2 * (self.couplings.nnz + n))
         # A move changes the log-ratios of all moves of its site and of the site's neighbours.
         near = (self.couplings != 0) + sp.eye_array(n, dtype=np.bool_, format="csr")
         touched = sp.kron(near, np.ones((others, others), dtype=np.bool_), format="csr")

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from sklsb._compiled import RBMView
-from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit, real_array, refuse
+from sklsb.targets._checks import all_touched, real_array, refuse
+from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
 from sklsb.targets.base import Target
 
 # The kernel multiplies factors between exp(-w) and exp(w), whose sum of w must not exceed this;
@@ -208,9 +209,9 @@ class RBM(Target):
         size = " x ".join(map(str, self.shape))
         return f"RBM({size} visible units, {self.hidden_bias.size} hidden)"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        grid = self.shape if len(self.shape) == 2 else None
-        return type(self), (self.weights, self.visible_bias, self.hidden_bias, grid)
+    def _freeze(self) -> None:
+        for array in (self.weights, self.visible_bias, self.hidden_bias):
+            array.flags.writeable = False
 
     @property
     def rounding(self) -> NDArray[np.float64]:
@@ -322,8 +323,7 @@ class RBM(Target):
             unit,
             coupling,
             span,
-            np.arange(n + 1, dtype=np.uint64) * np.uint64(n),
-            np.tile(np.arange(n, dtype=np.uint32), n),
+            *all_touched(n),
         )
 
     def view(self) -> RBMView:

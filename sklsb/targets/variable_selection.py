@@ -1,7 +1,6 @@
 """Variable selection in linear regression."""
 
 import math
-import numbers
 from functools import cached_property
 from typing import Any
 
@@ -10,16 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
 from sklsb._compiled import VariableSelectionView
-from sklsb.targets._graphs import real_array, refuse
+from sklsb.targets._checks import all_touched, are_plain, positive, real_array, refuse
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
 # A column counts as collinear with others if they leave at most this part of its variance
 # unexplained: half of the digits, so that rounding never decides it.
 _LEAST = 1e-7
-# Beyond these, 1 / (1 + g) and 1 / (1 + slab_sd^2 |x|^2) come near the rounding of what they are
-# subtracted from.
-_LARGEST_SCALE = 1e10
+# 1 + g and 1 + slab_sd^2 |x|^2 multiply the rounding error of what is left of y; beyond this,
+# half of the digits are lost.
+_LARGEST_SCALE = 1e8
+_EPS = float(np.finfo(np.float64).eps)
 # Columns in a random state, at most; numbers in one batch of models.
 _MOST_ADDED, _BATCH = 10, 1 << 22
 
@@ -61,13 +61,14 @@ class VariableSelection(Target):
     ----------
     X : array_like or data frame of shape (n, p)
         Columns to choose from, without a constant one. More columns than rows are fine. The names
-        of a data frame's columns become the coordinate of the dimension "feature".
+        of a data frame's columns become the coordinate of the dimension "feature" if all are
+        strings, or all are integers.
     y : array_like of shape (n,)
         What they are to explain.
     prior : {"g", "independent"}, default="g"
         Prior of the coefficients. "g" does not depend on the units of the columns.
     g : float, optional
-        g of the prior "g", up to 1e10. Unit information if not given: n.
+        g of the prior "g", up to 1e8. Unit information if not given: n.
     slab_sd : float, optional
         Prior standard deviation s of a coefficient, in units of the noise's, of the prior
         "independent"; 1 if not given. For the columns to mean the same, standardise them.
@@ -87,16 +88,18 @@ class VariableSelection(Target):
     ------
     ValueError
         If the shapes do not fit, n is less than 3 or p is 0; if an entry is not finite; if y or a
-        column of X is constant; if a parameter is out of its range or belongs to the other prior;
-        if slab_sd^2 times the sum of squares of a centred column exceeds 1e10.
+        column of X is constant, or two columns have the same name; if a parameter is out of its
+        range or belongs to the other prior; if slab_sd^2 times the sum of squares of a centred
+        column exceeds 1e8.
     TypeError
         If X or y is not of real numbers.
 
     Notes
     -----
     Columns count as collinear if one of them has :math:`1 - R^2 \le 10^{-7}` given the others.
-    Rounding of log-ratios, of about 1e-16 n, grows in proportion as this falls; and as the part
-    of y falls that is not explained, for the prior "g" down to 1 / (1 + g).
+    Rounding errors of log-ratios are of about 1e-16 n. They grow in proportion as this falls, up
+    to 1e-11 n; and as the part of y falls that is not explained: to 1e-15 n times g, or times
+    the largest slab_sd^2 times the sum of squares of a column, at the most (`rounding`).
 
     The kernel keeps the part of a Cholesky factorisation that belongs to the included columns,
     for all p columns. A transition at a model of k columns takes between p k and p k^2 operations:
@@ -138,18 +141,21 @@ class VariableSelection(Target):
     ):
         columns, response = _check_data(X, y)
         self.n_samples, p = columns.shape
-        # Logarithms of sums of squares that linear algebra made, times half of the rows.
-        self.rounding = 1e-11 * self.n_samples
         self.shape = (p,)
         self._labels = _plain_names(X)
         self._set_prior(prior, g, slab_sd, size_prior)
         units, norms = _centred(columns)
+        largest = self.g or 0.0
         if self.slab_sd is not None:
-            units *= _slab_scale(self.slab_sd, norms)
+            scale = _slab_scale(self.slab_sd, norms)
+            units *= scale
+            largest = float(np.square(scale).max())
+        # Logarithms of sums of squares that linear algebra made, times half of the rows.
+        self.rounding = self.n_samples * (1e-11 + 4 * _EPS * largest)
         data = np.column_stack([units, _centred(response[:, None])[0]])
         # A rotation of the rows changes nothing.
         self._data: Array = np.asarray(np.linalg.qr(data, "r")) if len(data) > p + 1 else data
-        self._data.flags.writeable = False
+        self._freeze()
 
     def _set_prior(self, prior: str, g: Any, slab_sd: Any, size_prior: Any) -> None:
         if prior not in ("g", "independent"):
@@ -163,12 +169,12 @@ class VariableSelection(Target):
         self.g: float | None = None
         self.slab_sd: float | None = None
         if prior == "g":
-            self.g = _positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
+            self.g = positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
         else:
-            self.slab_sd = _positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
+            self.slab_sd = positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
         if not isinstance(size_prior, tuple | list) or len(size_prior) != 2:
             raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
-        a, b = (_positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
+        a, b = (positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
         self.size_prior = (a, b)
 
     def __repr__(self) -> str:
@@ -365,28 +371,15 @@ class VariableSelection(Target):
             weight,
             least,
             min(p, n - 1) if least else p,
-            np.arange(p + 1, dtype=np.uint64) * np.uint64(p),
-            np.tile(np.arange(p, dtype=np.uint32), p),
+            *all_touched(p),
         )
 
     def view(self) -> VariableSelectionView:
         """Arrays for the compiled kernels."""
         return self._view
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_view"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def _freeze(self) -> None:
         self._data.flags.writeable = False
-
-
-def _positive(value: Any, name: str, largest: float = np.inf) -> float:
-    if not (isinstance(value, numbers.Real) and 0.0 < float(value) < np.inf):
-        raise ValueError(f"{name} is {value!r}; it must be a positive number.")
-    if float(value) > largest:
-        raise ValueError(f"{name} is {value!r}; it must be at most {largest:g}.")
-    return float(value)
 
 
 def _check_data(X: Any, y: Any) -> tuple[Array, Array]:
@@ -443,7 +436,14 @@ def _slab_scale(slab_sd: float, norms: Array) -> Array:
 
 
 def _plain_names(X: Any) -> list[Any] | None:
-    """Names of the columns of a data frame, if they are distinct and may be coordinates."""
+    """Names of the columns of a data frame, if they may be coordinates."""
     names = list(getattr(X, "columns", ()))
-    plain = all(type(v) is int for v in names) or all(type(v) is str for v in names)
-    return names if names and plain and len(set(names)) == len(names) else None
+    if not are_plain(names):
+        return None
+    if len(set(names)) < len(names):
+        again = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(
+            f"X has {names.count(again)} columns called {again!r}; give each a name of its own, or "
+            "X.to_numpy() for columns without names."
+        )
+    return names or None
