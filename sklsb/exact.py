@@ -231,7 +231,9 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> _
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
     one = np.take_along_axis(proposal.q, move, axis=1)
     here = np.arange(len(log_p))[:, None]
-    to, log_q, q = here, np.zeros(here.shape), np.ones(here.shape)
+    to, start = here, (len(log_p), 1)
+    log_q: Array = np.zeros(start)
+    q: Array = np.ones(start)
     taken = np.zeros((1, 0), dtype=np.int64)
     for _ in range(n_flips):
         n_sequences, n_moves = to.shape[1], step.shape[1]
@@ -258,7 +260,7 @@ def _transitions(sampler: Any, target: Target) -> _Transitions:
     return _Transitions(
         np.hstack([part.to for part in parts]),
         np.hstack([part.log_move for part in parts]) + np.log(share),
-        lazy + share * sum(part.stay for part in parts),
+        lazy + share * np.sum([part.stay for part in parts], axis=0),
     )
 
 

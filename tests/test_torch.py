@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -67,6 +68,7 @@ def wave(x):
 TARGETS = {
     "ising": random_ising(4),
     "potts": potts(nx.path_graph(3), "zeros"),
+    "five sites": potts(nx.cycle_graph(5)),
     "rbm": random_rbm(),
     "rbm with evidence": random_rbm().condition({1: 1}),
     "torch": TorchTarget(cubic, 4, dtype="float64"),
@@ -158,9 +160,6 @@ def reference_chain(target, function, state, uniforms):
             y[i] = 1 - y[i]
         there = seen(y)
         ratio = math.exp(min(0.0, there[2] - lp + (there[0][sites] - log_q[sites]).sum()))
-        surest = min(
-            surest, abs(ratio - accept), np.abs(cumulative / cumulative[-1] - select[0]).min()
-        )
         if accept < ratio:
             x, (log_q, cumulative, lp) = y, there
         path[t] = x
@@ -295,6 +294,7 @@ def test_a_chain_does_not_depend_on_the_others(n_flips):
     assert np.array_equal(draws[1], draws[3][:3])
 
 
+@quiet
 def test_threads_of_torch_are_as_before():
     before = torch.get_num_threads()
     sampler = LSBSampler("sqrt", fast=True, n_jobs=2, n_burn_in=10, random_state=0)
@@ -435,7 +435,7 @@ def changed(table, k, step):
 
 @quiet
 @pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
-@pytest.mark.parametrize("name", ["ising", "potts", "rbm with evidence", "torch"])
+@pytest.mark.parametrize("name", ["ising", "five sites", "rbm with evidence", "torch"])
 def test_learns_and_continues(name, objective):
     def fitted():
         sampler = LSBSampler(fast=True, objective=objective, n_burn_in=60, random_state=0)
@@ -568,9 +568,7 @@ def test_wrong_functions_are_refused(arguments, error, message):
 
 @pytest.mark.parametrize("dtype", ["int64", "float99", 3, torch.int32])
 def test_wrong_dtypes_are_refused(dtype):
-    with pytest.raises(
-        TypeError, match=r'give a floating-point type, as torch.float64 or "float64"'
-    ):
+    with pytest.raises(TypeError, match="give a floating-point type, as"):
         TorchTarget(cubic, 4, dtype=dtype)
 
 
@@ -582,9 +580,9 @@ def test_a_function_that_torch_cannot_differentiate_is_named():
 
 def test_nan_on_the_way_is_an_error():
     def log_prob(x):
-        return torch.where(x.sum(1) > 5.5, math.nan, 2.0 * x.sum(1))
+        return torch.where(x.sum(1) > 17.5, math.nan, 2.0 * x.sum(1))
 
-    target = TorchTarget(log_prob, 8, initial_state=[0] * 8)
+    target = TorchTarget(log_prob, 20, initial_state=[0] * 20)
     with pytest.raises(ValueError, match=r"was NaN or \+inf at a state that was proposed"):
         LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
 

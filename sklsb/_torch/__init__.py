@@ -4,8 +4,8 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "This needs torch, which is not installed. Install it with `python -m pip install torch`; "
-        "without it use fast=False and other targets than TorchTarget."
+        "fast=True and TorchTarget need torch, which is not installed. Install it with "
+        "`python -m pip install torch`, or use fast=False and another target."
     ) from error
 
 from sklsb._torch.chains import FastEnsemble

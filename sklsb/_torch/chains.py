@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sklsb import _compiled
 from sklsb._compiled import SMALLEST_STAY, Table
@@ -34,7 +35,6 @@ from sklsb._torch.philox import expand
 from sklsb.targets._conditioned import Conditioned
 from sklsb.targets.base import States, Target
 
-Tensor = torch.Tensor
 # Memory of this size that was freed stays with the process. Otherwise glibc gives that of the
 # larger tensors back after every operation, and a step takes a quarter longer.
 torch.empty(31 << 20, dtype=torch.int8)

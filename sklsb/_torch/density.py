@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sklsb.targets.base import States
-
-Tensor = torch.Tensor
 
 
 class Density:
@@ -32,7 +31,7 @@ class Density:
             dtype = getattr(torch, dtype, dtype)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(
-                f'dtype is {dtype!r}; give a type of torch as torch.float64 or "float64".'
+                f'dtype is {dtype!r}; give a floating-point type, as torch.float64 or "float64".'
             )
         self.function, self.n_values, self.dtype = function, n_values, dtype
         self._lock = threading.RLock()
@@ -97,7 +96,8 @@ class Density:
                     "differentiate; use FunctionTarget for such a function."
                 )
             (gradient,) = torch.autograd.grad(value.sum(), given)
-        return value.detach().double(), gradient
+        # Not as views of the same number many times, which cannot be written to.
+        return value.detach().double().clone(), gradient.contiguous()
 
     def __call__(self, states: States) -> NDArray[np.float64]:
         with self.evaluating(), torch.no_grad():

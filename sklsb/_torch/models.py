@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from sklsb.targets._conditioned import Conditioned
@@ -19,7 +20,6 @@ from sklsb.targets.potts import Potts
 from sklsb.targets.rbm import RBM
 from sklsb.targets.torch import TorchTarget
 
-Tensor = torch.Tensor
 Carried = tuple[Tensor, ...]
 # Rows of a product of matrices are then the same, bit for bit, whatever their number (on CPUs).
 _ROWS = 16
@@ -204,7 +204,7 @@ class RBMModel(Model):
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Gradient b + W sigma(a), with the sign of the flip."""
         n = len(x)
-        mean = carried[0].to(self.slope_bias.dtype).neg_().exp_().add_(1.0).reciprocal_()
+        mean = carried[0].to(self.slope_bias.dtype).neg().exp_().add_(1.0).reciprocal_()
         mean = pad(mean, (0, 0, 0, -n % _ROWS)) if n % _ROWS else mean
         gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)[:n]
         return _along_flips(gradient, x)
