@@ -518,19 +518,19 @@ def test_variances_of_the_sites_are_those_of_the_states(target):
     x = x[target.log_prob(x) > -np.inf]
     conditional = testing._conditionals(target, x)
     wanted = 1 - np.square(conditional.mean(axis=0)).sum(axis=1)
-    np.testing.assert_allclose(site_variances(target, x), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(site_variances(target, x, target.log_ratios(x)), wanted, rtol=0, atol=1e-14)
     # Weighted by p, so many copies of each state, they are the variances of the target.
     p = np.exp(target.log_prob(x) - target.log_prob(x).max())
     copies = np.repeat(x, np.round(2000 * p).astype(int), axis=0)
     shares = [p @ (x == v) / p.sum() for v in target.values]
     exactly = 1 - np.square(shares).sum(axis=0)
-    np.testing.assert_allclose(site_variances(target, copies), exactly, atol=2e-3)
+    np.testing.assert_allclose(site_variances(target, copies, target.log_ratios(copies)), exactly, atol=2e-3)
 
 
 def test_variances_far_out():
     target = Ising(np.zeros((3, 3)), [1e5, -700.0, 0.0])
     x = np.array([[1, -1, 1], [-1, 1, -1]], dtype=np.int8)
-    np.testing.assert_array_equal(site_variances(target, x), [0.0, 0.0, 0.5])
+    np.testing.assert_array_equal(site_variances(target, x, target.log_ratios(x)), [0.0, 0.0, 0.5])
 
 
 @pytest.mark.parametrize("kind", MIXING)

@@ -17,7 +17,7 @@ float64.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -44,6 +44,8 @@ _MOST_NUMBERS = 1 << 22
 _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
 # Transitions in which the number of flips is found for a frozen function, at most, and a round.
 _MOST_TRIALS, _ROUND = 512, 16
+# Steps for which recording one is worth while.
+_WORTH_RECORDING = 64
 # Log weight of what is impossible, where a derivative is taken.
 _LEAST = -1e4
 
@@ -60,18 +62,36 @@ class _Even(NamedTuple):
         value, slope = (torch.tensor(v, dtype=like.dtype).to(like.device) for v in table[:2])
         return cls(value, slope, table.inverse_step)
 
-    def differentiable(self) -> "_Even":
-        """Return the same as a function of the values."""
-        value = self.value.clone().requires_grad_()
-        return _Even(value, torch.cat([value.diff(), self.slope[-1:]]), self.inverse_step)
-
-    def log_weights(self, u: Tensor) -> Tensor:
-        """Log g(exp u), differentiable by the values at the knots."""
+    def locate(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last knot below abs(u), and how many steps u is beyond it."""
         a = u.abs().mul_(self.inverse_step)
         knot = a.floor().clamp_(max=self.value.numel() - 1)
-        at = knot.int().view(-1)
-        value, slope = (v.index_select(0, at).view(u.shape) for v in self[:2])
-        return torch.addcmul(value, slope, a.sub_(knot)).add(u, alpha=0.5)
+        return knot.int(), a.sub_(knot)
+
+    def log_weights(self, u: Tensor) -> Tensor:
+        """Log g(exp u)."""
+        knot, beyond = self.locate(u)
+        value, slope = (v.index_select(0, knot.view(-1)).view(u.shape) for v in self[:2])
+        return torch.addcmul(value, slope, beyond).add(u, alpha=0.5)
+
+
+class _LogWeights(torch.autograd.Function):
+    """Log g(exp u) as a function of the values at the knots: in each interval linear in two."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, even: _Even, u: Tensor) -> Tensor:
+        ctx.even, ctx.u = even, u
+        return even.log_weights(u)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        n = ctx.even.value.numel()
+        knot, beyond = (part.view(-1).cpu().numpy() for part in ctx.even.locate(ctx.u))
+        gradient = gradients[0].reshape(-1).double().cpu().numpy()
+        to_next = np.where(knot < n - 1, beyond, 0.0) * gradient
+        found = np.bincount(knot, gradient - to_next, n)
+        found[1:] += np.bincount(knot, to_next, n)[:-1]
+        return torch.as_tensor(found).to(gradients[0].device), None, None
 
 
 class _State(NamedTuple):
@@ -82,7 +102,7 @@ class _State(NamedTuple):
     ratios: Tensor  # first-order log-ratio of each slot
     log_weight: Tensor
     cumulative: Tensor  # of the weights, relative to the largest
-    log_total: Tensor
+    log_total: Tensor  # (n, 1)
 
     def tensors(self) -> list[Tensor]:
         return [self.x, *self.carried, *self[2:]]
@@ -156,6 +176,8 @@ class FastEnsemble:
             exists[self.target.sites] = False
         self._open = np.flatnonzero(exists)
         self._closed = None if exists.all() else self._tensor(~exists.ravel())
+        # States may be impossible, or have no move that is possible; numbers are no numbers there.
+        self._may_be_stuck = self._closed is not None or self._model.has_zeros
         self._n_values = torch.as_tensor(k).to(device)
         self._values = np.asarray(self.target.values, dtype=self.target.dtype)
         self._table: Table | None = None
@@ -166,6 +188,10 @@ class FastEnsemble:
             carried = self._model.start(x)
             ratios = self._model.first_order(x, carried)
         self._state = _State(x, carried, ratios, ratios, ratios, ratios)
+        # One column more, for what did not move.
+        self._moved = torch.zeros(len(x), ratios.shape[1] + 1, dtype=torch.bool, device=device)
+        self._sum = torch.zeros(len(x), dtype=torch.float64, device=device)
+        self._recorded: tuple[Any, ...] = ()
 
     def _tensor(self, values: Any) -> Tensor:
         return torch.as_tensor(values).to(self.device)
@@ -242,31 +268,42 @@ class FastEnsemble:
         result[:, self._slots] = of_moves
         return result
 
-    def _log_weights(self, even: _Even, ratios: Tensor) -> Tensor:
+    def _log_weights(self, ratios: Tensor, values: Tensor | None = None) -> Tensor:
+        """Log g at all slots, differentiable by the values at the knots if they are given."""
+        impossible = None
         if self._model.has_zeros:
             impossible = ratios == -math.inf
             # Infinite or no numbers otherwise are ratios at impossible states.
-            finite = ratios.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-            result = even.log_weights(finite).masked_fill(impossible, -math.inf)
+            ratios = ratios.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        if values is None:
+            result = self._even.log_weights(ratios)
         else:
-            result = even.log_weights(ratios)
-        return result if self._closed is None else result.masked_fill(self._closed, -math.inf)
+            result = _LogWeights.apply(values, self._even, ratios)
+        for closed in (impossible, self._closed):
+            if closed is not None:
+                result = result.masked_fill(closed, -math.inf)
+        return result
 
     def _weigh(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log weights, cumulative weights relative to the largest, and the log of their sum."""
-        log_weight = self._log_weights(self._even, ratios)
+        log_weight = self._log_weights(ratios)
         if not log_weight.shape[1]:
-            return log_weight, log_weight, log_weight.sum(1)
-        shift = log_weight.amax(1, keepdim=True).clamp_(min=-1e30)  # no move is possible
+            return log_weight, log_weight, log_weight.sum(1, keepdim=True)
+        shift = log_weight.amax(1, keepdim=True)
+        if self._may_be_stuck:
+            shift = shift.clamp(min=-1e30)
         cumulative = (log_weight.double() - shift).exp_().cumsum(1)
-        return log_weight, cumulative, shift[:, 0] + cumulative[:, -1].log()
+        return log_weight, cumulative, cumulative[:, -1:].log().add_(shift)
 
     def _propose(self, x: Tensor, slot: Tensor, active: Tensor | None) -> _Proposal:
         """Make the moves at some slots together; inactive ones stand for no move."""
         per_site = self._model.n_slots_per_site
         if per_site == 1:
-            shift = torch.ones_like(slot, dtype=x.dtype) if active is None else active.to(x.dtype)
-            return _Proposal(slot, slot, x.scatter_add(1, slot, shift) & 1, slot, active)
+            if active is None:
+                y = x.scatter(1, slot, 1 - x.gather(1, slot))
+            else:
+                y = x.scatter_add(1, slot, active.to(x.dtype)) & 1
+            return _Proposal(slot, slot, y, slot, active)
         site, rank = slot // per_site, slot % per_site
         old, k = x.gather(1, site), self._n_values[site]
         shift = rank + (rank >= old) - old
@@ -285,7 +322,8 @@ class FastEnsemble:
             active[:, -1:] = last
         cumulative = self._state.cumulative
         slot = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
-        slot = slot.clamp_(max=cumulative.shape[1] - 1)  # no move is possible
+        if self._may_be_stuck:
+            slot = slot.clamp(max=cumulative.shape[1] - 1)
         # An inactive draw stands where an active one does.
         return (slot if active is None else torch.where(active, slot, slot[:, :1])), active
 
@@ -305,19 +343,18 @@ class FastEnsemble:
         carried, log_ratio = model.move(state.x, state.carried, there.y, there.site)
         ratios = model.first_order(there.y, carried)
         new = _State(there.y, carried, ratios, *self._weigh(ratios))
-        log_q = state.log_weight.gather(1, there.slot).double() - state.log_total[:, None]
-        log_back = new.log_weight.gather(1, there.back).double() - new.log_total[:, None]
+        back = new.log_weight.gather(1, there.back).double()
+        more = back - state.log_weight.gather(1, there.slot) + (state.log_total - new.log_total)
         if there.active is not None:
-            log_q, log_back = (torch.where(there.active, v, 0.0) for v in (log_q, log_back))
-        log_ratio = log_ratio + (log_back - log_q).sum(1)
-        # No number: y is impossible, or no move is possible.
-        probability = log_ratio.clamp(max=0.0).exp().nan_to_num(nan=0.0)
+            more = torch.where(there.active, more, 0.0)
+        probability = (log_ratio + more.sum(1)).clamp_(max=0.0).exp_()
+        if self._may_be_stuck:
+            probability = probability.nan_to_num(nan=0.0)
         if lazy is not None:
             probability = torch.where(lazy, 0.0, probability)
         accepted = u_accept < probability
         self._keep(accepted, new)
-        moved = self._moved.gather(1, there.slot) | accepted[:, None]
-        self._moved.scatter_(1, there.slot, moved)
+        self._moved.scatter_(1, torch.where(accepted[:, None], there.slot, ratios.shape[1]), True)
         self._sum += probability
         return probability
 
@@ -337,11 +374,10 @@ class FastEnsemble:
     @contextmanager
     def _moving(self) -> Iterator[None]:
         """Keep the numpy side of the chains in step with the torch side."""
-        n_slots = self._state.ratios.shape[1]
-        moved = np.zeros((len(self), n_slots), dtype=np.bool_)
+        moved = np.zeros(self._moved.shape, dtype=np.bool_)
         moved[:, self._slots] = self.chains.moved
-        self._moved = self._tensor(moved)
-        self._sum = torch.zeros(len(self), dtype=torch.float64, device=self.device)
+        self._moved.copy_(self._tensor(moved))
+        self._sum.zero_()
         try:
             with self._model.prepared(), torch.no_grad():
                 yield
@@ -358,11 +394,48 @@ class FastEnsemble:
         n_flips = self.n_flips
         block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 1)))
         for part in uniforms.split(block, dim=1):
-            selects = part[:, :, :-1]
-            if part.shape[2] == 2:
-                selects = expand(part[:, :, 0], n_flips + (n_flips > 1))
+            if part.shape[2] == 2 and n_flips > 1:
+                part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
+            step = self._step_of(part)
             for i in range(part.shape[1]):
-                self.step(selects[:, i], part[:, i, -1])
+                step(part[:, i])
+
+    def _step_of(self, numbers: Tensor) -> Callable[[Tensor], object]:
+        """Return what makes a step from its uniform numbers."""
+        if (
+            numbers.device.type == "cuda"
+            and self._model.can_be_recorded
+            and numbers.shape[1] >= _WORTH_RECORDING
+        ):
+            return self._record(numbers[:, 0])
+        return lambda part: self.step(part[:, :-1], part[:, -1])
+
+    def _record(self, like: Tensor) -> Callable[[Tensor], object]:
+        """Record a step, some eighty kernels, so that CUDA launches it as one."""
+        # Tensors of the state are written in place, but for those that `start` makes.
+        key = (id(self._table), like.shape, self._state.cumulative.data_ptr())
+        if not (self._recorded and self._recorded[0] == key):
+            numbers = torch.full_like(like, 2.0)  # nothing is accepted
+            kept = self._sum.clone()
+            with torch.cuda.device(like.device):
+                side = torch.cuda.Stream()
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    for _ in range(3):
+                        self.step(numbers[:, :-1], numbers[:, -1])
+                torch.cuda.current_stream().wait_stream(side)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    self.step(numbers[:, :-1], numbers[:, -1])
+            self._sum.copy_(kept)
+            self._recorded = (key, numbers, graph, self._table)  # or its id might come again
+        numbers, graph = self._recorded[1:3]
+
+        def replay(part: Tensor) -> None:
+            numbers.copy_(part)
+            graph.replay()
+
+        return replay
 
     def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
@@ -445,23 +518,23 @@ class FastEnsemble:
         if not self._slots.size:
             return 0.0, np.zeros_like(table.value), 0.0
         self.start(table)
-        even = _Even.of(table, self._tensor(np.empty(0))).differentiable()
+        values = self._tensor(table.value).requires_grad_()
         eta_ = self._tensor(np.float64(eta)).requires_grad_()
         u = self._tensor(uniforms)
         log_w = self._tensor(log_omega)
         with self._model.prepared():
             if code == _compiled.ENUMERATED:
                 every = max(every, -(-len(self) * self.enumeration_cost // _MOST_NUMBERS))
-                loss = self._enumerated(even, every, u[:, 1], log_w)
+                loss = self._enumerated(values, every, u[:, 1], log_w)
             else:
                 bound = eta_ if code == _compiled.BOUND else None
-                loss = self._sampled(even, bound, u, log_w)
+                loss = self._sampled(values, bound, u, log_w)
         mean = loss.mean()
-        by_values, by_eta = torch.autograd.grad(mean, (even.value, eta_), allow_unused=True)
+        by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
         gradient = by_values.cpu().numpy()
         return float(mean.detach()), gradient, 0.0 if by_eta is None else float(by_eta)
 
-    def _neighbours(self, even: _Even, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _neighbours(self, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log Q, log A and log p(x')/p(x) of the moves at some slots, (n_chains, k)."""
         n, k = slots.shape
         state, model = self._state, self._model
@@ -470,16 +543,20 @@ class FastEnsemble:
             carried = tuple(part.repeat_interleave(k, 0) for part in state.carried)
             there = self._propose(x, slots.reshape(-1, 1), None)
             new, log_ratio = model.move(x, carried, there.y, there.site)
-            ratios = model.first_order(there.y, new).double()
+            ratios = model.first_order(there.y, new)
             log_ratio = log_ratio.view(n, k)
-        log_w = self._log_weights(even, state.ratios.double())
-        back = self._log_weights(even, ratios)
-        log_q = log_w.gather(1, slots) - log_w.logsumexp(1, keepdim=True)
-        log_back = back.gather(1, there.back) - back.logsumexp(1, keepdim=True)
+        log_q = self._log_q(values, state.ratios, slots)
+        log_back = self._log_q(values, ratios, there.back)
         self.chains.evaluations += k
         return log_q, (log_ratio + log_back.view(n, k) - log_q).clamp(max=0.0), log_ratio
 
-    def _sampled(self, even: _Even, eta: Tensor | None, u: Tensor, log_omega: Tensor) -> Tensor:
+    def _log_q(self, values: Tensor, ratios: Tensor, slots: Tensor) -> Tensor:
+        """Log Q at some slots, differentiable by the values at the knots."""
+        log_w = self._log_weights(ratios, values)
+        log_q = log_w.gather(1, slots).double() - log_w.logsumexp(1, keepdim=True)
+        return log_q
+
+    def _sampled(self, values: Tensor, eta: Tensor | None, u: Tensor, log_omega: Tensor) -> Tensor:
         """Return the paper's estimate at a proposed neighbour, and its bound at a uniform one."""
         slots = self._select(u[:, :1])[0]
         if eta is None:
@@ -488,7 +565,7 @@ class FastEnsemble:
             open_ = self._tensor(self._open)
             any_ = open_[(u[:, 1] * len(open_)).long().clamp(max=len(open_) - 1)]
             slots = torch.cat([slots, any_[:, None]], dim=1)
-        log_q, log_a, log_ratio = self._neighbours(even, slots)
+        log_q, log_a, log_ratio = self._neighbours(values, slots)
         surprise = log_q[:, 0] + log_a[:, 0] - log_ratio[:, 0] - log_omega
         loss = (log_omega + log_q[:, 0] - log_q[:, 0].detach() + log_a[:, 0]).exp() * surprise
         if eta is not None:
@@ -496,12 +573,12 @@ class FastEnsemble:
             loss = loss + stay * (eta * stay - log_omega.exp() * (eta.log() + 1.0))
         return loss
 
-    def _enumerated(self, even: _Even, every: int, u: Tensor, log_omega: Tensor) -> Tensor:
+    def _enumerated(self, values: Tensor, every: int, u: Tensor, log_omega: Tensor) -> Tensor:
         open_ = self._tensor(self._open)
         size = len(open_)
         first = (u * every).long().clamp(max=every - 1)
         at = first[:, None] + every * torch.arange(-(-size // every), device=u.device)
-        log_q, log_a, log_ratio = self._neighbours(even, open_[at.clamp(max=size - 1)])
+        log_q, log_a, log_ratio = self._neighbours(values, open_[at.clamp(max=size - 1)])
         log_t = log_q + log_a
         inside = (at < size) & torch.isfinite(log_omega)[:, None] & (log_t > -math.inf)
         t = torch.where(inside, log_t.exp(), 0.0)
@@ -527,9 +604,11 @@ class FastEnsemble:
 
         From first-order ratios alone: whatever is proposed counts as accepted.
         """
-        even = _Even.of(table, self._tensor(np.empty(0))).differentiable()
+        self.start(table)
+        values = self._tensor(table.value).requires_grad_()
         ratios = self._tensor(self._on_slots(self.log_ratios()))
-        log_w = even.log_weights(ratios.clamp(min=_LEAST)).where(ratios > -math.inf, _LEAST)
+        log_w = _LogWeights.apply(values, _Even.of(table, ratios), ratios.clamp(min=_LEAST))
+        log_w = log_w.where(ratios > -math.inf, _LEAST)
         log_q = log_w - log_w.logsumexp(1, keepdim=True)
 
         def of_sites(of_slots: Tensor) -> Tensor:
@@ -543,5 +622,5 @@ class FastEnsemble:
             loss = flow @ self._tensor(weight)
         else:
             loss = (log_p + 2.0 * (log_p + others) - log_t).logsumexp(1)
-        gradient = torch.autograd.grad(loss.mean(), even.value)[0].cpu().numpy()
+        gradient = torch.autograd.grad(loss.mean(), values)[0].cpu().numpy()
         return float(loss.detach().mean()), gradient, flow.detach().mean(0).cpu().numpy()

@@ -36,6 +36,8 @@ class Model(ABC):
     n_slots_per_site = 1
     # Whether ratios may be infinite, and no numbers at impossible states.
     has_zeros = False
+    # Whether a step is the same sequence of kernels every time, which CUDA can record.
+    can_be_recorded = False
 
     @abstractmethod
     def start(self, x: Tensor) -> Carried:
@@ -169,6 +171,8 @@ class RBMModel(Model):
     round differently at the ends of tensors, so others take their place.
     """
 
+    can_be_recorded = True
+
     def __init__(self, target: RBM, device: torch.device, dtype: torch.dtype):
         reach = np.abs(target.hidden_bias) + np.abs(target.weights).sum(axis=0)
         unit = np.ldexp(1.0, np.frexp(reach)[1] - 52)
@@ -189,11 +193,15 @@ class RBMModel(Model):
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
         """Add the rows of the units that changed."""
         change = (y.gather(1, sites) - x.gather(1, sites)).double()
-        if sites.shape[1] > 1:  # each site once
+        if sites.shape[1] == 1:
+            rows = self.weights.index_select(0, sites[:, 0])
+            activation = torch.addcmul(carried[0], rows, change)
+        else:  # each site once
             same = sites[:, :, None] == sites[:, None, :]
             change = change * ~same.tril(-1).any(2)
-        more = embedding_bag(sites, self.weights, per_sample_weights=change, mode="sum")
-        there = self._with_softplus(more.add_(carried[0]))
+            rows = embedding_bag(sites, self.weights, per_sample_weights=change, mode="sum")
+            activation = rows.add_(carried[0])
+        there = self._with_softplus(activation)
         visible = (change * self.visible_bias[sites]).sum(1)
         return there, visible + (there[1] - carried[1]).sum(1)
 
@@ -212,6 +220,8 @@ class RBMModel(Model):
 
 class TorchModel(Model):
     """Any differentiable log-density: carries log p and its gradient."""
+
+    has_zeros = True
 
     def __init__(self, target: TorchTarget, device: torch.device):
         self.density = target.density
