@@ -70,6 +70,7 @@ class Ensemble:
     """
 
     n_flips = 1
+    update_every = 1  # iterations of the burn-in, at least
 
     def __init__(
         self,

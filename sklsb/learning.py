@@ -251,8 +251,8 @@ class Learner:
         return value, norm
 
 
-def _blocks(n_iterations: int) -> NDArray[np.int64]:
-    n_blocks = min(n_iterations, MOST_UPDATES)
+def _blocks(n_iterations: int, shortest: int) -> NDArray[np.int64]:
+    n_blocks = min(-(-n_iterations // shortest), MOST_UPDATES)
     ends: NDArray[np.int64] = np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64)
     return ends[1:] - ends[:-1]
 
@@ -320,7 +320,8 @@ def burn_in(
 ) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
-    The iterations are divided into at most 2,000 blocks. At the first iteration of a block
+    The iterations are divided into at most 2,000 blocks, of eight or more iterations on the
+    first-order path, where an update takes as long as some steps. At the first iteration of a block
     the objective and its gradient are evaluated, all transitions of the block use the parameters
     that the block started with, and at its end comes one step of the optimiser.
 
@@ -350,7 +351,7 @@ def burn_in(
     visited : ndarray of the target's dtype, shape (n, n_sites)
         States visited in the second half, at most 512; the present ones if there was none.
     """
-    lengths = _blocks(n_iterations)
+    lengths = _blocks(n_iterations, ensemble.update_every)
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
     rows: list[tuple[Any, ...]] = []
     done = 0

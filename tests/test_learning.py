@@ -518,13 +518,17 @@ def test_variances_of_the_sites_are_those_of_the_states(target):
     x = x[target.log_prob(x) > -np.inf]
     conditional = testing._conditionals(target, x)
     wanted = 1 - np.square(conditional.mean(axis=0)).sum(axis=1)
-    np.testing.assert_allclose(site_variances(target, x, target.log_ratios(x)), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        site_variances(target, x, target.log_ratios(x)), wanted, rtol=0, atol=1e-14
+    )
     # Weighted by p, so many copies of each state, they are the variances of the target.
     p = np.exp(target.log_prob(x) - target.log_prob(x).max())
     copies = np.repeat(x, np.round(2000 * p).astype(int), axis=0)
     shares = [p @ (x == v) / p.sum() for v in target.values]
     exactly = 1 - np.square(shares).sum(axis=0)
-    np.testing.assert_allclose(site_variances(target, copies, target.log_ratios(copies)), exactly, atol=2e-3)
+    np.testing.assert_allclose(
+        site_variances(target, copies, target.log_ratios(copies)), exactly, atol=2e-3
+    )
 
 
 def test_variances_far_out():

@@ -136,6 +136,8 @@ class FastEnsemble:
         Of first-order ratios, where they are not exact anyway.
     """
 
+    update_every = 8
+
     def __init__(
         self,
         target: Target,

@@ -66,8 +66,8 @@ class LSBSampler(BaseSampler):
         several with probability one half. "auto" finds during `fit` how many are accepted with
         probability 0.6, about, and keeps that number.
     objective : str, default="auto"
-        What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, "flux" and
-        "global_flux" for the candidates to sample with. "flux" or "global_flux": only that one.
+        What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, or "bound"
+        with ``fast=True``; "flux" and "global_flux" for the candidates to sample with. "flux" or "global_flux": only that one.
         "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
         version): one function, which moves the chains and is used for sampling.
     n_chains : int, default=4
@@ -347,7 +347,9 @@ class LSBSampler(BaseSampler):
         """Learns the function that moves the chains, if any is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
-        objective = self.objective if self.objective in OBJECTIVES else "kl"
+        objective = self.objective
+        if objective not in OBJECTIVES:
+            objective = "bound" if self.fast else "kl"
         rate = self.learning_rate
         if rate is None:
             rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
