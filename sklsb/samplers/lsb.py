@@ -67,7 +67,8 @@ class LSBSampler(BaseSampler):
         probability 0.6, about, and keeps that number.
     objective : str, default="auto"
         What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, or "bound"
-        with ``fast=True``; "flux" and "global_flux" for the candidates to sample with. "flux" or "global_flux": only that one.
+        with ``fast=True``; "flux" and "global_flux" for the candidates to sample with. "flux" or
+        "global_flux": only that one.
         "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
         version): one function, which moves the chains and is used for sampling.
     n_chains : int, default=4
