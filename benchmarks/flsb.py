@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -51,6 +52,52 @@ def floor(n_chains, device, n=200):
     return min(seconds(work, device) for _ in range(5)) / n
 
 
+def measure(chains, n_jobs=1, device="cpu", steps=1000, rounds=8, names=tuple(SAMPLERS)):
+    """Time samplers in turns; a dictionary of figures."""
+    rng = np.random.default_rng(0)
+    machine = RBM(rng.normal(0.0, 0.05, (784, 250)))
+    common = {"fast": True, "n_chains": chains, "n_jobs": n_jobs, "device": device}
+    common |= {"random_state": 0, "pilot": False, "n_burn_in": 2000}
+    fitted, burn_in = {}, {}
+    for name in names:
+        balancing, more = SAMPLERS[name]
+        fitted[name] = LSBSampler(balancing, **common, **more)
+        took = min(seconds(lambda s=fitted[name]: s.fit(machine), device) for _ in range(2))
+        burn_in[name] = chains * 2000 / took
+    times, ground = dict.fromkeys(names, np.inf), np.inf
+    before = torch.get_num_threads()
+    for _ in range(rounds):
+        torch.set_num_threads(n_jobs)
+        ground = min(ground, floor(chains, device))
+        torch.set_num_threads(before)
+        for name, sampler in fitted.items():
+            took = seconds(lambda s=sampler: s.sample(1, thin=steps), device)
+            times[name] = min(times[name], took / steps)
+    return {
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "chains": chains,
+        "threads": n_jobs,
+        "floor_us": 1e6 * ground,
+        "us_per_step": {name: 1e6 * took for name, took in times.items()},
+        "chain_steps_per_s": {name: chains / took for name, took in times.items()},
+        "fit_chain_steps_per_s": burn_in,
+        "n_flips": {name: sampler.n_flips_ for name, sampler in fitted.items()},
+    }
+
+
+def show(result):
+    print(f"{result['device']}, {result['chains']} chains, {result['threads']} threads")
+    print(f"floor (the gradient alone): {result['floor_us']:.0f} us per step")
+    print(f"{'':14} {'us/step':>8} {'chain-steps/s':>14} {'/ GWG':>6} {'fit, /s':>11} {'flips':>5}")
+    speeds = result["chain_steps_per_s"]
+    for name, speed in speeds.items():
+        print(
+            f"{name:14} {result['us_per_step'][name]:8.0f} {speed:14,.0f} "
+            f"{speed / speeds['GWG']:6.2f} {result['fit_chain_steps_per_s'][name]:11,.0f} "
+            f"{result['n_flips'][name]:5}"
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chains", type=int, default=16)
@@ -58,51 +105,12 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--output", default="flsb.json")
+    parser.add_argument("--json", type=Path, default=Path("flsb.json"))
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
-    torch.set_num_threads(options.n_jobs)
-    rng = np.random.default_rng(0)
-    machine = RBM(rng.normal(0.0, 0.05, (784, 250)))
-    common = {"fast": True, "n_chains": options.chains, "n_jobs": options.n_jobs}
-    common |= {"device": options.device, "random_state": 0, "pilot": False}
-    fitted, burn_in = {}, {}
-    for name, (balancing, more) in SAMPLERS.items():
-        for _ in range(2):  # the first one loads
-            sampler = LSBSampler(balancing, **common, **more).set_params(n_burn_in=2000)
-            took = seconds(lambda s=sampler: s.fit(machine), options.device)
-            burn_in[name] = max(burn_in.get(name, 0.0), options.chains * 2000 / took)
-        fitted[name] = sampler
-    times = {name: np.inf for name in fitted}
-    ground = np.inf
-    for _ in range(options.rounds):
-        ground = min(ground, floor(options.chains, options.device))
-        for name, sampler in fitted.items():
-            took = seconds(lambda s=sampler: s.sample(1, thin=options.steps), options.device)
-            times[name] = min(times[name], took / options.steps)
-    place = options.device
-    if place.startswith("cuda"):
-        place = torch.cuda.get_device_name(place)
-    result = {
-        "device": place,
-        "chains": options.chains,
-        "threads": options.n_jobs,
-        "floor_us": 1e6 * ground,
-        "us_per_step": {name: 1e6 * took for name, took in times.items()},
-        "chain_steps_per_s": {name: options.chains / took for name, took in times.items()},
-        "burn_in_chain_steps_per_s": burn_in,
-        "n_flips": {name: sampler.n_flips_ for name, sampler in fitted.items()},
-    }
-    print(f"{place}, {options.chains} chains, {options.n_jobs} threads")
-    print(f"floor (gradient alone): {1e6 * ground:.0f} us per step")
-    print(f"{'':14} {'us/step':>8} {'chain-steps/s':>14} {'/ GWG':>6} {'fit, /s':>9} {'flips':>5}")
-    for name, took in times.items():
-        print(
-            f"{name:14} {1e6 * took:8.0f} {options.chains / took:14,.0f} "
-            f"{times['GWG'] / took:6.2f} {burn_in[name]:9,.0f} {fitted[name].n_flips_:5}"
-        )
-    with open(options.output, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
+    result = measure(options.chains, options.n_jobs, options.device, options.steps, options.rounds)
+    show(result)
+    options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
