@@ -152,6 +152,9 @@ class Ensemble:
             lambda first, last: _compiled.start(self.view, table, self.chains, first, last)
         )
 
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Nothing follows the acceptance of the last transitions."""
+
     def adapt(self, table: Table, n_transitions: int) -> None:
         """Make no transitions: there is nothing to find out for a function that changes no more."""
 

@@ -351,7 +351,7 @@ def burn_in(
     visited : ndarray of the target's dtype, shape (n, n_sites)
         States visited in the second half, at most 512; the present ones if there was none.
     """
-    lengths = _blocks(n_iterations, ensemble.update_every)
+    lengths = _blocks(n_iterations, 1 if learner is None else ensemble.update_every)
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
     rows: list[tuple[Any, ...]] = []
     done = 0
@@ -376,6 +376,7 @@ def burn_in(
         log_prob = ensemble.log_prob()
         acceptance = ensemble.chains.acceptance[:, 0] / length
         ensemble.chains.acceptance[:] = 0.0
+        ensemble.follow(float(acceptance.mean()), length)
         if learner is not None:
             store.offer(block, ensemble.chains.x)
         value = norm = np.nan

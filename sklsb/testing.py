@@ -163,7 +163,7 @@ class _FastProbe:
         self.ensemble = sampler._new_ensemble(target, states, rngs, n_flips)
         self.table = exact._resolve(sampler).function.table()
         self.ensemble.start(self.table)
-        self.before = self.ensemble._state
+        self.before = self.ensemble.state
 
     @property
     def precision(self) -> float:
@@ -172,7 +172,7 @@ class _FastProbe:
 
     def step(self, u_select: Any, u_accept: Any) -> States:
         """One transition; ``u_select`` holds one number, or all numbers of several flips."""
-        self.ensemble._state = self.before
+        self.ensemble.state = self.before.copy()
         self.ensemble.chains.acceptance[:] = 0.0
         n = len(self.ensemble)
         select = u_select if np.ndim(u_select) == 2 else np.broadcast_to(u_select, n)
@@ -816,7 +816,7 @@ def _check_caches(sampler: Any, when: str) -> None:
     if sampler.fast:
         rebuilt = copy.copy(ensemble)
         rebuilt.start(ensemble._table)
-        pairs = zip(ensemble._state.tensors(), rebuilt._state.tensors(), strict=True)
+        pairs = zip(ensemble.state.tensors(), rebuilt.state.tensors(), strict=True)
         for k, (one, other) in enumerate(pairs):
             what = f"what a chain carries must equal a rebuild bit for bit {when}: tensor {k}"
             _expect_equal(one.cpu().numpy(), other.cpu().numpy(), what)

@@ -150,8 +150,14 @@ except ImportError as error:
     assert "fast=True and TorchTarget need torch" in str(error), error
     assert "pip install torch" in str(error), error
     print("refused")
+from sklsb import TorchTarget
+try:
+    TorchTarget(lambda x: x.sum(1), 3)
+except ImportError as error:
+    assert "fast=True and TorchTarget need torch" in str(error), error
+    print("refused")
 """
-    assert run(code) == ["refused"]
+    assert run(code) == ["refused", "refused"]
 
 
 @pytest.mark.parametrize("name", ["init_cache", "log_ratio", "flip", "log_prob"])

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 
 import networkx as nx
 import numpy as np
@@ -26,6 +27,7 @@ from sklsb.balancing import (  # noqa: E402
     Sqrt,
     get_balancing,
 )
+from sklsb.exceptions import SamplerWarning  # noqa: E402
 from sklsb.learning import MIXING, OBJECTIVES  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 
@@ -353,6 +355,105 @@ def test_evaluations_are_gradients():
 
 
 @quiet
+@pytest.mark.parametrize("balancing", ["barker", "learned"])
+def test_nothing_can_move(balancing):
+    for target in (RBM(np.ones((0, 2))), random_rbm().condition(dict.fromkeys(range(4), 1))):
+        for n_flips in (1, "auto"):
+            sampler = LSBSampler(balancing, fast=True, n_flips=n_flips, n_burn_in=40)
+            x = sampler.set_params(random_state=0).fit(target).sample(3)["x"].values
+            assert x.shape == (4, 3, target.n_sites)
+            assert (x == 1).all()
+
+
+def test_idle_numbers_move_nothing():
+    # What a recording for CUDA is warmed up with.
+    for target, n_flips, lazy in itertools.product(
+        (random_rbm(9), random_ising(5)), (1, 3), (0, 0.3)
+    ):
+        states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(4)])
+        fast = FastEnsemble(target, states, [None] * 4, n_flips=n_flips, lazy=lazy)
+        fast.start(Barker().table())
+        before = fast.state.copy()
+        with fast._moving():
+            fast.step(fast._idle(2 if n_flips == 1 else n_flips + 2))
+        for one, other in zip(before.tensors(), fast.state.tensors(), strict=True):
+            assert torch.equal(one, other)
+        assert not fast.chains.moved.any()
+
+
+def test_states_are_the_same_where_they_are_kept_in_place(monkeypatch):
+    # As on CUDA, where nobody asks how many chains moved.
+    target, table = random_rbm(20, 8, 0.7), Barker().table()
+    states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(5)])
+    uniforms = np.random.default_rng(0).random((5, 300, 2))
+    found = []
+    for in_place in (False, True):
+        fast = FastEnsemble(target, states, [None] * 5, n_flips=3)
+        monkeypatch.setattr(fast, "_in_place", in_place)
+        fast.advance(table, uniforms[:, :150])
+        fast.start(Network().table())
+        fast.start(table)
+        fast.advance(table, uniforms[:, 150:])
+        found.append(fast)
+    for one, other in zip(*(fast.state.tensors() for fast in found), strict=True):
+        assert torch.equal(one, other)
+    assert np.array_equal(found[0].chains.acceptance, found[1].chains.acceptance)
+
+
+@quiet
+def test_keeping_the_burn_in_changes_no_chain():
+    target = random_rbm(30, 8, 0.4)
+    states = []
+    for keep in (False, True):
+        sampler = LSBSampler(fast=True, n_flips="auto", n_burn_in=300, keep_burn_in=keep)
+        sampler.set_params(random_state=0, pilot=False).fit(target)
+        states.append((sampler.state_, sampler.n_flips_))
+    assert np.array_equal(states[0][0], states[1][0])
+    assert states[0][1] == states[1][1] > 1
+
+
+@quiet
+def test_parts_of_fit_add_up_to_its_evaluations():
+    sampler = LSBSampler(fast=True, n_flips="auto", n_burn_in=300, random_state=0)
+    counts = sampler.fit(random_rbm(30, 8, 0.4)).history_.attrs
+    parts = [counts[f"{name}_evaluations"] for name in ("burn_in", "mixing", "pilot")]
+    assert sum(parts) == sampler.n_evaluations_
+
+
+def test_lp_of_many_sites_does_not_depend_on_threads():
+    rng = np.random.default_rng(0)
+    target = Ising.lattice(rng.normal(size=(250, 250)), 0.3)
+    lp = []
+    for n_jobs in (1, 2):
+        sampler = LSBSampler("sqrt", fast=True, n_chains=1, n_burn_in=2, n_jobs=n_jobs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplerWarning)
+            sampler.set_params(random_state=0).fit(target).sample(3)
+        lp.append(sampler.sample_stats_["lp"].values)
+    assert np.array_equal(*lp)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("n_flips", [1, 4])
+@pytest.mark.parametrize("lazy", [0.0, 0.2])
+@pytest.mark.parametrize("name", TARGETS)
+def test_cuda_takes_the_decisions_of_the_cpu(name, n_flips, lazy):
+    target = TARGETS[name]
+    rng = np.random.default_rng(1)
+    states = np.stack([target.random_state(rng) for _ in range(8)])
+    chains = [
+        FastEnsemble(target, states, [rng] * 8, lazy, device, n_flips=n_flips, dtype=torch.float64)
+        for device in ("cpu", "cuda")
+    ]
+    # Long enough to be recorded, and twice with the same table.
+    for function in (Barker(), Network(), Barker()):
+        table, uniforms = function.table(), rng.random((8, 300, 2))
+        for ensemble in chains:
+            ensemble.advance(table, uniforms)
+        assert np.array_equal(chains[0].chains.x, chains[1].chains.x)
+
+
+@quiet
 def test_no_sites_and_one():
     draws = LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(RBM(np.ones((0, 2))))
     assert draws.sample(3)["x"].shape == (4, 3, 0)
@@ -369,7 +470,7 @@ def test_no_sites_and_one():
 @pytest.mark.parametrize("objective", CODES)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
 def test_compiled_gradients_equal_automatic_ones(function, objective, every):
-    for target in (random_ising(9), potts(nx.cycle_graph(5))):
+    for target in (random_ising(9), potts(nx.cycle_graph(5)), potts(nx.cycle_graph(5), "zeros")):
         compiled, fast = both_ensembles(target, 4)
         table = function.table()
         compiled.start(table)
@@ -556,7 +657,14 @@ def test_impossible_states_of_a_function_are_never_visited():
         ((3, 4), TypeError, "log_prob is 3; give a torch.nn.Module or a function of a tensor"),
         ((cubic, 0), ValueError, "n_sites is 0; it must be from 1"),
         ((cubic, 4, 2.5), TypeError, "n_states is 2.5"),
-        ((lambda x: 0.0, 4), TypeError, "returned float; it must return a tensor"),
+        ((lambda x: 0.0, 4), TypeError, "returned float; it must return a real tensor"),
+        (
+            (lambda x: 1j * x.sum(1), 4),
+            TypeError,
+            "returned torch.complex64; it",
+        ),
+        ((cubic, 4, "ab"), TypeError, "n_states is 'ab'"),
+        ((cubic, 4, None), TypeError, "n_states is None"),
         ((lambda x: x, 4), ValueError, r"returned shape \(5, 4\) for a tensor of shape \(5, 4\)"),
         ((lambda x: x.sum(1) * math.nan, 4), ValueError, "NaN|nan"),
     ],
@@ -566,9 +674,9 @@ def test_wrong_functions_are_refused(arguments, error, message):
         TorchTarget(*arguments)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "float99", 3, torch.int32])
+@pytest.mark.parametrize("dtype", ["int64", "float99", 3, torch.int32, torch.bfloat16])
 def test_wrong_dtypes_are_refused(dtype):
-    with pytest.raises(TypeError, match="give a floating-point type, as"):
+    with pytest.raises(TypeError, match='give "float32" or "float64"'):
         TorchTarget(cubic, 4, dtype=dtype)
 
 
@@ -591,7 +699,9 @@ def test_a_module_on_another_device_is_named():
     module = Energy()
     target = TorchTarget(module, 6)
     module.to("meta")
-    with pytest.raises(ValueError, match="are on meta; move the module"):
+    with pytest.raises(
+        ValueError, match=r"the log-density is on meta\. Make it a torch\.nn\.Module"
+    ):
         LSBSampler("sqrt", fast=True, device="cpu", n_burn_in=5).fit(target)
 
 

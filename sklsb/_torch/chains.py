@@ -19,6 +19,7 @@ float64.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -27,18 +28,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sklsb import _compiled
-from sklsb._compiled import SMALLEST_STAY, Table
+from sklsb._compiled import Table
 from sklsb._ensemble import MOST_FLIPS
+from sklsb._torch import learning
+from sklsb._torch.even import Even
 from sklsb._torch.models import Model, device_of, model_of
 from sklsb._torch.philox import expand
+from sklsb._torch.recording import recorded
 from sklsb.targets._conditioned import Conditioned
 from sklsb.targets.base import States, Target
 
-# Memory of this size that was freed stays with the process. Otherwise glibc gives that of the
-# larger tensors back after every operation, and a step takes a quarter longer.
-torch.empty(31 << 20, dtype=torch.int8)
-# Numbers held at once by the neighbours of an objective, and by uniform numbers.
+# Uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
 # Acceptance at which flips per gradient are worth most, about; how fast their logarithm follows.
 _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
@@ -46,55 +46,19 @@ _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
 _MOST_TRIALS, _ROUND = 512, 16
 # Steps for which recording one is worth while.
 _WORTH_RECORDING = 64
-# Log weight of what is impossible, where a derivative is taken.
-_LEAST = -1e4
 
 
-class _Even(NamedTuple):
-    """A table on the device."""
+@cache
+def _keep_freed_memory() -> None:
+    """Let glibc keep memory of this size that was freed once.
 
-    value: Tensor
-    slope: Tensor
-    inverse_step: float
-
-    @classmethod
-    def of(cls, table: Table, like: Tensor) -> "_Even":
-        value, slope = (torch.tensor(v, dtype=like.dtype).to(like.device) for v in table[:2])
-        return cls(value, slope, table.inverse_step)
-
-    def locate(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the last knot below abs(u), and how many steps u is beyond it."""
-        a = u.abs().mul_(self.inverse_step)
-        knot = a.floor().clamp_(max=self.value.numel() - 1)
-        return knot.int(), a.sub_(knot)
-
-    def log_weights(self, u: Tensor) -> Tensor:
-        """Log g(exp u)."""
-        knot, beyond = self.locate(u)
-        value, slope = (v.index_select(0, knot.view(-1)).view(u.shape) for v in self[:2])
-        return torch.addcmul(value, slope, beyond).add(u, alpha=0.5)
+    Otherwise it gives that of every larger tensor back to the system, and the next one costs page
+    faults.
+    """
+    torch.empty(31 << 20, dtype=torch.int8)
 
 
-class _LogWeights(torch.autograd.Function):
-    """Log g(exp u) as a function of the values at the knots: in each interval linear in two."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, even: _Even, u: Tensor) -> Tensor:
-        ctx.even, ctx.u = even, u
-        return even.log_weights(u)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        n = ctx.even.value.numel()
-        knot, beyond = (part.view(-1).cpu().numpy() for part in ctx.even.locate(ctx.u))
-        gradient = gradients[0].reshape(-1).double().cpu().numpy()
-        to_next = np.where(knot < n - 1, beyond, 0.0) * gradient
-        found = np.bincount(knot, gradient - to_next, n)
-        found[1:] += np.bincount(knot, to_next, n)[:-1]
-        return torch.as_tensor(found).to(gradients[0].device), None, None
-
-
-class _State(NamedTuple):
+class State(NamedTuple):
     """What chains are in, one row each; all functions of x and, but for the ratios, the table."""
 
     x: Tensor  # ranks of values
@@ -105,10 +69,16 @@ class _State(NamedTuple):
     log_total: Tensor  # (n, 1)
 
     def tensors(self) -> list[Tensor]:
+        """Return all of them."""
         return [self.x, *self.carried, *self[2:]]
 
+    def copy(self) -> "State":
+        """Return the same in tensors of its own."""
+        x, *carried = (part.clone() for part in (self.x, *self.carried))
+        return State(x, tuple(carried), *(part.clone() for part in self[2:]))
 
-class _Proposal(NamedTuple):
+
+class Proposal(NamedTuple):
     """Moves drawn together, and the way back; (n, n_flips) but for y, (n, n_sites)."""
 
     slot: Tensor
@@ -155,6 +125,7 @@ class FastEnsemble:
         self.device = str(device_of(target, device))
         self.dtype = dtype
         self.n_threads = n_threads
+        _keep_freed_memory()
         self.adapting = n_flips == "auto"
         self.n_flips = 1 if self.adapting else int(n_flips)
         self._log_flips = 0.0
@@ -169,33 +140,35 @@ class FastEnsemble:
 
     def _set_up(self) -> None:
         device = torch.device(self.device)
-        self._model: Model = model_of(self.target, device, self.dtype)
+        self._in_place = device.type != "cpu"
+        self.model: Model = model_of(self.target, device, self.dtype)
         k = self.target.cardinalities
-        per_site = self._model.n_slots_per_site
+        per_site = self.model.n_slots_per_site
         exists = np.arange(per_site) < k[:, None] - 1
         self._slots = np.flatnonzero(exists)  # in the order of the compiled kernels
         if isinstance(self.target, Conditioned):
             exists[self.target.sites] = False
-        self._open = np.flatnonzero(exists)
-        self._closed = None if exists.all() else self._tensor(~exists.ravel())
+        self.open = self.tensor(np.flatnonzero(exists))
+        self._closed = None if exists.all() else self.tensor(~exists.ravel())
         # States may be impossible, or have no move that is possible; numbers are no numbers there.
-        self._may_be_stuck = self._closed is not None or self._model.has_zeros
+        self._may_be_stuck = self._closed is not None or self.model.has_zeros
         self._n_values = torch.as_tensor(k).to(device)
         self._values = np.asarray(self.target.values, dtype=self.target.dtype)
-        self._table: Table | None = None
         ranks = np.searchsorted(self._values, self.chains.x)
         # Sums of up to 64 shifts must fit.
-        x = self._tensor(ranks.astype(np.int8 if per_site == 1 else np.int32))
-        with self._model.prepared(), torch.no_grad():
-            carried = self._model.start(x)
-            ratios = self._model.first_order(x, carried)
-        self._state = _State(x, carried, ratios, ratios, ratios, ratios)
+        x = self.tensor(ranks.astype(np.int8 if per_site == 1 else np.int32))
+        with self.model.prepared(), torch.no_grad():
+            carried = self.model.start(x)
+            ratios = self.model.first_order(x, carried)
+        nothing = ratios[:, :0]  # until `start`
+        self._table: Table | None = None
+        self.state = State(x, carried, ratios, nothing, nothing, nothing)
         # One column more, for what did not move.
         self._moved = torch.zeros(len(x), ratios.shape[1] + 1, dtype=torch.bool, device=device)
         self._sum = torch.zeros(len(x), dtype=torch.float64, device=device)
-        self._recorded: tuple[Any, ...] = ()
+        self._recorded: tuple[int, Callable[[Tensor], object]] | None = None
 
-    def _tensor(self, values: Any) -> Tensor:
+    def tensor(self, values: Any) -> Tensor:
         return torch.as_tensor(values).to(self.device)
 
     def __len__(self) -> int:
@@ -204,7 +177,7 @@ class FastEnsemble:
     @property
     def log_ratios_dtype(self) -> np.dtype[Any]:
         """Type that first-order log-ratios are computed in."""
-        return torch.empty(0, dtype=self._state.ratios.dtype).numpy().dtype
+        return torch.empty(0, dtype=self.state.ratios.dtype).numpy().dtype
 
     @property
     def cost(self) -> int:
@@ -227,6 +200,7 @@ class FastEnsemble:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        device_of(self.target, self.device)  # it may not be here
         self._set_up()
 
     @contextmanager
@@ -244,10 +218,11 @@ class FastEnsemble:
         if table is self._table:
             return
         self._table = table
-        self._even = _Even.of(table, self._state.ratios)
-        state = self._state
+        self._even = Even.of(table, self.state.ratios)
+        state = self.state
         with torch.no_grad():
-            self._state = _State(*state[:3], *self._weigh(state.ratios))
+            self.state = State(*state[:3], *self._weigh(state.ratios))
+        self._recorded = None  # it writes to the tensors that were there before
 
     def log_prob(self) -> NDArray[np.float64]:
         """Log p of each chain's state, without the target's constant."""
@@ -255,32 +230,29 @@ class FastEnsemble:
         return found.copy()
 
     def _log_prob(self) -> Tensor:
-        return self._model.log_prob(self._state.x, self._state.carried)
+        return self.model.log_prob(self.state.x, self.state.carried)
 
     def log_ratios(self) -> NDArray[np.float64]:
         """First-order log-ratios of all moves at the present states, shape (n_chains, n_moves)."""
-        ratios = self._state.ratios.double()
-        if self._closed is not None:
-            ratios = ratios.masked_fill(self._closed, -math.inf)
-        found: NDArray[np.float64] = ratios.cpu().numpy()[:, self._slots]
+        found: NDArray[np.float64] = self.slot_ratios().cpu().numpy()[:, self._slots]
         return found
 
-    def _on_slots(self, of_moves: NDArray[np.float64]) -> NDArray[np.float64]:
-        result = np.full((len(of_moves), self._state.ratios.shape[1]), -np.inf)
-        result[:, self._slots] = of_moves
-        return result
+    def slot_ratios(self) -> Tensor:
+        """Return those of all slots, -inf where there is no move."""
+        ratios = self.state.ratios.double()
+        return ratios if self._closed is None else ratios.masked_fill(self._closed, -math.inf)
 
-    def _log_weights(self, ratios: Tensor, values: Tensor | None = None) -> Tensor:
+    def log_weights(self, ratios: Tensor, values: Tensor | None = None) -> Tensor:
         """Log g at all slots, differentiable by the values at the knots if they are given."""
         impossible = None
-        if self._model.has_zeros:
+        if self.model.has_zeros:
             impossible = ratios == -math.inf
             # Infinite or no numbers otherwise are ratios at impossible states.
             ratios = ratios.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         if values is None:
             result = self._even.log_weights(ratios)
         else:
-            result = _LogWeights.apply(values, self._even, ratios)
+            result = learning.LogWeights.apply(values, self._even, ratios)
         for closed in (impossible, self._closed):
             if closed is not None:
                 result = result.masked_fill(closed, -math.inf)
@@ -288,7 +260,7 @@ class FastEnsemble:
 
     def _weigh(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log weights, cumulative weights relative to the largest, and the log of their sum."""
-        log_weight = self._log_weights(ratios)
+        log_weight = self.log_weights(ratios)
         if not log_weight.shape[1]:
             return log_weight, log_weight, log_weight.sum(1, keepdim=True)
         shift = log_weight.amax(1, keepdim=True)
@@ -297,15 +269,15 @@ class FastEnsemble:
         cumulative = (log_weight.double() - shift).exp_().cumsum(1)
         return log_weight, cumulative, cumulative[:, -1:].log().add_(shift)
 
-    def _propose(self, x: Tensor, slot: Tensor, active: Tensor | None) -> _Proposal:
+    def propose(self, x: Tensor, slot: Tensor, active: Tensor | None) -> Proposal:
         """Make the moves at some slots together; inactive ones stand for no move."""
-        per_site = self._model.n_slots_per_site
+        per_site = self.model.n_slots_per_site
         if per_site == 1:
             if active is None:
                 y = x.scatter(1, slot, 1 - x.gather(1, slot))
             else:
                 y = x.scatter_add(1, slot, active.to(x.dtype)) & 1
-            return _Proposal(slot, slot, y, slot, active)
+            return Proposal(slot, slot, y, slot, active)
         site, rank = slot // per_site, slot % per_site
         old, k = x.gather(1, site), self._n_values[site]
         shift = rank + (rank >= old) - old
@@ -313,38 +285,39 @@ class FastEnsemble:
         y = x.scatter_add(1, site, made.to(x.dtype)) % self._n_values.to(x.dtype)
         now = y.gather(1, site)
         then = (now - shift) % k
-        return _Proposal(slot, site, y, site * per_site + then - (then > now).long(), active)
+        return Proposal(slot, site, y, site * per_site + then - (then > now).long(), active)
 
-    def _select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
+    def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Slots drawn by uniforms (n, n_flips); of several, whether the last is left out."""
         active = None
         if u.shape[1] > 1:
             u, last = u[:, :-1], u[:, -1:] < 0.5
             active = torch.ones_like(u, dtype=torch.bool)
             active[:, -1:] = last
-        cumulative = self._state.cumulative
+        cumulative = self.state.cumulative
         slot = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
         if self._may_be_stuck:
             slot = slot.clamp(max=cumulative.shape[1] - 1)
         # An inactive draw stands where an active one does.
         return (slot if active is None else torch.where(active, slot, slot[:, :1])), active
 
-    def step(self, u_select: Tensor, u_accept: Tensor) -> Tensor:
-        """One transition of every chain; the acceptance probabilities.
+    def step(self, numbers: Tensor) -> None:
+        """Make one transition of every chain.
 
-        ``u_select`` has shape (n_chains, 1), or (n_chains, n_flips + 1): the last tells whether
-        the last flip is left out.
+        ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Of several flips they
+        are (n_chains, n_flips + 2), and the last but one tells whether the last flip is left out.
         """
-        state, model = self._state, self._model
+        state, model = self.state, self.model
+        u_select, u_accept = numbers[:, :-1], numbers[:, -1]
         lazy = None
         if self.lazy:
             lazy = u_select[:, 0] < self.lazy
             first = ((u_select[:, :1] - self.lazy) / (1.0 - self.lazy)).clamp(0.0, 1.0 - 2.0**-53)
             u_select = torch.cat([first, u_select[:, 1:]], dim=1)
-        there = self._propose(state.x, *self._select(u_select))
+        there = self.propose(state.x, *self.select(u_select))
         carried, log_ratio = model.move(state.x, state.carried, there.y, there.site)
         ratios = model.first_order(there.y, carried)
-        new = _State(there.y, carried, ratios, *self._weigh(ratios))
+        new = State(there.y, carried, ratios, *self._weigh(ratios))
         back = new.log_weight.gather(1, there.back).double()
         more = back - state.log_weight.gather(1, there.slot) + (state.log_total - new.log_total)
         if there.active is not None:
@@ -358,18 +331,17 @@ class FastEnsemble:
         self._keep(accepted, new)
         self._moved.scatter_(1, torch.where(accepted[:, None], there.slot, ratios.shape[1]), True)
         self._sum += probability
-        return probability
 
-    def _keep(self, accepted: Tensor, new: _State) -> None:
+    def _keep(self, accepted: Tensor, new: State) -> None:
         """Move the chains that accept."""
-        if accepted.device.type == "cpu":
+        if not self._in_place:
             refused = accepted.logical_not().nonzero()[:, 0]
             if refused.numel():
-                for there, here in zip(new.tensors(), self._state.tensors(), strict=True):
+                for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
                     there[refused] = here[refused]
-            self._state = new
-        else:  # in place, and without asking how many
-            for there, here in zip(new.tensors(), self._state.tensors(), strict=True):
+            self.state = new
+        else:  # without asking how many
+            for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
                 mask = accepted.view(-1, *[1] * (here.dim() - 1))
                 here.copy_(torch.where(mask, there, here))
 
@@ -378,66 +350,47 @@ class FastEnsemble:
         """Keep the numpy side of the chains in step with the torch side."""
         moved = np.zeros(self._moved.shape, dtype=np.bool_)
         moved[:, self._slots] = self.chains.moved
-        self._moved.copy_(self._tensor(moved))
+        self._moved.copy_(self.tensor(moved))
         self._sum.zero_()
         try:
-            with self._model.prepared(), torch.no_grad():
+            with self.model.prepared(), torch.no_grad():
                 yield
         finally:
-            self.chains.x[:] = self._values[self._state.x.cpu().numpy()]
+            self.chains.x[:] = self._values[self.state.x.cpu().numpy()]
             self.chains.moved[:] = self._moved.cpu().numpy()[:, self._slots]
             self.chains.acceptance[:, 0] += self._sum.cpu().numpy()
-        self._model.check()
+        self.model.check()
 
-    def _transitions(self, uniforms: Tensor) -> None:
-        """Make transitions driven by uniforms as for `advance`."""
-        if not self._slots.size:
-            return
+    def _numbers(self, uniforms: Tensor) -> Iterator[Tensor]:
+        """Yield the numbers of one step after another; see `advance`."""
         n_flips = self.n_flips
-        block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 1)))
+        block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 2)))
         for part in uniforms.split(block, dim=1):
-            if part.shape[2] == 2 and n_flips > 1:
+            if n_flips > 1 and part.shape[2] == 2:
                 part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
-            step = self._step_of(part)
-            for i in range(part.shape[1]):
-                step(part[:, i])
+            yield from part.unbind(1)
 
-    def _step_of(self, numbers: Tensor) -> Callable[[Tensor], object]:
-        """Return what makes a step from its uniform numbers."""
-        if (
-            numbers.device.type == "cuda"
-            and self._model.can_be_recorded
-            and numbers.shape[1] >= _WORTH_RECORDING
-        ):
-            return self._record(numbers[:, 0])
-        return lambda part: self.step(part[:, :-1], part[:, -1])
+    def _step_for(self, uniforms: Tensor) -> Callable[[Tensor], object]:
+        """Return `step`, or a recording of it if that is worth while."""
+        if not self._slots.size:
+            return lambda numbers: None
+        width = self.n_flips + 2 if self.n_flips > 1 else 2
+        if self._recorded is not None and self._recorded[0] == width:
+            return self._recorded[1]
+        worth = uniforms.shape[1] >= _WORTH_RECORDING and self.model.can_be_recorded
+        if uniforms.device.type != "cuda" or not worth:
+            return self.step
+        kept = self._sum.clone()
+        step = recorded(self.step, self._idle(width))
+        self._sum.copy_(kept)
+        self._recorded = (width, step)
+        return step
 
-    def _record(self, like: Tensor) -> Callable[[Tensor], object]:
-        """Record a step, some eighty kernels, so that CUDA launches it as one."""
-        # Tensors of the state are written in place, but for those that `start` makes.
-        key = (id(self._table), like.shape, self._state.cumulative.data_ptr())
-        if not (self._recorded and self._recorded[0] == key):
-            numbers = torch.full_like(like, 2.0)  # nothing is accepted
-            kept = self._sum.clone()
-            with torch.cuda.device(like.device):
-                side = torch.cuda.Stream()
-                side.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side):
-                    for _ in range(3):
-                        self.step(numbers[:, :-1], numbers[:, -1])
-                torch.cuda.current_stream().wait_stream(side)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    self.step(numbers[:, :-1], numbers[:, -1])
-            self._sum.copy_(kept)
-            self._recorded = (key, numbers, graph, self._table)  # or its id might come again
-        numbers, graph = self._recorded[1:3]
-
-        def replay(part: Tensor) -> None:
-            numbers.copy_(part)
-            graph.replay()
-
-        return replay
+    def _idle(self, width: int) -> Tensor:
+        """Return numbers with which a step changes no state."""
+        numbers = torch.zeros(len(self), width, dtype=torch.float64, device=self.device)
+        numbers[:, -1] = 2.0  # no probability is above it
+        return numbers
 
     def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
@@ -448,14 +401,19 @@ class FastEnsemble:
         self.start(table)
         n = uniforms.shape[1]
         with self._moving():
-            self._transitions(self._tensor(uniforms))
+            u = self.tensor(uniforms)
+            step = self._step_for(u)
+            for numbers in self._numbers(u):
+                step(numbers)
         self.chains.evaluations += n
-        if self.adapting:
-            accepted = float(self._sum.mean()) / (n * (1.0 - self.lazy))
-            self._follow(min(_GAIN * n, _FASTEST) * (accepted - _ACCEPTANCE))
 
-    def _follow(self, change: float) -> None:
-        most = math.log(min(MOST_FLIPS, self.target.n_sites))
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Let the number of flips follow the acceptance of the last transitions, if it is free."""
+        if not self.adapting:
+            return
+        gain = min(_GAIN * n_transitions, _FASTEST)
+        change = gain * (acceptance / (1.0 - self.lazy) - _ACCEPTANCE)
+        most = math.log(min(MOST_FLIPS, max(1, self.target.n_sites)))
         self._log_flips = min(max(self._log_flips + change, 0.0), most)
         self.n_flips = round(math.exp(self._log_flips))
 
@@ -466,6 +424,7 @@ class FastEnsemble:
         found = [self._log_flips]
         for _ in range(min(n_transitions, _MOST_TRIALS) // _ROUND):
             self.advance(table, np.stack([rng.random((_ROUND, 2)) for rng in self.rngs]))
+            self.follow(float(self._sum.mean()) / _ROUND, _ROUND)
             found.append(self._log_flips)
         self.n_flips = round(math.exp(float(np.mean(found[len(found) // 2 :]))))
         self.chains.acceptance[:] = 0.0
@@ -483,17 +442,17 @@ class FastEnsemble:
         thin, made, drawn = schedule
         uniforms = np.stack([rng.random((n_transitions, 2)) for rng in self.rngs])
         self.start(table)
-        u = self._tensor(uniforms)
-        done, x, lp, sums = 0, [], [], []
+        x, lp, sums = [], [], []
         with self._moving():
-            self._sum += self._tensor(self.chains.acceptance[:, 0])
+            self._sum += self.tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            while done < n_transitions:
-                size = min(thin - made, n_transitions - done)
-                self._transitions(u[:, done : done + size])
-                done, made = done + size, made + size
+            u = self.tensor(uniforms)
+            step = self._step_for(u)
+            for numbers in self._numbers(u):
+                step(numbers)
+                made += 1
                 if made == thin:
-                    x.append(self._state.x.clone())
+                    x.append(self.state.x.clone())
                     lp.append(self._log_prob())
                     sums.append(self._sum.clone())
                     self._sum.zero_()
@@ -516,88 +475,11 @@ class FastEnsemble:
 
         It is that of the chain that flips one at a time.
         """
-        code, eta, every = settings
-        if not self._slots.size:
+        if not len(self.open):
             return 0.0, np.zeros_like(table.value), 0.0
         self.start(table)
-        values = self._tensor(table.value).requires_grad_()
-        eta_ = self._tensor(np.float64(eta)).requires_grad_()
-        u = self._tensor(uniforms)
-        log_w = self._tensor(log_omega)
-        with self._model.prepared():
-            if code == _compiled.ENUMERATED:
-                every = max(every, -(-len(self) * self.enumeration_cost // _MOST_NUMBERS))
-                loss = self._enumerated(values, every, u[:, 1], log_w)
-            else:
-                bound = eta_ if code == _compiled.BOUND else None
-                loss = self._sampled(values, bound, u, log_w)
-        mean = loss.mean()
-        by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
-        gradient = by_values.cpu().numpy()
-        return float(mean.detach()), gradient, 0.0 if by_eta is None else float(by_eta)
-
-    def _neighbours(self, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log Q, log A and log p(x')/p(x) of the moves at some slots, (n_chains, k)."""
-        n, k = slots.shape
-        state, model = self._state, self._model
-        with torch.no_grad():
-            x = state.x.repeat_interleave(k, 0)
-            carried = tuple(part.repeat_interleave(k, 0) for part in state.carried)
-            there = self._propose(x, slots.reshape(-1, 1), None)
-            new, log_ratio = model.move(x, carried, there.y, there.site)
-            ratios = model.first_order(there.y, new)
-            log_ratio = log_ratio.view(n, k)
-        log_q = self._log_q(values, state.ratios, slots)
-        log_back = self._log_q(values, ratios, there.back)
-        self.chains.evaluations += k
-        return log_q, (log_ratio + log_back.view(n, k) - log_q).clamp(max=0.0), log_ratio
-
-    def _log_q(self, values: Tensor, ratios: Tensor, slots: Tensor) -> Tensor:
-        """Log Q at some slots, differentiable by the values at the knots."""
-        log_w = self._log_weights(ratios, values)
-        log_q = log_w.gather(1, slots).double() - log_w.logsumexp(1, keepdim=True)
-        return log_q
-
-    def _sampled(self, values: Tensor, eta: Tensor | None, u: Tensor, log_omega: Tensor) -> Tensor:
-        """Return the paper's estimate at a proposed neighbour, and its bound at a uniform one."""
-        slots = self._select(u[:, :1])[0]
-        if eta is None:
-            log_omega = torch.zeros_like(log_omega)
-        else:
-            open_ = self._tensor(self._open)
-            any_ = open_[(u[:, 1] * len(open_)).long().clamp(max=len(open_) - 1)]
-            slots = torch.cat([slots, any_[:, None]], dim=1)
-        log_q, log_a, log_ratio = self._neighbours(values, slots)
-        surprise = log_q[:, 0] + log_a[:, 0] - log_ratio[:, 0] - log_omega
-        loss = (log_omega + log_q[:, 0] - log_q[:, 0].detach() + log_a[:, 0]).exp() * surprise
-        if eta is not None:
-            stay = 1.0 - (log_q + log_a)[:, 1].exp()
-            loss = loss + stay * (eta * stay - log_omega.exp() * (eta.log() + 1.0))
-        return loss
-
-    def _enumerated(self, values: Tensor, every: int, u: Tensor, log_omega: Tensor) -> Tensor:
-        open_ = self._tensor(self._open)
-        size = len(open_)
-        first = (u * every).long().clamp(max=every - 1)
-        at = first[:, None] + every * torch.arange(-(-size // every), device=u.device)
-        log_q, log_a, log_ratio = self._neighbours(values, open_[at.clamp(max=size - 1)])
-        log_t = log_q + log_a
-        inside = (at < size) & torch.isfinite(log_omega)[:, None] & (log_t > -math.inf)
-        t = torch.where(inside, log_t.exp(), 0.0)
-        terms = t * torch.where(inside, log_t - log_ratio, 0.0)
-        # M without cancellation; its derivative is that of 1 - sum T. The smallest M as compiled.
-        stay = every * torch.where(inside, log_q.exp() * -torch.expm1(log_a), 0.0).sum(1).detach()
-        smallest = torch.full_like(stay, SMALLEST_STAY)
-        if every > 1:
-            smallest = 1.0 / (at < size).sum(1).clamp(min=1).double()
-        log_stay = torch.maximum(stay, smallest).log()
-        change = every * (t.detach() - t).sum(1) * (log_stay + 1.0)
-        if every > 1:  # the baseline, as compiled: it adds nothing but a gradient
-            q = torch.where(inside, log_q.exp(), 0.0).sum(1)
-            baseline = (terms.sum(1) / t.sum(1)).detach() - log_stay
-            change = change + every * baseline * (q.detach() - q)
-        value = every * terms.sum(1) + stay * log_stay + change - log_omega
-        return torch.where(torch.isfinite(log_omega), log_omega.exp() * value, 0.0)
+        with self.model.prepared():
+            return learning.objective(self, table, settings, uniforms, log_omega)
 
     def flux(
         self, table: Table, sites: NDArray[np.int64], weight: NDArray[np.float64]
@@ -606,23 +488,4 @@ class FastEnsemble:
 
         From first-order ratios alone: whatever is proposed counts as accepted.
         """
-        self.start(table)
-        values = self._tensor(table.value).requires_grad_()
-        ratios = self._tensor(self._on_slots(self.log_ratios()))
-        log_w = _LogWeights.apply(values, _Even.of(table, ratios), ratios.clamp(min=_LEAST))
-        log_w = log_w.where(ratios > -math.inf, _LEAST)
-        log_q = log_w - log_w.logsumexp(1, keepdim=True)
-
-        def of_sites(of_slots: Tensor) -> Tensor:
-            return of_slots.view(len(self), self.target.n_sites, -1)[:, self._tensor(sites)]
-
-        log_t = of_sites(log_q).logsumexp(2)
-        others = of_sites(ratios).logsumexp(2)
-        log_p = -torch.logaddexp(others, torch.zeros_like(others))
-        flow = 2.0 * (log_p + log_t).exp() * (others > -math.inf)
-        if weight.size:
-            loss = flow @ self._tensor(weight)
-        else:
-            loss = (log_p + 2.0 * (log_p + others) - log_t).logsumexp(1)
-        gradient = torch.autograd.grad(loss.mean(), values)[0].cpu().numpy()
-        return float(loss.detach().mean()), gradient, flow.detach().mean(0).cpu().numpy()
+        return learning.flux(self, table, sites, weight)

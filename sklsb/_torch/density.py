@@ -12,6 +12,10 @@ from torch import Tensor
 
 from sklsb.targets.base import States
 
+_DTYPES = torch.float32, torch.float64
+# One for all: two targets may share a module.
+_lock = threading.RLock()
+
 
 class Density:
     """A function of tensors, called with states of NumPy.
@@ -20,41 +24,35 @@ class Density:
     ----------
     function : torch.nn.Module or callable
         Of a tensor (n, n_sites), or (n, n_sites, n_values) of indicators; returns (n,).
-    n_values : int
-        Largest number of values of a variable.
-    dtype : torch.dtype
+    dtype : torch.dtype or str, optional
         Type of the tensor.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], n_values: int, dtype: Any):
-        if isinstance(dtype, str):
-            dtype = getattr(torch, dtype, dtype)
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise TypeError(
-                f'dtype is {dtype!r}; give a floating-point type, as torch.float64 or "float64".'
-            )
-        self.function, self.n_values, self.dtype = function, n_values, dtype
-        self._lock = threading.RLock()
+    n_values = 2  # the largest number of values of a variable, or 2
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+    def __init__(self, function: Callable[[Tensor], Tensor], dtype: Any):
+        self.function = function
+        if dtype is None:
+            dtype = next((v.dtype for v in self._tensors() if v.dtype in _DTYPES), torch.float32)
+        self.dtype = getattr(torch, dtype, dtype) if isinstance(dtype, str) else dtype
+        if self.dtype not in _DTYPES:
+            raise TypeError(f'dtype is {dtype!r}; give "float32" or "float64".')
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock())
+    def _tensors(self) -> Iterator[Tensor]:
+        if isinstance(self.function, torch.nn.Module):
+            yield from self.function.parameters()
+            yield from self.function.buffers()
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters of the function are."""
-        if isinstance(self.function, torch.nn.Module):
-            for values in (*self.function.parameters(), *self.function.buffers()):
-                return values.device
-        return torch.device("cpu")
+        """Where the parameters and buffers of a module are, or the CPU."""
+        return next((values.device for values in self._tensors()), torch.device("cpu"))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Switch modules to evaluation and back, with no other thread between."""
         modules = self.function.modules() if isinstance(self.function, torch.nn.Module) else ()
-        with self._lock:
+        with _lock:
             training = [module for module in modules if module.training]
             for module in training:
                 module.training = False
@@ -73,10 +71,9 @@ class Density:
     def values(self, given: Tensor) -> Tensor:
         """Call the function and check the shape of what it returns."""
         found = self.function(given)
-        if not isinstance(found, Tensor):
-            raise TypeError(
-                f"the log-density returned {type(found).__name__}; it must return a tensor."
-            )
+        if not isinstance(found, Tensor) or found.is_complex():
+            what = getattr(found, "dtype", type(found).__name__)
+            raise TypeError(f"the log-density returned {what}; it must return a real tensor.")
         if found.shape != given.shape[:1]:
             raise ValueError(
                 f"the log-density returned shape {tuple(found.shape)} for a tensor of shape "

@@ -23,6 +23,8 @@ from sklsb.targets.torch import TorchTarget
 Carried = tuple[Tensor, ...]
 # Rows of a product of matrices are then the same, bit for bit, whatever their number (on CPUs).
 _ROWS = 16
+# Beyond it single precision would overflow.
+_LARGEST_SINGLE = 1e30
 
 
 class Model(ABC):
@@ -82,6 +84,11 @@ def _couplings(target: Any, device: torch.device) -> Tensor:
     return result.to(device).coalesce()
 
 
+def _sum(terms: Tensor) -> Tensor:
+    """Sum rows, one term after another, so that rounding does not depend on threads."""
+    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.sum(1)
+
+
 def _along_flips(gradient: Tensor, x: Tensor) -> Tensor:
     """Change to first order where 0 becomes 1 and 1 becomes 0."""
     return x.to(gradient.dtype).mul_(-2.0).add_(1.0).mul_(gradient)
@@ -112,7 +119,7 @@ class IsingModel(Model):
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
         """Log p."""
-        return (self._spins(x) * (self.field + 0.5 * carried[0])).sum(1)
+        return _sum(self._spins(x) * (self.field + 0.5 * carried[0]))
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Exact log-ratios."""
@@ -122,7 +129,7 @@ class IsingModel(Model):
         """(y - x).(gradient at x + that at y) / 2, which does not round at the size of log p."""
         there = self.start(y)
         change = self._spins(y) - self._spins(x)
-        return there, (change * (self.field + 0.5 * (carried[0] + there[0]))).sum(1)
+        return there, _sum(change * (self.field + 0.5 * (carried[0] + there[0])))
 
 
 class PottsModel(Model):
@@ -147,7 +154,7 @@ class PottsModel(Model):
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
         """Log p."""
-        return (self._at(self.field, x) + 0.5 * self._at(carried[0], x)).sum(1)
+        return _sum(self._at(self.field, x) + 0.5 * self._at(carried[0], x))
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Exact log-ratios; field and neighbours apart, for fields may be large."""
@@ -160,7 +167,7 @@ class PottsModel(Model):
         there = self.start(y)
         near = carried[0] + there[0]
         change = self._at(self.field, y) - self._at(self.field, x)
-        return there, (change + 0.5 * (self._at(near, y) - self._at(near, x))).sum(1)
+        return there, _sum(change + 0.5 * (self._at(near, y) - self._at(near, x)))
 
 
 class RBMModel(Model):
@@ -175,6 +182,9 @@ class RBMModel(Model):
 
     def __init__(self, target: RBM, device: torch.device, dtype: torch.dtype):
         reach = np.abs(target.hidden_bias) + np.abs(target.weights).sum(axis=0)
+        slopes = np.abs(target.visible_bias) + np.abs(target.weights).sum(axis=1)
+        if max(reach.max(initial=0.0), slopes.max(initial=0.0)) > _LARGEST_SINGLE:
+            dtype = torch.float64
         unit = np.ldexp(1.0, np.frexp(reach)[1] - 52)
         weights, hidden = (np.rint(v / unit) * unit for v in (target.weights, target.hidden_bias))
         self.weights, self.hidden_bias = _tensor(weights, device), _tensor(hidden, device)
@@ -225,7 +235,7 @@ class TorchModel(Model):
 
     def __init__(self, target: TorchTarget, device: torch.device):
         self.density = target.density
-        self.n_slots_per_site = len(target.values) - 1
+        self.n_slots_per_site = max(1, len(target.values) - 1)
         self._wrong = torch.zeros((), dtype=torch.bool, device=device)
 
     def start(self, x: Tensor) -> Carried:
@@ -239,12 +249,12 @@ class TorchModel(Model):
         return carried[0]
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
-        """Return the gradient along each change; 0 where it is not a number."""
+        """Return the gradient along each change; 0 where it is not finite."""
         if carried[1].dim() == 2:
             ratios = _along_flips(carried[1], x)
         else:
             ratios = _of_other_values(carried[1], x)
-        return ratios.nan_to_num(nan=0.0)
+        return ratios.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
         """Evaluate it again."""
@@ -268,8 +278,8 @@ class TorchModel(Model):
 
 
 @singledispatch
-def model_of(target: Target, device: torch.device, dtype: torch.dtype) -> Model:
-    """Return a target's model; ``dtype`` is that of its gradient, where there is a choice."""
+def model_of(target: Target, *where: Any) -> Model:
+    """Return a target's model on a device; a dtype for its gradient, where there is a choice."""
     raise TypeError(
         f"fast=True needs a target with a gradient, and {type(target).__name__} has none; "
         "Ising, Potts, RBM and TorchTarget of sklsb.targets have one. Use fast=False."
@@ -304,8 +314,9 @@ def _(target: Conditioned, device: torch.device, dtype: torch.dtype) -> Model:
 def device_of(target: Target, device: Any) -> torch.device:
     """Return where to run, or say what is wrong with it or with the target."""
     inner: Any = target.target if isinstance(target, Conditioned) else target
-    if model_of.dispatch(type(inner)) is model_of.dispatch(Target):
-        model_of(inner, torch.device("cpu"), torch.float32)  # raises
+    model = model_of.dispatch(type(inner))
+    if model is model_of.dispatch(Target):
+        model(inner)
     home = inner.density.device if isinstance(inner, TorchTarget) else None
     if device is None:
         return home or torch.device("cpu")
@@ -322,8 +333,9 @@ def device_of(target: Target, device: Any) -> torch.device:
         )
     if home is not None and torch.empty(0, device=place).device != home:
         raise ValueError(
-            f"device is {device!r}, but the parameters of the log-density are on {home}; move "
-            f"the module with .to({device!r}), or leave device out."
+            f"device is {device!r}, but the log-density is on {home}. Make it a torch.nn.Module "
+            f"whose tensors are parameters or buffers, and move it with .to({device!r}); or leave "
+            "device out."
         )
     return place
 

@@ -275,7 +275,10 @@ class BaseSampler(BaseEstimator, ABC):
 
     @property
     def n_evaluations_(self) -> int:
-        """Log-ratios of single-variable changes evaluated since `fit` began, over all chains."""
+        """Log-ratios of single-variable changes evaluated since `fit` began, over all chains.
+
+        With ``fast=True``, log-densities with their gradients.
+        """
         check_is_fitted(self, "target_")
         return int(self._ensemble.chains.evaluations.sum())
 

@@ -29,15 +29,16 @@ class TorchTarget(FunctionTarget):
         Number of variables.
     n_states : int or sequence of n_sites int, default=2
         Number of values of each variable.
-    dtype : torch.dtype or str, default="float32"
-        Type of the tensor that f is given.
+    dtype : {"float32", "float64"} or torch.dtype, optional
+        Type of the tensor that f is given. If not given that of a module's parameters, or float32.
     initial_state : array_like of shape (n_sites,) or callable, optional
         See `FunctionTarget`.
 
     Attributes
     ----------
-    density : object
-        f as it is called, with `device` and `dtype`.
+    density : callable
+        f as a function of states in NumPy, with the attributes ``function`` (f itself),
+        ``dtype`` and ``device``.
 
     Raises
     ------
@@ -55,7 +56,8 @@ class TorchTarget(FunctionTarget):
     The chain is exact for the values that f computes: the acceptance is taken in float64 from
     log p as f gives it, in its ``dtype``; the gradient only decides what is proposed. A module is
     used in evaluation mode, and its training modes are restored afterwards. Its parameters, and
-    their ``grad``, are left alone; it stays on its device, and `LSBSampler` runs there.
+    their ``grad``, are left alone; it stays on its device, and `LSBSampler` runs there. A plain
+    function is called on the CPU. In one process all such functions are called one at a time.
 
     References
     ----------
@@ -79,7 +81,7 @@ class TorchTarget(FunctionTarget):
         n_sites: int,
         n_states: int | Sequence[int] = 2,
         *,
-        dtype: Any = "float32",
+        dtype: Any = None,
         initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
     ):
         from sklsb._torch import Density
@@ -88,13 +90,31 @@ class TorchTarget(FunctionTarget):
             raise TypeError(
                 f"log_prob is {log_prob!r:.100}; give a torch.nn.Module or a function of a tensor."
             )
-        self.density = Density(log_prob, int(np.max(n_states, initial=2)), dtype)
+        self.density = Density(log_prob, dtype)
         super().__init__(
             self.density, n_sites, n_states, vectorized=True, initial_state=initial_state
         )
 
+    def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
+        found = super()._check_n_states(n_states)
+        self.density.n_values = max(2, int(found.max()))
+        return found
+
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """First-order log-ratios of all moves; see `Target.first_order_ratios`."""
+        r"""First-order log-ratios: the gradient of f along each change, in float64 or float32.
+
+        .. math:: (x^m - x) \cdot \nabla f(x)
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites)
+            States.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+            0 where the gradient is not finite.
+        """
         from sklsb._torch import first_order_ratios
 
         return first_order_ratios(self, self.check_states(x))

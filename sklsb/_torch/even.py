@@ -1,0 +1,34 @@
+"""The table of a balancing function on torch."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sklsb._compiled import Table
+
+
+class Even(NamedTuple):
+    """A table on a device."""
+
+    value: Tensor
+    slope: Tensor
+    inverse_step: float
+
+    @classmethod
+    def of(cls, table: Table, like: Tensor) -> "Even":
+        """Take it to the type and device of another tensor."""
+        value, slope = (torch.tensor(v, dtype=like.dtype).to(like.device) for v in table[:2])
+        return cls(value, slope, table.inverse_step)
+
+    def locate(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last knot below abs(u), and how many steps u is beyond it."""
+        a = u.abs().mul_(self.inverse_step)
+        knot = a.floor().clamp_(max=self.value.numel() - 1)
+        return knot.int(), a.sub_(knot)
+
+    def log_weights(self, u: Tensor) -> Tensor:
+        """Log g(exp u)."""
+        knot, beyond = self.locate(u)
+        value, slope = (v.index_select(0, knot.view(-1)).view(u.shape) for v in self[:2])
+        return torch.addcmul(value, slope, beyond).add(u, alpha=0.5)
