@@ -1,6 +1,7 @@
 """Sphinx configuration."""
 
 import importlib.metadata
+import importlib.util
 
 project = "sklsb"
 author = "the sklsb developers"
@@ -30,6 +31,7 @@ autodoc_default_options = {
 }
 numpydoc_show_class_members = False
 
+has_torch = importlib.util.find_spec("torch") is not None
 plot_html_show_formats = False
 plot_html_show_source_link = False
 plot_formats = ["svg"]
@@ -41,6 +43,8 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
+    # Without torch its examples are shown but not run.
+    "filename_pattern": r"/plot_" if has_torch else r"/plot_(?!dreamt_digits|torch_energy)",
 }
 suppress_warnings = ["config.cache"]  # sphinx-gallery's settings cannot be pickled by Sphinx
 
