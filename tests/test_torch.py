@@ -367,8 +367,10 @@ def test_nothing_can_move(balancing):
 
 def test_idle_numbers_move_nothing():
     # What a recording for CUDA is warmed up with.
-    for target, n_flips, lazy in itertools.product(
-        (random_rbm(9), random_ising(5)), (1, 3), (0, 0.3)
+    for target, n_flips, lazy in (
+        (random_rbm(9), 1, 0.0),
+        (random_rbm(9), 3, 0.3),
+        (random_ising(5), 2, 0.0),
     ):
         states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(4)])
         fast = FastEnsemble(target, states, [None] * 4, n_flips=n_flips, lazy=lazy)
@@ -699,9 +701,7 @@ def test_a_module_on_another_device_is_named():
     module = Energy()
     target = TorchTarget(module, 6)
     module.to("meta")
-    with pytest.raises(
-        ValueError, match=r"the log-density is on meta\. Make it a torch\.nn\.Module"
-    ):
+    with pytest.raises(ValueError, match=r"the log-density is on meta\. Make it a torch"):
         LSBSampler("sqrt", fast=True, device="cpu", n_burn_in=5).fit(target)
 
 
