@@ -70,6 +70,7 @@ class Ensemble:
     """
 
     n_flips = 1
+    adapting = False  # whether the number of flips is free
     update_every = 1  # iterations of the burn-in, at least
 
     def __init__(
@@ -154,6 +155,9 @@ class Ensemble:
 
     def follow(self, acceptance: float, n_transitions: int) -> None:
         """Nothing follows the acceptance of the last transitions."""
+
+    def begin_like(self, other: "Ensemble") -> None:
+        """Nothing that other chains have found is of use."""
 
     def adapt(self, table: Table, n_transitions: int) -> None:
         """Make no transitions: there is nothing to find out for a function that changes no more."""

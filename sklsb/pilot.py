@@ -48,8 +48,8 @@ _EPS = float(np.finfo(np.float64).eps)
 # Smaller differences are noise of the pilot.
 _MARGIN = float(np.log(1.1))
 FEWEST_DRAWS = 64
-# Transitions of each chain that tell what one costs.
-_TRIAL = 16
+# Transitions of each chain that tell what one costs, and find a number of flips before that.
+_TRIAL, _ADAPTING = 16, 64
 # Nats by which a function may fall below what the slope of a monotone one allows.
 STARVED = 6.0
 
@@ -64,6 +64,7 @@ class Outcome(NamedTuple):
     lp_ess_per_step: Array
     acceptance_rate: Array
     transitions: NDArray[np.int64]  # of each chain, that this rests on
+    n_flips: NDArray[np.int64]
 
     @property
     def best(self) -> str:
@@ -211,6 +212,9 @@ class _Runs:
     def begin(self, n: int) -> None:
         """Make n transitions, to see what they cost."""
         with self.ensemble.threads():
+            if self.ensemble.adapting:
+                self.ensemble.adapt(self.table, _ADAPTING)
+                self.n_transitions += _ADAPTING
             self.ensemble.start(self.table)
             # Log p is taken relative to it, so that a large part that never changes does not
             # matter; the same for all candidates.
@@ -272,7 +276,9 @@ def _times(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
 def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
     """Transitions per chain and round that the budget allows; tries what they cost."""
     n_chains = len(runs[0].ensemble)
-    if budget < 4 * _TRIAL * len(runs) * n_chains * max(1.0, runs[0].ensemble.step_cost):
+    ensemble = runs[0].ensemble
+    fewest = 4 * _TRIAL + (_ADAPTING if ensemble.adapting else 0)
+    if budget < fewest * len(runs) * n_chains * max(1.0, ensemble.step_cost):
         return 0
     for run in runs:
         run.begin(_TRIAL)
@@ -339,6 +345,7 @@ def compare(
         1.0 / times[:, 1],
         np.array([run.acceptance / max(run.n_rounds, 1) for run in runs]),
         np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
+        np.array([run.ensemble.n_flips for run in runs]),
     )
     return outcome, sum(run.evaluations for run in runs)
 

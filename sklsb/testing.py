@@ -160,7 +160,8 @@ class _FastProbe:
 
     def __init__(self, sampler: Any, target: Target, states: States, n_flips: int = 1):
         rngs = [np.random.default_rng(0)] * len(states)
-        self.ensemble = sampler._new_ensemble(target, states, rngs, n_flips)
+        sampler = clone(sampler).set_params(n_flips=n_flips)
+        self.ensemble = sampler._new_ensemble(target, states, rngs)
         self.table = exact._resolve(sampler).function.table()
         self.ensemble.start(self.table)
         self.before = self.ensemble.state

@@ -131,13 +131,13 @@ def best_of(names, ess, error):
 def test_choice(ess, error, best):
     names = [*MIXING, *FIXED]
     table = np.array(ess)
-    outcome = Outcome(names, table, error * table, table, table, table, np.ones(6, dtype=int))
+    outcome = Outcome(names, table, error * table, table, table, table, *np.ones((2, 6), dtype=int))
     assert outcome.best == best
 
 
 def test_without_learned_functions_the_largest_is_chosen():
     table = np.array([1.0, 1.05, 0.3, 0.2])
-    outcome = Outcome(list(FIXED), table, table, table, table, table, np.ones(4, dtype=int))
+    outcome = Outcome(list(FIXED), table, table, table, table, table, *np.ones((2, 4), dtype=int))
     assert outcome.best == "sqrt"
 
 
@@ -327,7 +327,7 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
         "lp_ess_per_step",
         "acceptance_rate",
     }
-    assert set(data) == {*measures, "transitions"}
+    assert set(data) == {*measures, "transitions", "n_flips"}
     assert (data["transitions"] >= FEWEST_DRAWS).all()
     for name in measures:
         assert np.isfinite(data[name]).all()

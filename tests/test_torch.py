@@ -354,6 +354,49 @@ def test_evaluations_are_gradients():
     assert sampler.n_evaluations_ == 3 * 91
 
 
+def test_all_bits_of_a_number_count():
+    u = torch.tensor([k * 2.0**-53 for k in (0, 1, 2**31, 2**32, 2**52, 2**53 - 1)])
+    assert torch.unique(expand(u.double(), 3)[:, 1]).numel() == 6
+
+
+@quiet
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("balancing", ["sqrt", "barker", "max"])
+def test_an_infinite_gradient_does_not_hold_a_chain(balancing, dtype):
+    for log_prob in (
+        lambda x: 0.7 * torch.sqrt(x.sum(-1)),  # infinite at 0
+        lambda x: x.sum(-1) + 3e38 * (x * (1.0 - x)).sum(-1),  # beyond float32
+    ):
+        target = TorchTarget(log_prob, 4, dtype=dtype, initial_state=[0] * 4)
+        sampler = LSBSampler(balancing, fast=True, n_chains=200, n_burn_in=60, random_state=0)
+        x = sampler.fit(target).sample(20, thin=7)["x"].values
+        p = exact.probabilities(target)[0]
+        assert abs((x.sum(axis=2) == 0).mean() - p) < 5 * math.sqrt(p / 4000) + 0.01
+        assert np.isfinite(sampler.sample_stats_["acceptance_rate"]).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6, 1e9, 1e12, 1e15])
+def test_weights_of_very_different_sizes(scale):
+    target = RBM([[scale], [0.7], [-0.3]], [-2 * scale, 0.1, 0.2])
+    fast = FastEnsemble(target, exact.states(target), [None] * 8, dtype=torch.float64)
+    x, y = exact.states(target), exact.states(target)
+    y[:, 1] = 1 - y[:, 1]
+    sites = torch.ones(8, 1, dtype=torch.int64)
+    _, ratio = fast.model.move(fast.state.x, fast.state.carried, torch.as_tensor(y), sites)
+    assert np.allclose(ratio, target.log_ratios(x)[:, 1], rtol=1e-12, atol=1e-12)
+
+
+@quiet
+def test_candidates_are_tried_with_their_own_numbers_of_flips():
+    sampler = LSBSampler(fast=True, n_flips="auto", n_burn_in=6000, n_chains=8, random_state=0)
+    found = sampler.fit(random_rbm(150, 30, 0.3)).candidates_
+    assert np.isfinite(found["ess_per_step"]).all()
+    flips = {name: int(found["n_flips"].sel(candidate=name)) for name in ("max", "barker")}
+    assert flips["max"] < flips["barker"]
+    rates = found["acceptance_rate"].sel(candidate=["barker", "sqrt", "flux"])
+    assert (abs(rates - 0.6) < 0.15).all()
+
+
 @quiet
 @pytest.mark.parametrize("balancing", ["barker", "learned"])
 def test_nothing_can_move(balancing):
@@ -649,6 +692,7 @@ def test_impossible_states_of_a_function_are_never_visited():
     x = sampler.sample(2000)["x"]
     assert int(x.sum("site").max()) == 2
     p = exact.probabilities(target)
+    assert np.isfinite(sampler.sample_stats_["acceptance_rate"]).all()
     share = float((x.sum("site") == 2).mean())
     assert abs(share - p[exact.states(target).sum(axis=1) == 2].sum()) < 0.03
 

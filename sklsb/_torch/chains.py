@@ -42,8 +42,8 @@ from sklsb.targets.base import States, Target
 _MOST_NUMBERS = 1 << 22
 # Acceptance at which flips per gradient are worth most, about; how fast their logarithm follows.
 _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
-# Transitions in which the number of flips is found for a frozen function, at most, and a round.
-_MOST_TRIALS, _ROUND = 512, 16
+# Transitions between two changes of the number of flips for a frozen function.
+_ROUND = 16
 # Steps for which recording one is worth while.
 _WORTH_RECORDING = 64
 
@@ -417,12 +417,16 @@ class FastEnsemble:
         self._log_flips = min(max(self._log_flips + change, 0.0), most)
         self.n_flips = round(math.exp(self._log_flips))
 
+    def begin_like(self, other: "FastEnsemble") -> None:
+        """Let the search for a number of flips begin where that of other chains is."""
+        self.n_flips, self._log_flips = other.n_flips, other._log_flips
+
     def adapt(self, table: Table, n_transitions: int) -> None:
         """Find the number of flips for a function that changes no more, in so many transitions."""
         if not self.adapting:
             return
         found = [self._log_flips]
-        for _ in range(min(n_transitions, _MOST_TRIALS) // _ROUND):
+        for _ in range(n_transitions // _ROUND):
             self.advance(table, np.stack([rng.random((_ROUND, 2)) for rng in self.rngs]))
             self.follow(float(self._sum.mean()) / _ROUND, _ROUND)
             found.append(self._log_flips)
@@ -453,7 +457,7 @@ class FastEnsemble:
                 made += 1
                 if made == thin:
                     x.append(self.state.x.clone())
-                    lp.append(self._log_prob())
+                    lp.append(self._log_prob().clone())
                     sums.append(self._sum.clone())
                     self._sum.zero_()
                     made = 0

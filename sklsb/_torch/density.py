@@ -87,12 +87,14 @@ class Density:
         given = self.encode(ranks).requires_grad_()
         with torch.enable_grad():
             value = self.values(given)
-            if not value.requires_grad:
+            gradient = None
+            if value.requires_grad:
+                (gradient,) = torch.autograd.grad(value.sum(), given, allow_unused=True)
+            if gradient is None:
                 raise ValueError(
                     "the log-density does not depend on its argument by operations that torch can "
                     "differentiate; use FunctionTarget for such a function."
                 )
-            (gradient,) = torch.autograd.grad(value.sum(), given)
         # Not as views of the same number many times, which cannot be written to.
         return value.detach().double().clone(), gradient.contiguous()
 

@@ -118,9 +118,9 @@ class LSBSampler(BaseSampler):
         Function that moved the chains at the end of the burn-in.
     candidates_ : xarray.Dataset
         What the pilot found, by candidate: ess_per_step, its standard error ess_error, its
-        parts site_ess_per_step and lp_ess_per_step, acceptance_rate, and the transitions of each
-        chain that this rests on; see `sklsb.pilot`. ``attrs["chosen"]`` tells which is used.
-        Only if there was a pilot.
+        parts site_ess_per_step and lp_ess_per_step, acceptance_rate, the transitions of each
+        chain that this rests on, and n_flips; see `sklsb.pilot`. ``attrs["chosen"]`` tells
+        which is used. Only if there was a pilot.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
@@ -252,7 +252,6 @@ class LSBSampler(BaseSampler):
         target: Target,
         states: States,
         rngs: list[np.random.Generator],
-        n_flips: int | None = None,
     ) -> Any:
         if self.fast:
             from sklsb._torch import FastEnsemble
@@ -263,7 +262,7 @@ class LSBSampler(BaseSampler):
                 rngs,
                 self.lazy,
                 self.device,
-                self.n_flips if n_flips is None else n_flips,
+                self.n_flips,
                 self._effective_n_jobs(),
             )
         return Ensemble(target, states, rngs, self._effective_n_jobs(), self.lazy)
@@ -309,7 +308,7 @@ class LSBSampler(BaseSampler):
             self._learn_to_mix(ensemble, visited, fitted)
         counts = fitted["history_"].attrs
         fitted["_frozen"] = fitted["balancing_"].table()
-        ensemble.adapt(fitted["_frozen"], n // 4)
+        ensemble.adapt(fitted["_frozen"], min(n // 4, 512))
         counts |= {"mixing_evaluations": 0, "pilot_evaluations": 0} | counts
         others = counts["mixing_evaluations"] + counts["pilot_evaluations"]
         counts["burn_in_evaluations"] = int(ensemble.chains.evaluations.sum()) - others
@@ -396,7 +395,9 @@ class LSBSampler(BaseSampler):
 
         def new_ensemble(k: int) -> Ensemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]
-            return self._new_ensemble(ensemble.target, ensemble.chains.x, rngs, ensemble.n_flips)
+            new = self._new_ensemble(ensemble.target, ensemble.chains.x, rngs)
+            new.begin_like(ensemble)
+            return new
 
         outcome, evaluations = compare(candidates, new_ensemble, budget)
         ensemble.chains.evaluations[0] += evaluations
@@ -411,6 +412,7 @@ class LSBSampler(BaseSampler):
             "lp_ess_per_step": outcome.lp_ess_per_step,
             "acceptance_rate": outcome.acceptance_rate,
             "transitions": outcome.transitions,
+            "n_flips": outcome.n_flips,
         }
         return xr.Dataset(
             {name: ("candidate", values) for name, values in numbers.items()},
