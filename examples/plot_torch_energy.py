@@ -25,7 +25,7 @@ images = torch.as_tensor(load_digits().data, dtype=torch.float32)
 torch.manual_seed(0)
 
 
-class Energy(torch.nn.Module):
+class LogDensity(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.bias = torch.nn.Parameter(torch.logit(images.mean(0), eps=0.01))
@@ -37,8 +37,8 @@ class Energy(torch.nn.Module):
         return x @ self.bias + 0.5 * softplus(self.detectors(parts) - 1.0).sum(1)
 
 
-energy = Energy()
-target = TorchTarget(energy, n_sites=64)
+log_prob = LogDensity()
+target = TorchTarget(log_prob, n_sites=64)
 
 # %%
 # Training
@@ -51,12 +51,12 @@ target = TorchTarget(energy, n_sites=64)
 n_steps = 700
 settings = {"fast": True, "n_flips": 4, "n_chains": 64, "random_state": 0}
 chains = LSBSampler("barker", n_burn_in=10, warm_start=True, **settings)
-optimizer = torch.optim.Adam(energy.parameters(), lr=2e-3)
+optimizer = torch.optim.Adam(log_prob.parameters(), lr=2e-3)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, n_steps)
 for _ in range(n_steps):
     own = torch.as_tensor(chains.fit(target).state_, dtype=torch.float32)
     batch = images[torch.randint(len(images), (64,))]
-    loss = energy(own).mean() - energy(batch).mean()
+    loss = log_prob(own).mean() - log_prob(batch).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -72,8 +72,8 @@ sampler = LSBSampler("barker", fast=True, n_flips="auto", n_chains=40, random_st
 draws = sampler.fit(target).sample(10, thin=200)["x"].to_numpy()
 stats = sampler.sample_stats_
 with torch.no_grad():
-    noise = energy(torch.randint(2, (1000, 64)).float()).mean()
-    of_data = energy(images).mean()
+    noise = log_prob(torch.randint(2, (1000, 64)).float()).mean()
+    of_data = log_prob(images).mean()
 print(f"flips per gradient {sampler.n_flips_}")
 print(f"acceptance         {float(stats['acceptance_rate'].mean()):.2f}")
 print(f"mean log p of data {of_data:.1f}, draws {float(stats['lp'].mean()):.1f}, noise {noise:.1f}")

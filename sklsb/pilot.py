@@ -47,9 +47,9 @@ _NEGLIGIBLE = 0.05
 _EPS = float(np.finfo(np.float64).eps)
 # Smaller differences are noise of the pilot.
 _MARGIN = float(np.log(1.1))
-FEWEST_DRAWS = 64
+FEWEST_DRAWS = 48
 # Transitions of each chain that tell what one costs, and find a number of flips before that.
-_TRIAL, _ADAPTING = 16, 64
+_TRIAL, _ADAPTING = 16, 32
 # Nats by which a function may fall below what the slope of a monotone one allows.
 STARVED = 6.0
 
@@ -343,7 +343,7 @@ def compare(
         errors / _both(times, n_sites),
         1.0 / times[:, 0],
         1.0 / times[:, 1],
-        np.array([run.acceptance / max(run.n_rounds, 1) for run in runs]),
+        np.array([run.acceptance / run.n_rounds if run.n_rounds else np.nan for run in runs]),
         np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
         np.array([run.ensemble.n_flips for run in runs]),
     )

@@ -726,6 +726,25 @@ def test_wrong_dtypes_are_refused(dtype):
         TorchTarget(cubic, 4, dtype=dtype)
 
 
+def test_errors_of_a_function_tell_what_it_was_called_with():
+    with pytest.raises(RuntimeError) as caught:
+        TorchTarget(torch.nn.Linear(6, 1), 7)
+    note = "called with a tensor of shape (5, 7) and type torch.float32."
+    assert any(note in line for line in caught.value.__notes__)
+    with pytest.raises(ValueError, match="no more than its rows"):
+        TorchTarget(lambda x: (x - x.mean(0)).sum(1), 4)
+
+
+def test_what_made_the_draws_is_recorded():
+    target = random_rbm(30, 8, 0.4)
+    sampler = LSBSampler(fast=True, n_flips="auto", n_burn_in=3000, random_state=0).fit(target)
+    attrs = sampler.sample(2, thin="sweep").attrs
+    assert attrs["n_flips_"] == sampler.n_flips_
+    assert attrs["balancing_"] == repr(sampler.balancing_)
+    assert attrs["chosen"] == sampler.candidates_.attrs["chosen"]
+    assert repr(TorchTarget(Energy(), 6)) == "TorchTarget(Energy, 6 sites, 2 values)"
+
+
 def test_a_function_that_torch_cannot_differentiate_is_named():
     target = TorchTarget(lambda x: torch.as_tensor(x.detach().numpy().sum(1)), 4)
     with pytest.raises(ValueError, match="operations that torch can differentiate"):

@@ -70,7 +70,12 @@ class Density:
 
     def values(self, given: Tensor) -> Tensor:
         """Call the function and check the shape of what it returns."""
-        found = self.function(given)
+        try:
+            found = self.function(given)
+        except Exception as error:
+            shape = f"{tuple(given.shape)} and type {given.dtype}"
+            error.add_note(f"It came from the log-density, called with a tensor of shape {shape}.")
+            raise
         if not isinstance(found, Tensor) or found.is_complex():
             what = getattr(found, "dtype", type(found).__name__)
             raise TypeError(f"the log-density returned {what}; it must return a real tensor.")

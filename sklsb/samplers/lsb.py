@@ -47,7 +47,7 @@ class LSBSampler(BaseSampler):
     learns two from the same states: one that moves the chains meanwhile, and candidates for
     `sample`. At its end a pilot run compares the candidates and the four fixed functions on the
     target, and the one of the largest effective sample size per transition is kept (a fixed one
-    only if it is better by a tenth).
+    only if it is better by a tenth and two standard errors).
 
     Parameters
     ----------
@@ -86,14 +86,15 @@ class LSBSampler(BaseSampler):
         Adam, or gradient descent with momentum 0.9, in the burn-in.
     pilot : bool, default=True
         Whether to choose by a pilot run, which takes at most half as many evaluations as the rest
-        of `fit` (after a very short one none: then ``candidates_`` is NaN throughout). If not,
-        `sample` uses the function learned by ``objective`` ("flux" for "auto").
+        of `fit` (after a very short one it has no time: then the measures in ``candidates_`` are
+        NaN). If not, `sample` uses the function learned by ``objective`` ("flux" for "auto").
         With a fixed function there is nothing to choose.
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
         periodic.
     device : str, optional
-        Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1".
+        Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
+        without a GPU at hand and never run: see the limits in the documentation.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator or None, default=None
@@ -211,7 +212,7 @@ class LSBSampler(BaseSampler):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
         self._check_n_flips()
-        if self.device is not None and not self.fast:
+        if self.device not in (None, "cpu") and not self.fast:
             raise ValueError(
                 f"device is {self.device!r} but fast is False; only the first-order path, "
                 "fast=True, runs on a device."
@@ -479,6 +480,11 @@ class LSBSampler(BaseSampler):
         if rates.size:
             late = rates[rates.shape[0] // 2 :]
             self._warn_if_periodic(late, int(self.history_["iteration"][-1]))
+
+    def _attrs(self) -> dict[str, Any]:
+        chosen = getattr(self, "candidates_", xr.Dataset()).attrs.get("chosen", "")
+        found = {"balancing_": repr(self.balancing_), "n_flips_": self.n_flips_}
+        return super()._attrs() | found | ({"chosen": chosen} if chosen else {})
 
     def _table(self) -> Table:
         return self._frozen

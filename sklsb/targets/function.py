@@ -113,6 +113,7 @@ class FunctionTarget(Target):
     """
 
     dims = ("site",)
+    _advice = " A function of one state needs vectorized=False."
 
     def __init__(
         self,
@@ -173,10 +174,15 @@ class FunctionTarget(Target):
         self._reset()
 
     def __repr__(self) -> str:
-        name = getattr(self.function, "__name__", type(self.function).__name__)
+        name = getattr(self._named, "__name__", type(self._named).__name__)
         fewest, most = self._cardinalities.min(), self._cardinalities.max()
         values = str(most) if fewest == most else f"{fewest} to {most}"
-        return f"FunctionTarget({name}, {self.n_sites} sites, {values} values)"
+        return f"{type(self).__name__}({name}, {self.n_sites} sites, {values} values)"
+
+    @property
+    def _named(self) -> Any:
+        """What the target is called after."""
+        return self.function
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
@@ -223,8 +229,7 @@ class FunctionTarget(Target):
             raise ValueError(
                 f"log_prob returned {together[i]} for the state {states[i].tolist()} among "
                 f"{len(states)}, and {alone[i]} for it alone, as an array of shape "
-                f"{states[[i]].shape}; it must depend on the state only. A function of one state "
-                "needs vectorized=False."
+                f"{states[[i]].shape}; it must depend on the state only.{self._advice}"
             )
 
     def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -21,10 +21,11 @@ class TorchTarget(FunctionTarget):
     Parameters
     ----------
     log_prob : torch.nn.Module or callable
-        The function f. With two values per variable it is given a tensor of shape (n, n_sites)
-        that holds 0 and 1; with more, indicators of the values, shape (n, n_sites, k). It returns
-        a tensor of shape (n,), of which row i depends on row i alone. Where variables differ in
-        their numbers of values k is the largest.
+        The function f: log p, so for an energy E with p proportional to exp(-E) its negative.
+        With two values per variable it is given a tensor of shape (n, n_sites) that holds 0 and
+        1; with more, indicators of the values, shape (n, n_sites, k). It returns a tensor of
+        shape (n,), of which row i depends on row i alone. Where variables differ in their numbers
+        of values k is the largest.
     n_sites : int
         Number of variables.
     n_states : int or sequence of n_sites int, default=2
@@ -75,6 +76,8 @@ class TorchTarget(FunctionTarget):
     (4, 100, 12)
     """
 
+    _advice = " A batch must be no more than its rows: no normalisation over it."
+
     def __init__(
         self,
         log_prob: Callable[..., Any],
@@ -94,6 +97,10 @@ class TorchTarget(FunctionTarget):
         super().__init__(
             self.density, n_sites, n_states, vectorized=True, initial_state=initial_state
         )
+
+    @property
+    def _named(self) -> Any:
+        return self.density.function
 
     def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
         found = super()._check_n_states(n_states)
