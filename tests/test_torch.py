@@ -825,8 +825,11 @@ class NoGradient(Target):
 )
 def test_target_without_gradient_is_named(target):
     name = type(getattr(target, "target", target)).__name__
-    with pytest.raises(TypeError, match=f"needs a target with a gradient, and {name} has none"):
+    message = f"needs a target with a gradient, and {name} has none"
+    with pytest.raises(TypeError, match=message):
         LSBSampler(fast=True).fit(target)
+    with pytest.raises(TypeError, match=message):
+        target.first_order_ratios(np.zeros(target.n_sites, dtype=np.int8))
 
 
 @pytest.mark.parametrize("device", ["gpu", "mps:7", 3.5])

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from sklsb.targets._conditioned import Conditioned
-from sklsb.targets.base import Target
+from sklsb.targets.base import Target, no_gradient
 from sklsb.targets.ising import Ising
 from sklsb.targets.potts import Potts
 from sklsb.targets.rbm import RBM
@@ -311,10 +311,7 @@ class TorchModel(Model):
 @singledispatch
 def model_of(target: Target, *where: Any) -> Model:
     """Return a target's model on a device; a dtype for its gradient, where there is a choice."""
-    raise TypeError(
-        f"fast=True needs a target with a gradient, and {type(target).__name__} has none; "
-        "Ising, Potts, RBM and TorchTarget of sklsb.targets have one. Use fast=False."
-    )
+    raise no_gradient(target)
 
 
 @model_of.register

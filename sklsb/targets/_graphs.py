@@ -201,6 +201,20 @@ class GraphTarget(Target):
             return {"site": np.asarray(self._labels)}
         return super().coords
 
+    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return `log_ratios`: a sum over pairs is linear in the indicators of each variable.
+
+        Parameters
+        ----------
+        x : array_like of shape (..., n_sites) or leading axes and ``shape``
+            States.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., n_moves)
+        """
+        return self.log_ratios(x)
+
     def _unit(self) -> NDArray[np.float64]:
         """Return the unit of each site, of which its couplings are kept as integer multiples."""
         return fixed_point_unit(abs(self.couplings).sum(axis=1))

@@ -25,6 +25,14 @@ def _shown(values: tuple[int, ...]) -> str:
     return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
+def no_gradient(target: "Target") -> TypeError:
+    """Return the error of first order on a target without it."""
+    return TypeError(
+        f"fast=True needs a target with a gradient, and {type(target).__name__} has none; "
+        "Ising, Potts, RBM and TorchTarget of sklsb.targets have one. Use fast=False."
+    )
+
+
 class Target(ABC):
     """A distribution on a product of finite sets, known up to a constant.
 
@@ -121,8 +129,7 @@ class Target(ABC):
 
         .. math:: (x^m - x) \cdot \nabla \log p(x)
 
-        for every move m, where values of variables that have more than two are indicators. Here,
-        as for an Ising or a Potts model, where it is exact, they are the log-ratios themselves.
+        for every move m, where values of variables that have more than two are indicators.
 
         Parameters
         ----------
@@ -132,8 +139,13 @@ class Target(ABC):
         Returns
         -------
         ndarray of float64, shape (..., n_moves)
+
+        Raises
+        ------
+        TypeError
+            If the target has no gradient, as here.
         """
-        return self.log_ratios(x)
+        raise no_gradient(self)
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels, for a target that must raise what went wrong there.
