@@ -6,6 +6,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _OBJECTS = {
+    "GibbsSampler": "sklsb.samplers",
+    "HammingBallSampler": "sklsb.samplers",
     "LSBSampler": "sklsb.samplers",
     "FunctionTarget": "sklsb.targets",
     "Ising": "sklsb.targets",
@@ -33,7 +35,9 @@ _MODULES = [
     "io",
     "learning",
     "pilot",
+    "rules",
     "samplers",
+    "streams",
     "targets",
     "testing",
     "training",

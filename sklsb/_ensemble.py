@@ -1,59 +1,142 @@
-"""Several chains on one target: the arrays that the kernels work on, and the threads."""
+"""Several chains on one target: the protocols of an ensemble, and the compiled one."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb import _compiled
-from sklsb._compiled import BOUND, ENUMERATED, FAN_OUT, Chains, Table
+from sklsb._kernels import objectives, run
+from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels.facts import Rule
+from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import BOUND, ENUMERATED
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.state import Chains
+from sklsb.state import ChainState, Counters
+from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
-# Transitions between two returns to Python, at most.
-SEGMENT = 1 << 16
+Array = NDArray[np.float64]
+# Uniform numbers of one chain between two returns to Python, at most.
+MOST_NUMBERS = 1 << 17
 # Moves that may be drawn from one gradient.
 MOST_FLIPS = 64
+# The square root: log g(exp u) = u / 2.
+SQRT = Balanced(Table(np.zeros(2), np.zeros(2), 1.0))
 
 
-def _tree_levels(n_moves: int) -> NDArray[np.uint64]:
-    """Where each level of the tree of block sums starts; the last entry is the total's place."""
-    starts, size = [0], max(n_moves, 1)
-    while True:
-        groups = -(-size // FAN_OUT)
-        starts.append(starts[-1] + groups * FAN_OUT)
-        size = groups
-        if size == 1:
-            return np.array(starts, dtype=np.uint64)
+class Carried(Protocol):
+    """Arrays of the chains that samplers look at, one row each."""
+
+    x: States
+    moved: NDArray[np.bool_]
+    evaluations: NDArray[np.int64]  # (n, 1)
+    acceptance: Array  # (n, 1), a sum
+    refusable: NDArray[np.int64]  # (n, 1), of so many transitions
 
 
-def _allocate(target: Target, states: States, lazy: float) -> Chains:
-    view: Any = target.view()
-    n_chains = len(states)
-    n_moves = view.touched_start.size - 1
-    level = _tree_levels(n_moves)
-    most_touched = int(np.diff(view.touched_start).max(initial=0))
-    return Chains(
-        x=np.array(states, dtype=target.dtype, order="C"),
-        cache=np.zeros((n_chains, view.cache_size), dtype=np.int64),
-        tree=np.zeros((n_chains, int(level[-1]) + 1)),
-        offset=np.zeros((n_chains, 1)),
-        moved=np.zeros((n_chains, n_moves), dtype=np.bool_),
-        evaluations=np.zeros((n_chains, 1), dtype=np.int64),
-        acceptance=np.zeros((n_chains, 1)),
-        old_weight=np.empty((n_chains, most_touched)),
-        group=np.empty((n_chains, most_touched), dtype=np.uint64),
-        scratch=np.zeros((n_chains, getattr(view, "scratch_size", 0)), dtype=np.int64),
-        level=level,
-        lazy=lazy,
-    )
+class ChainEnsemble(Protocol):
+    """Chains that a rule moves: what every sampler needs."""
+
+    target: Target
+    streams: Streams
+    counters: Counters
+
+    @property
+    def chains(self) -> Carried:
+        """Their arrays."""
+
+    @property
+    def rule(self) -> Rule:
+        """What moves them."""
+
+    def __len__(self) -> int:
+        """Return the number of chains."""
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Keep threads for the time of a fit or a sample."""
+
+    def start(self, rule: Rule) -> None:
+        """Let a rule move the chains, and compute what it keeps from their states."""
+
+    def advance(self, uniforms: Array) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions on the chains' own streams, and store draws."""
+
+    def log_prob(self) -> Array:
+        """Log p of each chain's state, without the target's constant."""
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit."""
+
+
+class LearnableEnsemble(ChainEnsemble, Protocol):
+    """Chains of locally balanced proposals, whose function can be learned."""
+
+    update_every: int  # iterations of the burn-in between two updates, at least
+
+    @property
+    def cost(self) -> int:
+        """Evaluations that it takes to look at all neighbours of one state."""
+
+    @property
+    def enumeration_cost(self) -> int:
+        """The same in units of single log-ratios, for their acceptances."""
+
+    @property
+    def step_cost(self) -> float:
+        """Mean number of evaluations that a transition takes."""
+
+    def proposal_log_ratios(self) -> Array:
+        """Log-ratios that all moves are proposed by, shape (n_chains, n_moves)."""
+
+    def objective(
+        self, rule: Rule, settings: tuple[int, float, int], uniforms: Array, log_omega: Array
+    ) -> tuple[float, Array, float]:
+        """Mean of an objective over the chains, of its gradient at the knots and by eta."""
+
+    def flux(
+        self, rule: Rule, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
+        """Mean of a flux objective, of its gradient at the knots, and of the flows."""
+
+
+@runtime_checkable
+class Adaptive(Protocol):
+    """An ensemble whose number of flips per gradient is found out while its chains run."""
+
+    @property
+    def n_flips(self) -> int:
+        """The present number."""
+
+    @property
+    def adapting(self) -> bool:
+        """Whether it may still change."""
+
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Let it follow the acceptance of the last transitions."""
+
+    def adapt(self, rule: Rule, n_transitions: int) -> None:
+        """Find it for a rule that changes no more, in so many transitions, and keep it."""
+
+    def begin_like(self, other: Any) -> None:
+        """Let the search begin where that of other chains is."""
+
+
+def _no_guard(chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
+    return nullcontext(lambda error: None)
 
 
 class Ensemble:
-    """Chains on one target, each with its own stream of random numbers.
+    """Chains that a compiled rule moves, each with its own streams of random numbers.
 
     Parameters
     ----------
@@ -61,41 +144,184 @@ class Ensemble:
         What is sampled.
     states : ndarray of shape (n_chains, n_sites)
         Where the chains start; copied.
-    rngs : list of Generator
-        One per chain. Every transition takes two uniform numbers from its chain's stream.
+    rngs : list of Generator, or Streams
+        One per chain: the stream that drives its transitions.
     n_jobs : int, default=1
         Number of threads. It never changes a chain.
-    lazy : float, default=0
-        Probability that a transition does nothing.
+    rule : rule, optional
+        What moves them, until `start` is given another; locally balanced steps with the square
+        root if not given.
     """
-
-    n_flips = 1
-    adapting = False  # whether the number of flips is free
-    update_every = 1  # iterations of the burn-in, at least
 
     def __init__(
         self,
         target: Target,
         states: States,
-        rngs: list[np.random.Generator],
+        rngs: "list[np.random.Generator] | Streams",
         n_jobs: int = 1,
-        lazy: float = 0.0,
+        rule: Rule = SQRT,
     ):
         self.target = target
-        self.view: Any = target.view()
-        if type(self.view).__module__ != _compiled.__name__:
-            raise TypeError(
-                f"the view of {type(target).__name__} is defined in {type(self.view).__module__}; "
-                f"it must be in {_compiled.__name__}, or numba's cache would go on using old code."
-            )
-        self.chains = _allocate(target, states, lazy)
-        self.rngs = rngs
-        self.lazy = lazy
-        self.n_jobs = min(n_jobs, max(1, len(rngs)))
+        self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
+        self.n_jobs = min(n_jobs, max(1, len(self.streams)))
+        self.counters = Counters()
         self._pool: Executor | None = None
+        self._allocate(rule, states)
+
+    def _allocate(self, rule: Rule, states: States) -> None:
+        self.rule = rule
+        sees_all = rule.facts.sees_all_moves
+        self.view: Any = self.target.view() if sees_all else self.target.site_view()
+        n, view = len(states), self.view
+        self.chains = Chains(
+            x=np.array(states, dtype=self.target.dtype, order="C"),
+            cache=np.zeros((n, view.cache_size), dtype=np.int64),
+            scratch=np.zeros((n, getattr(view, "scratch_size", 0)), dtype=np.int64),
+            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
+            evaluations=np.zeros((n, 1), dtype=np.int64),
+            acceptance=np.zeros((n, 1)),
+            refusable=np.zeros((n, 1), dtype=np.int64),
+            part=rule.new_part(view, n),
+        )
+        self._up_to_date = False
 
     def __len__(self) -> int:
-        return len(self.rngs)
+        return len(self.streams)
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    @classmethod
+    def from_state(cls, target: Target, state: ChainState, n_jobs: int = 1) -> "Ensemble":
+        """Return chains that go on where others were."""
+        made = cls(target, state.x, state.streams.copy(), n_jobs, state.rule)
+        state.put(made.chains)
+        made.counters = state.counters.copy()
+        return made
+
+    def copy(self) -> "Ensemble":
+        """Return chains that go on by themselves."""
+        return type(self).from_state(self.target, self.state(), self.n_jobs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self.target, "n_jobs": self.n_jobs, "state": self.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = self.from_state(**state).__dict__
+
+    # ----------------------------------------------------------------- threads
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Keep a pool of threads for the time of a fit or a sample."""
+        if self.n_jobs == 1:
+            yield
+            return
+        with ThreadPoolExecutor(self.n_jobs) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def _over_chains(self, work: Callable[[tuple[int, int]], None]) -> None:
+        """Call work((first, last)) on one range of chains per thread."""
+        # A target whose functions may fail puts the chains back, and raises what went wrong.
+        guard = getattr(self.target, "guard", _no_guard)
+        with guard(self.chains) as stop:
+            if self._pool is None:
+                work((0, len(self)))
+                return
+            ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int).tolist()
+            futures = [self._pool.submit(work, span) for span in pairwise(ends)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
+                stop(error)
+                wait(futures)
+                raise
+
+    # ----------------------------------------------------------------- moving
+
+    def start(self, rule: Rule) -> None:
+        """Let a rule move the chains, and compute all that is kept from their states."""
+        warn_if_uncached()
+        if type(rule) is not type(self.rule) or not isinstance(rule, Balanced):
+            before = self.chains
+            self._allocate(rule, before.x)
+            for name in ("moved", "evaluations"):
+                getattr(self.chains, name)[:] = getattr(before, name)
+        self.rule = rule
+        self._over_chains(lambda span: run.start(self.view, rule, self.chains, span))
+        self._up_to_date = True
+
+    def _refresh(self) -> None:
+        """Compute what a copy was not given."""
+        if not self._up_to_date:
+            self._over_chains(lambda span: run.restore(self.view, self.rule, self.chains, span))
+            self._up_to_date = True
+
+    def log_prob(self) -> Array:
+        """Log p of each chain's state, without the target's constant."""
+        self._refresh()
+        out = np.empty(len(self))
+        run.log_probs(self.view, self.chains, out)
+        return out
+
+    def _run(
+        self,
+        span: tuple[int, int],
+        uniforms: Array,
+        n_transitions: int,
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: Array,
+    ) -> None:
+        facts = self.rule.facts
+        width = 0 if facts.parts else facts.n_uniforms
+        whole = (n_transitions, width, *schedule)
+        run.run(self.view, self.rule, self.chains, span, uniforms, whole, draws, stats)
+
+    def advance(self, uniforms: Array) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
+        self._refresh()
+        n, d = self.chains.x.shape
+        size = uniforms.shape[1]
+        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)))
+        flat = uniforms.reshape(n, -1)
+
+        def work(span: tuple[int, int]) -> None:
+            self._run(span, flat[span[0] : span[1]], size, (0, 0, 0), *nothing)
+
+        self._over_chains(work)
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions in every chain, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw); ``draws``
+        and ``stats`` have chains and draws as their first two axes.
+        """
+        self._refresh()
+
+        def work(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                numbers = self.streams.numbers(self.rule, c, n_transitions)
+                row = numbers[None]
+                self._run((c, c + 1), row, n_transitions, schedule, draws, stats)
+
+        self._over_chains(work)
+
+
+class BalancedEnsemble(Ensemble):
+    """Chains of locally balanced steps, whose function can be learned."""
+
+    rule: Balanced
+    update_every = 1
 
     @property
     def cost(self) -> int:
@@ -112,138 +338,51 @@ class Ensemble:
         """Mean number of log-ratios that a transition takes."""
         return self.cost / max(1, self.view.touched_start.size - 1)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A view may hold the address of a function, which is another one elsewhere.
-        return {**self.__dict__, "_pool": None, "view": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, view=state["target"].view())
-
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """Keep a pool of threads for the time of a fit or a sample."""
-        if self.n_jobs == 1:
-            yield
-            return
-        with ThreadPoolExecutor(self.n_jobs) as self._pool:
-            try:
-                yield
-            finally:
-                self._pool = None
-
-    def _over_chains(self, work: Callable[[int, int], Any]) -> None:
-        """Call work(first, last) on one range of chains per thread."""
-        with self.target.guard(self.chains) as stop:
-            if self._pool is None:
-                work(0, len(self))
-                return
-            ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int)
-            futures = [self._pool.submit(work, *span) for span in pairwise(ends)]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
-                stop(error)
-                wait(futures)
-                raise
-
-    def start(self, table: Table) -> None:
-        """Compute all caches from the states."""
-        self._over_chains(
-            lambda first, last: _compiled.start(self.view, table, self.chains, first, last)
-        )
-
-    def follow(self, acceptance: float, n_transitions: int) -> None:
-        """Nothing follows the acceptance of the last transitions."""
-
-    def begin_like(self, other: "Ensemble") -> None:
-        """Nothing that other chains have found is of use."""
-
-    def adapt(self, table: Table, n_transitions: int) -> None:
-        """Make no transitions: there is nothing to find out for a function that changes no more."""
-
-    def log_ratios(self) -> NDArray[np.float64]:
+    def proposal_log_ratios(self) -> Array:
         """Log-ratios of all moves at each chain's state, shape (n_chains, n_moves)."""
         return self.target.log_ratios(self.chains.x)
 
-    def log_prob(self) -> NDArray[np.float64]:
-        """Log p of each chain's state, without the target's constant."""
-        out = np.empty(len(self))
-        _compiled.log_probs(self.view, self.chains, out)
-        return out
-
-    def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
-        """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2)."""
-        n, d = self.chains.x.shape
-        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)))
-
-        def work(first: int, last: int) -> None:
-            part = uniforms[first:last]
-            _compiled.run(self.view, table, self.chains, (first, last), part, (0, 0, 0), *nothing)
-
-        self._over_chains(work)
-
     def objective(
         self,
-        table: Table,
+        rule: Balanced,
         settings: tuple[int, float, int],
-        uniforms: NDArray[np.float64],
-        log_omega: NDArray[np.float64],
-    ) -> tuple[float, NDArray[np.float64], float]:
+        uniforms: Array,
+        log_omega: Array,
+    ) -> tuple[float, Array, float]:
         """Mean over the chains of an objective, of its gradient at the knots and by eta.
 
-        ``settings`` = (code, eta, every): an enumerated objective visits each every-th neighbour.
+        ``settings`` = (code, eta, every): an enumerated objective visits every ``every``-th
+        neighbour. The rule is the one that moves the chains from then on.
         """
         code, eta, every = settings
-        n, k = len(self), table.value.size
+        self.rule = rule
+        n, k = len(self), rule.table.value.size
         values, d_eta = np.empty(n), np.zeros(n)
         gradients = np.empty((n, 3 if code == ENUMERATED else 1, k))
 
-        def work(first: int, last: int) -> None:
-            chains = (self.view, table, self.chains, (first, last))
+        def work(span: tuple[int, int]) -> None:
+            chains = (self.view, rule.table, self.chains, span)
             if code == ENUMERATED:
                 out = (gradients, values)
-                _compiled.enumerated(*chains, every, uniforms[:, 1], log_omega, out)
+                objectives.enumerated(*chains, every, uniforms[:, 1], log_omega, out)
             else:
                 weights = log_omega if code == BOUND else np.zeros(n)
                 sampled = (gradients, values, d_eta)
-                _compiled.sampled(*chains, (code, eta), uniforms, weights, sampled)
+                objectives.sampled(*chains, (code, eta), uniforms, weights, sampled)
 
         self._over_chains(work)
         return float(values.mean()), gradients[:, 0].mean(axis=0), float(d_eta.mean())
 
     def flux(
-        self, table: Table, sites: NDArray[np.int64], weight: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Mean over the chains of the value of `_compiled.flux`, of its gradient, of the flows."""
-        n = len(self)
-        out = (np.empty((n, 1, table.value.size)), np.empty(n), np.empty((n, sites.size)))
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
+        """Mean of the value of `_kernels.objectives.flux`, of its gradient, and of the flows."""
+        self.rule = rule
+        n, k = len(self), rule.table.value.size
+        out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))
         self._over_chains(
-            lambda first, last: _compiled.flux(
-                self.view, table, self.chains, (first, last), sites, weight, out
+            lambda span: objectives.flux(
+                self.view, rule.table, self.chains, span, sites, weight, out
             )
         )
         return float(out[1].mean()), out[0][:, 0].mean(axis=0), out[2].mean(axis=0)
-
-    def run(
-        self,
-        table: Table,
-        n_transitions: int,
-        schedule: tuple[int, int, int],
-        draws: States,
-        stats: NDArray[np.float64],
-    ) -> None:
-        """Make transitions in every chain, storing a draw every ``thin`` of them.
-
-        ``schedule`` is (thin, transitions since the last draw, index of the next draw);
-        ``draws`` and ``stats`` have chains and draws as their first two axes.
-        """
-
-        def work(first: int, last: int) -> None:
-            for c in range(first, last):
-                uniforms = self.rngs[c].random((1, n_transitions, 2))
-                _compiled.run(
-                    self.view, table, self.chains, (c, c + 1), uniforms, schedule, draws, stats
-                )
-
-        self._over_chains(work)

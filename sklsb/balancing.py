@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 from scipy.special import expit, logsumexp, softmax
 
-from sklsb._compiled import Table
+from sklsb._kernels.numeric import Table
 
 __all__ = [
     "BalancingFunction",

@@ -8,6 +8,7 @@ __all__ = [
     "SamplerWarning",
     "ShortRunWarning",
     "StarvedMovesWarning",
+    "UncachedKernelsWarning",
 ]
 
 
@@ -37,3 +38,7 @@ class ShortRunWarning(SamplerWarning):
 
 class StarvedMovesWarning(SamplerWarning):
     """A learned function gives some moves so little weight that they are practically never made."""
+
+
+class UncachedKernelsWarning(UserWarning):
+    """Compiled kernels cannot be kept on disk: every process compiles them again."""

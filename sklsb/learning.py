@@ -50,9 +50,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
-from sklsb import _compiled
-from sklsb._compiled import Table
-from sklsb._ensemble import Ensemble
+from sklsb._ensemble import Adaptive, LearnableEnsemble
+from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.targets.base import States, Target
 
@@ -80,10 +81,10 @@ class Objective(NamedTuple):
 
 
 OBJECTIVES = {
-    "bound": Objective(_compiled.BOUND, 0.01),
-    "exact": Objective(_compiled.ENUMERATED),
-    "kl": Objective(_compiled.ENUMERATED),
-    "sampled_kl": Objective(_compiled.SAMPLED_KL, 0.01),
+    "bound": Objective(BOUND, 0.01),
+    "exact": Objective(ENUMERATED),
+    "kl": Objective(ENUMERATED),
+    "sampled_kl": Objective(SAMPLED_KL, 0.01),
 }
 MIXING = ("flux", "global_flux")
 # Updates of the function, spread evenly over the burn-in; it is divided into so many blocks.
@@ -185,12 +186,12 @@ class Learner:
 
     def gradient(
         self,
-        ensemble: Ensemble,
-        table: Table,
+        ensemble: LearnableEnsemble,
+        rule: Balanced,
         log_prob: Array,
         extra: Array,
         first: Array,
-        fresh: Callable[[], Ensemble] | None,
+        fresh: Callable[[], LearnableEnsemble] | None,
     ) -> tuple[float, Array, float]:
         """Objective, gradient at the knots and by eta, at the states of the chains.
 
@@ -204,11 +205,11 @@ class Learner:
             log_omega = visited + log_omega if self.objective == "exact" else visited
         settings = (OBJECTIVES[self.objective].code, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])
-        result = ensemble.objective(table, settings, events, log_omega)
+        result = ensemble.objective(rule, settings, events, log_omega)
         if self.objective == "sampled_kl" and fresh is not None:
             others = fresh()
-            others.start(table)
-            more = others.objective(table, settings, extra.copy(), np.zeros(len(others)))
+            others.start(rule)
+            more = others.objective(rule, settings, extra.copy(), np.zeros(len(others)))
             result = (result[0] + more[0], result[1] + more[1], 0.0)
         return result
 
@@ -309,12 +310,13 @@ class _Store:
 
 
 def burn_in(
-    ensemble: Ensemble,
+    ensemble: LearnableEnsemble,
     function: BalancingFunction,
     n_iterations: int,
     *,
+    lazy: float = 0.0,
     learner: Learner | None = None,
-    fresh: Callable[[], Ensemble] | None = None,
+    fresh: Callable[[], LearnableEnsemble] | None = None,
     on_block: Callable[[int], None] = lambda n: None,
     draws: States | None = None,
 ) -> tuple[BalancingFunction, History, States]:
@@ -327,12 +329,14 @@ def burn_in(
 
     Parameters
     ----------
-    ensemble : Ensemble
+    ensemble : LearnableEnsemble
         The chains; they are moved.
     function : BalancingFunction
         Function to begin with.
     n_iterations : int
         Transitions per chain.
+    lazy : float, default=0
+        Probability that a transition does nothing.
     learner : Learner, optional
         Updates the function; without it the function stays fixed.
     fresh : callable, optional
@@ -355,11 +359,11 @@ def burn_in(
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
     rows: list[tuple[Any, ...]] = []
     done = 0
-    table = function.table()
-    ensemble.start(table)
+    rule = Balanced(function.table(), lazy)
+    ensemble.start(rule)
     log_prob = ensemble.log_prob()
     # For each block a pair for the objective, then one for each transition.
-    pairs = _Pairs(ensemble.rngs, n_iterations + lengths.size)
+    pairs = _Pairs(ensemble.streams.chain, n_iterations + lengths.size)
     for block, length in enumerate(lengths.tolist()):
         extra = pairs.take(1)[:, 0]
         gradient = None
@@ -368,25 +372,27 @@ def burn_in(
             # Keeping every state takes one call per transition.
             uniforms = pairs.take(end - done if draws is None else 1)
             if learner is not None and gradient is None:
-                gradient = learner.gradient(ensemble, table, log_prob, extra, uniforms[:, 0], fresh)
-            ensemble.advance(table, uniforms)
+                gradient = learner.gradient(ensemble, rule, log_prob, extra, uniforms[:, 0], fresh)
+            ensemble.advance(uniforms)
             if draws is not None:
                 draws[:, done] = ensemble.chains.x
             done += uniforms.shape[1]
         log_prob = ensemble.log_prob()
         acceptance = ensemble.chains.acceptance[:, 0] / length
         ensemble.chains.acceptance[:] = 0.0
-        ensemble.follow(float(acceptance.mean()), length)
+        ensemble.chains.refusable[:] = 0
+        if isinstance(ensemble, Adaptive):
+            ensemble.follow(float(acceptance.mean()), length)
         if learner is not None:
             store.offer(block, ensemble.chains.x)
         value = norm = np.nan
         if learner is not None and gradient is not None:
             value, norm = learner.update(*gradient)
             function = learner.function
-            table = function.table()
+            rule = Balanced(function.table(), lazy)
         rows.append((done, log_prob, acceptance, value, norm, *_shown(function)))
         on_block(length)
-    ensemble.start(table)
+    ensemble.start(rule)
     visited = store.states() if store.parts else ensemble.chains.x.copy()
     return function, History.from_rows(rows, len(ensemble)), visited
 
@@ -427,7 +433,7 @@ def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
 class _Flux:
     """One of the flux objectives as a function of the parameters."""
 
-    def __init__(self, ensemble: Ensemble, function: LearnableFunction, kind: str):
+    def __init__(self, ensemble: LearnableEnsemble, function: LearnableFunction, kind: str):
         self.ensemble = ensemble
         self.function = function
         self.kind = kind
@@ -436,23 +442,23 @@ class _Flux:
         n_sites = min(n, max(FEWEST_SITES, affordable))
         self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
         if kind == "global_flux":
-            variances = site_variances(ensemble.target, ensemble.chains.x, ensemble.log_ratios())
+            variances = site_variances(ensemble.target, ensemble.chains.x, ensemble.proposal_log_ratios())
             self.variance = variances[self.sites]
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)
 
     def _local(self, table: Table) -> tuple[float, Array]:
-        return self.ensemble.flux(table, self.sites, np.empty(0))[:2]
+        return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
 
     def _global(self, table: Table) -> tuple[float, Array]:
-        flow = self.ensemble.flux(table, self.sites, np.zeros(self.sites.size))[2]
+        flow = self.ensemble.flux(Balanced(table), self.sites, np.zeros(self.sites.size))[2]
         moving = (flow > 0.0) & (self.variance > 0.0)
         terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
         total = float(terms.sum())
         if total == 0.0:
             return 0.0, np.zeros_like(table.value)
         weight = np.divide(terms, total * flow, out=np.zeros_like(flow), where=moving)
-        return float(np.log(total)), -self.ensemble.flux(table, self.sites, weight)[1]
+        return float(np.log(total)), -self.ensemble.flux(Balanced(table), self.sites, weight)[1]
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         try:
@@ -475,13 +481,13 @@ class _Flux:
 
 
 def fit_flux(
-    ensemble: Ensemble, function: LearnableFunction, objective: str
+    ensemble: LearnableEnsemble, function: LearnableFunction, objective: str
 ) -> tuple[LearnableFunction, Trace]:
     """Minimise a flux objective over the states of an ensemble, by L-BFGS.
 
     Parameters
     ----------
-    ensemble : Ensemble
+    ensemble : LearnableEnsemble
         One chain for each stored state; they are not moved.
     function : LearnableFunction
         Where to begin.
@@ -496,7 +502,7 @@ def fit_flux(
         Arrays over the evaluations of the objective.
     """
     flux = _Flux(ensemble, function, objective)
-    ensemble.start(function.table())
+    ensemble.start(Balanced(function.table()))
     minimize(flux, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
     rows = flux.rows or [(np.nan, np.nan, *_shown(function))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._compiled import Table
-from sklsb._ensemble import SEGMENT, Ensemble
+from sklsb._ensemble import MOST_NUMBERS, Adaptive, LearnableEnsemble
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import FIXED, BalancingFunction
 from sklsb.targets.base import States
 
@@ -145,7 +145,7 @@ def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
 
 
 def _draw(
-    ensemble: Ensemble, table: Table, n: int, thin: int, sites: NDArray[np.int64]
+    ensemble: LearnableEnsemble, n: int, thin: int, sites: NDArray[np.int64]
 ) -> tuple[States, Array]:
     """Make n draws: x of shape (n_chains, n, n_sites), (log p, acceptance) of (n_chains, n, 2)."""
     n_chains, n_sites = ensemble.chains.x.shape
@@ -154,11 +154,11 @@ def _draw(
     most = thin * max(1, (1 << 24) // max(1, n_chains * n_sites))
     made = done = 0
     while made < n * thin:
-        size = min(SEGMENT, most, n * thin - made)
+        size = min(MOST_NUMBERS // 2, most, n * thin - made)
         room = (made + size) // thin - done
         part = np.empty((n_chains, room, n_sites), dtype=x.dtype)
         part_stats = np.empty((n_chains, room, 2))
-        ensemble.run(table, size, (thin, made % thin, 0), part, part_stats)
+        ensemble.run(size, (thin, made % thin, 0), part, part_stats)
         x[:, done : done + room] = part[:, :, sites]
         stats[:, done : done + room] = part_stats
         made, done = made + size, done + room
@@ -184,9 +184,9 @@ def _distances(x: States, lp: Array, lags: list[int]) -> list[Array]:
 class _Runs:
     """What is known of one candidate: sums over its rounds."""
 
-    def __init__(self, ensemble: Ensemble, function: BalancingFunction):
+    def __init__(self, ensemble: LearnableEnsemble, rule: Balanced):
         self.ensemble = ensemble
-        self.table = function.table()
+        self.rule = rule
         self.n_rounds = self.n_transitions = 0
         self.reference = 0.0
         self.distances: list[Array] = []  # (n_chains, n_lags, 2): of the sites, of log p
@@ -212,25 +212,26 @@ class _Runs:
     def begin(self, n: int) -> None:
         """Make n transitions, to see what they cost."""
         with self.ensemble.threads():
-            if self.ensemble.adapting:
-                self.ensemble.adapt(self.table, _ADAPTING)
+            if isinstance(self.ensemble, Adaptive) and self.ensemble.adapting:
+                self.ensemble.adapt(self.rule, _ADAPTING)
                 self.n_transitions += _ADAPTING
-            self.ensemble.start(self.table)
+            self.ensemble.start(self.rule)
             # Log p is taken relative to it, so that a large part that never changes does not
             # matter; the same for all candidates.
             self.reference = float(self.ensemble.log_prob()[0])
-            uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.rngs])
-            self.ensemble.advance(self.table, uniforms)
+            uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.streams.chain])
+            self.ensemble.advance(uniforms)
         self.ensemble.chains.acceptance[:] = 0.0
+        self.ensemble.chains.refusable[:] = 0
         self.n_transitions += n
 
     def go_on(self, thins: list[int], n_draws: int, sites: NDArray[np.int64]) -> None:
         """Run one more round."""
         found = []
         with self.ensemble.threads():
-            self.ensemble.start(self.table)
+            self.ensemble.start(self.rule)
             for thin, lags in zip(thins, _lags(thins, n_draws), strict=True):
-                x, stats = _draw(self.ensemble, self.table, n_draws, thin, sites)
+                x, stats = _draw(self.ensemble, n_draws, thin, sites)
                 lp = stats[:, :, 0] - self.reference
                 found += _distances(x, lp, lags)
         # The last series is by far the longest.
@@ -277,7 +278,8 @@ def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
     """Transitions per chain and round that the budget allows; tries what they cost."""
     n_chains = len(runs[0].ensemble)
     ensemble = runs[0].ensemble
-    fewest = 4 * _TRIAL + (_ADAPTING if ensemble.adapting else 0)
+    adapting = isinstance(ensemble, Adaptive) and ensemble.adapting
+    fewest = 4 * _TRIAL + (_ADAPTING if adapting else 0)
     if budget < fewest * len(runs) * n_chains * max(1.0, ensemble.step_cost):
         return 0
     for run in runs:
@@ -289,8 +291,9 @@ def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
 
 def compare(
     candidates: dict[str, BalancingFunction],
-    new_ensemble: Callable[[int], Ensemble],
+    new_ensemble: Callable[[int], LearnableEnsemble],
     budget: float,
+    lazy: float = 0.0,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
@@ -305,6 +308,8 @@ def compare(
         Returns chains at the states where the burn-in ended, with the k-th set of streams.
     budget : float
         Log-ratios that all runs together may evaluate.
+    lazy : float, default=0
+        Probability that a transition does nothing.
 
     Returns
     -------
@@ -314,7 +319,10 @@ def compare(
         Log-ratios that were evaluated.
     """
     names = list(candidates)
-    runs = [_Runs(new_ensemble(k), candidates[name]) for k, name in enumerate(names)]
+    runs = [
+        _Runs(new_ensemble(k), Balanced(candidates[name].table(), lazy))
+        for k, name in enumerate(names)
+    ]
     ensemble = runs[0].ensemble
     n_chains, n_sites = ensemble.chains.x.shape
     rounds = [min(size, len(names)) for size in (len(names), *_FINALISTS)]
@@ -345,9 +353,13 @@ def compare(
         1.0 / times[:, 1],
         np.array([run.acceptance / run.n_rounds if run.n_rounds else np.nan for run in runs]),
         np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
-        np.array([run.ensemble.n_flips for run in runs]),
+        np.array([_n_flips(run.ensemble) for run in runs]),
     )
     return outcome, sum(run.evaluations for run in runs)
+
+
+def _n_flips(ensemble: LearnableEnsemble) -> int:
+    return ensemble.n_flips if isinstance(ensemble, Adaptive) else 1
 
 
 def _both(times: Array, n_sites: int) -> Array:

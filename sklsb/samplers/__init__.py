@@ -1,5 +1,7 @@
 """Samplers."""
 
+from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
 
-__all__ = ["LSBSampler"]
+__all__ = ["GibbsSampler", "HammingBallSampler", "LSBSampler"]

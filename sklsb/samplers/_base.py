@@ -19,8 +19,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
-from sklsb._compiled import Table
-from sklsb._ensemble import SEGMENT, Ensemble
+from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb._kernels.facts import Rule
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -28,6 +28,8 @@ from sklsb.exceptions import (
     PeriodicChainWarning,
     ShortRunWarning,
 )
+from sklsb.state import Counters
+from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
@@ -48,31 +50,6 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     if value < smallest:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
     return int(value)
-
-
-def spawn_generators(random_state: Any, n: int) -> list[np.random.Generator]:
-    """One stream per chain; the first k streams do not depend on n.
-
-    A SeedSequence is not changed; a Generator is advanced by one draw.
-    """
-    if isinstance(random_state, np.random.Generator):
-        random_state = np.random.SeedSequence(random_state.integers(2**32, size=4).tolist())
-    elif random_state is None or (
-        isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
-    ):
-        if random_state is not None and random_state < 0:
-            raise ValueError(f"random_state is {random_state}; a seed must not be negative.")
-        random_state = np.random.SeedSequence(None if random_state is None else int(random_state))
-    elif not isinstance(random_state, np.random.SeedSequence):
-        raise TypeError(
-            f"random_state is {random_state!r}; give an int, None, a numpy SeedSequence "
-            "or a numpy Generator."
-        )
-    key = random_state.spawn_key
-    return [
-        np.random.default_rng(np.random.SeedSequence(random_state.entropy, spawn_key=(*key, c)))
-        for c in range(n)
-    ]
 
 
 class _Progress:
@@ -131,22 +108,21 @@ class BaseSampler(BaseEstimator, ABC):
     verbose: int
     warm_start: bool
 
-    _ensemble: Ensemble
+    _ensemble: ChainEnsemble
 
     @abstractmethod
     def _resolve(self, target: Target) -> None:
         """Check all parameters against the target, before any work."""
 
-    def _new_ensemble(
-        self, target: Target, states: States, rngs: list[np.random.Generator]
-    ) -> Ensemble:
-        return Ensemble(target, states, rngs, self._effective_n_jobs())
+    @abstractmethod
+    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
+        """Return chains at some states, on their streams."""
 
     def _effective_n_jobs(self) -> int:
         return int(joblib.effective_n_jobs(self.n_jobs))
 
     @abstractmethod
-    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
+    def _burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
         """Move the chains to where the draws begin; return the fitted attributes.
 
         It sets none itself: an error or a Ctrl-C must not leave half of one fit and half of
@@ -156,10 +132,6 @@ class BaseSampler(BaseEstimator, ABC):
     @abstractmethod
     def _warn_about_burn_in(self) -> None:
         """Warn about what the fitted attributes show."""
-
-    @abstractmethod
-    def _table(self) -> Table:
-        """Table of the balancing function that draws are made with."""
 
     def fit(
         self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
@@ -222,19 +194,16 @@ class BaseSampler(BaseEstimator, ABC):
                 f"target has {target.n_sites} sites with values {target.values}. "
                 "Set warm_start=False."
             )
-        # Copies: a fit that fails must leave the streams of the last one where they were.
-        rngs = (
-            copy.deepcopy(self._ensemble.rngs)
-            if again
-            else spawn_generators(self.random_state, n_chains)
-        )
+        # A copy: a fit that fails must leave the streams of the last one where they were.
+        before = self._ensemble.state() if again else None
+        streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
         if initial_states is not None:
             states = self._check_initial(target, initial_states, n_chains)
-        elif again:
-            states = self._ensemble.chains.x
+        elif before:
+            states = before.x
         else:
-            states = np.stack([target.random_state(rng) for rng in rngs])
-        ensemble = self._new_ensemble(target, states, rngs)
+            states = np.stack([target.random_state(rng) for rng in streams.chain])
+        ensemble = self._new_ensemble(target, states, streams)
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
         ensemble.chains.moved[:] = False
@@ -246,8 +215,7 @@ class BaseSampler(BaseEstimator, ABC):
         self.target_ = target
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
-        self._n_transitions = 0
-        self._pending = (0, 0)
+        ensemble.counters = Counters()
 
     @staticmethod
     def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> States:
@@ -275,7 +243,7 @@ class BaseSampler(BaseEstimator, ABC):
 
     @property
     def n_evaluations_(self) -> int:
-        """Log-ratios of single-variable changes evaluated since `fit` began, over all chains.
+        """Evaluations since `fit` began, over all chains: log-ratios of changes.
 
         With ``fast=True``, log-densities with their gradients.
         """
@@ -301,14 +269,28 @@ class BaseSampler(BaseEstimator, ABC):
         hidden = ("_lock", "_draws")
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
+    def __copy__(self) -> Self:
+        """Return a sampler that goes on by itself, bit for bit."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__getstate__())
+        if hasattr(self, "_ensemble"):
+            made._ensemble = self._ensemble.copy()
+        return made
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "target_")
+
+    @property
+    def _sweep(self) -> int:
+        """Transitions in which each variable has one chance to move."""
+        found = self._ensemble.rule.facts.transitions_per_sweep
+        return max(1, self.n_sites_ if found is None else found)
 
     def _check_thin(self, thin: int | str) -> int:
         if isinstance(thin, str):
             if thin != "sweep":
                 raise ValueError(f'thin is {thin!r}; give a number of transitions or "sweep".')
-            return max(1, self.n_sites_)
+            return self._sweep
         return check_count(thin, "thin", 1)
 
     def sample(self, n: int, *, thin: int | str = 1, record: Record | None = None) -> xr.Dataset:
@@ -319,10 +301,11 @@ class BaseSampler(BaseEstimator, ABC):
         n : int
             Draws per chain.
         thin : int or "sweep", default=1
-            Transitions per draw; "sweep" is as many as the target has variables.
+            Transitions per draw; "sweep" is as many as give each variable one chance to move:
+            where a transition changes one variable, as many as the target has variables.
         record : dict of name to callable, optional
             Store these statistics instead of the states. Each is called with states of shape
-            (n_draws, n_sites), a segment at a time, and returns an array of leading
+            (n_draws, ``*target.shape``), a segment at a time, and returns an array of leading
             length n_draws.
 
         Returns
@@ -353,7 +336,8 @@ class BaseSampler(BaseEstimator, ABC):
         record = self._check_record(record)
         n_chains, n_sites = self._ensemble.chains.x.shape
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
-        stats = np.empty((n_chains, n, 2))
+        names = self._ensemble.rule.facts.stat_names
+        stats = np.empty((n_chains, n, len(names)))
         states = None if record else np.empty((n_chains, n, n_sites), dtype=self.target_.dtype)
         recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
         with self._alone():
@@ -362,7 +346,7 @@ class BaseSampler(BaseEstimator, ABC):
         stats[:, :, 0] += self.target_.constant
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
         self.sample_stats_ = stats_dataset(
-            {"lp": stats[:, :, 0].copy(), "acceptance_rate": stats[:, :, 1].copy()}, attrs
+            {name: stats[:, :, k].copy() for k, name in enumerate(names)}, attrs
         )
         if states is not None:
             result = draws_dataset(states[:, :done], self.target_, attrs)
@@ -388,14 +372,16 @@ class BaseSampler(BaseEstimator, ABC):
         recorded: dict[str, list[NDArray[Any]]],
     ) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
-        ensemble, table = self._ensemble, self._table()
+        ensemble, counters = self._ensemble, self._ensemble.counters
         n_chains, n_sites = ensemble.chains.x.shape
         ensemble.chains.moved[:] = False
         total, done = n * thin, 0
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
-        made = self._pending[1] if self._pending[0] == thin else 0
+        made = counters.pending[1] if counters.pending[0] == thin else 0
         if not made:
             ensemble.chains.acceptance[:] = 0.0
+            ensemble.chains.refusable[:] = 0
+        most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = _FIRST_SEGMENT
         with (
             _deferred_interrupt() as interrupted,
@@ -404,25 +390,26 @@ class BaseSampler(BaseEstimator, ABC):
         ):
             while made < total:
                 began = time.perf_counter()
-                size = min(segment, SEGMENT, total - made)
+                size = min(segment, most, total - made)
                 if states is None:  # record: few states at a time
                     size = min(size, thin * max(1, _MOST_RECORDED // max(1, n_chains * n_sites)))
                 room = (made + size) // thin - done
                 if states is None:
                     part = np.empty((n_chains, room, n_sites), dtype=self.target_.dtype)
-                    part_stats = np.empty((n_chains, room, 2))
-                    ensemble.run(table, size, (thin, made % thin, 0), part, part_stats)
+                    part_stats = np.empty((n_chains, room, stats.shape[2]))
+                    ensemble.run(size, (thin, made % thin, 0), part, part_stats)
                     stats[:, done : done + room] = part_stats
                 else:
                     part = states[:, done : done + room]
-                    ensemble.run(table, size, (thin, made % thin, done), states, stats)
-                self._pending = (thin, (made + size) % thin)
+                    ensemble.run(size, (thin, made % thin, done), states, stats)
+                counters.pending = (thin, (made + size) % thin)
                 for name, statistic in record.items() if room else ():
                     recorded[name].append(
-                        np.stack([self._apply(name, statistic, x.copy()) for x in part])
+                        np.stack([self._apply(name, statistic, x) for x in part])
                     )
                 made, done = made + size, done + room
-                self._n_transitions += size
+                counters.n_transitions += size
+                counters.n_draws += room
                 progress(size * n_chains)
                 # The next one as long as it takes to be done in a tenth of a second.
                 seconds = max(time.perf_counter() - began, 1e-9)
@@ -447,14 +434,14 @@ class BaseSampler(BaseEstimator, ABC):
             if not isinstance(name, str) or not callable(statistic):
                 raise TypeError(
                     f"record[{name!r}] is {statistic!r}; names must be strings and values "
-                    "callables that take states of shape (n_draws, n_sites)."
+                    "callables that take states of shape (n_draws, *target.shape)."
                 )
             if name in ("chain", "draw"):
                 raise ValueError(f"record[{name!r}] is called like a dimension; rename it.")
         return record
 
-    @staticmethod
-    def _apply(name: str, statistic: Any, states: States) -> NDArray[Any]:
+    def _apply(self, name: str, statistic: Any, states: States) -> NDArray[Any]:
+        states = states.reshape(-1, *self.target_.shape).copy()
         values = np.asarray(statistic(states))
         if values.shape[:1] != states.shape[:1]:
             raise ValueError(
@@ -466,11 +453,13 @@ class BaseSampler(BaseEstimator, ABC):
     def _warn_about_draws(self, n_transitions: int) -> None:
         if not n_transitions:
             return
-        self._warn_if_periodic(self.sample_stats_["acceptance_rate"].values, n_transitions)
-        if not self._warned_short and self._n_transitions < self.n_sites_:
+        if "acceptance_rate" in self.sample_stats_:
+            self._warn_if_periodic(self.sample_stats_["acceptance_rate"].values, n_transitions)
+        made = self._ensemble.counters.n_transitions
+        if not self._warned_short and self.n_sites_ and made < self._sweep:
             self._warned_short = True
             warnings.warn(
-                f"Each chain has made {self._n_transitions} transitions since fit, fewer than the "
+                f"Each chain has made {made} transitions since fit, fewer than the "
                 f"target has variables ({self.n_sites_}): most variables had no chance to move. "
                 'Draw a sweep apart, sample(n, thin="sweep").',
                 ShortRunWarning,
@@ -494,6 +483,8 @@ class BaseSampler(BaseEstimator, ABC):
 
     def _warn_if_periodic(self, acceptance: NDArray[np.float64], n_transitions: int) -> None:
         # Uphill, in the first sweeps, all moves are accepted on any target.
+        if not self._ensemble.rule.facts.may_be_periodic:
+            return
         if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
             return
         if (self.target_.n_possible > 2).any():  # three values in turn: a cycle of odd length

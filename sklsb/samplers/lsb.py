@@ -11,8 +11,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._compiled import Table
-from sklsb._ensemble import MOST_FLIPS, Ensemble
+from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, LearnableEnsemble
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
 from sklsb.exceptions import StarvedMovesWarning
@@ -28,7 +28,9 @@ from sklsb.learning import (
     fit_flux,
 )
 from sklsb.pilot import STARVED, Outcome, compare, starved
+from sklsb.rules import FirstOrder
 from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
 
@@ -230,6 +232,20 @@ class LSBSampler(BaseSampler):
 
             device_of(target, self.device)
 
+    def _rule(self, target: Target) -> Balanced | FirstOrder:
+        """The rule of the frozen function, or before `fit` of the function to begin with."""
+        fitted = getattr(self, "balancing_", None)
+        function = get_balancing(self.balancing) if fitted is None else fitted
+        # What was fitted, whatever was set since.
+        rule = self._ensemble.rule if fitted is not None else self
+        table, lazy = function.table(), float(rule.lazy)
+        if not self.fast:
+            return Balanced(table, lazy)
+        n_flips = self.n_flips_ if fitted is not None else self.n_flips
+        if n_flips == "auto":
+            raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
+        return FirstOrder(table, lazy, int(n_flips))
+
     def _check_n_flips(self) -> None:
         n = self.n_flips
         if isinstance(n, str) and n != "auto":
@@ -246,13 +262,13 @@ class LSBSampler(BaseSampler):
     def n_flips_(self) -> int:
         """Moves drawn together in `sample`."""
         check_is_fitted(self, "target_")
-        return self._ensemble.n_flips
+        return self._ensemble.n_flips if isinstance(self._ensemble, Adaptive) else 1
 
     def _new_ensemble(
         self,
         target: Target,
         states: States,
-        rngs: list[np.random.Generator],
+        streams: Streams,
     ) -> Any:
         if self.fast:
             from sklsb._torch import FastEnsemble
@@ -260,20 +276,21 @@ class LSBSampler(BaseSampler):
             return FastEnsemble(
                 target,
                 states,
-                rngs,
-                self.lazy,
+                streams,
                 self.device,
                 self.n_flips,
                 self._effective_n_jobs(),
             )
-        return Ensemble(target, states, rngs, self._effective_n_jobs(), self.lazy)
+        return BalancedEnsemble(target, states, streams, self._effective_n_jobs())
 
-    def _fresh(self, old: Ensemble, rngs: list[np.random.Generator]) -> Ensemble:
+    def _fresh(
+        self, old: LearnableEnsemble, rngs: list[np.random.Generator]
+    ) -> LearnableEnsemble:
         """Chains at new draws of the initial distribution."""
         states = [old.target.random_state(rng) for rng in rngs]
-        return self._new_ensemble(old.target, np.stack(states), rngs)
+        return self._new_ensemble(old.target, np.stack(states), Streams(rngs))
 
-    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
+    def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self.n_burn_in
         n = max(2000, 5 * target.n_sites) if n is None else int(n)
         draws = None
@@ -283,7 +300,7 @@ class LSBSampler(BaseSampler):
         fresh = None
         if learner is not None and learner.objective == "sampled_kl":
             # Streams of their own, so that it does not matter when the chains' numbers are drawn.
-            others = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.rngs]
+            others = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.streams.chain]
             fresh = partial(self._fresh, ensemble, others)
         n_chains = len(ensemble)
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
@@ -291,6 +308,7 @@ class LSBSampler(BaseSampler):
                 ensemble,
                 self._function,
                 n,
+                lazy=float(self.lazy),
                 learner=learner,
                 fresh=fresh,
                 on_block=lambda size: progress(size * n_chains),
@@ -308,27 +326,28 @@ class LSBSampler(BaseSampler):
         if learner is not None and target.n_sites:
             self._learn_to_mix(ensemble, visited, fitted)
         counts = fitted["history_"].attrs
-        fitted["_frozen"] = fitted["balancing_"].table()
-        ensemble.adapt(fitted["_frozen"], min(n // 4, 512))
+        rule = Balanced(fitted["balancing_"].table(), float(self.lazy))
+        if isinstance(ensemble, Adaptive):
+            ensemble.adapt(rule, min(n // 4, 512))
         counts |= {"mixing_evaluations": 0, "pilot_evaluations": 0} | counts
         others = counts["mixing_evaluations"] + counts["pilot_evaluations"]
         counts["burn_in_evaluations"] = int(ensemble.chains.evaluations.sum()) - others
-        ensemble.start(fitted["_frozen"])
+        ensemble.start(rule)
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
 
-    def _learn_to_mix(self, ensemble: Ensemble, visited: States, fitted: dict[str, Any]) -> None:
+    def _learn_to_mix(self, ensemble: LearnableEnsemble, visited: States, fitted: dict[str, Any]) -> None:
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
         functions = {self.objective: fitted["balancing_"]}
-        stored = self._new_ensemble(ensemble.target, visited, ensemble.rngs[:1] * len(visited))
+        stored = self._new_ensemble(ensemble.target, visited, Streams(ensemble.streams.chain[:1] * len(visited)))
         if self.objective not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
         ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         spent.append(int(ensemble.chains.evaluations.sum()))
-        ratios = stored.log_ratios()
+        ratios = stored.proposal_log_ratios()
         if self.objective in OBJECTIVES:  # one function for both
             learned = functions
         else:
@@ -362,7 +381,7 @@ class LSBSampler(BaseSampler):
             rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
         return Learner(self._function, objective, OPTIMIZERS[self.optimizer](float(rate)))
 
-    def _mixing(self, stored: Ensemble) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
+    def _mixing(self, stored: LearnableEnsemble) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
         kinds = MIXING if self.objective == "auto" else (self.objective,)
         if not self.pilot:  # nothing to choose with
@@ -383,7 +402,7 @@ class LSBSampler(BaseSampler):
 
     def _try(
         self,
-        ensemble: Ensemble,
+        ensemble: LearnableEnsemble,
         candidates: dict[str, BalancingFunction],
         budget: float,
     ) -> Outcome:
@@ -392,15 +411,16 @@ class LSBSampler(BaseSampler):
         The chains stay where they are: to go on from where the best run ended would favour
         states from which chains happened to move much.
         """
-        seeds = [int(rng.integers(2**63)) for rng in ensemble.rngs]
+        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.chain]
 
-        def new_ensemble(k: int) -> Ensemble:
+        def new_ensemble(k: int) -> LearnableEnsemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]
-            new = self._new_ensemble(ensemble.target, ensemble.chains.x, rngs)
-            new.begin_like(ensemble)
+            new = self._new_ensemble(ensemble.target, ensemble.chains.x, Streams(rngs))
+            if isinstance(new, Adaptive):
+                new.begin_like(ensemble)
             return new
 
-        outcome, evaluations = compare(candidates, new_ensemble, budget)
+        outcome, evaluations = compare(candidates, new_ensemble, budget, float(self.lazy))
         ensemble.chains.evaluations[0] += evaluations
         return outcome
 
@@ -485,6 +505,3 @@ class LSBSampler(BaseSampler):
         chosen = getattr(self, "candidates_", xr.Dataset()).attrs.get("chosen", "")
         found = {"balancing_": repr(self.balancing_), "n_flips_": self.n_flips_}
         return super()._attrs() | found | ({"chosen": chosen} if chosen else {})
-
-    def _table(self) -> Table:
-        return self._frozen

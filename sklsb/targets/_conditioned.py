@@ -1,14 +1,16 @@
 """A target with some variables fixed."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import Chains, ConditionedView
+from sklsb._kernels.state import Chains
+from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets.base import States, Target
 
 
@@ -39,7 +41,8 @@ class Conditioned(Target):
         self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
         self._n_possible = target.n_possible_given(sites, observed)
         # At once: two threads must not make one each.
-        self._held = target.holding(sites)
+        # A target may save the work for moves that the evidence forbids.
+        self._inner: Target = target.observing(sites) if hasattr(target, "observing") else target
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
@@ -60,8 +63,12 @@ class Conditioned(Target):
         return self._n_possible.copy()
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
-        """Surround the work of the kernels as the target does."""
-        return self._held.guard(chains)
+        """Surround the work of the kernels as the target does, if it does."""
+        if hasattr(self._inner, "guard"):
+            found: AbstractContextManager[Callable[[BaseException], None]]
+            found = self._inner.guard(chains)
+            return found
+        return nullcontext(lambda error: None)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix more of the variables; see `Target.condition`."""
@@ -124,8 +131,8 @@ class Conditioned(Target):
         ndarray of float64, shape (..., n_moves)
             -inf where an observed variable would change.
         """
-        ratios = self._held.log_ratios(x)
-        ratios[..., self._pinned()] = -np.inf
+        ratios = self._inner.log_ratios(x)
+        ratios[..., self._observed_moves()] = -np.inf
         return ratios
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -141,19 +148,34 @@ class Conditioned(Target):
         ndarray of float64, shape (..., n_moves)
         """
         ratios = self.target.first_order_ratios(x)
-        ratios[..., self._pinned()] = -np.inf
+        ratios[..., self._observed_moves()] = -np.inf
         return ratios
 
-    def _pinned(self) -> NDArray[np.bool_]:
+    def _observed_moves(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""
         observed = np.isin(np.arange(self.n_sites), self.sites)
         return np.repeat(observed, self.cardinalities - 1)
 
     @cached_property
     def _view(self) -> ConditionedView:
-        inner: Any = self._held.view()
-        return ConditionedView(inner, self._pinned(), inner.touched_start, inner.touched)
+        inner: Any = self._inner.view()
+        return ConditionedView(inner, self._observed_moves(), inner.touched_start, inner.touched)
 
     def view(self) -> ConditionedView:
         """Arrays for the compiled kernels."""
         return self._view
+
+    @cached_property
+    def _site_view(self) -> ConditionedView:
+        inner: Any = self._inner.site_view()
+        nothing = np.empty(0, np.uint64), np.empty(0, np.uint32)
+        return ConditionedView(inner, self._observed_moves(), *nothing)
+
+    def site_view(self) -> ConditionedView:
+        """Arrays for rules that look at the moves of a few variables."""
+        return self._site_view
+
+    @property
+    def graph(self) -> sp.csr_array | None:
+        """Which variables depend on each other given the rest, as in the target."""
+        return self.target.graph

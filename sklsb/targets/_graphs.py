@@ -215,6 +215,11 @@ class GraphTarget(Target):
         """
         return self.log_ratios(x)
 
+    @property
+    def graph(self) -> sp.csr_array:
+        """Pairs of variables that are coupled, as a boolean matrix."""
+        return self.couplings != 0
+
     def _unit(self) -> NDArray[np.float64]:
         """Return the unit of each site, of which its couplings are kept as integer multiples."""
         return fixed_point_unit(abs(self.couplings).sum(axis=1))

@@ -3,15 +3,14 @@
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import Chains
 from sklsb.targets._checks import as_array
 
 States = NDArray[np.signedinteger[Any]]
@@ -122,7 +121,25 @@ class Target(ABC):
 
     @abstractmethod
     def view(self) -> NamedTuple:
-        """Arrays for the compiled kernels; see ``sklsb._compiled``."""
+        """Arrays for the compiled kernels; see ``sklsb._kernels.contract``."""
+
+    @property
+    def graph(self) -> sp.csr_array | None:
+        """Which variables depend on each other given the rest; None if all may.
+
+        A boolean matrix of shape (n_sites, n_sites), symmetric, without the diagonal.
+        """
+        return None
+
+    def site_view(self) -> NamedTuple:
+        """Arrays for rules that look at the moves of a few variables.
+
+        Returns
+        -------
+        NamedTuple
+            Here what `view` returns; another one where that keeps all log-ratios up to date.
+        """
+        return self.view()
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         r"""First-order approximation of `log_ratios`, from the gradient at x.
@@ -146,37 +163,6 @@ class Target(ABC):
             If the target has no gradient, as here.
         """
         raise no_gradient(self)
-
-    def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
-        """Surround the work of the kernels, for a target that must raise what went wrong there.
-
-        Parameters
-        ----------
-        chains : Chains
-            What the kernels work on; after an error it must be as before.
-
-        Returns
-        -------
-        context manager
-            Its value is called with an error that ends the work, so that kernels at work in other
-            threads come to an end. Here it does nothing.
-        """
-        return nullcontext(lambda error: None)
-
-    def holding(self, sites: NDArray[np.int64]) -> "Target":
-        """Return this target where some sites never move, for one that can spare work by that.
-
-        Parameters
-        ----------
-        sites : ndarray of int64
-            Sites whose log-ratios nobody looks at.
-
-        Returns
-        -------
-        Target
-            Here the target itself.
-        """
-        return self
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""

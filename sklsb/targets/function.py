@@ -4,22 +4,27 @@ import copy
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import is_jitted
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import LARGEST_LOG_PROB, Chains, FunctionView, neighbourhood_function
+from sklsb._kernels.state import Chains, arrays_of
+from sklsb._kernels.targets.function import (
+    LARGEST_LOG_PROB,
+    FunctionSiteView,
+    FunctionView,
+    neighbourhood_function,
+    state_function,
+)
 from sklsb.targets._checks import MOST_VALUES, all_touched, as_array, integer
 from sklsb.targets.base import States, Target
 
 _MOST_TRIES = 1000
 # States of the trial at the beginning.
 _N_TRIAL = 5
-# What a chain carries from one transition to the next.
-_CARRIED = ("x", "cache", "tree", "offset", "acceptance")
 _signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -309,22 +314,22 @@ class FunctionTarget(Target):
             ratios = values[:, 1:] - values[:, :1]
         return ratios.reshape(*states.shape[:-1], self._site.size)
 
-    def holding(self, sites: NDArray[np.int64]) -> "FunctionTarget":
+    def observing(self, sites: NDArray[np.int64]) -> "FunctionTarget":
         """Return a target that does not call the function where one of these sites differs.
 
         Parameters
         ----------
         sites : ndarray of int64
-            Sites that never move.
+            Sites that are observed.
 
         Returns
         -------
         FunctionTarget
             Their log-ratios are -inf.
         """
-        held = copy.copy(self)
-        held._moves = np.flatnonzero(~np.isin(self._site, sites))
-        return held
+        made = copy.copy(self)
+        made._moves = np.flatnonzero(~np.isin(self._site, sites))
+        return made
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state uniformly, again if it is impossible, or by ``initial_state``."""
@@ -363,14 +368,18 @@ class FunctionTarget(Target):
 
     # ----------------------------------------------------------------- kernels
 
-    def _call(self, x: int, values: int) -> None:
-        """Write the values around a state; a kernel calls this with addresses."""
+    def _call(self, x: int, values: int, around: bool = True) -> None:
+        """Write the values at a state, and around it; a kernel calls this with addresses."""
         try:
             runs = tuple(self._runs)  # other threads may change it
             errors = next((run.errors for run in runs if run.first <= x < run.end), [])
             if not errors:
                 state = np.frombuffer(ctypes.string_at(x, self._n_bytes), dtype=self.dtype)
-                found = self._values_around(state)
+                found = (
+                    self._values_around(state)
+                    if around
+                    else self._evaluate(state[None].astype(np.int64))
+                )
                 ctypes.memmove(values, found.ctypes.data, found.nbytes)
         except BaseException as error:  # noqa: BLE001
             # It cannot pass through the kernel; ctypes would print it, and the chain go on.
@@ -379,24 +388,37 @@ class FunctionTarget(Target):
     @cached_property
     def _view(self) -> FunctionView:
         if self._compiled:
-            held = ~np.isin(np.arange(self.n_sites), self._site[self._moves])
-            compiled = neighbourhood_function(self.function, self._cardinalities, held, self.dtype)
-            address = compiled.address
+            observed = ~np.isin(np.arange(self.n_sites), self._site[self._moves])
+            compiled = neighbourhood_function(
+                self.function, self._cardinalities, observed, self.dtype
+            )
         else:
             compiled = _signature(self._call)
-            address = ctypes.cast(compiled, ctypes.c_void_p).value
+        return FunctionView(*self._located(compiled), *all_touched(self._site.size))
+
+    def _located(self, compiled: Any) -> tuple[int, NDArray[np.uint64], NDArray[np.uint32]]:
+        """Address of a C function, which is kept alive, and where the moves of sites are."""
         self._c_functions.append(compiled)
-        n = self._site.size
-        return FunctionView(
-            address,
-            self._first.astype(np.uint64),
-            self._site.astype(np.uint32),
-            *all_touched(n),
-        )
+        address = getattr(compiled, "address", None)
+        if address is None:
+            address = ctypes.cast(compiled, ctypes.c_void_p).value
+        return address, self._first.astype(np.uint64), self._site.astype(np.uint32)
+
+    @cached_property
+    def _site_view(self) -> FunctionSiteView:
+        if self._compiled:
+            compiled = state_function(self.function, self.n_sites, self.dtype)
+        else:
+            compiled = _signature(partial(self._call, around=False))
+        return FunctionSiteView(*self._located(compiled))
 
     def view(self) -> FunctionView:
         """Arrays for the compiled kernels, and the address of a C function."""
         return self._view
+
+    def site_view(self) -> FunctionSiteView:
+        """Return the same for rules that look at a few states: one value at a time."""
+        return self._site_view
 
     @contextmanager
     def guard(self, chains: Chains) -> Iterator[Callable[[BaseException], None]]:
@@ -412,7 +434,9 @@ class FunctionTarget(Target):
         callable
             Called with an error, lets the kernels come to an end.
         """
-        before = [getattr(chains, name).copy() for name in _CARRIED]
+        carried = [chains.x, chains.cache, chains.acceptance, chains.refusable]
+        carried += [values for _, values in arrays_of(chains.part)]
+        before = [values.copy() for values in carried]
         first = chains.x.ctypes.data
         run = _Run(first, first + chains.x.nbytes, [])
         self._runs.append(run)
@@ -422,10 +446,11 @@ class FunctionTarget(Target):
             self._runs.remove(run)
             failed = np.flatnonzero(chains.scratch[:, 0])
             if failed.size or run.errors:
-                for name, values in zip(_CARRIED, before, strict=True):
-                    getattr(chains, name)[:] = values
-                chains.scratch[:, 0] = 0
-                self._raise(run.errors, chains.scratch[failed[:1], 1 : 1 + self.n_sites])
+                for now, values in zip(carried, before, strict=True):
+                    now[:] = values
+                states = chains.scratch[failed[:1], 1 : 1 + self.n_sites].copy()
+                chains.scratch[:] = 0
+                self._raise(run.errors, states)
 
     def _raise(self, errors: list[BaseException], states: NDArray[np.int64]) -> None:
         """Raise what the function raised, or what is wrong around a state where it failed."""

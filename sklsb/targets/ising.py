@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import IsingView
+from sklsb._kernels.targets.ising import IsingView
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import MarkovNetworkView
+from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb.exceptions import ModelWarning
 from sklsb.io import Model, read_bif, read_evidence, read_uai, write_uai
 from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_touched
@@ -457,6 +457,14 @@ class MarkovNetwork(Target):
             touched,
         )
 
+    @property
+    def graph(self) -> sp.csr_array:
+        """Pairs of variables that share a factor, as a boolean matrix."""
+        near = _sharing(self._strides)
+        near.setdiag(0)
+        near.eliminate_zeros()
+        return near != 0
+
     def view(self) -> MarkovNetworkView:
         """Arrays for the compiled kernels."""
         return self._view
@@ -517,15 +525,21 @@ def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumprod(np.append(shape, 1)[:0:-1])[::-1]
 
 
-def _touched(
-    strides: sp.csr_array, first: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """List the moves of each site and of all that share a factor with it, for each move of it."""
+def _sharing(strides: sp.csr_array) -> sp.csr_array:
+    """In how many factors each pair of variables stands together, with 1 more on the diagonal."""
     contains = sp.csr_array(
         (np.ones(strides.nnz, dtype=np.int32), strides.indices, strides.indptr), strides.shape
     )
     near = (contains.T @ contains + sp.eye_array(strides.shape[1], dtype=np.int32)).tocsr()
     near.sort_indices()
+    return near
+
+
+def _touched(
+    strides: sp.csr_array, first: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """List the moves of each site and of all that share a factor with it, for each move of it."""
+    near = _sharing(strides)
     moves = np.diff(first)
     # Moves of the neighbours of each site, as positions in the list of neighbours.
     of_neighbour = moves[near.indices]

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._compiled import PottsView
+from sklsb._kernels.targets.potts import PottsView
 from sklsb.targets._checks import MOST_VALUES, as_array, check_touched, real_array, refuse
 from sklsb.targets._graphs import GraphTarget
 from sklsb.targets.base import States

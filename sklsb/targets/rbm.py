@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from sklsb._compiled import RBMView
+from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
 from sklsb.targets._checks import all_touched, real_array, refuse
 from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
 from sklsb.targets.base import Target
@@ -329,3 +329,25 @@ class RBM(Target):
     def view(self) -> RBMView:
         """Arrays for the compiled kernels."""
         return self._view
+
+    @cached_property
+    def _site_view(self) -> RBMSiteView:
+        view = self._view
+        return RBMSiteView(
+            view.visible_bias,
+            view.hidden_bias,
+            view.reach,
+            np.ascontiguousarray(view.weight.T),
+            view.unit,
+            view.coupling,
+            view.span,
+        )
+
+    def site_view(self) -> RBMSiteView:
+        """Arrays for rules that look at the moves of a few visible units."""
+        return self._site_view
+
+    @property
+    def layers(self) -> "RBM":
+        """The machine whose hidden units can be drawn given the visible ones, and back."""
+        return self

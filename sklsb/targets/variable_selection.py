@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
-from sklsb._compiled import VariableSelectionView
+from sklsb._kernels.targets.variable_selection import VariableSelectionView
 from sklsb.targets._checks import all_touched, are_plain, positive, real_array, refuse
 from sklsb.targets.base import States, Target
 

@@ -1,0 +1,197 @@
+"""The states of a block of variables that differ from the present one in a few of them.
+
+They are the nodes of a tree: each differs from its parent in one variable, which comes after those
+in which the parent differs from the centre. Nodes stand in the order of a walk in depth, so that
+going from one to the next takes few moves, and log p is summed over at most ``radius`` changes.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import implements, inlined
+from sklsb._kernels.contract import first_move, flip, log_prob, log_ratio, row_of
+from sklsb._kernels.numeric import exp
+
+
+class Ball(NamedTuple):
+    """Room for the states of a block around a centre."""
+
+    block: NDArray[np.uint32]  # its variables
+    before: NDArray[np.int64]  # their values when the transition began
+    parent: NDArray[np.int32]  # of each node; of the centre -1
+    place: NDArray[np.int32]  # in the block, of the variable in which it differs from its parent
+    move: NDArray[np.int64]  # that leads to it from there
+    inverse: NDArray[np.int64]  # the move back
+    log_weight: NDArray[np.float64]
+    path: NDArray[np.int32]
+
+
+def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:
+    """Allocate it; single variables need none."""
+    size = n_states if block_size > 1 else 0
+    shapes = {name: size for name in Ball._fields} | dict.fromkeys(
+        ("block", "before"), block_size
+    )
+    shapes["path"] = block_size + 1
+    kinds = Ball(np.uint32, np.int64, np.int32, np.int32, np.int64, np.int64, np.float64, np.int32)
+    return Ball(
+        *(np.zeros((n_chains, shapes[name]), kind) for name, kind in kinds._asdict().items())
+    )
+
+
+@implements(row_of, Ball)
+def _row_of(part, c):
+    return Ball(
+        part.block[c],
+        part.before[c],
+        part.parent[c],
+        part.place[c],
+        part.move[c],
+        part.inverse[c],
+        part.log_weight[c],
+        part.path[c],
+    )
+
+
+@inlined
+def choose_block(sites, n, u, part):
+    """Draw n different ones of some sites, all sets alike, by n uniform numbers; sorted.
+
+    The k-th draw is the place among those that are left.
+    """
+    for k in range(n):
+        place = min(np.int64(u[k] * (sites.size - k)), sites.size - k - 1)
+        i = 0
+        while i < k and np.int64(part.path[i]) <= place:
+            place += 1
+            i += 1
+        for j in range(k, i, -1):
+            part.path[j] = part.path[j - 1]
+        part.path[i] = place
+    for k in range(n):
+        part.block[k] = sites[part.path[k]]
+
+
+@inlined
+def list_ball(view, part, n, radius):
+    """List the states that differ from the present one in at most ``radius`` of n variables.
+
+    Node 0 is the present one. Return how many they are.
+    """
+    part.parent[0] = -1
+    part.place[0] = -1
+    size, node, depth = 1, 0, 0
+    place = 0
+    move = first_move(view, np.uint64(part.block[0]))
+    while True:
+        if depth < radius and place < n:
+            site = np.uint64(part.block[place])
+            if move < first_move(view, site + np.uint64(1)):
+                part.parent[size] = node
+                part.place[size] = place
+                part.move[size] = np.int64(move)
+                node = size
+                size += 1
+                depth += 1
+            place += 1
+        elif node > 0:  # up, and on to the next value of the variable that changed
+            place = np.int64(part.place[node])
+            move = np.uint64(part.move[node]) + np.uint64(1)
+            node = np.int64(part.parent[node])
+            depth -= 1
+            continue
+        else:
+            return size
+        if place < n:
+            move = first_move(view, np.uint64(part.block[place]))
+
+
+@inlined
+def weigh_ball(view, chain, size, here, reference, known):
+    """Log p of all listed states, up to a constant that is ``here`` less than at the centre.
+
+    Differences are summed along the way. Below an impossible state there are none, so there log p
+    is taken as a whole, relative to ``reference``, if it is ``known``, or what a possible state
+    on the way tells.
+    """
+    part = chain.part
+    part.log_weight[0] = here
+    at = 0
+    for node in range(1, size):
+        parent = np.int64(part.parent[node])
+        while at != parent:
+            flip(view, chain, np.uint64(part.inverse[at]))
+            at = np.int64(part.parent[at])
+        move = np.uint64(part.move[node])
+        inner = node + 1 < size and part.parent[node + 1] == node
+        if part.log_weight[at] > -np.inf:
+            weight = part.log_weight[at] + log_ratio(view, chain, move)
+            if weight == -np.inf and inner and not known:
+                reference = log_prob(view, chain) - part.log_weight[at]
+                known = True
+            if inner:
+                part.inverse[node] = np.int64(flip(view, chain, move))
+                at = node
+        else:
+            part.inverse[node] = np.int64(flip(view, chain, move))
+            weight = log_prob(view, chain) - reference
+            at = node
+        part.log_weight[node] = weight
+    while at != 0:
+        flip(view, chain, np.uint64(part.inverse[at]))
+        at = np.int64(part.parent[at])
+
+
+@inlined
+def choose(log_weight, size, u):
+    """Draw one of some indices with probabilities proportional to exp(log_weight).
+
+    One of probability zero is never drawn. The log weights are overwritten.
+    """
+    largest = -np.inf
+    for k in range(size):
+        largest = max(largest, log_weight[k])
+    total = 0.0
+    for k in range(size):
+        log_weight[k] = exp(log_weight[k] - largest)
+        total += log_weight[k]
+    r = u * total
+    chosen = 0
+    for k in range(size):
+        if log_weight[k] > 0.0:
+            chosen = k
+            if r < log_weight[k]:
+                break
+            r -= log_weight[k]
+    return chosen
+
+
+@inlined
+def go_to(view, chain, node):
+    """Go from the centre to one of the listed states."""
+    part = chain.part
+    depth = 0
+    while node > 0:
+        part.path[depth] = node
+        node = np.int64(part.parent[node])
+        depth += 1
+    for k in range(depth - 1, -1, -1):
+        flip(view, chain, np.uint64(part.move[part.path[k]]))
+
+
+@inlined
+def remember(chain, n):
+    """Keep the values of the variables of the block."""
+    for k in range(n):
+        chain.part.before[k] = chain.x[np.uint64(chain.part.block[k])]
+
+
+@inlined
+def mark_moved(view, chain, n):
+    """Note which variables of the block have other values than were kept."""
+    for k in range(n):
+        site = np.uint64(chain.part.block[k])
+        if chain.x[site] != chain.part.before[k]:
+            chain.moved[np.int64(first_move(view, site))] = True

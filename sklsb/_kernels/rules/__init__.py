@@ -1,0 +1,1 @@
+"""How chains move: a rule each, and the functions of its contract."""

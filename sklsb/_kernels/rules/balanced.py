@@ -1,0 +1,139 @@
+"""The locally balanced step: propose a single change by its weight, accept or refuse.
+
+With a balancing function g and exact log-ratios l_m the proposal is Q(m|x) = w_m / Z(x) with
+w_m = g(exp l_m), and a move is accepted with probability min(1, Z(x) / Z(x')).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import called, implements, inlined
+from sklsb._kernels.contract import flip, log_ratio, prepare, rebuild, row_of, step
+from sklsb._kernels.facts import Facts
+from sklsb._kernels.numeric import Table, exp, log_weight
+from sklsb._kernels.tree import levels, select, sum_all, sum_touched, total
+
+# A total weight outside this range makes the chain choose a new offset.
+SMALLEST_TOTAL, LARGEST_TOTAL = 1e-100, 1e100
+
+
+class Weights(NamedTuple):
+    """What the rule keeps: the weights of all moves and their block sums, one row each chain."""
+
+    tree: NDArray[np.float64]
+    offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
+    old_weight: NDArray[np.float64]  # scratch
+    group: NDArray[np.uint64]  # scratch
+    level: NDArray[np.uint64]  # shared: where each level of the tree starts
+
+
+@implements(row_of, Weights)
+def _row_of(part, c):
+    return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.group[c], part.level)
+
+
+class Balanced(NamedTuple):
+    """The rule: a balancing function, and the probability that a transition does nothing."""
+
+    table: Table
+    lazy: float = 0.0
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=2,
+            stat_names=("lp", "acceptance_rate"),
+            carried=("offset",),
+            sees_all_moves=True,
+            may_be_periodic=True,
+        )
+
+    def new_part(self, view: Any, n_chains: int) -> Weights:
+        """Allocate what the rule keeps of some chains."""
+        level = levels(view.touched_start.size - 1)
+        most_touched = int(np.diff(view.touched_start).max(initial=0))
+        return Weights(
+            tree=np.zeros((n_chains, int(level[-1]) + 1)),
+            offset=np.zeros((n_chains, 1)),
+            old_weight=np.empty((n_chains, most_touched)),
+            group=np.empty((n_chains, most_touched), dtype=np.uint64),
+            level=level,
+        )
+
+
+@inlined
+def weigh_all(view, table, chain):
+    """Weights of all moves under the present offset, and their sums."""
+    n = view.touched_start.size - 1
+    for m in range(n):
+        chain.part.tree[m] = log_weight(table, log_ratio(view, chain, np.uint64(m))) - chain.part.offset[0]
+    for m in range(n):
+        chain.part.tree[m] = exp(chain.part.tree[m])
+    sum_all(chain)
+
+
+@called
+def rebase(view, table, chain):
+    """Take the largest log weight as the offset and weigh all moves again."""
+    largest = -np.inf
+    for m in range(view.touched_start.size - 1):
+        largest = max(largest, log_weight(table, log_ratio(view, chain, np.uint64(m))))
+    chain.part.offset[0] = largest if np.isfinite(largest) else 0.0
+    weigh_all(view, table, chain)
+
+
+@inlined
+def propose(view, table, chain, move):
+    """Make a move and bring weights and sums up to date; return the inverse move."""
+    inverse = flip(view, chain, move)
+    begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
+    for k in range(begin, end):
+        t = np.uint64(view.touched[k])
+        chain.part.old_weight[k - begin] = chain.part.tree[t]
+        chain.part.tree[t] = exp(log_weight(table, log_ratio(view, chain, t)) - chain.part.offset[0])
+    chain.evaluations[0] += np.int64(end - begin)
+    sum_touched(chain, view.touched, begin, end)
+    return inverse
+
+
+@inlined
+def undo(view, chain, move, inverse):
+    """Take back the move just proposed."""
+    flip(view, chain, inverse)
+    begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
+    for k in range(begin, end):
+        chain.part.tree[view.touched[k]] = chain.part.old_weight[k - begin]
+    sum_touched(chain, view.touched, begin, end)
+
+
+@implements(rebuild, Balanced)
+def _rebuild(view, rule, chain):
+    weigh_all(view, rule.table, chain)
+
+
+@implements(prepare, Balanced)
+def _prepare(view, rule, chain):
+    rebase(view, rule.table, chain)
+
+
+@implements(step, Balanced)
+def _step(view, rule, chain, u):
+    """u = (to select a move, to accept it). A lazy chain first stays with probability ``lazy``."""
+    u_select, u_accept = u[0], u[1]
+    before = total(chain)
+    if before == 0.0 or u_select < rule.lazy:  # zero: no neighbour has positive probability
+        return 0.0
+    move = select(view, chain, (u_select - rule.lazy) / (1.0 - rule.lazy) * before)
+    inverse = propose(view, rule.table, chain, move)
+    after = total(chain)
+    ratio = before / after
+    if u_accept < ratio:
+        chain.moved[np.int64(move)] = True
+        if not SMALLEST_TOTAL < after < LARGEST_TOTAL:
+            rebase(view, rule.table, chain)
+    else:
+        undo(view, chain, move, inverse)
+    return min(1.0, ratio)

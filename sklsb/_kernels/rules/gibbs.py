@@ -1,0 +1,208 @@
+"""Gibbs sampling: variables are drawn from their exact distribution given the others.
+
+`RandomBlocks` draws one random block jointly, and is reversible. `Systematic` goes through all
+variables in blocks, `Chromatic` through classes of variables that do not depend on each other
+given the rest; such sweeps leave p as it is, but are not reversible.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import implements, inlined
+from sklsb._kernels.contract import first_move, flip, log_ratio, row_of, step
+from sklsb._kernels.enumeration import (
+    Ball,
+    choose,
+    choose_block,
+    go_to,
+    list_ball,
+    mark_moved,
+    new_ball,
+    remember,
+    weigh_ball,
+)
+from sklsb._kernels.facts import Facts
+from sklsb._kernels.numeric import exp
+
+
+@inlined
+def draw_site(view, chain, site, u):
+    """Draw one variable given the others, by one uniform number."""
+    begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
+    if begin == end:  # a variable of one value
+        return
+    largest = 0.0  # log weight of the present value
+    for move in range(begin, end):
+        largest = max(largest, log_ratio(view, chain, np.uint64(move)))
+    stay = exp(-largest)
+    total = stay
+    for move in range(begin, end):
+        total += exp(log_ratio(view, chain, np.uint64(move)) - largest)
+    chain.evaluations[0] += np.int64(end - begin)
+    r = u * total - stay
+    if r < 0.0:
+        return
+    chosen = begin
+    for move in range(begin, end):
+        weight = exp(log_ratio(view, chain, np.uint64(move)) - largest)
+        if weight > 0.0:
+            chosen = np.uint64(move)  # the last one that is possible, if rounding leaves none
+            if r < weight:
+                break
+            r -= weight
+    if log_ratio(view, chain, chosen) > -np.inf:
+        flip(view, chain, chosen)
+        chain.moved[np.int64(chosen)] = True
+
+
+# ----------------------------------------------------------------- random blocks
+
+
+class RandomBlocks(NamedTuple):
+    """The rule: a block of random variables, drawn jointly given the others."""
+
+    sites: NDArray[np.uint32]  # that are not observed
+    block_size: int
+    n_states: int  # of a block, at most
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=self.block_size + 1,
+            transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
+        )
+
+    def new_part(self, view: Any, n_chains: int) -> Ball:
+        """Allocate the list of the states of a block."""
+        return new_ball(n_chains, self.block_size, self.n_states)
+
+
+@implements(step, RandomBlocks)
+def _step(view, rule, chain, u):
+    """u = (to choose each of the variables, to draw their values)."""
+    n = rule.block_size
+    if n == 0:
+        return np.nan
+    if n == 1:
+        k = min(np.int64(u[0] * rule.sites.size), rule.sites.size - 1)
+        draw_site(view, chain, np.uint64(rule.sites[k]), u[1])
+        return np.nan
+    choose_block(rule.sites, n, u, chain.part)
+    draw_block(view, chain, n, u[n])
+    return np.nan
+
+
+@inlined
+def draw_block(view, chain, n, u):
+    """Draw the variables of ``chain.part.block[:n]`` jointly given the others."""
+    part = chain.part
+    remember(chain, n)
+    size = list_ball(view, part, n, n)
+    weigh_ball(view, chain, size, 0.0, 0.0, False)
+    chain.evaluations[0] += size - 1
+    go_to(view, chain, choose(part.log_weight, size, u))
+    mark_moved(view, chain, n)
+
+
+# ----------------------------------------------------------------- sweeps
+
+
+class Systematic(NamedTuple):
+    """The rule: all variables in their order, in blocks that are drawn jointly."""
+
+    sites: NDArray[np.uint32]  # that are not observed
+    block_size: int
+    n_states: int  # of a block, at most
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        n_blocks = -(-self.sites.size // max(1, self.block_size))
+        return Facts(n_uniforms=n_blocks, transitions_per_sweep=1, reversible=n_blocks < 2)
+
+    def new_part(self, view: Any, n_chains: int) -> Ball:
+        """Allocate the list of the states of a block."""
+        return new_ball(n_chains, self.block_size, self.n_states)
+
+
+@implements(step, Systematic)
+def _sweep(view, rule, chain, u):
+    """u = (to draw each block)."""
+    if rule.block_size == 1:
+        for k in range(rule.sites.size):
+            draw_site(view, chain, np.uint64(rule.sites[k]), u[k])
+        return np.nan
+    begin = 0
+    for k in range(u.size):
+        n = min(rule.block_size, rule.sites.size - begin)
+        if n <= 0:
+            break
+        for i in range(n):
+            chain.part.block[i] = rule.sites[begin + i]
+        draw_block(view, chain, n, u[k])
+        begin += n
+    return np.nan
+
+
+class Probabilities(NamedTuple):
+    """Room for what is known of the variables of one class."""
+
+    log_ratio: NDArray[np.float64]
+    flips: NDArray[np.uint32]
+
+
+@implements(row_of, Probabilities)
+def _row_of(part, c):
+    return Probabilities(part.log_ratio[c], part.flips[c])
+
+
+class Chromatic(NamedTuple):
+    """The rule: class by class, all variables of a class given those of the others."""
+
+    sites: NDArray[np.uint32]  # that are not observed, class by class
+    start: NDArray[np.int64]  # of each class, and the number of sites
+    two_valued: bool  # then the move of a site has its number
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=self.sites.size,
+            transitions_per_sweep=1,
+            reversible=self.start.size <= 2,
+        )
+
+    def new_part(self, view: Any, n_chains: int) -> Probabilities:
+        """Allocate room for the largest class."""
+        most = int(np.diff(self.start).max(initial=0))
+        return Probabilities(np.empty((n_chains, most)), np.empty((n_chains, most), np.uint32))
+
+
+@implements(step, Chromatic)
+def _sweep_classes(view, rule, chain, u):
+    """u = (to draw each variable)."""
+    if not rule.two_valued:
+        for k in range(rule.sites.size):
+            draw_site(view, chain, np.uint64(rule.sites[k]), u[k])
+        return np.nan
+    ratio, flips = chain.part.log_ratio, chain.part.flips
+    for color in range(rule.start.size - 1):
+        begin, end = rule.start[color], rule.start[color + 1]
+        for k in range(begin, end):
+            ratio[k - begin] = log_ratio(view, chain, np.uint64(rule.sites[k]))
+        # Apart, so that it is vectorised: u < p / (1 + p) with p the odds of the other value.
+        for k in range(end - begin):
+            odds = exp(min(ratio[k], 700.0))
+            ratio[k] = odds / (1.0 + odds)
+        n = 0
+        for k in range(begin, end):
+            flips[n] = rule.sites[k]
+            n += np.int64(u[k] < ratio[k - begin])
+        for k in range(n):
+            flip(view, chain, np.uint64(flips[k]))
+            chain.moved[np.int64(flips[k])] = True
+    chain.evaluations[0] += rule.sites.size
+    return np.nan

@@ -1,0 +1,96 @@
+"""The Hamming ball sampler (Titsias and Yau, JASA 2017).
+
+Within a random block of variables, a centre is drawn uniformly from the states that differ from the
+present one in at most ``radius`` variables; then the next state from p restricted to those that
+differ from the centre in at most ``radius``. The present state is among these, the number of
+states is the same around every centre, and so the transition is reversible.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import implements, inlined
+from sklsb._kernels.contract import flip, log_prob, log_ratio, step
+from sklsb._kernels.enumeration import (
+    Ball,
+    choose,
+    choose_block,
+    go_to,
+    list_ball,
+    mark_moved,
+    new_ball,
+    remember,
+    weigh_ball,
+)
+from sklsb._kernels.facts import Facts
+
+
+class HammingBall(NamedTuple):
+    """The rule."""
+
+    sites: NDArray[np.uint32]  # that are not observed
+    block_size: int
+    radius: int
+    n_states: int  # of a ball, at most
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=self.block_size + 2,
+            transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
+        )
+
+    def new_part(self, view: Any, n_chains: int) -> Ball:
+        """Allocate the list of the states of a ball."""
+        return new_ball(n_chains, max(2, self.block_size), self.n_states)
+
+
+@implements(step, HammingBall)
+def _step(view, rule, chain, u):
+    """u = (to choose each of the variables, to draw the centre, to draw the next state)."""
+    n = rule.block_size
+    if n == 0:
+        return np.nan
+    part = chain.part
+    choose_block(rule.sites, n, u, part)
+    remember(chain, n)
+    size = list_ball(view, part, n, rule.radius)
+    centre = min(np.int64(u[n] * size), size - 1)
+    here, reference, known = _walk(view, chain, centre)
+    # The same tree serves around the centre: the moves of a variable lead to its other values.
+    weigh_ball(view, chain, size, here, reference, known)
+    chain.evaluations[0] += size - 1
+    go_to(view, chain, choose(part.log_weight, size, u[n + 1]))
+    mark_moved(view, chain, n)
+    return np.nan
+
+
+@inlined
+def _walk(view, chain, node):
+    """Go to a listed state; return its log p relative to the state before.
+
+    And what log p was there, and whether that is known: it is if the way led through an
+    impossible state.
+    """
+    part = chain.part
+    depth = 0
+    while node > 0:
+        part.path[depth] = node
+        node = np.int64(part.parent[node])
+        depth += 1
+    here, reference, known = 0.0, 0.0, False
+    for k in range(depth - 1, -1, -1):
+        move = np.uint64(part.move[part.path[k]])
+        if not known:
+            ratio = log_ratio(view, chain, move)
+            if ratio == -np.inf:
+                reference = log_prob(view, chain) - here
+                known = True
+            here += ratio
+        flip(view, chain, move)
+        if known:
+            here = log_prob(view, chain) - reference
+    return here, reference, known

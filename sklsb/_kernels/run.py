@@ -1,0 +1,78 @@
+"""The entries that move chains."""
+
+import numpy as np
+
+from sklsb._kernels._jit import kernel
+from sklsb._kernels.contract import (
+    init_cache,
+    log_prob,
+    log_weight_of,
+    n_used,
+    prepare,
+    rebuild,
+    step,
+)
+from sklsb._kernels.state import chain_at
+
+
+@kernel
+def start(view, rule, chains, span):
+    """Compute all that the chains first..last-1 keep from their states; span = (first, last)."""
+    for c in range(span[0], span[1]):
+        chain = chain_at(chains, c)
+        init_cache(view, chain)
+        prepare(view, rule, chain)
+
+
+@kernel
+def restore(view, rule, chains, span):
+    """Compute it from the states and from what the chains carry from one transition to the next."""
+    for c in range(span[0], span[1]):
+        chain = chain_at(chains, c)
+        init_cache(view, chain)
+        rebuild(view, rule, chain)
+
+
+@kernel
+def log_probs(view, chains, out):
+    """Log p of each chain's state."""
+    for c in range(out.size):
+        out[c] = log_prob(view, chain_at(chains, c))
+
+
+@kernel
+def run(view, rule, chains, span, uniforms, schedule, draws, stats):
+    """Transitions of the chains first..last-1; a draw whenever ``thin`` of them have been made.
+
+    ``span`` = (first, last); row c - first of ``uniforms`` has the numbers of chain c, of which a
+    transition takes ``width``, or as many as the rule says where ``width`` is 0. ``schedule`` =
+    (transitions, width, thin, made since the last draw, index of the next draw); with thin = 0
+    nothing is drawn. ``stats`` gets log p, the mean acceptance probability since the last draw of
+    the transitions that could be refused, and the log weight of the draw; as many as it has room
+    for.
+    """
+    first, last = span
+    n_transitions, width, thin, made_before, draw_before = schedule
+    for c in range(first, last):
+        chain = chain_at(chains, c)
+        made, draw, at = made_before, draw_before, 0
+        for _ in range(n_transitions):
+            u = uniforms[c - first, at:]
+            at += width if width > 0 else n_used(rule, u)
+            acceptance = step(view, rule, chain, u)
+            if acceptance == acceptance:
+                chain.acceptance[0] += acceptance
+                chain.refusable[0] += 1
+            made += 1
+            if made == thin:
+                for j in range(chain.x.size):
+                    draws[c, draw, j] = chain.x[j]
+                stats[c, draw, 0] = log_prob(view, chain)
+                if stats.shape[2] > 1:
+                    stats[c, draw, 1] = chain.acceptance[0] / np.float64(chain.refusable[0])
+                if stats.shape[2] > 2:
+                    stats[c, draw, 2] = log_weight_of(view, rule, chain)
+                chain.acceptance[0] = 0.0
+                chain.refusable[0] = 0
+                made = 0
+                draw += 1

@@ -1,0 +1,66 @@
+"""A target some of whose variables are observed, in the kernels."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import implements
+from sklsb._kernels.contract import (
+    first_move,
+    flip,
+    hidden_activation,
+    init_cache,
+    log_prob,
+    log_ratio,
+)
+
+
+class ConditionedView(NamedTuple):
+    """The view of another target, some of whose moves are impossible."""
+
+    inner: Any
+    observed: NDArray[np.bool_]  # of each move
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        size: int = self.inner.cache_size
+        return size
+
+    @property
+    def scratch_size(self) -> int:
+        """Number of integers of scratch memory of a chain."""
+        return getattr(self.inner, "scratch_size", 0)
+
+
+@implements(init_cache, ConditionedView)
+def _init_cache(view, chain):
+    return init_cache(view.inner, chain)
+
+
+@implements(log_ratio, ConditionedView)
+def _log_ratio(view, chain, move):
+    return -np.inf if view.observed[move] else log_ratio(view.inner, chain, move)
+
+
+@implements(flip, ConditionedView)
+def _flip(view, chain, move):
+    return flip(view.inner, chain, move)
+
+
+@implements(first_move, ConditionedView)
+def _first_move(view, site):
+    return first_move(view.inner, site)
+
+
+@implements(log_prob, ConditionedView)
+def _log_prob(view, chain):
+    return log_prob(view.inner, chain)
+
+
+@implements(hidden_activation, ConditionedView)
+def _hidden_activation(view, chain, j):
+    return hidden_activation(view.inner, chain, j)

@@ -1,0 +1,341 @@
+"""Any function in the kernels, by the address of a C function."""
+
+import ctypes
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, cfunc, from_dtype, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import called, implements, inlined, interpreted
+from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_ratio
+from sklsb._kernels.numeric import as_float
+
+
+# Integers of scratch memory that a chain on a `FunctionView` takes, about, at most.
+_MOST_SCRATCH = 1 << 16
+
+
+class FunctionView(NamedTuple):
+    """A C function void(x, values): log p of x and of every state that a move leads to.
+
+    The cache holds these values, as the bits of floats. The scratch memory of a chain: whether
+    the function failed, the state where it did, and a table of states with their values, so that
+    a move that is taken back calls nothing, nor do objectives that come back to stored states.
+    """
+
+    address: int
+    first_move: NDArray[np.uint64]  # of each site, and the number of moves
+    site: NDArray[np.uint32]  # of each move
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        return self.site.size + 1
+
+    @property
+    def scratch_size(self) -> int:
+        """Number of integers of scratch memory of a chain."""
+        n_sites = self.first_move.size - 1
+        slot = self.cache_size + n_sites
+        # Odd, and for two-valued variables a place for each neighbour of a state.
+        slots = min(2 * self.site.size + 1, max(17, _MOST_SCRATCH // slot | 1))
+        return 1 + n_sites + slots * slot
+
+
+# Differences of two such numbers, divided by the distance of knots, stay finite.
+LARGEST_LOG_PROB = 1e303
+_BITS_OF_NAN, _BITS_OF_ZERO, _BITS_OF_NEVER = (
+    int(np.float64(value).view(np.int64)) for value in (np.nan, 0.0, -np.inf)
+)
+
+
+def neighbourhood_function(log_prob, cardinalities, observed, dtype):
+    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64.
+
+    Where a site is observed, its moves are impossible.
+    """
+    n_sites = cardinalities.size
+    n_values = 1 + int((cardinalities - 1).sum())
+    pointers = types.CPointer(from_dtype(dtype)), types.CPointer(types.float64)
+
+    @cfunc(types.void(*pointers))
+    def evaluate(given, out):
+        x = carray(given, n_sites).astype(np.int64)
+        values = carray(out, n_values)
+        # What a cfunc raises is printed and forgotten; a NaN is found out, and raised in Python.
+        try:
+            values[0] = log_prob(x)
+            k = 1
+            for i in range(n_sites):
+                present = x[i]
+                for value in range(cardinalities[i]):
+                    if value != present:
+                        x[i] = value
+                        values[k] = -np.inf if observed[i] else log_prob(x)
+                        k += 1
+                x[i] = present
+        except Exception:  # noqa: BLE001
+            values[0] = np.nan
+
+    return evaluate
+
+
+def state_function(log_prob, n_sites, dtype):
+    """Compile the C function of a `FunctionSiteView` from a jitted log p of one state of int64."""
+    pointers = types.CPointer(from_dtype(dtype)), types.CPointer(types.float64)
+
+    @cfunc(types.void(*pointers))
+    def evaluate(given, out):
+        value = carray(out, 1)
+        try:
+            value[0] = log_prob(carray(given, n_sites).astype(np.int64))
+        except Exception:  # noqa: BLE001
+            value[0] = np.nan
+
+    return evaluate
+
+
+@intrinsic
+def _call(typing_context, address, x, values):
+    """Call the C function void(x, values) at an address."""
+
+    def generate(context, builder, signature, arguments):
+        byte = ir.IntType(8).as_pointer()
+        data = [
+            builder.bitcast(context.make_array(kind)(context, builder, array).data, byte)
+            for kind, array in zip(signature.args[1:], arguments[1:], strict=True)
+        ]
+        function = ir.FunctionType(ir.VoidType(), [byte, byte]).as_pointer()
+        builder.call(builder.inttoptr(arguments[0], function), data)
+        return context.get_dummy_value()
+
+    return types.void(address, x, values), generate
+
+
+if interpreted():
+
+    def _call(address, x, values):
+        """Call it through ctypes."""
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(int(address))
+        function(x.ctypes.data, values.ctypes.data)
+
+
+@inlined
+def _slot(chain):
+    """Where the table has the values of the present state, followed by the state plus 1, if any.
+
+    Two-valued states that differ at one site are at different places, if there are so many.
+    """
+    n_sites, n_values = chain.x.size, chain.cache.size
+    n_slots = (chain.scratch.size - 1 - n_sites) // (n_values + n_sites)
+    key = 0
+    for i in range(n_sites):
+        key += (i + 1) * np.int64(chain.x[i])
+    return 1 + n_sites + key % n_slots * (n_values + n_sites)
+
+
+@called
+def _evaluate(view, chain):
+    """Fill the cache; where a value is no log p, let the chain stand still, and keep its state."""
+    scratch, cache = chain.scratch, chain.cache
+    slot = _slot(chain)
+    state = slot + cache.size
+    known = True
+    for i in range(chain.x.size):
+        known &= scratch[state + i] == chain.x[i] + 1
+    if known:
+        for k in range(cache.size):
+            cache[k] = scratch[slot + k]
+        return
+    if scratch[0] == 0:
+        cache[0] = _BITS_OF_NAN  # to be seen if the function does not come to its end
+        _call(view.address, chain.x, cache)
+        good = True
+        for k in range(cache.size):
+            value = as_float(cache[k])
+            good &= abs(value) <= LARGEST_LOG_PROB or value == -np.inf
+            scratch[slot + k] = cache[k]
+        for i in range(chain.x.size):
+            scratch[state + i] = chain.x[i] + 1
+        if good:
+            return
+        scratch[0] = 1
+        for i in range(chain.x.size):
+            scratch[1 + i] = chain.x[i]
+            scratch[state + i] = 0
+    cache[:] = _BITS_OF_NEVER
+    cache[0] = _BITS_OF_ZERO
+
+
+@implements(init_cache, FunctionView)
+def _init_cache(view, chain):
+    return _evaluate(view, chain)
+
+
+@implements(log_ratio, FunctionView)
+def _log_ratio(view, chain, move):
+    return as_float(chain.cache[move + np.uint64(1)]) - as_float(chain.cache[0])
+
+
+@implements(flip, FunctionView)
+def _flip(view, chain, move):
+    site = np.uint64(view.site[move])
+    first = view.first_move[site]
+    before = np.uint64(chain.x[site])
+    after = np.uint64(move) - first
+    after += np.uint64(after >= before)
+    chain.x[site] = np.int64(after)
+    _evaluate(view, chain)
+    return first + before - np.uint64(before > after)
+
+
+@implements(first_move, FunctionView)
+def _first_move(view, site):
+    return view.first_move[site]
+
+
+@implements(log_prob, FunctionView)
+def _log_prob(view, chain):
+    return as_float(chain.cache[0])
+
+
+# ----------------------------------------------------------------- a few states at a time
+
+# Changes whose way back is remembered.
+_DEPTH = 64
+
+
+class FunctionSiteView(NamedTuple):
+    """A C function void(x, value): log p of x alone, for rules that look at a few states.
+
+    There is no cache. The scratch memory of a chain: whether the function failed; the state where
+    it did; whether log p of the present state is known, and what it is; the move that was looked
+    at last, plus 1, and log p there; a place for what the function returns; how many changes are
+    remembered, and of each the move back and log p there, NaN if it was not known. So a way
+    through states and back calls the function once for each of them.
+    """
+
+    address: int
+    first_move: NDArray[np.uint64]  # of each site, and the number of moves
+    site: NDArray[np.uint32]  # of each move
+
+    @property
+    def cache_size(self) -> int:
+        """Number of integers in the cache of a chain."""
+        return 0
+
+    @property
+    def scratch_size(self) -> int:
+        """Number of integers of scratch memory of a chain."""
+        return self.first_move.size + 6 + 2 * _DEPTH
+
+
+@inlined
+def _bits(value):
+    return np.float64(value).view(np.int64)
+
+
+@inlined
+def _places(chain):
+    """Where known begins, and the remembered changes."""
+    known = 1 + chain.x.size
+    return known, known + 6
+
+
+@called
+def _evaluate_state(view, chain):
+    """Log p of the present state; -inf where it is none, and its state is kept."""
+    scratch = chain.scratch
+    known, _ = _places(chain)
+    if scratch[0] != 0:
+        return -np.inf
+    out = scratch[known + 4 : known + 5]
+    out[0] = _BITS_OF_NAN  # to be seen if the function does not come to its end
+    _call(view.address, chain.x, out)
+    value = as_float(out[0])
+    if abs(value) <= LARGEST_LOG_PROB or value == -np.inf:
+        return value
+    scratch[0] = 1
+    for i in range(chain.x.size):
+        scratch[1 + i] = chain.x[i]
+    return -np.inf
+
+
+@inlined
+def _site_change(view, chain, move):
+    """Site of a move, the value after it, and the move back."""
+    site = np.uint64(view.site[move])
+    first = view.first_move[site]
+    before = np.uint64(chain.x[site])
+    after = np.uint64(move) - first
+    after += np.uint64(after >= before)
+    return site, np.int64(after), first + before - np.uint64(before > after)
+
+
+@implements(init_cache, FunctionSiteView)
+def _init_nothing(view, chain):
+    known, changes = _places(chain)
+    for k in range(known, changes):
+        chain.scratch[k] = 0
+
+
+@implements(log_prob, FunctionSiteView)
+def _site_log_prob(view, chain):
+    known, _ = _places(chain)
+    if chain.scratch[known] == 0:
+        chain.scratch[known + 1] = _bits(_evaluate_state(view, chain))
+        chain.scratch[known] = 1
+    return as_float(chain.scratch[known + 1])
+
+
+@implements(log_ratio, FunctionSiteView)
+def _site_log_ratio(view, chain, move):
+    here = log_prob(view, chain)
+    known, _ = _places(chain)
+    scratch = chain.scratch
+    if scratch[known + 2] != np.int64(move) + 1:
+        site, after, _ = _site_change(view, chain, move)
+        before = np.int64(chain.x[site])
+        chain.x[site] = after
+        scratch[known + 3] = _bits(_evaluate_state(view, chain))
+        scratch[known + 2] = np.int64(move) + 1
+        chain.x[site] = before
+    # After a failure the chain stands still.
+    return -np.inf if scratch[0] != 0 else as_float(scratch[known + 3]) - here
+
+
+@implements(flip, FunctionSiteView)
+def _flip_site(view, chain, move):
+    scratch = chain.scratch
+    known, changes = _places(chain)
+    site, after, inverse = _site_change(view, chain, move)
+    depth = scratch[known + 5]
+    last = changes + 2 * (depth - 1)
+    here = scratch[known + 1] if scratch[known] != 0 else _BITS_OF_NAN
+    there = _BITS_OF_NAN
+    if depth > 0 and scratch[last] == np.int64(move):  # back
+        there = scratch[last + 1]
+        depth -= 1
+    else:
+        if scratch[known + 2] == np.int64(move) + 1:
+            there = scratch[known + 3]
+        depth = depth + 1 if depth < _DEPTH else 1
+        last = changes + 2 * (depth - 1)
+        scratch[last], scratch[last + 1] = np.int64(inverse), here
+    chain.x[site] = after
+    value = as_float(there)
+    scratch[known] = np.int64(value == value)
+    scratch[known + 1] = there
+    scratch[known + 2] = 0
+    scratch[known + 5] = depth
+    return inverse
+
+
+@implements(first_move, FunctionSiteView)
+def _first_site_move(view, site):
+    return view.first_move[site]

@@ -1,0 +1,123 @@
+"""Samplers whose rule is known before they run: nothing is learned."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb._ensemble import MOST_NUMBERS, Ensemble
+from sklsb._kernels.facts import Rule
+from sklsb.chains import draws_dataset
+from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.streams import Streams
+from sklsb.targets.base import States, Target
+
+# Rows of the history of a burn-in, at most.
+_MOST_ROWS = 200
+# States of a block that are enumerated, at most.
+MOST_STATES = 4096
+
+
+class FixedRuleSampler(BaseSampler):
+    """A sampler of a rule that follows from its parameters and the target.
+
+    A subclass stores its parameters and implements `_rule`.
+    """
+
+    n_burn_in: int | None
+    keep_burn_in: bool
+
+    @abstractmethod
+    def _rule(self, target: Target) -> Rule:
+        """Check the parameters, and return the rule that they stand for on a target."""
+
+    def _resolve(self, target: Target) -> None:
+        for name in ("warm_start", "keep_burn_in"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+        if self.n_burn_in is not None:
+            check_count(self.n_burn_in, "n_burn_in", 0)
+        self._rule(target)
+
+    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
+        return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
+
+    def _length(self, target: Target, rule: Rule) -> int:
+        """Transitions of the burn-in: as many sweeps as of any other sampler by default."""
+        if self.n_burn_in is not None:
+            return int(self.n_burn_in)
+        per_sweep = rule.facts.transitions_per_sweep or max(1, target.n_sites)
+        return per_sweep * max(5, -(-2000 // max(1, target.n_sites)))
+
+    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
+        rule = ensemble.rule
+        n, n_chains = self._length(target, rule), len(ensemble)
+        kept = (n_chains, n if self.keep_burn_in else 0, target.n_sites)
+        draws, stats = np.empty(kept, dtype=target.dtype), np.empty((*kept[:2], 1))
+        rows: list[NDArray[np.float64]] = []
+        ends = np.linspace(0, n, min(n, _MOST_ROWS) + 1).astype(np.int64)[1:].tolist()
+        most = max(1, MOST_NUMBERS // max(1, rule.facts.n_uniforms))
+        made = 0
+        with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
+            ensemble.start(rule)
+            for end in ends:
+                while made < end:
+                    size = min(most, end - made)
+                    schedule = (1, 0, made) if self.keep_burn_in else (0, 0, 0)
+                    ensemble.run(size, schedule, draws, stats)
+                    made += size
+                    progress(size * n_chains)
+                rows.append(ensemble.log_prob())
+        lp = np.array(rows).reshape(-1, n_chains) + target.constant
+        fitted: dict[str, Any] = {
+            "history_": xr.Dataset(
+                {"lp": (("iteration", "chain"), lp)},
+                coords={"iteration": ends, "chain": np.arange(n_chains)},
+            )
+        }
+        if self.keep_burn_in:
+            fitted["burn_in_"] = draws_dataset(draws, target)
+        return fitted
+
+    def _warn_about_burn_in(self) -> None:
+        """Nothing was learned that one could be warned of."""
+
+
+def free_sites(target: Target) -> NDArray[np.uint32]:
+    """Variables that may have more than one value."""
+    return np.flatnonzero(target.n_possible > 1).astype(np.uint32)
+
+
+def ball_size(cardinalities: NDArray[np.int64], radius: int) -> int:
+    """Number of states that differ from one in at most ``radius`` of some variables."""
+    by_distance = [1] + [0] * radius
+    for k in cardinalities.tolist():
+        for r in range(radius, 0, -1):
+            by_distance[r] += (k - 1) * by_distance[r - 1]
+    return sum(by_distance)
+
+
+def largest_ball(target: Target, sites: NDArray[np.uint32], size: int, radius: int) -> int:
+    """States that differ in at most ``radius`` of any ``size`` variables, at most."""
+    k = np.sort(target.cardinalities[sites])[::-1]
+    return ball_size(k[:size], min(radius, size))
+
+
+def check_needs(sampler: str, target: Target, needs: dict[str, str], advice: str) -> None:
+    """Refuse a target that lacks what a rule needs."""
+    for name, words in needs.items():
+        if getattr(target, name, None) is None:
+            raise TypeError(
+                f"{sampler} needs {words}; this {type(target).__name__} has none. {advice}"
+            )
+
+
+def check_states(sampler: str, n_states: int, advice: str) -> None:
+    """Refuse to enumerate too many states in a transition."""
+    if n_states > MOST_STATES:
+        raise ValueError(
+            f"{sampler} would enumerate {n_states} states in a transition; at most {MOST_STATES} "
+            f"are. {advice}"
+        )

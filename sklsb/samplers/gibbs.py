@@ -1,0 +1,198 @@
+"""The Gibbs sampler."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from sklsb._kernels.facts import Rule
+from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
+from sklsb._kernels.rules.layers import Layers
+from sklsb.samplers._base import check_count
+from sklsb.samplers._fixed import (
+    FixedRuleSampler,
+    check_needs,
+    check_states,
+    free_sites,
+    largest_ball,
+)
+from sklsb.targets.base import Target
+
+SCANS = ("random", "systematic", "chromatic", "layers")
+
+
+class GibbsSampler(FixedRuleSampler):
+    r"""Gibbs sampler: variables are drawn from their exact distribution given the others.
+
+    .. math:: x_B' \sim p(x_B \mid x_{-B})
+
+    for a block B of variables, one or several, by enumeration of its joint states [1]_ [2]_.
+    Nothing is proposed or refused, and nothing is learned.
+
+    Parameters
+    ----------
+    scan : {"random", "systematic", "chromatic", "layers"}, default="random"
+        "random": a transition draws one block of random variables; reversible. The others make a
+        whole sweep in a transition: "systematic" goes through the variables in their order,
+        "chromatic" through classes of variables that do not depend on each other given the rest (a
+        colouring of the target's graph), which is fastest on sparse graphs. Such sweeps leave p
+        exactly as it is but are not reversible. "layers", for an `RBM`: all hidden units given the
+        visible ones, then all visible units given the hidden ones; reversible.
+    block_size : int, default=1
+        Variables that are drawn jointly, for the scans "random" and "systematic"; if there are
+        fewer, all. Their joint states, at most 4,096, are enumerated.
+    n_chains : int, default=4
+        Number of chains.
+    n_burn_in : int, optional
+        Transitions of each chain before the first draw. If not given, as many sweeps as in
+        `LSBSampler`: 5, and at least 2000 / n_sites.
+    n_jobs : int, optional
+        Number of threads (None is 1, -1 all cores); it never changes a chain.
+    random_state : int, SeedSequence, Generator or None, default=None
+        Seed. The same int gives the same chains, bit for bit.
+    verbose : int, default=0
+        1 shows a progress bar.
+    warm_start : bool, default=False
+        Whether another `fit` goes on from the present states and streams.
+    keep_burn_in : bool, default=False
+        Whether to keep the states of the burn-in in ``burn_in_``.
+
+    Attributes
+    ----------
+    target_ : Target
+        What was fitted.
+    n_sites_ : int
+        Number of variables.
+    state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
+        Present states.
+    history_ : xarray.Dataset
+        lp by chain at up to 200 iterations of the burn-in.
+    sample_stats_ : xarray.Dataset
+        lp of each draw of the last `sample`.
+    n_evaluations_ : int
+        Log-ratios of changes evaluated so far, over all chains: a block of n joint states takes
+        n - 1. With "layers", units that were drawn.
+    burn_in_ : xarray.Dataset
+        States of the burn-in, if ``keep_burn_in``.
+
+    Raises
+    ------
+    TypeError
+        In `fit`, if a target has no graph for "chromatic" or no layers for "layers".
+    ValueError
+        In `fit`, if a block has more than 4,096 joint states, or a parameter is out of its range.
+
+    See Also
+    --------
+    HammingBallSampler : larger blocks, of whose states only some are looked at.
+    LSBSampler : single changes that are proposed by their effect.
+
+    References
+    ----------
+    .. [1] S. Geman and D. Geman, "Stochastic relaxation, Gibbs distributions, and the Bayesian
+       restoration of images", IEEE PAMI 6 (1984).
+    .. [2] J. Gonzalez et al., "Parallel Gibbs sampling: from colored fields to thin junction
+       trees", AISTATS 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import GibbsSampler, Ising
+    >>> ising = Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
+    >>> sampler = GibbsSampler("chromatic", n_chains=2, random_state=0).fit(ising)
+    >>> draws = sampler.sample(1000)
+    >>> dict(draws.sizes)
+    {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
+    """
+
+    def __init__(
+        self,
+        scan: str = "random",
+        *,
+        block_size: int = 1,
+        n_chains: int = 4,
+        n_burn_in: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        keep_burn_in: bool = False,
+    ):
+        self.scan = scan
+        self.block_size = block_size
+        self.n_chains = n_chains
+        self.n_burn_in = n_burn_in
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.keep_burn_in = keep_burn_in
+
+    def _rule(self, target: Target) -> Rule:
+        if not isinstance(self.scan, str) or self.scan not in SCANS:
+            raise ValueError(f"scan is {self.scan!r}; it must be one of {list(SCANS)}.")
+        size = check_count(self.block_size, "block_size", 1)
+        if size > 1 and self.scan in ("chromatic", "layers"):
+            raise ValueError(
+                f"block_size is {size}, but scan={self.scan!r} draws variables that do not depend "
+                'on each other; use block_size=1, or scan="random" or "systematic".'
+            )
+        sites = free_sites(target)
+        if self.scan == "chromatic":
+            return self._chromatic(target, sites)
+        if self.scan == "layers":
+            return self._layers(target, sites)
+        size = min(size, sites.size)
+        if self.scan == "random":
+            n_states = largest_ball(target, sites, size, size)
+        else:
+            blocks = [sites[k : k + size] for k in range(0, sites.size, max(1, size))]
+            n_states = max((largest_ball(target, b, size, size) for b in blocks), default=1)
+        if size > 1:
+            advice = "Take a smaller block_size, or HammingBallSampler."
+            check_states(f"GibbsSampler(block_size={self.block_size})", n_states, advice)
+        rule = RandomBlocks if self.scan == "random" else Systematic
+        return rule(sites, size, n_states)
+
+    def _chromatic(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
+        advice = 'Use scan="random" or "systematic".'
+        check_needs("GibbsSampler(scan='chromatic')", target, {"graph": "a sparse graph"}, advice)
+        graph = sp.csr_array(target.graph)[sites][:, sites]
+        color = colors(graph)
+        start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
+        two_valued = bool((target.cardinalities == 2).all())
+        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued)
+
+    def _layers(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
+        name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."
+        check_needs(name, target, {"layers": "two layers of units"}, advice)
+        machine: Any = target.layers  # type: ignore[attr-defined]
+        weight = np.ascontiguousarray(machine.weights.T)
+        free = np.isin(np.arange(target.n_sites), sites)
+        return Layers(weight, np.array(machine.visible_bias), free)
+
+
+def colors(graph: sp.csr_array) -> NDArray[np.int64]:
+    """Colour a graph so that neighbours differ; with two colours wherever that can be.
+
+    Greedily, each node the first colour that no neighbour has, in the order of a walk in breadth.
+    """
+    n = graph.shape[0]
+    start, near = graph.indptr.tolist(), graph.indices.tolist()
+    found = [-1] * n
+    for root in range(n):
+        if found[root] >= 0:
+            continue
+        queue = [root]
+        found[root] = 0
+        for node in queue:
+            around = near[start[node] : start[node + 1]]
+            taken = {found[other] for other in around if other != node}
+            if node != root:
+                found[node] = next(c for c in range(len(taken) + 1) if c not in taken)
+            for other in around:
+                if found[other] == -1:
+                    found[other] = -2  # waits in the queue
+                    queue.append(other)
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,138 @@
+"""Random streams: where they come from, what they are for, and how numbers are drawn from them.
+
+Every chain has a stream for each purpose. The stream called "chain" drives its transitions; those
+of the other purposes are spawned from it when they are first needed, by a key that names the
+package and the purpose. So a new purpose never shifts the numbers of another.
+"""
+
+import copy
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sklsb._kernels.facts import Rule
+
+__all__ = ["PURPOSES", "Streams", "spawn"]
+
+PURPOSES = ("chain", "start", "coin", "redraw", "swap", "scout", "pilot")
+# Part of every key, so that no stream is one that a user spawns from the same seed.
+_PACKAGE = int.from_bytes(b"lsb", "big")
+
+
+def seed_sequence(random_state: Any) -> np.random.SeedSequence:
+    """Return the seed sequence of a random state, or say what is wrong with it.
+
+    A SeedSequence is not changed; a Generator is advanced by one draw.
+    """
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    if isinstance(random_state, np.random.Generator):
+        return np.random.SeedSequence(random_state.integers(2**32, size=4).tolist())
+    if random_state is None:
+        return np.random.SeedSequence()
+    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
+        if random_state < 0:
+            raise ValueError(f"random_state is {random_state}; a seed must not be negative.")
+        return np.random.SeedSequence(int(random_state))
+    raise TypeError(
+        f"random_state is {random_state!r}; give an int, None, a numpy SeedSequence "
+        "or a numpy Generator."
+    )
+
+
+def _child(parent: np.random.SeedSequence, *key: int) -> np.random.Generator:
+    own = np.random.SeedSequence(parent.entropy, spawn_key=(*parent.spawn_key, *key))
+    return np.random.default_rng(own)
+
+
+def spawn(random_state: Any, n: int) -> list[np.random.Generator]:
+    """One stream per chain; the first k streams do not depend on n."""
+    parent = seed_sequence(random_state)
+    return [_child(parent, c) for c in range(n)]
+
+
+class Streams:
+    """The streams of some chains.
+
+    Parameters
+    ----------
+    chain : list of Generator
+        The stream of each chain that its transitions take their numbers from.
+    """
+
+    def __init__(self, chain: list[np.random.Generator]):
+        self._by_purpose = {"chain": chain}
+
+    def __len__(self) -> int:
+        return len(self.chain)
+
+    @property
+    def chain(self) -> list[np.random.Generator]:
+        """The streams that drive the transitions."""
+        return self._by_purpose["chain"]
+
+    def of(self, purpose: str, place: int = 0) -> list[np.random.Generator]:
+        """Return the streams of a purpose, one per chain.
+
+        Parameters
+        ----------
+        purpose : str
+            One of `PURPOSES`.
+        place : int, default=0
+            Tells apart several streams of one purpose.
+        """
+        name = f"{purpose}.{place}" if place else purpose
+        if name not in self._by_purpose:
+            key = (_PACKAGE, PURPOSES.index(purpose), place)
+            self._by_purpose[name] = [
+                _child(rng.bit_generator.seed_seq, *key)  # type: ignore[arg-type]
+                for rng in self.chain
+            ]
+        return self._by_purpose[name]
+
+    def copy(self) -> "Streams":
+        """Return streams that go on with the same numbers, on their own."""
+        return copy.deepcopy(self)
+
+    def numbers(self, rule: "Rule", c: int, n: int) -> NDArray[np.float64]:
+        """Draw what n transitions of chain c take, one transition after another.
+
+        Coins of mixtures come from streams of their own, so that it is known which rule moves next
+        before its numbers are drawn. So the numbers are the same however transitions are divided
+        into calls.
+        """
+        if not rule.facts.parts:
+            return self.chain[c].random(n * rule.facts.n_uniforms)
+        template = self._template(rule, c, n, 1)[0]
+        missing = np.isnan(template)
+        template[missing] = self.chain[c].random(int(missing.sum()))
+        return template
+
+    def _template(
+        self, rule: "Rule", c: int, n: int, place: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Coins, with NaN where a number of the chain's stream belongs; numbers per transition."""
+        facts = rule.facts
+        if not facts.parts:
+            return np.full(n * facts.n_uniforms, np.nan), np.full(n, facts.n_uniforms)
+        coins = self.of("coin", place)[c].random(n)
+        chosen = rule.chosen(coins)  # type: ignore[attr-defined]
+        sizes = np.empty(n, dtype=np.int64)
+        inside = []
+        for k, part in enumerate(facts.parts):
+            # The parts of a mixture are numbered as nodes of a binary tree.
+            found, size = self._template(part, c, int((chosen == k).sum()), 2 * place + k)
+            sizes[chosen == k] = size + 1
+            inside.append(found)
+        template = np.full(int(sizes.sum()), np.nan)
+        is_coin = np.zeros(template.size, dtype=np.bool_)
+        is_coin[np.cumsum(sizes) - sizes] = True
+        template[is_coin] = coins
+        rest, owner = np.empty(template.size - n), np.repeat(chosen, sizes - 1)
+        for k, found in enumerate(inside):
+            rest[owner == k] = found
+        template[~is_coin] = rest
+        return template, sizes
