@@ -402,7 +402,7 @@ MUTANTS = {
         r"must have h\(-u\) = h\(u\)",
     ),
     "gradient of the network without its output layer's slope": Mutant(
-        BALANCING,
+        "_networks.py",
         "by_out = by_log_f * slope",
         "by_out = by_log_f",
         check_balancing,
