@@ -605,7 +605,11 @@ MUTANTS = {
         "relative to their mean",
     ),
     "bad batch not left out": Mutant(
-        LEARNING, "if np.isfinite(norm):", "if True:", check_bad_batches, "learning goes on"
+        LEARNING,
+        "np.isfinite(norm) and self._step(gradient)",
+        "self._step(gradient)",
+        check_bad_batches,
+        "learning goes on",
     ),
     # Draws
     "stream shared by all chains": Mutant(

@@ -3,7 +3,6 @@
 import copy
 import numbers
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._compiled import Table
 from sklsb._ensemble import MOST_FLIPS, Ensemble
+from sklsb._first_version import FirstVersionLearner
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
 from sklsb.exceptions import StarvedMovesWarning
@@ -268,23 +268,13 @@ class LSBSampler(BaseSampler):
             )
         return Ensemble(target, states, rngs, self._effective_n_jobs(), self.lazy)
 
-    def _fresh(self, old: Ensemble, rngs: list[np.random.Generator]) -> Ensemble:
-        """Chains at new draws of the initial distribution."""
-        states = [old.target.random_state(rng) for rng in rngs]
-        return self._new_ensemble(old.target, np.stack(states), rngs)
-
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         n = self.n_burn_in
         n = max(2000, 5 * target.n_sites) if n is None else int(n)
         draws = None
         if self.keep_burn_in:
             draws = np.empty((len(ensemble), n, target.n_sites), dtype=target.dtype)
-        learner = self._learner() if n else None
-        fresh = None
-        if learner is not None and learner.objective == "sampled_kl":
-            # Streams of their own, so that it does not matter when the chains' numbers are drawn.
-            others = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.rngs]
-            fresh = partial(self._fresh, ensemble, others)
+        learner = self._learner(ensemble) if n else None
         n_chains = len(ensemble)
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
             function, history, visited = burn_in(
@@ -292,7 +282,6 @@ class LSBSampler(BaseSampler):
                 self._function,
                 n,
                 learner=learner,
-                fresh=fresh,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
             )
@@ -350,7 +339,7 @@ class LSBSampler(BaseSampler):
         for name, count in zip(("mixing", "pilot"), np.diff(spent), strict=True):
             fitted["history_"].attrs[f"{name}_evaluations"] = int(count)
 
-    def _learner(self) -> Learner | None:
+    def _learner(self, ensemble: Ensemble) -> Learner | None:
         """Learns the function that moves the chains, if any is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
@@ -360,7 +349,10 @@ class LSBSampler(BaseSampler):
         rate = self.learning_rate
         if rate is None:
             rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
-        return Learner(self._function, objective, OPTIMIZERS[self.optimizer](float(rate)))
+        optimizer = OPTIMIZERS[self.optimizer](float(rate))
+        if objective == "sampled_kl":
+            return FirstVersionLearner(self._function, optimizer, ensemble, self._new_ensemble)
+        return Learner(self._function, objective, optimizer)
 
     def _mixing(self, stored: Ensemble) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
