@@ -46,6 +46,12 @@ def matrix(rule: Any, target: Target) -> Array:
     return found
 
 
+def matrix_by_formula(rule: Any) -> bool:
+    """Whether there is a formula for a rule."""
+    by_default = log_matrix.dispatch(object), matrix.dispatch(object)
+    return (log_matrix.dispatch(type(rule)), matrix.dispatch(type(rule))) != by_default
+
+
 # ----------------------------------------------------------------- single changes by weight
 
 
@@ -271,7 +277,7 @@ def _(rule: HammingBall, target: Target) -> Array:
 
 @log_matrix.register
 def _(rule: Layers, target: Target) -> Array:
-    log_p, possible = _possible(target)
+    _, possible = _possible(target)
     x = states(target).astype(np.float64)
     m = rule.weight.shape[0]
     h = np.array(list(itertools.product((0.0, 1.0), repeat=m))).reshape(2**m, m)

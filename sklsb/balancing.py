@@ -22,10 +22,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import least_squares
 from scipy.special import expit, logsumexp, softmax
 
 from sklsb._kernels.numeric import Table
+from sklsb._networks import MLP, NETWORKS, SLOPES, Monotonic, initial_theta, softplus
 
 __all__ = [
     "BalancingFunction",
@@ -411,20 +411,20 @@ class Lipschitz(LearnableFunction):
     ):
         if not (isinstance(bound, numbers.Real) and 0 < float(bound) < np.inf):
             raise ValueError(f"bound is {bound!r}; it must be a positive number.")
-        if architecture not in _SLOPES:
+        if architecture not in SLOPES:
             raise ValueError(
-                f"architecture is {architecture!r}; it must be one of {sorted(_SLOPES)}."
+                f"architecture is {architecture!r}; it must be one of {sorted(SLOPES)}."
             )
         self.bound: float = float(bound)
         self.architecture: str = architecture
-        self.learning_rate = _SLOPES[architecture].learning_rate
-        initial = _SLOPES[architecture].initial()
+        self.learning_rate = SLOPES[architecture].learning_rate
+        initial = SLOPES[architecture].initial()
         self.theta = self._check_theta(initial if theta is None else theta, initial.size)
 
     @cached_property
     def _at_knots(self) -> tuple[Array, Array, Any]:
         """Even part and slope at the knots, and what psi needs for a vjp."""
-        psi, memory = _SLOPES[self.architecture].forward(self.theta, self.knots)
+        psi, memory = SLOPES[self.architecture].forward(self.theta, self.knots)
         slope = self.bound * np.tanh(psi)
         steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
         return np.append(0.0, np.cumsum(steps)), slope, memory
@@ -447,71 +447,10 @@ class Lipschitz(LearnableFunction):
         by_slope = np.append(by_step, 0.0)
         by_slope[1:] += by_step
         by_psi = by_slope * (self.bound - slope**2 / self.bound)
-        return _SLOPES[self.architecture].backward(self.theta, memory, by_psi)
+        return SLOPES[self.architecture].backward(self.theta, memory, by_psi)
 
     def __repr__(self) -> str:
         return f"Lipschitz(bound={self.bound:g}, architecture={self.architecture!r})"
-
-
-class _Knots:
-    """psi linear between the values theta at places that are denser where log-ratios are many."""
-
-    places = np.concatenate(
-        [np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 16, 1.0), np.arange(16, 33, 2.0)]
-    )
-
-    learning_rate = 0.05
-
-    @classmethod
-    def initial(cls) -> Array:
-        return np.zeros(cls.places.size)
-
-    @classmethod
-    def forward(cls, theta: Array, v: Array) -> tuple[Array, Any]:
-        k = np.clip(np.searchsorted(cls.places, v, side="right") - 1, 0, cls.places.size - 2)
-        upper = (v - cls.places[k]) / (cls.places[k + 1] - cls.places[k])
-        return theta[k] * (1.0 - upper) + theta[k + 1] * upper, (k, upper)
-
-    @classmethod
-    def backward(cls, theta: Array, memory: Any, by_psi: Array) -> Array:
-        k, upper = memory
-        n = theta.size
-        below = np.bincount(k, by_psi * (1.0 - upper), n)
-        return np.asarray(below + np.bincount(k + 1, by_psi * upper, n), dtype=np.float64)
-
-
-class _SlopeNetwork:
-    """psi = w2 . tanh(w1 s + b1) + b2 with s = v / (1 + v); theta = (w1, b1, w2, b2)."""
-
-    n_hidden = 10
-    learning_rate = 0.02
-
-    @classmethod
-    def initial(cls) -> Array:
-        # Bends spread over (0, 1), and an output layer of zeros.
-        w1 = np.full(cls.n_hidden, 8.0)
-        b1 = -8.0 * np.linspace(0.05, 0.95, cls.n_hidden)
-        return np.concatenate([w1, b1, np.zeros(cls.n_hidden + 1)])
-
-    @classmethod
-    def forward(cls, theta: Array, v: Array) -> tuple[Array, Any]:
-        w1, b1, w2, b2 = np.split(theta, cls.n_hidden * np.arange(1, 4))
-        s = v / (1.0 + v)
-        hidden = np.tanh(np.multiply.outer(s, w1) + b1)
-        return hidden @ w2 + b2[0], (s, hidden)
-
-    @classmethod
-    def backward(cls, theta: Array, memory: Any, by_psi: Array) -> Array:
-        s, hidden = memory
-        w2 = theta[2 * cls.n_hidden : 3 * cls.n_hidden]
-        by_input = by_psi[:, None] * (1.0 - hidden**2) * w2
-        return np.concatenate([s @ by_input, by_input.sum(0), by_psi @ hidden, [by_psi.sum()]])
-
-
-_SLOPES: dict[str, type[_Knots] | type[_SlopeNetwork]] = {
-    "knots": _Knots,
-    "network": _SlopeNetwork,
-}
 
 
 class Network(LearnableFunction):
@@ -545,18 +484,18 @@ class Network(LearnableFunction):
     ):
         if form not in ("sum", "min"):
             raise ValueError(f'form is {form!r}; it must be "sum" or "min".')
-        if architecture not in _ARCHITECTURES:
+        if architecture not in NETWORKS:
             raise ValueError(
-                f"architecture is {architecture!r}; it must be one of {sorted(_ARCHITECTURES)}."
+                f"architecture is {architecture!r}; it must be one of {sorted(NETWORKS)}."
             )
         self.form = form
         self.architecture = architecture
-        initial = _initial_theta(form, architecture)
+        initial = initial_theta(form, architecture)
         self.theta = self._check_theta(initial if theta is None else theta, initial.size)
 
     @property
-    def _net(self) -> "type[_MLP] | type[_Monotonic]":
-        return _ARCHITECTURES[self.architecture]
+    def _net(self) -> type[MLP] | type[Monotonic]:
+        return NETWORKS[self.architecture]
 
     def _tail_slope(self) -> float:
         # f(0) > 0, so t f(1/t) grows like t. f of an "mlp" is bounded; the other grows like t.
@@ -568,7 +507,7 @@ class Network(LearnableFunction):
         one, other = log_f[: u.size], log_f[u.size :] + u
         if self.form == "min":
             return np.minimum(one, other) - 0.5 * u, (one <= other).astype(float), memory
-        h = one + _softplus(other - one) - (np.log(2) + 0.5 * u)
+        h = one + softplus(other - one) - (np.log(2) + 0.5 * u)
         return h, expit(one - other), memory
 
     @cached_property
@@ -604,150 +543,6 @@ class Network(LearnableFunction):
 
     def __repr__(self) -> str:
         return f"Network(form={self.form!r}, architecture={self.architecture!r})"
-
-
-def _softplus(x: Array) -> Array:
-    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
-
-
-class _MLP:
-    """log softplus(w2 . relu(w1 s + b1) + b2), s = sigmoid(u) - 1/2; theta = (w1, b1, w2, b2)."""
-
-    n_hidden = 10
-
-    @classmethod
-    def _split(cls, theta: Array) -> tuple[Array, Array, Array, float]:
-        n = cls.n_hidden
-        return theta[:n], theta[n : 2 * n], theta[2 * n : 3 * n], float(theta[-1])
-
-    @classmethod
-    def forward(cls, theta: Array, u: Array) -> tuple[Array, Any]:
-        w1, b1, w2, b2 = cls._split(theta)
-        s = 0.5 * np.tanh(0.5 * u)
-        hidden = np.multiply.outer(w1, s)
-        hidden += b1[:, None]
-        np.maximum(hidden, 0.0, out=hidden)
-        out = w2 @ hidden + b2
-        plus = _softplus(out)
-        return np.log(plus), (s, hidden, expit(out) / plus)
-
-    @classmethod
-    def backward(cls, theta: Array, memory: Any, by_log_f: Array) -> Array:
-        s, hidden, slope = memory
-        w2 = cls._split(theta)[2]
-        by_out = by_log_f * slope
-        active = (hidden > 0).astype(np.float64)
-        by_w1, by_b1 = w2 * (active @ (by_out * s)), w2 * (active @ by_out)
-        return np.concatenate([by_w1, by_b1, hidden @ by_out, [by_out.sum()]])
-
-    @staticmethod
-    def penalty(theta: Array) -> tuple[float, Array]:
-        return 0.0, np.zeros_like(theta)
-
-    @classmethod
-    def initial(cls, form: str) -> Array:
-        # f(t) = 1/cosh(u/2) gives exactly sqrt(t) in the form "sum". Ten kinks follow it, denser
-        # towards the ends of s, where t is extreme; least squares then fits the even part itself
-        # to that of sqrt(t), zero, up to abs(u) = 8.
-        u = np.arange(0.0, 8.01, 0.125)
-        both = np.concatenate([u, -u])
-        kink = 0.5 * np.tanh(0.5 * np.array([0.5, 2.0, 3.5, 5.0, 6.5]))
-        sign, kink = np.repeat([1.0, -1.0], 5), np.concatenate([kink, kink])
-        hidden = np.maximum(sign * 0.5 * np.tanh(0.5 * both)[:, None] - kink, 0.0)
-        wanted = np.log(np.expm1(1.0 / np.cosh(0.5 * both)))
-        w2, b2 = np.split(np.linalg.lstsq(np.c_[hidden, np.ones(both.size)], wanted)[0], [10])
-        scale = np.sqrt(np.abs(w2) + 0.01)
-        guess = np.concatenate([sign * scale, -kink * scale, w2 / scale, b2])
-
-        def residual(theta: Array) -> Array:
-            log_f = cls.forward(theta, both)[0]
-            one, other = log_f[: u.size], log_f[u.size :] + u
-            h = np.minimum(one, other) if form == "min" else np.logaddexp(one, other) - np.log(2)
-            return np.concatenate([h - 0.5 * u, 1e-3 * (theta - guess)])
-
-        return least_squares(residual, guess, max_nfev=100).x
-
-
-class _Monotonic:
-    """log P(min over groups of max over lines of softplus(a) t + b); theta = (a, b).
-
-    P(m) = m for m >= d and d exp(m/d - 1) below: positive, increasing and smooth.
-    """
-
-    n_groups = 20
-    group_size = 20
-    floor = 0.1
-
-    @classmethod
-    def _lines(cls, theta: Array, t: Array) -> tuple[Array, Array]:
-        """Value of the network before P at each t, and the index of the active line."""
-        a, b = np.split(theta, 2)
-        lines = (_softplus(a) * t[:, None] + b).reshape(t.size, cls.n_groups, cls.group_size)
-        best = lines.argmax(axis=2)
-        tops = np.take_along_axis(lines, best[:, :, None], 2)[:, :, 0]
-        group = tops.argmin(axis=1)
-        at = np.arange(t.size)
-        return tops[at, group], group * cls.group_size + best[at, group]
-
-    @classmethod
-    def forward(cls, theta: Array, u: Array) -> tuple[Array, Any]:
-        t = np.exp(u)  # abs(u) <= 32: no overflow
-        m, active = cls._lines(theta, t)
-        above = np.maximum(m, cls.floor)
-        log_p = np.where(m >= cls.floor, np.log(above), np.log(cls.floor) + m / cls.floor - 1.0)
-        return log_p, (t, active, 1.0 / above)
-
-    @classmethod
-    def _scatter(cls, theta: Array, active: Array, by_slope: Array, by_bias: Array) -> Array:
-        n = theta.size // 2
-        slopes = np.bincount(active, by_slope, n) * expit(theta[:n])
-        return np.concatenate([slopes, np.bincount(active, by_bias, n)])
-
-    @classmethod
-    def backward(cls, theta: Array, memory: Any, by_log_f: Array) -> Array:
-        t, active, slope = memory
-        by_m = by_log_f * slope
-        return cls._scatter(theta, active, by_m * t, by_m)
-
-    @classmethod
-    def penalty(cls, theta: Array) -> tuple[float, Array]:
-        # d/dt [t f(1/t)] = f(s) - s f'(s) at s = 1/t; on a line this is its bias b, and below
-        # the floor P'(m) (d - a s). Midpoints of 64 intervals of (0, 2).
-        s = 1.0 / ((np.arange(64) + 0.5) / 32)
-        m, active = cls._lines(theta, s)
-        a, b = _softplus(theta[: theta.size // 2])[active], theta[theta.size // 2 :][active]
-        low = m < cls.floor
-        p = np.where(low, np.exp(np.minimum(m, cls.floor) / cls.floor - 1.0), 1.0)
-        slope = np.where(low, p * (cls.floor - a * s), b)
-        negative = slope < 0
-        weight = negative / s.size
-        by_slope = np.where(low, slope * s / cls.floor - p * s, 0.0)
-        by_bias = np.where(low, slope / cls.floor, 1.0)
-        grad = cls._scatter(theta, active, -weight * by_slope, -weight * by_bias)
-        return float(-(weight * slope).sum()), grad
-
-    @classmethod
-    def initial(cls, form: str) -> Array:
-        # In every group, half of the lines are t and half are 1; distinct by a thousandth.
-        rng = np.random.default_rng(0)
-        n = cls.n_groups * cls.group_size
-        steep = np.arange(n) % 2 == 0
-        a = np.where(steep, np.log(np.expm1(1.0)), -20.0) + 1e-3 * rng.standard_normal(n)
-        b = np.where(steep, 0.0, 1.0) + 1e-3 * rng.standard_normal(n)
-        return np.concatenate([a, b])
-
-
-_ARCHITECTURES: dict[str, type[_MLP] | type[_Monotonic]] = {
-    "mlp": _MLP,
-    "monotonic": _Monotonic,
-}
-
-
-@lru_cache
-def _initial_theta(form: str, architecture: str) -> Array:
-    theta = _ARCHITECTURES[architecture].initial(form)
-    theta.flags.writeable = False
-    return theta
 
 
 _NAMES: dict[str, Callable[[], BalancingFunction]] = {

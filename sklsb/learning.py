@@ -5,14 +5,13 @@ T_i = Q_i A_i the probability of moving to neighbour i, M the probability of sta
 log-ratio of neighbour i and p' / p = exp l_i, the objectives are
 
 ===============  ===================================================================================
-*burn-in*        (an optimiser's step at every few iterations, `burn_in`)
+*burn-in*        (one step of the optimiser per block of iterations, `burn_in`)
 "kl"             sum_i T_i (log T_i - l_i) + M log M: the divergence of the next state from p, given
                  the present one
 "exact"          the same, weighted by p: the paper's mutual information, case a
 "bound"          omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
                  M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
-"sampled_kl"     (Q'/Q) A log(T'/p') at the chain's state and at a state drawn from the initial
-                 distribution, plus the penalty of a monotonic network (first version)
+"sampled_kl"     that of the paper's first version (`sklsb._first_version`)
 *sampling*       (minimised on stored states at the end of the burn-in, `fit_flux`)
 "flux"           mean of log sum_i a_i^2 / phi_i with a_i = p_i (1 - p_i), phi_i = p_i T_i; p_i is
                  the probability of the present value of variable i given the others, T_i that
@@ -22,13 +21,13 @@ log-ratio of neighbour i and p' / p = exp l_i, the objectives are
 ===============  ===================================================================================
 
 The last two bound the asymptotic variance of the indicators of the values from below, by
-Dirichlet forms: the first where the other variables are held fixed, the second over the run, which
-sees variables that are tied to others. Both get 1e-4 times the squared distance of the parameters
-from where they start, and at most 40 iterations.
+Dirichlet forms: the first given the other variables, the second over the run, which sees variables
+that are tied to others. Both get 1e-4 times the squared distance of the parameters from where they
+start, and at most 40 iterations.
 
-The enumerated objectives visit all neighbours. Where that costs more than 16,384 log-ratios per
-update they visit those of some chains in turn and, of one chain that alone costs more, evenly
-spaced ones, with a baseline that removes most of the noise.
+The enumerated objectives ("kl", "exact") visit all neighbours. Where that costs more than 16,384
+log-ratios per update the chains take turns; where the neighbours of one chain alone cost more,
+every k-th of them is visited, with a baseline that removes most of the noise.
 
 "bound" is the paper's choice where every neighbour costs a target evaluation. Its importance
 weights, and those of "exact", let the chain of largest p count nearly alone; and with M nearly 1
@@ -87,7 +86,7 @@ OBJECTIVES = {
     "sampled_kl": Objective(SAMPLED_KL, 0.01),
 }
 MIXING = ("flux", "global_flux")
-# Updates of the function, spread evenly over the burn-in; it is divided into so many blocks.
+# Blocks of the burn-in, at most; each ends with an update of the function.
 MOST_UPDATES = 2000
 # Log-ratios, over all chains, that one evaluation of an enumerated objective may take.
 UPDATE_COST = 1 << 14
@@ -191,65 +190,75 @@ class Learner:
         log_prob: Array,
         extra: Array,
         first: Array,
-        fresh: Callable[[], LearnableEnsemble] | None,
     ) -> tuple[float, Array, float]:
         """Objective, gradient at the knots and by eta, at the states of the chains.
 
-        ``first`` holds the uniforms of the transition about to be made: the neighbour it
-        proposes, if the chain is not lazy, is the one the objective looks at.
+        ``first`` and ``extra`` hold a pair of uniforms for each chain. The first is that of the
+        transition about to be made: the neighbour it proposes, if the chain is not lazy, is the
+        one the objective looks at.
         """
         every, log_omega = 1, relative_weights(log_prob)
         if self.objective in ("kl", "exact"):
-            every, visited = self._part(len(ensemble), ensemble.enumeration_cost)
+            every, log_share = self.visits(len(ensemble), ensemble.enumeration_cost)
             every = max(1, min(every, ensemble.chains.moved.shape[1]))  # at least one neighbour
-            log_omega = visited + log_omega if self.objective == "exact" else visited
+            log_omega = log_share + log_omega if self.objective == "exact" else log_share
         settings = (OBJECTIVES[self.objective].code, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])
-        result = ensemble.objective(rule, settings, events, log_omega)
-        if self.objective == "sampled_kl" and fresh is not None:
-            others = fresh()
-            others.start(rule)
-            more = others.objective(rule, settings, extra.copy(), np.zeros(len(others)))
-            result = (result[0] + more[0], result[1] + more[1], 0.0)
-        return result
+        return ensemble.objective(rule, settings, events, log_omega)
 
-    def _part(self, n_chains: int, cost: int) -> tuple[int, Array]:
-        """Stride of the neighbours, and the log weights of the chains: -inf leaves one out.
+    def visits(self, n_chains: int, cost: int) -> tuple[int, Array]:
+        """Choose what an enumerated objective visits in this update, for `UPDATE_COST` log-ratios.
 
-        Leaving out chains is unbiased; leaving out neighbours is so but for log M.
+        All neighbours of one chain take ``cost`` log-ratios. Those of as many chains as that pays
+        for are visited, and the chains take turns from update to update. If it does not pay for
+        one chain, every k-th neighbour of one is visited, k = cost / UPDATE_COST.
+
+        Returns
+        -------
+        every : int
+            That k, rounded up. The objective is then unbiased but for log M.
+        log_share : ndarray of float64, shape (n_chains,)
+            Log weights that keep the mean over all chains unbiased: log(n_chains / n_visited), and
+            -inf for the chains that are left out.
         """
         every = max(1, -(-cost // UPDATE_COST))
         n_visited = min(n_chains, max(1, UPDATE_COST // max(1, cost)))
         visited = (self.n_calls * n_visited + np.arange(n_visited)) % n_chains
         self.n_calls += 1
-        weights = np.full(n_chains, -np.inf)
-        weights[visited] = np.log(n_chains / n_visited)
-        return every, weights
+        log_share = np.full(n_chains, -np.inf)
+        log_share[visited] = np.log(n_chains / n_visited)
+        return every, log_share
+
+    def by_theta(self, value: float, by_knots: Array) -> tuple[float, Array]:
+        """Objective, and its gradient by theta from that at the knots."""
+        return value, self.function.vjp(by_knots)
 
     def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
-        """Make one step; return the objective, penalty included, and the gradient's norm.
+        """Make one step; return the objective and the norm of its gradient by the parameters.
 
         A step is left out, and counted, if anything in it is not finite.
         """
         with np.errstate(all="ignore"):
-            gradient = self.function.vjp(by_knots)
-            if self.objective == "sampled_kl":
-                penalty, by_theta = self.function.penalty()
-                value, gradient = value + penalty, gradient + by_theta
+            value, gradient = self.by_theta(value, by_knots)
             if self.objective == "bound":
                 gradient = np.append(gradient, by_eta * expit(self.rho))
             norm = float(np.linalg.norm(gradient))
-            if np.isfinite(norm):
-                change = self.optimizer.step(gradient)
-                theta = self.function.theta + change[: self.function.theta.size]
-                rho = self.rho + float(change[-1]) if self.objective == "bound" else self.rho
-                if np.isfinite(theta).all() and np.isfinite(rho):
-                    candidate = self.function.with_theta(theta)
-                    if np.isfinite(candidate.table().value).all():
-                        self.function, self.rho = candidate, rho
-                        return value, norm
-        self.n_skipped += 1
+            taken = np.isfinite(norm) and self._step(gradient)
+        self.n_skipped += not taken
         return value, norm
+
+    def _step(self, gradient: Array) -> bool:
+        """Make the optimiser's step if it leads to finite numbers, and say whether it does."""
+        change = self.optimizer.step(gradient)
+        theta = self.function.theta + change[: self.function.theta.size]
+        rho = self.rho + float(change[-1]) if self.objective == "bound" else self.rho
+        if not (np.isfinite(theta).all() and np.isfinite(rho)):
+            return False
+        function = self.function.with_theta(theta)
+        if not np.isfinite(function.table().value).all():
+            return False
+        self.function, self.rho = function, rho
+        return True
 
 
 def _blocks(n_iterations: int, shortest: int) -> NDArray[np.int64]:
@@ -316,7 +325,6 @@ def burn_in(
     *,
     lazy: float = 0.0,
     learner: Learner | None = None,
-    fresh: Callable[[], LearnableEnsemble] | None = None,
     on_block: Callable[[int], None] = lambda n: None,
     draws: States | None = None,
 ) -> tuple[BalancingFunction, History, States]:
@@ -339,8 +347,6 @@ def burn_in(
         Probability that a transition does nothing.
     learner : Learner, optional
         Updates the function; without it the function stays fixed.
-    fresh : callable, optional
-        Returns an ensemble at new draws of the initial distribution; needed for "sampled_kl".
     on_block : callable, optional
         Called with the number of iterations of each block when it is done.
     draws : ndarray of the target's dtype, shape (n_chains, n_iterations, n_sites), optional
@@ -372,7 +378,7 @@ def burn_in(
             # Keeping every state takes one call per transition.
             uniforms = pairs.take(end - done if draws is None else 1)
             if learner is not None and gradient is None:
-                gradient = learner.gradient(ensemble, rule, log_prob, extra, uniforms[:, 0], fresh)
+                gradient = learner.gradient(ensemble, rule, log_prob, extra, uniforms[:, 0])
             ensemble.advance(uniforms)
             if draws is not None:
                 draws[:, done] = ensemble.chains.x
@@ -383,10 +389,9 @@ def burn_in(
         ensemble.chains.refusable[:] = 0
         if isinstance(ensemble, Adaptive):
             ensemble.follow(float(acceptance.mean()), length)
-        if learner is not None:
-            store.offer(block, ensemble.chains.x)
         value = norm = np.nan
         if learner is not None and gradient is not None:
+            store.offer(block, ensemble.chains.x)
             value, norm = learner.update(*gradient)
             function = learner.function
             rule = Balanced(function.table(), lazy)
@@ -416,18 +421,18 @@ def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
 
     P is the mean over the states of the probabilities given the other variables.
     """
-    k = target.cardinalities - 1
-    site = np.repeat(np.arange(target.n_sites), k)
-    rank = np.arange(site.size) - np.repeat(np.cumsum(k) - k, k)
-    values = np.searchsorted(np.asarray(target.values), states)
+    sites, n_moves = np.arange(target.n_sites), target.cardinalities - 1
+    # A site's moves go to its other values in order: to k, or to k + 1 from the present one on.
+    site = np.repeat(sites, n_moves)
+    k = np.arange(site.size) - np.repeat(np.cumsum(n_moves) - n_moves, n_moves)
+    present = np.searchsorted(np.asarray(target.values), states)
     probability = np.zeros((target.n_sites, int(target.cardinalities.max(initial=1))))
-    for x, ratios in zip(values, log_ratios, strict=True):
+    for value_index, ratios in zip(present, log_ratios, strict=True):
         odds = np.exp(np.minimum(ratios, 700.0))
         stay = 1.0 / (1.0 + np.bincount(site, odds, target.n_sites))
-        probability[np.arange(target.n_sites), x] += stay
-        probability[site, rank + (rank >= x[site])] += odds * stay[site]
-    result: Array = 1.0 - np.square(probability / len(states)).sum(axis=1)
-    return result
+        probability[sites, value_index] += stay
+        probability[site, k + (k >= value_index[site])] += odds * stay[site]
+    return 1.0 - np.square(probability / len(states)).sum(axis=1)
 
 
 class _Flux:
@@ -442,7 +447,9 @@ class _Flux:
         n_sites = min(n, max(FEWEST_SITES, affordable))
         self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
         if kind == "global_flux":
-            variances = site_variances(ensemble.target, ensemble.chains.x, ensemble.proposal_log_ratios())
+            variances = site_variances(
+                ensemble.target, ensemble.chains.x, ensemble.proposal_log_ratios()
+            )
             self.variance = variances[self.sites]
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)

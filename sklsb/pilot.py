@@ -39,7 +39,7 @@ __all__ = ["Outcome", "compare", "integrated_times", "starved"]
 Array = NDArray[np.float64]
 # Values of sites in one series of a candidate, over all chains; sites that are looked at.
 _MOST_VALUES, MOST_SITES = 1 << 21, 1024
-# Each series has its draws so many times farther apart than the one before.
+# Factor by which draws are farther apart in each series than in the one before.
 _COARSER = 8
 # Candidates that go on to the second and the later rounds.
 _FINALISTS = (3, 3, 2, 2)
@@ -123,7 +123,11 @@ def integrated_times(lags: NDArray[np.int64], rho: Array, end: int | None = None
 
 
 def _thinnings(n: int, n_draws: int) -> list[int]:
-    """Distances of draws, 1, 8, ... and the rest, for series of n transitions together."""
+    """Plan the series of one round of n transitions, each series of n_draws draws.
+
+    Returns the transitions per draw of each series: 1, 8, 64, ... and, for the last series, all
+    that is left, at least three times the number before.
+    """
     thins: list[int] = []
     while n >= n_draws * (sum(thins) + 4 * _COARSER ** len(thins)):
         thins.append(_COARSER ** len(thins))
@@ -131,7 +135,7 @@ def _thinnings(n: int, n_draws: int) -> list[int]:
 
 
 def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
-    """Lags, in draws, to look at in each series: short ones where the draws are close."""
+    """Lags to look at in each series, in its draws: short ones where the draws are close."""
     result: list[list[int]] = []
     reached = 0
     for k, thin in enumerate(thins):
@@ -234,7 +238,7 @@ class _Runs:
                 x, stats = _draw(self.ensemble, n_draws, thin, sites)
                 lp = stats[:, :, 0] - self.reference
                 found += _distances(x, lp, lags)
-        # The last series is by far the longest.
+        # What follows is of the last series, which is by far the longest.
         values = self.ensemble.target.values
         self.n_rounds += 1
         self.n_transitions += n_draws * sum(thins)
@@ -244,38 +248,96 @@ class _Runs:
         self.acceptance += float(stats[:, :, 1].mean())
 
 
-def _times(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Autocorrelation times of the sites and of log p, (n, 2), and relative errors of `_both`."""
-    n = sum(run.n_rounds for run in runs)
+def _variances(runs: list[_Runs]) -> Array:
+    """Variances over the draws of all candidates together, shape (2,).
+
+    The first is sum_i v_i, with v_i = 1 - sum_a P(x_i = a)^2 the variance of site i. The second is
+    that of log p, and 0 on a flat target, where log p is the same everywhere but for rounding.
+    """
+    n = sum(run.n_rounds for run in runs)  # of equal length
     shares = sum((run.shares for run in runs), np.zeros(1)) / n
     mean, square = sum((run.lp for run in runs), np.zeros(2)) / n
-    variance = np.array([(1.0 - np.square(shares).sum(axis=0)).sum(), square - mean**2])
-    if variance[0] <= 0.0:
+    of_sites = (1.0 - np.square(shares).sum(axis=0)).sum()
+    of_lp = square - mean**2
+    rounding = (8 * _EPS * (1.0 + abs(runs[0].reference))) ** 2
+    return np.array([of_sites, of_lp if of_lp > rounding else 0.0])
+
+
+def _correlations(distances: Array, variances: Array) -> Array:
+    """Autocorrelations rho(t) = 1 - distance(t) / variance, of the sites and of log p.
+
+    Shapes (..., n_lags, 2) and (2,) to (..., n_lags, 2). On a flat target, where log p has no
+    autocorrelation, that of the sites stands in for it.
+    """
+    if variances[1] > 0.0:
+        return 1.0 - distances / variances
+    of_sites = 1.0 - distances[..., 0] / variances[0]
+    return np.stack([of_sites, of_sites], axis=-1)
+
+
+def _times(rho: Array, lags: NDArray[np.int64], ends: list[int]) -> Array:
+    """Autocorrelation times of the sites and of log p, shape (n, 2), from rho of (n, n_lags, 2)."""
+    return np.column_stack(
+        [integrated_times(lags, rho[:, :, k], end) for k, end in enumerate(ends)]
+    )
+
+
+def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> float:
+    """Return the standard error of an estimate from a mean; infinite for a single replicate.
+
+    It is sqrt((n - 1) / n sum_j (e_j - mean e)^2) with e_j the estimate without replicate j.
+    ``estimate`` takes the means without each replicate, of the shape of ``replicates``, and
+    returns all e_j.
+    """
+    n = len(replicates)
+    if n < 2:
+        return np.inf
+    means = (replicates.sum(axis=0) - replicates) / (n - 1)
+    return float(np.sqrt((n - 1) * estimate(means).var()))
+
+
+def _estimate(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Estimate the autocorrelation times of all candidates from all their rounds so far.
+
+    Variances and the lag at which the sums end are the same for all candidates.
+
+    Parameters
+    ----------
+    runs : list of _Runs
+        All candidates, each after one round or more.
+    lags : ndarray of int, shape (n_lags,)
+        Lags of their distances, in transitions.
+
+    Returns
+    -------
+    times : ndarray of float64, shape (n_runs, 2)
+        Of the sites and of log p; NaN if no draw differs from another.
+    errors : ndarray of float64, shape (n_runs,)
+        Standard errors of log(_mean_time(times)), which are relative ones of the mean time.
+    """
+    variances = _variances(runs)
+    if variances[0] <= 0.0:
         return np.full((len(runs), 2), np.nan), np.full(len(runs), np.nan)
-    # Log p is the same everywhere, but for rounding: a flat target.
-    flat = not variance[1] > (8 * _EPS * (1.0 + abs(runs[0].reference))) ** 2
-    variance[1] = 1.0 if flat else variance[1]
+    n_sites = runs[0].n_sites
+    # One replicate is one chain in one round.
     replicates = [np.concatenate(run.distances) for run in runs]
-    rho = np.stack([1.0 - part.mean(axis=0) / variance for part in replicates])
+    rho = np.stack([_correlations(part.mean(axis=0), variances) for part in replicates])
     ends = [window(rho[:, :, k]) for k in (0, 1)]
 
-    def times(rho: Array) -> Array:
-        sites = integrated_times(lags, rho[:, :, 0], ends[0])
-        return np.column_stack(
-            [sites, sites if flat else integrated_times(lags, rho[:, :, 1], ends[1])]
-        )
+    def log_time(distances: Array) -> Array:
+        times = _times(_correlations(distances, variances), lags, ends)
+        return np.log(_mean_time(times, n_sites))
 
-    errors = np.full(len(runs), np.inf)
-    for k, part in enumerate(replicates):
-        if len(part) > 1:
-            others = (part.sum(axis=0) - part) / (len(part) - 1)
-            logs = np.log(_both(times(1.0 - others / variance), runs[k].n_sites))
-            errors[k] = np.sqrt((len(part) - 1) * logs.var())
-    return times(rho), errors
+    errors = np.array([_jackknife_error(part, log_time) for part in replicates])
+    return _times(rho, lags, ends), errors
 
 
 def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
-    """Transitions per chain and round that the budget allows; tries what they cost."""
+    """Return how many transitions per chain the budget allows in each round.
+
+    ``rounds`` holds the number of candidates in each; it may be the dearest that go on. What a
+    transition costs is found out by a few of them; 0 if there is no budget for these.
+    """
     n_chains = len(runs[0].ensemble)
     ensemble = runs[0].ensemble
     adapting = isinstance(ensemble, Adaptive) and ensemble.adapting
@@ -314,7 +376,7 @@ def compare(
     Returns
     -------
     outcome : Outcome
-        Effective sample sizes per transition; NaN where the budget allows less than 64 draws.
+        Effective sample sizes per transition; NaN where the budget allows less than 48 draws.
     evaluations : int
         Log-ratios that were evaluated.
     """
@@ -337,18 +399,18 @@ def compare(
         lags = np.array([thin * lag for thin, some in by_series for lag in some])
         for size in rounds:
             # Nothing is known before the first round.
-            best = np.argsort(_both(times, n_sites), kind="stable")[:size].tolist()
+            best = np.argsort(_mean_time(times, n_sites), kind="stable")[:size].tolist()
             # A chain on its way may have got to where transitions cost more.
             expected = sum(runs[k].step_cost for k in best) * n_draws * sum(thins) * n_chains
             if sum(run.evaluations for run in runs) + expected > budget:
                 break
             for k in best:
                 runs[k].go_on(thins, n_draws, sites)
-            times, errors = _times(runs, lags)
+            times, errors = _estimate(runs, lags)
     outcome = Outcome(
         names,
-        1.0 / _both(times, n_sites),
-        errors / _both(times, n_sites),
+        1.0 / _mean_time(times, n_sites),
+        errors / _mean_time(times, n_sites),
         1.0 / times[:, 0],
         1.0 / times[:, 1],
         np.array([run.acceptance / run.n_rounds if run.n_rounds else np.nan for run in runs]),
@@ -362,7 +424,7 @@ def _n_flips(ensemble: LearnableEnsemble) -> int:
     return ensemble.n_flips if isinstance(ensemble, Adaptive) else 1
 
 
-def _both(times: Array, n_sites: int) -> Array:
+def _mean_time(times: Array, n_sites: int) -> Array:
     """Mean of the time of the sites and, as one more site, of log p."""
     result: Array = (n_sites * times[:, 0] + times[:, 1]) / (n_sites + 1)
     return result

@@ -4,7 +4,6 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule

@@ -656,6 +656,7 @@ def test_pickle_and_copy(function):
     ):
         np.testing.assert_array_equal(again.log_g(u), function.log_g(u))
         assert repr(again) == repr(function)
+    assert b"sklsb._" not in pickle.dumps(type(function))  # found by its public name
 
 
 def test_repr_is_how_to_make_it():

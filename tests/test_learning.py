@@ -9,6 +9,7 @@ from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact, testing
 from sklsb._ensemble import Ensemble
+from sklsb._first_version import FirstVersionLearner
 from sklsb.balancing import FIXED, Barker, LearnableFunction, Min, Sqrt, get_balancing
 from sklsb.learning import (
     MIXING,
@@ -442,12 +443,42 @@ def test_the_penalty_belongs_to_sampled_kl_only():
     penalty, gradient = function.penalty()
     assert penalty > 0
     knots = np.zeros(function.knots.size)
-    value, norm = Learner(function, "sampled_kl", Momentum(0.0)).update(0.0, knots, 0.0)
+    sampler = LSBSampler(function)
+    chains = every_state(Ising([[0.0]], [0.3]), function)
+    learner = FirstVersionLearner(function, Momentum(0.0), chains, sampler._new_ensemble)
+    value, norm = learner.update(0.0, knots, 0.0)
     assert value == pytest.approx(penalty)
     assert norm == pytest.approx(np.linalg.norm(gradient))
     for objective in OBJECTIVES.keys() - {"sampled_kl"}:
         value, norm = Learner(function, objective, Momentum(0.0)).update(0.0, knots, 0.0)
         assert (value, norm) == (0.0, 0.0)
+
+
+def test_sampled_kl_is_added_up_over_the_chains_and_new_draws():
+    function, rng = Mixture([0.3, -0.2, 0.5, 0.0]), np.random.default_rng(0)
+    target, table = Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2]), function.table()
+    chains = every_state(target, function)
+    drawn = []
+
+    def new_ensemble(target, states, rngs):
+        drawn.append(LSBSampler()._new_ensemble(target, states, rngs))
+        return drawn[-1]
+
+    learner = FirstVersionLearner(function, Momentum(0.0), chains, new_ensemble)
+    first, extra = rng.random((2, len(chains), 2))
+    log_prob = chains.log_prob()
+    for _ in range(2):
+        found = learner.gradient(chains, table, log_prob, extra, first)
+        code, equal = OBJECTIVES["sampled_kl"].code, np.zeros(len(chains))
+        events = np.column_stack([first[:, 0], extra[:, 1]])
+        own = chains.objective(table, (code, 1.0, 1), events, equal)
+        new = drawn[-1].objective(table, (code, 1.0, 1), extra, equal)
+        assert found[0] == pytest.approx(own[0] + new[0], rel=1e-12)
+        np.testing.assert_allclose(found[1], own[1] + new[1], atol=1e-12)
+        assert found[2] == 0.0
+    # New draws for each update.
+    assert len(drawn) == 2
+    assert not np.array_equal(drawn[0].chains.x, drawn[1].chains.x)
 
 
 def test_update_is_the_optimisers_step():
@@ -521,7 +552,7 @@ def test_variances_of_the_sites_are_those_of_the_states(target):
     np.testing.assert_allclose(
         site_variances(target, x, target.log_ratios(x)), wanted, rtol=0, atol=1e-14
     )
-    # Weighted by p, so many copies of each state, they are the variances of the target.
+    # Weighted by p, as numbers of copies of the states, they are the variances of the target.
     p = np.exp(target.log_prob(x) - target.log_prob(x).max())
     copies = np.repeat(x, np.round(2000 * p).astype(int), axis=0)
     shares = [p @ (x == v) / p.sum() for v in target.values]

@@ -402,7 +402,7 @@ MUTANTS = {
         r"must have h\(-u\) = h\(u\)",
     ),
     "gradient of the network without its output layer's slope": Mutant(
-        BALANCING,
+        "_networks.py",
         "by_out = by_log_f * slope",
         "by_out = by_log_f",
         check_balancing,
@@ -605,7 +605,11 @@ MUTANTS = {
         "relative to their mean",
     ),
     "bad batch not left out": Mutant(
-        LEARNING, "if np.isfinite(norm):", "if True:", check_bad_batches, "learning goes on"
+        LEARNING,
+        "np.isfinite(norm) and self._step(gradient)",
+        "self._step(gradient)",
+        check_bad_batches,
+        "learning goes on",
     ),
     # Draws
     "stream shared by all chains": Mutant(

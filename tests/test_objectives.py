@@ -153,10 +153,10 @@ def test_every_chain_and_every_move_gets_its_turn(monkeypatch):
         monkeypatch.setattr("sklsb.learning.UPDATE_COST", budget)
         learner.n_calls, total = 0, np.zeros(n_chains)
         for _ in range(n_chains):
-            stride, weights = learner._part(n_chains, ensemble.cost)
+            stride, log_share = learner.visits(n_chains, ensemble.cost)
             assert stride == every
-            assert np.isfinite(weights).sum() == n_visited
-            total += np.exp(weights)
+            assert np.isfinite(log_share).sum() == n_visited
+            total += np.exp(log_share)
         assert np.allclose(total, n_chains)  # each chain weighs 1 on average
 
 

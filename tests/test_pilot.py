@@ -20,6 +20,8 @@ from sklsb.pilot import (
     FEWEST_DRAWS,
     STARVED,
     Outcome,
+    _jackknife_error,
+    _thinnings,
     compare,
     integrated_times,
     starved,
@@ -98,6 +100,21 @@ def test_times_are_at_least_one():
     frozen = integrated_times(lags, np.ones((1, 2)))
     assert np.isfinite(frozen).all()
     assert frozen > 1e5
+
+
+def test_jackknife_error_of_a_mean_is_its_standard_error():
+    x = np.random.default_rng(0).normal(size=(30, 4, 2))
+    found = _jackknife_error(x, lambda means: means[:, 1, 0])
+    assert np.isclose(found, x[:, 1, 0].std(ddof=1) / np.sqrt(30))
+    assert _jackknife_error(x[:1], lambda means: means[:, 1, 0]) == np.inf
+
+
+@pytest.mark.parametrize("n", [100, 1000, 50_000])
+def test_series_share_a_round(n):
+    thins = _thinnings(n, 100)
+    assert thins[:-1] == [8**k for k in range(len(thins) - 1)]
+    assert sum(thins) == n // 100
+    assert len(thins) == 1 or thins[-1] >= 3 * thins[-2]
 
 
 def best_of(names, ess, error):
@@ -244,6 +261,18 @@ def check_variance_over_all(package):
 
 def test_a_candidate_that_moves_half_of_the_sites_is_found_out():
     check_variance_over_all(sklsb)
+
+
+def test_on_a_flat_target_log_p_counts_like_the_sites():
+    target, x = Ising(np.zeros((5, 5)), np.zeros(5)), np.ones((4, 5), dtype=np.int8)
+
+    def new_ensemble(k):
+        return Ensemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
+
+    outcome, _ = compare(FIXED_FUNCTIONS, new_ensemble, 1e5)
+    assert np.isfinite(outcome.ess_per_step).all()
+    assert np.array_equal(outcome.lp_ess_per_step, outcome.site_ess_per_step)
+    assert np.allclose(outcome.ess_per_step, outcome.site_ess_per_step)
 
 
 def test_sites_are_looked_at_whatever_their_order():

@@ -1,1 +1,1 @@
-"""Everything that is compiled. It imports from here alone, so that `_jit` knows what it is made of."""
+"""Everything that is compiled. It imports from here alone: so `_jit` knows what it is made of."""

@@ -119,7 +119,9 @@ def _cache_class() -> type | None:
             digest = hashlib.sha256()
             for module in sorted({*modules, self._py_func.__module__}):
                 digest.update(_stamp(module))
-            base = f"{self._py_func.__name__}-{hashlib.sha256(repr(shape).encode()).hexdigest()[:20]}"
+            base = (
+                f"{self._py_func.__name__}-{hashlib.sha256(repr(shape).encode()).hexdigest()[:20]}"
+            )
             return Path(self._cache_path) / f"{base}.{digest.hexdigest()[:20]}.nbc", base
 
         def _load_overload(self, signature: Any, target_context: Any) -> Any:

@@ -31,9 +31,7 @@ class Ball(NamedTuple):
 def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:
     """Allocate it; single variables need none."""
     size = n_states if block_size > 1 else 0
-    shapes = {name: size for name in Ball._fields} | dict.fromkeys(
-        ("block", "before"), block_size
-    )
+    shapes = {name: size for name in Ball._fields} | dict.fromkeys(("block", "before"), block_size)
     shapes["path"] = block_size + 1
     kinds = Ball(np.uint32, np.int64, np.int32, np.int32, np.int64, np.int64, np.float64, np.int32)
     return Ball(

@@ -100,4 +100,3 @@ if interpreted():
 
     def prefetch(array, index):
         """Do nothing."""
-

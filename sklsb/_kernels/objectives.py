@@ -142,7 +142,9 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
         peeked = _peek(view, table, chain, move)
         acceptance = before / max(before, peeked[2])
         if chain.part.tree[move] > 0.0 and acceptance > 0.0:
-            log_t = log_weight(table, ratio) - chain.part.offset[0] - math.log(max(before, peeked[2]))
+            log_t = (
+                log_weight(table, ratio) - chain.part.offset[0] - math.log(max(before, peeked[2]))
+            )
             term = _terms(kind, event, (log_t, ratio, acceptance), omega, eta)
             share = _undo_and_add(view, table, chain, peeked, (term[1],), gradient)
             mass += term[1] * share

@@ -119,4 +119,3 @@ def select(view, chain, r):
             for k in range(3):
                 prefetch(view.touched, begin + np.uint64(16 * k))
     return node
-

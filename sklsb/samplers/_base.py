@@ -1,6 +1,5 @@
 """What every sampler shares: streams, chains, segments, progress, the returned datasets."""
 
-import copy
 import numbers
 import signal
 import threading
@@ -20,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
-from sklsb._kernels.facts import Rule
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -404,9 +402,7 @@ class BaseSampler(BaseEstimator, ABC):
                     ensemble.run(size, (thin, made % thin, done), states, stats)
                 counters.pending = (thin, (made + size) % thin)
                 for name, statistic in record.items() if room else ():
-                    recorded[name].append(
-                        np.stack([self._apply(name, statistic, x) for x in part])
-                    )
+                    recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
                 made, done = made + size, done + room
                 counters.n_transitions += size
                 counters.n_draws += room

@@ -91,7 +91,7 @@ def free_sites(target: Target) -> NDArray[np.uint32]:
 
 
 def ball_size(cardinalities: NDArray[np.int64], radius: int) -> int:
-    """Number of states that differ from one in at most ``radius`` of some variables."""
+    """Count the states that differ from one in at most ``radius`` of some variables."""
     by_distance = [1] + [0] * radius
     for k in cardinalities.tolist():
         for r in range(radius, 0, -1):
@@ -100,7 +100,7 @@ def ball_size(cardinalities: NDArray[np.int64], radius: int) -> int:
 
 
 def largest_ball(target: Target, sites: NDArray[np.uint32], size: int, radius: int) -> int:
-    """States that differ in at most ``radius`` of any ``size`` variables, at most."""
+    """Count those that differ in at most ``radius`` of any ``size`` variables, at most."""
     k = np.sort(target.cardinalities[sites])[::-1]
     return ball_size(k[:size], min(radius, size))
 

@@ -10,7 +10,7 @@ from sklsb.targets.base import Target
 
 
 class HammingBallSampler(FixedRuleSampler):
-    r"""Hamming ball sampler: large blocks of variables, of whose states only the near ones are tried.
+    r"""Hamming ball sampler: of the states of a large block, only the near ones are tried.
 
     With x_B the block, d the number of variables in which two states differ and r the radius, a
     transition draws [1]_

@@ -3,7 +3,6 @@
 import copy
 import numbers
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, LearnableEnsemble
+from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
@@ -233,7 +233,7 @@ class LSBSampler(BaseSampler):
             device_of(target, self.device)
 
     def _rule(self, target: Target) -> Balanced | FirstOrder:
-        """The rule of the frozen function, or before `fit` of the function to begin with."""
+        """Return the rule of the frozen function, or before `fit` of the function to begin with."""
         fitted = getattr(self, "balancing_", None)
         function = get_balancing(self.balancing) if fitted is None else fitted
         # What was fitted, whatever was set since.
@@ -283,25 +283,13 @@ class LSBSampler(BaseSampler):
             )
         return BalancedEnsemble(target, states, streams, self._effective_n_jobs())
 
-    def _fresh(
-        self, old: LearnableEnsemble, rngs: list[np.random.Generator]
-    ) -> LearnableEnsemble:
-        """Chains at new draws of the initial distribution."""
-        states = [old.target.random_state(rng) for rng in rngs]
-        return self._new_ensemble(old.target, np.stack(states), Streams(rngs))
-
     def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self.n_burn_in
         n = max(2000, 5 * target.n_sites) if n is None else int(n)
         draws = None
         if self.keep_burn_in:
             draws = np.empty((len(ensemble), n, target.n_sites), dtype=target.dtype)
-        learner = self._learner() if n else None
-        fresh = None
-        if learner is not None and learner.objective == "sampled_kl":
-            # Streams of their own, so that it does not matter when the chains' numbers are drawn.
-            others = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.streams.chain]
-            fresh = partial(self._fresh, ensemble, others)
+        learner = self._learner(ensemble) if n else None
         n_chains = len(ensemble)
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
             function, history, visited = burn_in(
@@ -310,7 +298,6 @@ class LSBSampler(BaseSampler):
                 n,
                 lazy=float(self.lazy),
                 learner=learner,
-                fresh=fresh,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
             )
@@ -337,11 +324,15 @@ class LSBSampler(BaseSampler):
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
 
-    def _learn_to_mix(self, ensemble: LearnableEnsemble, visited: States, fitted: dict[str, Any]) -> None:
+    def _learn_to_mix(
+        self, ensemble: LearnableEnsemble, visited: States, fitted: dict[str, Any]
+    ) -> None:
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
         functions = {self.objective: fitted["balancing_"]}
-        stored = self._new_ensemble(ensemble.target, visited, Streams(ensemble.streams.chain[:1] * len(visited)))
+        stored = self._new_ensemble(
+            ensemble.target, visited, Streams(ensemble.streams.chain[:1] * len(visited))
+        )
         if self.objective not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
@@ -369,7 +360,7 @@ class LSBSampler(BaseSampler):
         for name, count in zip(("mixing", "pilot"), np.diff(spent), strict=True):
             fitted["history_"].attrs[f"{name}_evaluations"] = int(count)
 
-    def _learner(self) -> Learner | None:
+    def _learner(self, ensemble: LearnableEnsemble) -> Learner | None:
         """Learns the function that moves the chains, if any is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
@@ -379,9 +370,14 @@ class LSBSampler(BaseSampler):
         rate = self.learning_rate
         if rate is None:
             rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
-        return Learner(self._function, objective, OPTIMIZERS[self.optimizer](float(rate)))
+        optimizer = OPTIMIZERS[self.optimizer](float(rate))
+        if objective == "sampled_kl":
+            return FirstVersionLearner(self._function, optimizer, ensemble, self._new_ensemble)
+        return Learner(self._function, objective, optimizer)
 
-    def _mixing(self, stored: LearnableEnsemble) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
+    def _mixing(
+        self, stored: LearnableEnsemble
+    ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
         kinds = MIXING if self.objective == "auto" else (self.objective,)
         if not self.pilot:  # nothing to choose with

@@ -69,7 +69,9 @@ def weigh_all(view, table, chain):
     """Weights of all moves under the present offset, and their sums."""
     n = view.touched_start.size - 1
     for m in range(n):
-        chain.part.tree[m] = log_weight(table, log_ratio(view, chain, np.uint64(m))) - chain.part.offset[0]
+        chain.part.tree[m] = (
+            log_weight(table, log_ratio(view, chain, np.uint64(m))) - chain.part.offset[0]
+        )
     for m in range(n):
         chain.part.tree[m] = exp(chain.part.tree[m])
     sum_all(chain)
@@ -93,7 +95,9 @@ def propose(view, table, chain, move):
     for k in range(begin, end):
         t = np.uint64(view.touched[k])
         chain.part.old_weight[k - begin] = chain.part.tree[t]
-        chain.part.tree[t] = exp(log_weight(table, log_ratio(view, chain, t)) - chain.part.offset[0])
+        chain.part.tree[t] = exp(
+            log_weight(table, log_ratio(view, chain, t)) - chain.part.offset[0]
+        )
     chain.evaluations[0] += np.int64(end - begin)
     sum_touched(chain, view.touched, begin, end)
     return inverse
@@ -121,7 +125,7 @@ def _prepare(view, rule, chain):
 
 @implements(step, Balanced)
 def _step(view, rule, chain, u):
-    """u = (to select a move, to accept it). A lazy chain first stays with probability ``lazy``."""
+    """U = (to select a move, to accept it). A lazy chain first stays with probability ``lazy``."""
     u_select, u_accept = u[0], u[1]
     before = total(chain)
     if before == 0.0 or u_select < rule.lazy:  # zero: no neighbour has positive probability

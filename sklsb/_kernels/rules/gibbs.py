@@ -82,7 +82,7 @@ class RandomBlocks(NamedTuple):
 
 @implements(step, RandomBlocks)
 def _step(view, rule, chain, u):
-    """u = (to choose each of the variables, to draw their values)."""
+    """U = (to choose each of the variables, to draw their values)."""
     n = rule.block_size
     if n == 0:
         return np.nan
@@ -130,7 +130,7 @@ class Systematic(NamedTuple):
 
 @implements(step, Systematic)
 def _sweep(view, rule, chain, u):
-    """u = (to draw each block)."""
+    """U = (to draw each block)."""
     if rule.block_size == 1:
         for k in range(rule.sites.size):
             draw_site(view, chain, np.uint64(rule.sites[k]), u[k])
@@ -183,7 +183,7 @@ class Chromatic(NamedTuple):
 
 @implements(step, Chromatic)
 def _sweep_classes(view, rule, chain, u):
-    """u = (to draw each variable)."""
+    """U = (to draw each variable)."""
     if not rule.two_valued:
         for k in range(rule.sites.size):
             draw_site(view, chain, np.uint64(rule.sites[k]), u[k])

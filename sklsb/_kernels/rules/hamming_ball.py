@@ -50,7 +50,7 @@ class HammingBall(NamedTuple):
 
 @implements(step, HammingBall)
 def _step(view, rule, chain, u):
-    """u = (to choose each of the variables, to draw the centre, to draw the next state)."""
+    """U = (to choose each of the variables, to draw the centre, to draw the next state)."""
     n = rule.block_size
     if n == 0:
         return np.nan

@@ -1,4 +1,4 @@
-"""Block Gibbs sampling of a machine of two layers: all hidden units given the visible ones, and back.
+"""Block Gibbs sampling of two layers: all hidden units given the visible ones, and back.
 
 Seen from the visible units alone a transition is reversible.
 """
@@ -49,7 +49,7 @@ class Layers(NamedTuple):
 
 @implements(step, Layers)
 def _sweep(view, rule, chain, u):
-    """u = (to draw each hidden unit, to draw each visible unit)."""
+    """U = (to draw each hidden unit, to draw each visible unit)."""
     m, n = rule.weight.shape
     field = chain.part.field
     for i in range(n):

@@ -63,7 +63,9 @@ class Mixture(NamedTuple):
     def new_part(self, view: Any, n_chains: int) -> Parts:
         """Allocate what both rules keep of some chains."""
         last = np.full((n_chains, 1), -1)
-        return Parts(self.first.new_part(view, n_chains), self.second.new_part(view, n_chains), last)
+        return Parts(
+            self.first.new_part(view, n_chains), self.second.new_part(view, n_chains), last
+        )
 
     def chosen(self, coins: NDArray[np.float64]) -> NDArray[np.intp]:
         """Which rule each coin chooses, 0 or 1."""
@@ -98,7 +100,7 @@ def _prepare(view, rule, chain):
 
 @implements(step, Mixture)
 def _step(view, rule, chain, u):
-    """u = (the coin, the numbers of the rule that it chooses)."""
+    """U = (the coin, the numbers of the rule that it chooses)."""
     if u[0] < rule.share:
         second = with_part(chain, chain.part.second)
         if chain.part.last[0] != 1:

@@ -13,7 +13,6 @@ from sklsb._kernels._jit import called, implements, inlined, interpreted
 from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_ratio
 from sklsb._kernels.numeric import as_float
 
-
 # Integers of scratch memory that a chain on a `FunctionView` takes, about, at most.
 _MOST_SCRATCH = 1 << 16
 

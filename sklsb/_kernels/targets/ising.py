@@ -53,15 +53,9 @@ def _log_prob(view, chain):
     # Four running sums: a fixed order that still lets the processor overlap additions.
     for i in range(0, n - n % 4, 4):
         a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
-        b += chain.x[i + 1] * (
-            view.field[i + 1] + (0.5 * view.unit[i + 1]) * chain.cache[i + 1]
-        )
-        c += chain.x[i + 2] * (
-            view.field[i + 2] + (0.5 * view.unit[i + 2]) * chain.cache[i + 2]
-        )
-        d += chain.x[i + 3] * (
-            view.field[i + 3] + (0.5 * view.unit[i + 3]) * chain.cache[i + 3]
-        )
+        b += chain.x[i + 1] * (view.field[i + 1] + (0.5 * view.unit[i + 1]) * chain.cache[i + 1])
+        c += chain.x[i + 2] * (view.field[i + 2] + (0.5 * view.unit[i + 2]) * chain.cache[i + 2])
+        d += chain.x[i + 3] * (view.field[i + 3] + (0.5 * view.unit[i + 3]) * chain.cache[i + 3])
     for i in range(n - n % 4, n):
         a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
     return (a + b) + (c + d)

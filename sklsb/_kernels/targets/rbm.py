@@ -192,7 +192,7 @@ def _log_prob(view, chain):
 
 @inlined
 def _functions(view, chain):
-    """The two functions of the activation of each hidden unit: probabilities, or logarithms."""
+    """Return the two functions of the activations: probabilities, or their logarithms."""
     m = view.hidden_bias.size
     floats = chain.cache.view(np.float64)
     return floats[m : 2 * m], floats[2 * m :]

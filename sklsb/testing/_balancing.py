@@ -1,0 +1,78 @@
+"""Checks of balancing functions."""
+
+import pickle
+import sys
+
+import numpy as np
+
+from sklsb.balancing import BalancingFunction, LearnableFunction
+from sklsb.testing._expect import EPS, Array, expect, expect_equal, expect_near
+
+
+def check_balancing(function: BalancingFunction) -> None:
+    """Check that a function is balancing, and so is its table; and its gradient if it learns.
+
+    Parameters
+    ----------
+    function : BalancingFunction
+        What is checked.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    u = np.concatenate([np.linspace(-40, 40, 1281), [1e-300, 1e-9, 63.7, 99.0, 700.0, 1e4]])
+    h = function.even_part(u)
+    expect(
+        np.shape(h) == u.shape and np.shape(function.even_part(1.5)) == (),
+        f"even_part returned shape {np.shape(h)} for an input of shape {u.shape}, and "
+        f"{np.shape(function.even_part(1.5))} for a number; it must keep the shape.",
+    )
+    expect(np.isfinite(h), f"even_part must be finite; it is not at u = {u[~np.isfinite(h)]}.")
+    for which, f in (("function", function), ("tabulated function", function.tabulated())):
+        h = f.even_part(u)
+        gate = 8 * EPS * (1 + np.abs(u) + np.abs(h))
+        what = f"the {which} must have h(-u) = h(u)"
+        expect_near(f.even_part(-u), h, gate if f is function else 0.0, what)
+        what = f"the {which} must have log g(u) = u + log g(-u)"
+        expect_near(f.log_g(u), u + f.log_g(-u), 2 * gate, what)
+        what = f"the {which} must have g(0) = 0, log g(-inf)"
+        expect_equal(f.log_g(-np.inf), -np.inf, what)
+    value = function.table().value
+    gate = 8 * EPS * (1 + function.knots + np.abs(value))
+    expect_near(value, function.even_part(function.knots), gate, "the table at the knots")
+    expect_equal(function.tabulated().even_part(function.knots), value, "tabulated at the knots")
+    cls = type(function)
+    # A class made inside a function or a console cell cannot be pickled, and need not be.
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
+        copy = pickle.loads(pickle.dumps(function))
+        expect_equal(copy.table().value, value, "the table of an unpickled copy")
+    if isinstance(function, LearnableFunction):
+        _check_gradient(function)
+
+
+def _check_gradient(function: LearnableFunction) -> None:
+    """Compare vjp (and the penalty's gradient) with central differences over theta."""
+    rng = np.random.default_rng(0)
+    # A little off: where a function starts, corners of it may sit on the knots.
+    function = function.with_theta(function.theta + 1e-3 * rng.standard_normal(function.theta.size))
+    theta, value = function.theta.copy(), function.table().value.copy()
+    expect_equal(function.with_theta(theta).table().value, value, "with_theta(theta)")
+    function.with_theta(theta + 0.1)
+    expect_equal(function.theta, theta, "theta after with_theta made another function")
+    expect_equal(function.table().value, value, "the table after with_theta")
+    weights = rng.standard_normal(value.size)
+
+    def loss(at: Array) -> Array:
+        other = function.with_theta(at)
+        return np.array([weights @ other.table().value, other.penalty()[0]])
+
+    analytic = np.stack([function.vjp(weights), function.penalty()[1]], axis=1)
+    expect(analytic.shape == (theta.size, 2), f"vjp or penalty has {analytic.shape[0]} entries.")
+    step = 1e-7
+    numeric = np.stack(
+        [(loss(theta + e) - loss(theta - e)) / (2 * step) for e in step * np.eye(theta.size)]
+    )
+    gate = 1e-5 * (1e-3 + np.abs(numeric).max(axis=0))
+    expect_near(analytic, numeric, gate, "vjp (0) and penalty (1) against finite differences")

@@ -1,0 +1,216 @@
+"""Checks of the objectives of learning and their gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklsb import exact
+from sklsb._ensemble import BalancedEnsemble
+from sklsb._kernels import objectives
+from sklsb._kernels.numeric import Table
+from sklsb._matrices import transitions
+from sklsb.balancing import BalancingFunction, Tabulated
+from sklsb.rules import Balanced
+from sklsb.targets.base import States, Target
+from sklsb.testing._expect import Array, expect_equal, expect_near
+from sklsb.testing._probe import Probe
+
+
+def _possible_states(target: Target) -> States:
+    x = exact.states(target)
+    return x[target.log_prob(x) > -np.inf]
+
+
+def _conditionals(target: Target, x: States) -> Array:
+    """P(x_i = v | the other variables) at each state, shape (n_states, n_sites, n_values)."""
+    log_p = np.full((*x.shape, len(target.values)), -np.inf)
+    for i, k in enumerate(target.cardinalities):
+        for v, value in enumerate(target.values[:k]):
+            other = x.copy()
+            other[:, i] = value
+            log_p[:, i, v] = target.log_prob(other)
+    return np.exp(log_p - logsumexp(log_p, axis=2, keepdims=True))
+
+
+def _objectives(
+    table: Table, target: Target, log_omega: Array, eta: float, weight: Array
+) -> dict[str, Array]:
+    """Every objective by definition, in expectation over its random neighbours.
+
+    All have one entry for each state of positive probability but "global_flux", which is over
+    them all; "flow" is what the flux kernel gives with a ``weight`` for each site.
+    """
+    x = exact.states(target)
+    possible = target.log_prob(x) > -np.inf
+    x = x[possible]
+    _, log_t, stay = (part[possible] for part in transitions(Balanced(table), target))
+    ratios, omega, t = target.log_ratios(x), np.exp(log_omega), np.exp(log_t)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_m = np.where(stay > 0, np.log(stay), 0.0)
+        moving = np.where(t > 0, t * (log_t - ratios), 0.0).sum(axis=1)
+    proposed = omega * (moving - t.sum(axis=1) * log_omega)
+    bound = (1 - t) * (eta * (1 - t) - omega[:, None] * (np.log(eta) + 1))
+    site = np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
+    change = t @ (site[:, None] == np.arange(target.n_sites))
+    conditional = _conditionals(target, x)
+    present = np.searchsorted(target.values, x)[:, :, None]
+    p = np.take_along_axis(conditional, present, axis=2)[:, :, 0]
+    others = np.where(np.arange(len(target.values)) == present, 0.0, conditional).sum(axis=2)
+    flow = 2 * p * change
+    variance = 1 - np.square(conditional.mean(axis=0)).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        local = np.where(change > 0, p * others**2 / change, 0.0).sum(axis=1)
+        whole = np.where(flow.any(axis=0), variance / flow.mean(axis=0), 0.0).sum()
+        return {
+            "bound": proposed + bound.mean(axis=1),
+            "exact": proposed + omega * stay * (log_m - log_omega),
+            "kl": moving + stay * log_m,
+            "sampled_kl": moving,
+            "flux": np.log(local),
+            "flow": flow @ weight,
+            "global_flux": np.log([whole]),
+        }
+
+
+Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
+
+
+def _found_sampled(
+    code: int, eta: float, table: Table, target: Target, log_omega: Array, probe: Any
+) -> Found:
+    """Average a sampled objective of the kernel over its random neighbours.
+
+    The proposed neighbour comes with the probability of its proposal, the uniform one evenly.
+    """
+    x = _possible_states(target)
+    n, d = target.log_ratios(x).shape
+    chains = probe(np.repeat(x, d * d, axis=0))
+    log_w = Tabulated(table).log_g(target.log_ratios(x))
+    q = np.exp(log_w - logsumexp(log_w, axis=1, keepdims=True))
+    middle = np.cumsum(q, axis=1) - 0.5 * q
+    uniforms: Any = np.empty((n, d, d, 2))
+    uniforms[..., 0], uniforms[..., 1] = middle[:, :, None], (np.arange(d) + 0.5) / d
+    rows = n * d * d
+    out = (np.empty((rows, 1, table.value.size)), np.empty(rows), np.empty(rows))
+    uniforms, weights = uniforms.reshape(rows, 2), np.repeat(log_omega, d * d)
+    objectives.sampled(
+        chains.view, table, chains.chains, (0, rows), (code, eta), uniforms, weights, out
+    )
+    weight = np.repeat(q / d, d, axis=1)
+    gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
+    value, by_eta = ((weight * v.reshape(n, d * d)).sum(axis=1) for v in out[1:])
+    return value, gradient, by_eta
+
+
+def _found_enumerated(
+    table: Table, log_omega: Array, chains: BalancedEnsemble, every: int = 1, u: Any = 0.5
+) -> Found:
+    n = len(chains)
+    out = (np.empty((n, 3, table.value.size)), np.empty(n))
+    uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
+    objectives.enumerated(
+        chains.view, table, chains.chains, (0, n), every, uniforms, log_omega, out
+    )
+    return out[1], out[0][:, 0], np.zeros(n)
+
+
+def _found_flux(table: Table, weight: Array, chains: BalancedEnsemble) -> Found:
+    n, d = chains.chains.x.shape
+    out = (np.empty((n, 1, table.value.size)), np.empty(n), np.empty((n, d)))
+    objectives.flux(chains.view, table, chains.chains, (0, n), np.arange(d), weight, out)
+    return out[1], out[0][:, 0], np.zeros(n)
+
+
+def _found_objectives(
+    table: Table, target: Target, log_omega: Array, eta: float, weight: Array
+) -> dict[str, Found]:
+    """Return what the kernels say of every objective."""
+    from sklsb.learning import OBJECTIVES, _Flux
+
+    x = _possible_states(target)
+    # Chains first weighed by another table: the objective must weigh by the one it is given.
+    before = table._replace(value=table.value + 1.0)
+
+    def probe(states: States) -> BalancedEnsemble:
+        return Probe(target, Balanced(before), states).ensemble
+
+    none: Any = np.empty(0)
+    found = {}
+    for name, objective in OBJECTIVES.items():
+        omega = log_omega if name in ("bound", "exact") else np.zeros(len(x))
+        if objective.code == objectives.ENUMERATED:
+            found[name] = _found_enumerated(table, omega, probe(x))
+        else:
+            found[name] = _found_sampled(objective.code, eta, table, target, omega, probe)
+    chains = probe(x)
+    found["flux"] = _found_flux(table, none, chains)
+    found["flow"] = _found_flux(table, weight, chains)
+    value, gradient = _Flux(chains, none, "global_flux")._global(table)
+    found["global_flux"] = np.array([value]), gradient[None], np.zeros(1)
+    expect_equal(chains.chains.x, x, "the states, which a flux objective must leave")
+    return found
+
+
+def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
+    """Central differences by the values at the knots; the slope of the tail stays."""
+    columns = []
+    for k in range(table.value.size):
+        ends = []
+        for sign in (1.0, -1.0):
+            value = table.value.copy()
+            value[k] += sign * step
+            slope = np.append(np.diff(value), table.slope[-1])
+            ends.append(f(Table(value, slope, table.inverse_step)))
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    return np.stack(columns, axis=-1)
+
+
+def check_objectives(function: BalancingFunction, target: Target, eta: float = 0.7) -> None:
+    """Check the objectives of learning and their gradients against enumeration.
+
+    Values must agree to 1e-10 and gradients at the knots to 1e-6 of the largest, at every state
+    of positive probability; of "global_flux", over these states. "flow" is a sum over the sites of
+    their probabilities to change, of which "global_flux" is made.
+    The function should be generic: where Z(x) = Z(x') the acceptance has a corner, and no
+    gradient is right.
+
+    Parameters
+    ----------
+    function : BalancingFunction
+        A function; one with few knots is faster.
+    target : Target
+        A target of a few states and random probabilities, at least one of whose variables is free.
+    eta : float, default=0.7
+        Parameter of the objective "bound".
+
+    Raises
+    ------
+    AssertionError
+        If a value or a gradient is wrong; the message says which, and what was found.
+    """
+    from sklsb.learning import relative_weights
+
+    table, step = function.table(), 1e-5
+    log_omega = relative_weights(target.log_prob(_possible_states(target)))
+    weight = np.random.default_rng(0).random(target.n_sites) + 0.1
+
+    def by_definition(table: Table, eta: float = eta) -> Array:
+        return np.concatenate([*_objectives(table, target, log_omega, eta, weight).values()])
+
+    found = _found_objectives(table, target, log_omega, eta, weight)
+    expected = _objectives(table, target, log_omega, eta, weight)
+    ends = np.cumsum([values.size for values in expected.values()])[:-1]
+    numeric = np.split(_numeric_gradient(by_definition, table, step), ends)
+    slope = (by_definition(table, eta + step) - by_definition(table, eta - step)) / (2 * step)
+    for (name, values), by_knots, slopes in zip(
+        expected.items(), numeric, np.split(slope, ends), strict=True
+    ):
+        value, gradient, by_eta = found[name]
+        gate = 1e-10 * (1 + np.abs(values))
+        expect_near(value, values, gate, f'objective "{name}" against enumeration')
+        gate = 1e-6 * np.abs(by_knots).max(initial=1e-3)
+        expect_near(gradient, by_knots, gate, f'gradient of "{name}" at (state, knot)')
+        gate = 1e-6 * np.abs(slopes).max(initial=1e-3)
+        expect_near(by_eta, slopes, gate, f'derivative of "{name}" by eta')

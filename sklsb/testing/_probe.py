@@ -1,0 +1,139 @@
+"""The production transition out of given states, asked at chosen uniform numbers."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sklsb._ensemble import BalancedEnsemble, Ensemble
+from sklsb._kernels import run
+from sklsb._kernels._jit import _OPTIONS, interpreted
+from sklsb._kernels.contract import flip, log_ratio
+from sklsb._kernels.state import arrays_of, chain_at
+from sklsb.rules import Balanced, Rule
+from sklsb.targets.base import States, Target
+from sklsb.testing._expect import Array, expect_equal
+
+# Not cached on disk, where it would be kept for targets of the package.
+_uncached: Any = (lambda function: function) if interpreted() else njit(**_OPTIONS)
+
+
+@_uncached
+def _walk(view, chains, moves, every, inverses, ratios):
+    """Make moves in every chain, note what undoes each, then read all log-ratios.
+
+    Unless ``every``, moves into impossible states are left out.
+    """
+    for c in range(chains.x.shape[0]):
+        chain = chain_at(chains, c)
+        for k in range(moves.shape[1]):
+            move = np.uint64(moves[c, k])
+            if every or log_ratio(view, chain, move) > -np.inf:
+                inverses[c, k] = flip(view, chain, move)
+        for m in range(ratios.shape[1]):
+            ratios[c, m] = log_ratio(view, chain, np.uint64(m))
+
+
+# Room that a step writes to before it reads it.
+_SCRATCH = ("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing")
+
+
+def kept(chains: Any) -> dict[str, NDArray[Any]]:
+    """All that chains carry from one transition to the next, by name; not copied."""
+    found = {"x": chains.x, "cache": chains.cache}
+    if "Ball" not in type(chains.part).__name__:
+        found |= {
+            name: values
+            for name, values in arrays_of(chains.part)
+            if name.rpartition(".")[2] not in _SCRATCH
+        }
+    return found
+
+
+def check_caches(ensemble: Ensemble, when: str) -> None:
+    """Compare what chains keep with a rebuild, bit for bit."""
+    ensemble._refresh()
+    found = {name: values.copy() for name, values in kept(ensemble.chains).items()}
+    run.restore(ensemble.view, ensemble.rule, ensemble.chains, (0, len(ensemble)))
+    for name, values in kept(ensemble.chains).items():
+        what = f"caches must equal a rebuild bit for bit {when}, but `{name}` does not"
+        expect_equal(found[name], values, what)
+
+
+class Probe:
+    """The locally balanced step out of given states."""
+
+    accept = -1.0  # a u_accept at which every proposal is accepted
+
+    def __init__(self, target: Target, rule: Balanced, states: States, shift: float = 0.0):
+        self.rule = rule
+        rngs = [np.random.default_rng(0)] * len(states)
+        self.ensemble = BalancedEnsemble(target, states, rngs, rule=rule)
+        self.chains = self.ensemble.chains
+        view: Any = self.ensemble.view
+        self.n_moves = view.touched_start.size - 1
+        self.ensemble.start(rule)
+        self.chains.part.offset[:] += shift
+        self.rebuild()
+        self.before = self.carried()
+
+    def carried(self) -> dict[str, NDArray[Any]]:
+        """Copy all that a chain carries from one transition to the next."""
+        return {name: values.copy() for name, values in kept(self.chains).items()}
+
+    def restore(self) -> None:
+        """Put the chains back where they were."""
+        for name, values in kept(self.chains).items():
+            values[:] = self.before[name]
+        self.chains.acceptance[:] = 0.0
+
+    def rebuild(self) -> None:
+        """Compute caches, weights and sums from the states, under the present offsets."""
+        run.restore(self.ensemble.view, self.rule, self.chains, (0, len(self.ensemble)))
+
+    def walk(self, moves: NDArray[Any], every: bool = True) -> tuple[NDArray[np.int64], Array]:
+        """Make moves, shape (n_chains, n); return their inverses and the log-ratios after."""
+        inverses = np.zeros(moves.shape, dtype=np.int64)
+        ratios = np.empty((len(moves), self.n_moves))
+        view: Any = self.ensemble.view
+        _walk(view, self.chains, moves, every, inverses, ratios)
+        return inverses, ratios
+
+    def step(self, u_select: Any, u_accept: Any) -> States:
+        """One transition from the states given; where it leads."""
+        self.restore()
+        uniforms = np.empty((len(self.chains.x), 1, 2))
+        uniforms[:, 0, 0], uniforms[:, 0, 1] = u_select, u_accept
+        self.ensemble.advance(uniforms)
+        return self.chains.x
+
+    def expect_as_rebuilt(self, when: str) -> None:
+        """Compare the caches with a rebuild, bit for bit."""
+        check_caches(self.ensemble, when)
+
+
+class RuleProbe:
+    """A transition of any rule out of given states, by all of its uniform numbers."""
+
+    def __init__(self, target: Target, rule: Rule, room: int = 4096):
+        self.target, self.rule, self.room = target, rule, room
+        states = np.stack([target.random_state(np.random.default_rng(0))] * room)
+        self.ensemble = Ensemble(target, states, [np.random.default_rng(0)] * room, rule=rule)
+
+    def step(self, states: States, uniforms: Array) -> States:
+        """Where transitions lead, from states (n, n_sites) by numbers (n, n_uniforms)."""
+        result = np.empty_like(states)
+        for begin in range(0, len(states), self.room):
+            part = slice(begin, begin + self.room)
+            size = len(states[part])
+            chains, view = self.ensemble.chains, self.ensemble.view
+            chains.x[:size] = states[part]
+            run.start(view, self.rule, chains, (0, size))
+            rows = np.ascontiguousarray(uniforms[part])
+            nothing = (np.empty((self.room, 0, states.shape[1]), states.dtype),)
+            schedule = (1, rows.shape[1], 0, 0, 0)
+            stats = np.empty((self.room, 0, 1))
+            run.run(view, self.rule, chains, (0, size), rows, schedule, *nothing, stats)
+            result[part] = chains.x[:size]
+        return result

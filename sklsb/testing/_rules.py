@@ -1,0 +1,205 @@
+"""Checks of rules: the production step measured at all of its breakpoints, exactly."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb import exact
+from sklsb._ensemble import Ensemble
+from sklsb._matrices import matrix as formula
+from sklsb._matrices import matrix_by_formula
+from sklsb.rules import Rule
+from sklsb.streams import Streams, spawn
+from sklsb.targets.base import States, Target
+from sklsb.testing._expect import (
+    EPS,
+    Array,
+    cancelled,
+    expect,
+    expect_equal,
+    expect_near,
+    log_probabilities,
+)
+from sklsb.testing._probe import RuleProbe, check_caches
+
+# Where the first looks for a change of the outcome are, and the numbers that may follow.
+_GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
+_N_CONTINUATIONS = 48
+
+
+class _Cells:
+    """Boxes of uniform numbers with the same outcome, from each state."""
+
+    def __init__(self, starts: NDArray[np.int64], n_uniforms: int):
+        self.start = starts
+        self.mass = np.ones(starts.size)
+        self.numbers = np.empty((starts.size, n_uniforms))
+        self.numbers[:] = np.random.default_rng(1).random(n_uniforms)
+
+    def split(self, at: int, edges: list[Array]) -> None:
+        """Divide each box along one number at the edges between 0 and 1."""
+        count = np.array([edge.size + 1 for edge in edges])
+        bounds = [np.concatenate([[0.0], edge, [1.0]]) for edge in edges]
+        length = np.concatenate([np.diff(bound) for bound in bounds])
+        middle = np.concatenate([bound[:-1] + 0.5 * np.diff(bound) for bound in bounds])
+        self.start = np.repeat(self.start, count)
+        self.mass = np.repeat(self.mass, count) * length
+        self.numbers = np.repeat(self.numbers, count, axis=0)
+        self.numbers[:, at] = middle
+
+
+class _Outcomes:
+    """What follows from a box and the next number, whatever comes after."""
+
+    def __init__(self, target: Target, rule: Rule):
+        self.probe = RuleProbe(target, rule)
+        self.x = exact.states(target)
+        self.index = {state.tobytes(): i for i, state in enumerate(self.x)}
+        # Many at the ends, where rare outcomes are.
+        rng = np.random.default_rng(0)
+        size = (_N_CONTINUATIONS, rule.facts.n_uniforms)
+        ends = rng.choice([0.0, 1.0 - 2.0**-53], size=size)
+        self.later = np.where(rng.random(size) < 0.5, ends, rng.random(size))
+
+    def ends(self, start: NDArray[np.int64], numbers: Array) -> NDArray[np.int64]:
+        """Which states transitions lead to."""
+        there = self.probe.step(self.x[start], numbers)
+        return np.array([self.index[state.tobytes()] for state in there], dtype=np.int64)
+
+    def __call__(self, cells: _Cells, which: Any, at: int, u: Array) -> NDArray[np.int64]:
+        """Where boxes lead with u as the next number, shape (n, continuations)."""
+        last = at == cells.numbers.shape[1] - 1
+        later = self.later[:1] if last else self.later
+        numbers = np.repeat(cells.numbers[which], len(later), axis=0)
+        numbers[:, at + 1 :] = np.tile(later[:, at + 1 :], (len(u), 1))
+        numbers[:, at] = np.repeat(u, len(later))
+        return self.ends(np.repeat(cells.start[which], len(later)), numbers).reshape(len(u), -1)
+
+
+def _edges(cells: _Cells, at: int, outcomes: _Outcomes) -> list[Array]:
+    """Numbers at which what follows changes, for each box: found by bisection, to the last bit."""
+    n = cells.start.size
+    which = np.repeat(np.arange(n), _GRID.size)
+    found = outcomes(cells, which, at, np.tile(_GRID, n)).reshape(n, _GRID.size, -1)
+    edges: list[list[float]] = [[] for _ in range(n)]
+    box, left = np.nonzero((found[:, 1:] != found[:, :-1]).any(axis=2))
+    low, high = (_GRID[left + k].view(np.int64).copy() for k in (0, 1))
+    before, after = found[box, left], found[box, left + 1]
+    while box.size:
+        down, up, first = low.copy(), high.copy(), after.copy()
+        while np.any(up - down > 1):
+            middle = (down + up) // 2
+            there = outcomes(cells, box, at, middle.view(np.float64))
+            same = (there == before).all(axis=1)
+            first[~same] = there[~same]
+            down, up = np.where(same, middle, down), np.where(same, up, middle)
+        for b, u in zip(box.tolist(), up.view(np.float64).tolist(), strict=True):
+            edges[b].append(u)
+        # Beyond the first edge there may be others.
+        more = (first != after).any(axis=1)
+        box, low, high, before, after = (part[more] for part in (box, up, high, first, after))
+    return [np.sort(np.array(edge)) for edge in edges]
+
+
+def measured_matrix(rule: Rule, target: Target) -> Array:
+    """Transition matrix of the compiled step of a rule, measured.
+
+    From each state, every uniform number at which what follows changes is found by bisection, one
+    number after another; the lengths between them are the probabilities. What takes less than
+    about 1/50 of the range of a number may be overlooked, unless it lies at an end.
+
+    Parameters
+    ----------
+    rule : rule
+        What is measured.
+    target : Target
+        A target of a few states.
+
+    Returns
+    -------
+    ndarray of shape (n_states, n_states)
+        In the order of `sklsb.exact.states`. A chain stays in a state of probability zero.
+    """
+    x = exact.states(target)
+    possible = np.flatnonzero(target.log_prob(x) > -np.inf)
+    outcomes = _Outcomes(target, rule)
+    cells = _Cells(possible, rule.facts.n_uniforms)
+    for at in range(rule.facts.n_uniforms):
+        cells.split(at, _edges(cells, at, outcomes))
+    found = np.zeros((len(x), len(x)))
+    np.add.at(found, (cells.start, outcomes.ends(cells.start, cells.numbers)), cells.mass)
+    impossible = np.setdiff1d(np.arange(len(x)), possible)
+    found[impossible, impossible] = 1.0
+    return found
+
+
+def check_rule(rule: Rule, target: Target, n_transitions: int = 40) -> None:
+    """Check a rule on a small target, exactly; it may be defined outside the package.
+
+    The transition matrix of the compiled step, measured at all of its breakpoints, must leave the
+    target as it is, and be reversible where the rule says so. What chains keep must equal a
+    rebuild, bit for bit; transitions must be the same however they are divided into calls, and
+    after a copy.
+
+    Parameters
+    ----------
+    rule : rule
+        What is checked.
+    target : Target
+        A target of a few states, with random probabilities that are not very small.
+    n_transitions : int, default=40
+        Length of the chains that are compared.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    facts = rule.facts
+    expect(facts.stat_names[:1] == ("lp",), f"stat_names must begin with lp: {facts.stat_names}")
+    p = np.exp(log_probabilities(target))
+    found = measured_matrix(rule, target)
+    gate = EPS * (8 * target.n_sites + 4 * len(p) * facts.n_uniforms) + cancelled(target)
+    expect_near(found.sum(axis=1), 1.0, gate, "rows of the measured matrix must sum to 1")
+    expect_near(p @ found, p, gate, "stationarity of the step, sum of p(x) P(x, x') at x'")
+    wrong = found[np.ix_(p > 0.0, p == 0.0)]
+    expect(
+        wrong == 0.0,
+        f"the step goes to impossible states, with probability {wrong.max():g}."
+        if wrong.size
+        else "",
+    )
+    if facts.reversible:
+        flow = p[:, None] * found
+        expect_near(flow, flow.T, gate, "detailed balance of the step, p(x) P(x, x') at (x, x')")
+    if matrix_by_formula(rule):
+        expect_near(found, formula(rule, target), gate, "the step against the formula at (x, x')")
+    _check_chains(rule, target, n_transitions)
+
+
+def _check_chains(rule: Rule, target: Target, n: int) -> None:
+    """Chains keep what a rebuild gives, and do not depend on how they are divided into calls."""
+    rngs = spawn(0, 3)
+    states = np.stack([target.random_state(rng) for rng in rngs])
+
+    def chains() -> Ensemble:
+        made = Ensemble(target, states, Streams(rngs).copy(), rule=rule)
+        made.start(rule)
+        return made
+
+    whole, parts = chains(), chains()
+    x = _draws(whole, n)
+    check_caches(whole, f"after {n} transitions")
+    first = _draws(parts, n // 3)
+    second = _draws(parts.copy(), n - n // 3)
+    what = "transitions in one call, against some, then the rest by a copy"
+    expect_equal(np.concatenate([first, second], axis=1), x, what)
+    expect(np.isfinite(target.log_prob(x)), "the chain is at a state of probability zero.")
+
+
+def _draws(ensemble: Ensemble, n: int) -> States:
+    x = np.empty((len(ensemble), n, ensemble.target.n_sites), dtype=ensemble.target.dtype)
+    stats = np.empty((len(ensemble), n, len(ensemble.rule.facts.stat_names)))
+    ensemble.run(n, (1, 0, 0), x, stats)
+    return x

@@ -1,0 +1,178 @@
+"""Checks of samplers: the contract that all keep, and what is particular to local balance."""
+
+import copy
+import pickle
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from sklsb import exact
+from sklsb._ensemble import Ensemble
+from sklsb.exceptions import SamplerWarning
+from sklsb.rules import Balanced, FirstOrder
+from sklsb.targets.base import States, Target
+from sklsb.testing._expect import (
+    EPS,
+    cancelled,
+    expect,
+    expect_equal,
+    expect_near,
+    log_probabilities,
+    rounding,
+)
+from sklsb.testing._probe import check_caches
+from sklsb.testing._rules import check_rule
+from sklsb.testing._step import check_matrix, check_step
+
+
+def _fitted(sampler: Any, target: Target, **params: Any) -> Any:
+    return clone(sampler).set_params(**params).fit(target)
+
+
+def _draws(sampler: Any, n: int, thin: int = 1) -> States:
+    x = sampler.sample(n, thin=thin)["x"].to_numpy()
+    return x.reshape(*x.shape[:2], sampler.n_sites_)
+
+
+def _check_parameters(sampler: Any, target: Target) -> None:
+    before = sampler.get_params(deep=False)
+    values = {name: pickle.dumps(value) for name, value in before.items()}
+    expect(sampler.fit(target) is sampler, "fit must return the sampler itself.")
+    after = sampler.get_params(deep=False)
+    same = before.keys() == after.keys() and all(before[k] is after[k] for k in before)
+    expect(same, f"fit changed parameters: {before} to {after}.")
+    for name, value in after.items():
+        expect(pickle.dumps(value) == values[name], f"fit changed what {name} is.")
+    made = clone(sampler)
+    expect(not hasattr(made, "target_"), "a clone must not be fitted.")
+    for name, value in after.items():
+        made.set_params(**{name: value})
+        expect(made.get_params(deep=False)[name] is value, f"set_params must store {name}.")
+
+
+def _check_streams(sampler: Any, target: Target, n: int) -> None:
+    """Expect the same chains of a seed, for any threads and division into calls."""
+    one, other = _fitted(sampler, target), _fitted(sampler, target, n_jobs=2)
+    copies = {
+        "pickle": pickle.loads(pickle.dumps(one)),
+        "copy.copy": copy.copy(one),
+        "copy.deepcopy": copy.deepcopy(one),
+    }
+    thinned = copy.copy(one)
+    following = [rng.random() for rng in one._ensemble.streams.copy().chain]
+    expect(
+        len(set(following)) == len(following),
+        f"every chain has its own stream; the next uniform numbers are {following}.",
+    )
+    x = _draws(one, 3 * n)
+    expect_equal(_draws(other, 3 * n), x, "draws of the same seed with n_jobs=2")
+    for name, fork in copies.items():
+        parts = [_draws(fork, n), _draws(fork, 0), _draws(fork, 2 * n)]
+        what = f"sample(a), sample(b) after {name}, against sample(a + b)"
+        expect_equal(np.concatenate(parts, axis=1), x, what)
+    expect_equal(_draws(thinned, n, 3), x[:, 2::3], "draws 3 apart against every third of all")
+
+
+def _check_draws(sampler: Any, target: Target, n: int) -> None:
+    """Draws are what single steps give on each chain's stream, from where fit ended."""
+    fitted = _fitted(sampler, target, keep_burn_in=True)
+    warm = fitted.burn_in_["x"].to_numpy()
+    warm = warm.reshape(*warm.shape[:2], target.n_sites)
+    # A pilot moves the chains on, and so does the search for a number of flips.
+    adapts = hasattr(fitted, "candidates_") or getattr(sampler, "n_flips", 1) == "auto"
+    if warm.shape[1] and not adapts:
+        expect_equal(fitted.state_, warm[:, -1], "the state after fit against the burn-in's last")
+    check_kept(fitted, "after fit")
+    frozen = pickle.dumps(exact.rule_of(fitted, target))
+    replay = pickle.loads(pickle.dumps(fitted))._ensemble
+    x, expected = _draws(fitted, n, 2), []
+    lp = fitted.sample_stats_["lp"].to_numpy()
+    gate = rounding(target, lp, target.log_ratios(x))
+    expect_near(lp, target.log_prob(x), gate, "lp of the sample stats against log_prob")
+    n_chains, _, n_sites = x.shape
+    nothing = np.empty((n_chains, 0, n_sites), x.dtype), np.empty((n_chains, 0, 1))
+    for _ in range(n):
+        for _ in range(2):
+            replay.run(1, (0, 0, 0), *nothing)
+        expected.append(replay.chains.x.copy())
+    what = "draws against single steps from the state after fit, on each chain's stream"
+    expect_equal(x, np.stack(expected, axis=1), what)
+    for when, rule in (
+        ("used by", fitted._ensemble.rule),
+        ("after", exact.rule_of(fitted, target)),
+    ):
+        expect(pickle.dumps(rule) == frozen, f"the frozen rule is another one {when} sample.")
+    check_kept(fitted, "after sample")
+
+
+def check_kept(sampler: Any, when: str) -> None:
+    """Compare what the chains of a sampler keep with a rebuild, bit for bit."""
+    ensemble = sampler._ensemble
+    if isinstance(ensemble, Ensemble):
+        check_caches(ensemble, when)
+        return
+    for name, (one, other) in ensemble.kept_and_rebuilt().items():
+        what = f"what a chain carries must equal a rebuild bit for bit {when}: {name}"
+        expect_equal(one, other, what)
+
+
+def _check_invariance(sampler: Any, target: Target) -> None:
+    """Rows of the enumerated transition matrix sum to 1, and it leaves the target as it is."""
+    rule = exact.rule_of(sampler, target)
+    found = exact.transition_matrix(rule, target)
+    p = np.exp(log_probabilities(target))
+    # A sweep is a product of as many matrices as it takes numbers, each a sum over the states.
+    gate = EPS * (len(p) + 4) * rule.facts.n_uniforms + cancelled(target)
+    expect_near(found.sum(axis=1), 1.0, gate, "rows of the transition matrix must sum to 1")
+    expect_near(p @ found, p, gate, "stationarity, sum of p(x) P(x, x') at x'")
+    if rule.facts.reversible:
+        flow = p[:, None] * found
+        expect_near(flow, flow.T, gate, "detailed balance, p(x) P(x, x') at (x, x')")
+
+
+def _global_states() -> tuple[Any, bytes]:
+    return random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
+
+
+def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
+    """Check a sampler on a small target, exactly.
+
+    Parameters must follow scikit-learn's conventions. The transition matrix must have rows that
+    sum to 1 and the target as its stationary distribution, with detailed balance where the rule
+    says that it is reversible; the compiled step must have the same matrix, measured at all of
+    its breakpoints. Draws must be those of single steps on each chain's own stream, the same for
+    any number of threads, any division into calls, and after pickles and copies; caches must equal
+    a rebuild bit for bit, and global random states stay as they are.
+
+    Parameters
+    ----------
+    sampler : sampler
+        What is checked; clones of it are fitted, with ``random_state=0``.
+    target : Target
+        A target of at most 2**14 states; better of fewer than 100, and of fewer than 20 for rules
+        that take many uniform numbers in a transition.
+    n_draws : int, default=100
+        Length of the chains that are compared.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    before = _global_states()
+    sampler = clone(sampler).set_params(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        _check_parameters(sampler, target)
+        if isinstance(exact.rule_of(sampler, target), Balanced | FirstOrder):
+            check_matrix(sampler, target)
+            check_step(sampler, target)
+        else:
+            _check_invariance(sampler, target)
+            check_rule(exact.rule_of(sampler, target), target)
+        _check_streams(sampler, target, n_draws)
+        _check_draws(sampler, target, n_draws)
+    expect(_global_states() == before, "global random states must not be used.")

@@ -1,0 +1,133 @@
+"""Checks of targets."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb.balancing import Barker
+from sklsb.rules import Balanced
+from sklsb.targets.base import States, Target
+from sklsb.testing._expect import (
+    EPS,
+    expect,
+    expect_equal,
+    expect_near,
+    rounding,
+    size,
+)
+from sklsb.testing._probe import Probe
+
+
+def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> States:
+    """States that the moves lead to, shape (n_states, len(moves), n_sites)."""
+    k = target.cardinalities
+    site = np.repeat(np.arange(target.n_sites), k - 1)
+    rank = np.arange(site.size) - np.repeat(np.cumsum(k - 1) - (k - 1), k - 1)
+    values = np.asarray(target.values, dtype=target.dtype)
+    result = np.repeat(x[:, None, :], moves.size, axis=1)
+    for column, m in enumerate(moves):
+        present = np.searchsorted(values, x[:, site[m]])
+        result[:, column, site[m]] = values[rank[m] + (rank[m] >= present)]
+    return result
+
+
+def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
+    """Check a target against its contract, its compiled functions included.
+
+    Its log-ratios must be differences of its log-probabilities. In the kernels, at random states
+    and after random moves: log-ratios and log p must equal those of the Python methods to
+    rounding, caches must equal a rebuild bit for bit, a move must be undone by its inverse, and
+    the list of touched moves must name every move whose log-ratio changed.
+
+    Parameters
+    ----------
+    target : Target
+        What is checked; of any size (at most 64 of the moves out of a state are tried).
+    n_states : int, default=20
+        Number of random states.
+    random_state : int, default=0
+        Seed of states and moves.
+
+    Raises
+    ------
+    AssertionError
+        If a property does not hold; the message says which, and what was found.
+    """
+    rng = np.random.default_rng(random_state)
+    x = np.stack([target.random_state(rng) for _ in range(n_states)])
+    expect_equal(target.check_states(x), x, "random_state must return states of the target")
+    n_moves = int((target.cardinalities - 1).sum())
+    some = np.sort(rng.permutation(n_moves)[:64])
+    log_p, ratios = target.log_prob(x), target.log_ratios(x)
+    expect(np.isfinite(log_p), "random_state must return states of positive probability.")
+    expect(log_p.shape == (n_states,), f"log_prob returned shape {log_p.shape} for {x.shape}.")
+    expect(
+        ratios.shape == (n_states, n_moves),
+        f"log_ratios returned shape {ratios.shape}; it must be {(n_states, n_moves)}.",
+    )
+    there = target.log_prob(_some_neighbours(target, x, some))
+    what = "log_ratios must be differences of log_prob"
+    expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
+    _check_copy(target, x)
+    _check_compiled_target(target, x, some, rng)
+
+
+def _check_copy(target: Target, x: States) -> None:
+    copy = pickle.loads(pickle.dumps(target))
+    expect_equal(copy.log_prob(x), target.log_prob(x), "log_prob of an unpickled copy")
+    other = _leaves(copy.view())
+    for name, mine in _leaves(target.view()).items():
+        expect_equal(other[name], mine, f"`{name}` of the view of an unpickled copy")
+
+
+def _leaves(view: Any, name: str = "") -> dict[str, Any]:
+    """Arrays of a view and of the views inside it, by name; not where a function is found."""
+    if not hasattr(view, "_asdict"):
+        return {} if name == "address" else {name: view}
+    return {k: v for key, part in view._asdict().items() for k, v in _leaves(part, key).items()}
+
+
+def _check_compiled_target(
+    target: Target, x: States, some: NDArray[np.int64], rng: np.random.Generator
+) -> None:
+    n, n_moves = len(x), int((target.cardinalities - 1).sum())
+    probe = Probe(target, Balanced(Barker().table()), x)
+    view: Any = probe.ensemble.view
+    expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
+    here = probe.walk(np.empty((n, 0), dtype=np.int64))[1]
+    # Less than 1e-300 is nothing: there numbers lose their digits.
+    scale = 64 * EPS * size(target.log_ratios(x)).max(axis=0, initial=0.0)
+    scale += target.rounding + 1e-300
+    expect_near(here, target.log_ratios(x), scale, "log-ratios of the kernel against log_ratios")
+    for m in some:
+        probe.restore()
+        listed = view.touched[view.touched_start[m] : view.touched_start[m + 1]].astype(int)
+        expect(np.all(np.diff(listed) > 0), f"touched moves of move {m} are not sorted: {listed}")
+        expect(m in listed, f"move {m} is missing from its own list of touched moves {listed}.")
+        back, after = probe.walk(np.full((n, 1), m))
+        wanted = _some_neighbours(target, x, np.array([m]))[:, 0]
+        expect_equal(probe.chains.x, wanted, f"states after move {m}")
+        changed = np.flatnonzero((after != here).any(axis=0))
+        missing = np.setdiff1d(changed, listed).tolist()
+        expect(not missing, f"move {m} changes the log-ratios of moves {missing} unlisted.")
+        probe.walk(back)
+        for name in ("x", "cache"):
+            what = f"`{name}` after move {m} and its inverse"
+            expect_equal(getattr(probe.chains, name), probe.before[name], what)
+    if n_moves:
+        probe.restore()
+        ratios = probe.walk(rng.integers(n_moves, size=(n, 100)), every=False)[1]
+        now, cache = probe.chains.x.copy(), probe.chains.cache.copy()
+        probe.rebuild()
+        expect_equal(cache, probe.chains.cache, "the cache after 100 moves against a rebuild")
+        found = "log-ratios of the kernel against log_ratios, after 100 moves"
+        expect_near(ratios, target.log_ratios(now), scale + 64 * EPS * size(ratios), found)
+        probe.ensemble.start(probe.rule)
+        probe.ensemble.advance(rng.random((n, 200, 2)))
+        probe.expect_as_rebuilt("after 200 transitions")
+    log_p = target.log_prob(probe.chains.x)
+    gate = rounding(target, log_p, target.log_ratios(probe.chains.x))
+    found_p = probe.ensemble.log_prob() + target.constant
+    expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
