@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import Chains, ConditionedView
 from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 
 class Conditioned(Target):
@@ -58,6 +61,11 @@ class Conditioned(Target):
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that are not known to be impossible, (n_sites,)."""
         return self._n_possible.copy()
+
+    @property
+    def observed_sites(self) -> NDArray[np.int64]:
+        """Sites that evidence has fixed, increasing."""
+        return self.sites
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does."""
@@ -143,6 +151,9 @@ class Conditioned(Target):
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._pinned()] = -np.inf
         return ratios
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        return self.target._torch_model(device, dtype)
 
     def _pinned(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""

@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._compiled import Chains
 from sklsb.targets._checks import as_array
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
 
@@ -146,6 +149,33 @@ class Target(ABC):
             If the target has no gradient, as here.
         """
         raise no_gradient(self)
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        """Return log p with its gradient on torch; with it ``fast=True`` runs on this target.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where the model should be.
+        dtype : torch.dtype
+            Type of first-order log-ratios, where these are not exact anyway.
+
+        Returns
+        -------
+        sklsb._torch.Model
+            Its ``device`` is another one if this target can only be there.
+
+        Raises
+        ------
+        TypeError
+            If the target has no gradient, as here.
+        """
+        raise no_gradient(self)
+
+    @property
+    def observed_sites(self) -> NDArray[np.int64]:
+        """Sites that evidence has fixed, increasing; none here."""
+        return np.empty(0, dtype=np.int64)
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels, for a target that must raise what went wrong there.
