@@ -35,8 +35,7 @@ class Carried(Protocol):
     x: States
     moved: NDArray[np.bool_]
     evaluations: NDArray[np.int64]  # (n, 1)
-    acceptance: Array  # (n, 1), a sum
-    refusable: NDArray[np.int64]  # (n, 1), of so many transitions
+    acceptance: Array  # (n, 1), a sum since the last draw
 
 
 class ChainEnsemble(Protocol):
@@ -70,6 +69,9 @@ class ChainEnsemble(Protocol):
         self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
         """Make transitions on the chains' own streams, and store draws."""
+
+    def forget_acceptance(self) -> None:
+        """Begin the mean acceptance anew."""
 
     def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""
@@ -263,6 +265,11 @@ class Ensemble:
         if not self._up_to_date:
             self._over_chains(lambda span: run.restore(self.view, self.rule, self.chains, span))
             self._up_to_date = True
+
+    def forget_acceptance(self) -> None:
+        """Begin the mean acceptance anew."""
+        self.chains.acceptance[:] = 0.0
+        self.chains.refusable[:] = 0
 
     def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""

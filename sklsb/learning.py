@@ -385,8 +385,7 @@ def burn_in(
             done += uniforms.shape[1]
         log_prob = ensemble.log_prob()
         acceptance = ensemble.chains.acceptance[:, 0] / length
-        ensemble.chains.acceptance[:] = 0.0
-        ensemble.chains.refusable[:] = 0
+        ensemble.forget_acceptance()
         if isinstance(ensemble, Adaptive):
             ensemble.follow(float(acceptance.mean()), length)
         value = norm = np.nan

@@ -225,8 +225,7 @@ class _Runs:
             self.reference = float(self.ensemble.log_prob()[0])
             uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.streams.chain])
             self.ensemble.advance(uniforms)
-        self.ensemble.chains.acceptance[:] = 0.0
-        self.ensemble.chains.refusable[:] = 0
+        self.ensemble.forget_acceptance()
         self.n_transitions += n
 
     def go_on(self, thins: list[int], n_draws: int, sites: NDArray[np.int64]) -> None:

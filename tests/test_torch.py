@@ -1,7 +1,9 @@
 """The first-order path: exact for every target with a gradient, and for several flips at once."""
 
+import ast
 import copy
 import math
+import pathlib
 import pickle
 import warnings
 
@@ -16,7 +18,8 @@ from models import POTTS_KINDS, potts  # noqa: E402
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
 from sklsb._compiled import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
 from sklsb._ensemble import Ensemble  # noqa: E402
-from sklsb._torch import FastEnsemble  # noqa: E402
+from sklsb._torch import FastEnsemble, Model  # noqa: E402
+from sklsb._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb._torch.philox import expand, philox  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
@@ -67,6 +70,48 @@ def wave(x):
     return 2.0 * torch.sin((x * weight).sum((1, 2)))
 
 
+class Counts(Target):
+    """As a user would write one: log p = -(number of ones - 1.5)^2 / 2, and its gradient."""
+
+    shape, dims, values = (4,), ("site",), (0, 1)
+
+    def log_prob(self, x):
+        return -0.5 * (self.check_states(x).sum(axis=-1) - 1.5) ** 2
+
+    def log_ratios(self, x):
+        x = self.check_states(x)
+        n, change = x.sum(axis=-1, keepdims=True), 1 - 2 * x
+        return 0.5 * (n - 1.5) ** 2 - 0.5 * (n + change - 1.5) ** 2
+
+    def first_order_ratios(self, x):
+        x = self.check_states(x)
+        return (1 - 2 * x) * (1.5 - x.sum(axis=-1, keepdims=True))
+
+    def view(self):
+        raise TypeError("never asked for")
+
+    def _torch_model(self, device, dtype):
+        return CountsModel(device)
+
+
+class CountsModel(Model):
+    def __init__(self, device):
+        self.device = device
+
+    def start(self, x):
+        return (x.double().sum(1, keepdim=True),)
+
+    def log_prob(self, x, carried):
+        return -0.5 * (carried[0][:, 0] - 1.5) ** 2
+
+    def first_order(self, x, carried):
+        return (1 - 2 * x) * (1.5 - carried[0])
+
+    def move(self, x, carried, y, sites):
+        there = self.start(y)
+        return there, self.log_prob(y, there) - self.log_prob(x, carried)
+
+
 TARGETS = {
     "ising": random_ising(4),
     "potts": potts(nx.path_graph(3), "zeros"),
@@ -77,6 +122,7 @@ TARGETS = {
     "torch float32": TorchTarget(cubic, 4),
     "torch of several values": TorchTarget(wave, 3, [3, 2, 3], dtype=torch.float64),
     "torch with evidence": TorchTarget(wave, 3, 3, dtype="float64").condition({0: 2}),
+    "of a user": Counts(),
 }
 
 
@@ -346,6 +392,44 @@ def test_auto_finds_an_acceptance_near_the_one_asked_for():
     assert unfitted.fit(target).n_flips_ == 1
 
 
+def test_flips_adapt_within_their_limits_and_then_stay():
+    flips = AdaptiveFlips("auto", 5, 0.5)
+    assert flips.adapting
+    assert flips.n_flips == 1
+    for _ in range(100):
+        flips.follow(0.5, 8)  # of half of the transitions: everything is accepted
+    assert flips.n_flips == 5  # no more than sites
+    other = AdaptiveFlips("auto", 5, 0.5)
+    other.begin_like(flips)
+    assert other.n_flips == 5
+    other.adapt(lambda n: 0.0, 1000)
+    assert not other.adapting
+    assert other.n_flips == 1
+    for fixed in (other, AdaptiveFlips(3, 5, 0.0)):
+        before = fixed.n_flips
+        fixed.follow(1.0, 1000)
+        assert fixed.n_flips == before
+
+
+def test_torch_knows_targets_by_what_they_offer():
+    folder = pathlib.Path(testing.__file__).parent / "_torch"
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("sklsb.targets"):
+                assert node.module == "sklsb.targets.base", path
+
+
+@quiet
+def test_a_target_of_a_user_with_evidence():
+    target = Counts().condition({1: 1})
+    assert target.observed_sites.tolist() == [1]
+    assert Counts().observed_sites.size == 0
+    sampler = LSBSampler(fast=True, n_flips=2, n_burn_in=60, random_state=0).fit(target)
+    x = sampler.sample(300)["x"].values
+    assert (x[:, :, 1] == 1).all()
+    assert x[:, :, [0, 2, 3]].std(axis=(0, 1)).all()
+
+
 def test_evaluations_are_gradients():
     target = random_rbm()
     sampler = LSBSampler("sqrt", fast=True, n_chains=3, n_burn_in=50, random_state=0).fit(target)
@@ -362,7 +446,7 @@ def test_all_bits_of_a_number_count():
 @quiet
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("balancing", ["sqrt", "barker", "max"])
-def test_an_infinite_gradient_does_not_hold_a_chain(balancing, dtype):
+def test_an_infinite_gradient_does_not_stop_a_chain(balancing, dtype):
     for log_prob in (
         lambda x: 0.7 * torch.sqrt(x.sum(-1)),  # infinite at 0
         lambda x: x.sum(-1) + 3e38 * (x * (1.0 - x)).sum(-1),  # beyond float32
@@ -382,7 +466,7 @@ def test_weights_of_very_different_sizes(scale):
     x, y = exact.states(target), exact.states(target)
     y[:, 1] = 1 - y[:, 1]
     sites = torch.ones(8, 1, dtype=torch.int64)
-    _, ratio = fast.model.move(fast.state.x, fast.state.carried, torch.as_tensor(y), sites)
+    _, ratio = fast.walkers.model.move(fast.state.x, fast.state.carried, torch.as_tensor(y), sites)
     assert np.allclose(ratio, target.log_ratios(x)[:, 1], rtol=1e-12, atol=1e-12)
 
 
@@ -420,7 +504,7 @@ def test_idle_numbers_move_nothing():
         fast.start(Barker().table())
         before = fast.state.copy()
         with fast._moving():
-            fast.step(fast._idle(2 if n_flips == 1 else n_flips + 2))
+            fast.walkers.step(fast.walkers.idle_numbers(2 if n_flips == 1 else n_flips + 2))
         for one, other in zip(before.tensors(), fast.state.tensors(), strict=True):
             assert torch.equal(one, other)
         assert not fast.chains.moved.any()
@@ -434,7 +518,7 @@ def test_states_are_the_same_where_they_are_kept_in_place(monkeypatch):
     found = []
     for in_place in (False, True):
         fast = FastEnsemble(target, states, [None] * 5, n_flips=3)
-        monkeypatch.setattr(fast, "_in_place", in_place)
+        monkeypatch.setattr(fast.walkers, "_in_place", in_place)
         fast.advance(table, uniforms[:, :150])
         fast.start(Network().table())
         fast.start(table)

@@ -10,6 +10,7 @@ except ImportError as error:
 
 from sklsb._torch.chains import FastEnsemble
 from sklsb._torch.density import Density
-from sklsb._torch.models import device_of, first_order_ratios
+from sklsb._torch.models.base import Model
+from sklsb._torch.placing import device_of, first_order_ratios
 
-__all__ = ["Density", "FastEnsemble", "device_of", "first_order_ratios"]
+__all__ = ["Density", "FastEnsemble", "Model", "device_of", "first_order_ratios"]

@@ -1,51 +1,35 @@
-"""Chains moved by first-order proposals.
+"""Chains moved by first-order proposals, with the methods of the compiled ensemble."""
 
-The proposal uses first-order log-ratios d_m = (x'_m - x) . grad log p(x) of all moves m, from one
-gradient at the present state. They are not exact in general, so the move is accepted by the full
-Metropolis-Hastings ratio p(x') Q(x|x') / (p(x) Q(x'|x)), which needs one new value and gradient
-per transition; those of the present state are kept.
-
-Several flips per gradient: R moves are drawn independently from the proposal at x, each adding a
-shift to the value of its variable (modulo its number of values), and all made together. The way
-back draws the opposite shifts at x', so the ratio has the product of the R proposals. R flips
-keep the parity of the number of ones if R is even; so the last of them is left out with
-probability one half, whatever the state.
-
-First-order ratios may be float32; weights, their cumulative sums, log p and the acceptance are
-float64, and each is a function of the state alone, so that the chain is reversible to rounding in
-float64.
-"""
-
-import math
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sklsb._compiled import Table
-from sklsb._ensemble import MOST_FLIPS
+from sklsb._ensemble import SQRT
+from sklsb._kernels.numeric import Table
 from sklsb._torch import learning
-from sklsb._torch.even import Even
-from sklsb._torch.models import Model, device_of, model_of
+from sklsb._torch.flips import AdaptiveFlips
 from sklsb._torch.philox import expand
 from sklsb._torch.recording import recorded
-from sklsb.targets._conditioned import Conditioned
+from sklsb._torch.walkers import Walkers
+from sklsb.rules import Balanced, FirstOrder
+from sklsb.state import ChainState, Counters
+from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
 # Uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
-# Acceptance at which flips per gradient are worth most, about; how fast their logarithm follows.
-_ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
-# Transitions between two changes of the number of flips for a frozen function.
-_ROUND = 16
 # Steps for which recording one is worth while.
 _WORTH_RECORDING = 64
+
+Step = Callable[[Tensor], object]
 
 
 @cache
@@ -58,34 +42,27 @@ def _keep_freed_memory() -> None:
     torch.empty(31 << 20, dtype=torch.int8)
 
 
-class State(NamedTuple):
-    """What chains are in, one row each; all functions of x and, but for the ratios, the table."""
+@dataclass
+class ChainArrays:
+    """What NumPy knows of the chains, one row each; the names are those of the compiled ones."""
 
-    x: Tensor  # ranks of values
-    carried: tuple[Tensor, ...]
-    ratios: Tensor  # first-order log-ratio of each slot
-    log_weight: Tensor
-    cumulative: Tensor  # of the weights, relative to the largest
-    log_total: Tensor  # (n, 1)
+    x: States
+    moved: NDArray[np.bool_]  # (n_chains, n_moves)
+    evaluations: NDArray[np.int64]  # (n_chains, 1)
+    acceptance: NDArray[np.float64]  # (n_chains, 1)
+    refusable: NDArray[np.int64]  # (n_chains, 1)
 
-    def tensors(self) -> list[Tensor]:
-        """Return all of them."""
-        return [self.x, *self.carried, *self[2:]]
-
-    def copy(self) -> "State":
-        """Return the same in tensors of its own."""
-        x, *carried = (part.clone() for part in (self.x, *self.carried))
-        return State(x, tuple(carried), *(part.clone() for part in self[2:]))
-
-
-class Proposal(NamedTuple):
-    """Moves drawn together, and the way back; (n, n_flips) but for y, (n, n_sites)."""
-
-    slot: Tensor
-    site: Tensor
-    y: Tensor
-    back: Tensor
-    active: Tensor | None
+    @classmethod
+    def of(cls, target: Target, states: States) -> "ChainArrays":
+        """Chains that start at these states, each of which has taken one gradient."""
+        n, n_moves = len(states), int((target.cardinalities - 1).sum())
+        return cls(
+            x=np.array(states, dtype=target.dtype),
+            moved=np.zeros((n, n_moves), dtype=np.bool_),
+            evaluations=np.ones((n, 1), dtype=np.int64),
+            acceptance=np.zeros((n, 1)),
+            refusable=np.zeros((n, 1), dtype=np.int64),
+        )
 
 
 class FastEnsemble:
@@ -93,7 +70,7 @@ class FastEnsemble:
 
     Parameters
     ----------
-    target, states, rngs, lazy
+    target, states, rngs
         As there.
     device : str, optional
         Where to run.
@@ -112,100 +89,129 @@ class FastEnsemble:
         self,
         target: Target,
         states: States,
-        rngs: list[np.random.Generator],
-        lazy: float = 0.0,
+        rngs: list[np.random.Generator] | Streams,
         device: str | None = None,
         n_flips: int | str = 1,
         n_threads: int = 1,
         dtype: torch.dtype = torch.float32,
     ):
         self.target = target
-        self.rngs = rngs
-        self.lazy = lazy
-        self.device = str(device_of(target, device))
+        self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
         self.dtype = dtype
         self.n_threads = n_threads
+        self.flips = AdaptiveFlips(n_flips, target.n_sites)
+        self.chains = ChainArrays.of(target, states)
+        self.counters = Counters()
         _keep_freed_memory()
-        self.adapting = n_flips == "auto"
-        self.n_flips = 1 if self.adapting else int(n_flips)
-        self._log_flips = 0.0
-        n = len(states)
-        self.chains = SimpleNamespace(
-            x=np.array(states, dtype=target.dtype),
-            moved=np.zeros((n, int((target.cardinalities - 1).sum())), dtype=np.bool_),
-            evaluations=np.ones((n, 1), dtype=np.int64),  # where the chains start
-            acceptance=np.zeros((n, 1)),
-        )
-        self._set_up()
+        self._values = np.asarray(target.values, dtype=target.dtype)
+        value_index = np.searchsorted(self._values, self.chains.x)
+        self.walkers = Walkers(target, value_index, device, dtype)
+        self.device = str(self.walkers.device)
+        self._table: Table | None = None  # that the walkers are weighed by
+        self._recorded: tuple[int, Step] | None = None  # numbers per chain, step
 
-    def _set_up(self) -> None:
-        device = torch.device(self.device)
-        self._in_place = device.type != "cpu"
-        self.model: Model = model_of(self.target, device, self.dtype)
-        k = self.target.cardinalities
-        per_site = self.model.n_slots_per_site
-        exists = np.arange(per_site) < k[:, None] - 1
-        self._slots = np.flatnonzero(exists)  # in the order of the compiled kernels
-        if isinstance(self.target, Conditioned):
-            exists[self.target.sites] = False
-        self.open = self.tensor(np.flatnonzero(exists))
-        self._closed = None if exists.all() else self.tensor(~exists.ravel())
-        # States may be impossible, or have no move that is possible; numbers are no numbers there.
-        self._may_be_stuck = self._closed is not None or self.model.has_zeros
-        self._n_values = torch.as_tensor(k).to(device)
-        self._values = np.asarray(self.target.values, dtype=self.target.dtype)
-        ranks = np.searchsorted(self._values, self.chains.x)
-        # Sums of up to 64 shifts must fit.
-        x = self.tensor(ranks.astype(np.int8 if per_site == 1 else np.int32))
-        with self.model.prepared(), torch.no_grad():
-            carried = self.model.start(x)
-            ratios = self.model.first_order(x, carried)
-        nothing = ratios[:, :0]  # until `start`
-        self._table: Table | None = None
-        self.state = State(x, carried, ratios, nothing, nothing, nothing)
-        # One column more, for what did not move.
-        self._moved = torch.zeros(len(x), ratios.shape[1] + 1, dtype=torch.bool, device=device)
-        self._sum = torch.zeros(len(x), dtype=torch.float64, device=device)
-        self._recorded: tuple[int, Callable[[Tensor], object]] | None = None
-
-    def tensor(self, values: Any) -> Tensor:
-        return torch.as_tensor(values).to(self.device)
-
-    def __len__(self) -> int:
-        return len(self.rngs)
+    # ----------------------------------------------------------------- all that goes on
 
     @property
-    def log_ratios_dtype(self) -> np.dtype[Any]:
+    def rule(self) -> FirstOrder:
+        """What moves the chains."""
+        table = SQRT.table if self._table is None else self._table
+        return FirstOrder(table, self.walkers.lazy, self.n_flips)
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def copy(self) -> "FastEnsemble":
+        """Return chains that go on by themselves."""
+        made = object.__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        return made
+
+    def __getstate__(self) -> dict[str, object]:
+        names = ("target", "device", "dtype", "n_threads")
+        settings = {name: getattr(self, name) for name in names}
+        return settings | {"state": self.state(), "flips": copy.copy(self.flips)}
+
+    def __setstate__(self, given: dict[str, object]) -> None:
+        settings: dict[str, Any] = dict(given)
+        state: ChainState = settings.pop("state")
+        flips = settings.pop("flips")
+        target = settings.pop("target")
+        # The device may not be here.
+        self.__init__(target, state.x, state.streams.copy(), **settings)  # type: ignore[misc]
+        self.flips = flips
+        self.start(state.rule)
+        state.put(self.chains)
+        self.counters = state.counters.copy()
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    def _tensor(self, values: ArrayLike) -> Tensor:
+        return torch.as_tensor(values).to(self.device)
+
+    # ----------------------------------------------------------------- what it costs
+
+    @property
+    def log_ratios_dtype(self) -> np.dtype[np.float32] | np.dtype[np.float64]:
         """Type that first-order log-ratios are computed in."""
-        return torch.empty(0, dtype=self.state.ratios.dtype).numpy().dtype
+        single = self.walkers.state.ratios.dtype == torch.float32
+        return np.dtype(np.float32) if single else np.dtype(np.float64)
 
     @property
     def cost(self) -> int:
         """Evaluations that it takes to see all neighbours of a state: one gradient sees them."""
-        return self._slots.size
+        return self.walkers.moves.existing.size
 
     @property
     def enumeration_cost(self) -> int:
         """Log-ratios that it takes to know the acceptance of all neighbours of a state."""
-        return self._slots.size**2
+        return self.cost**2
 
     @property
     def step_cost(self) -> float:
         """Mean number of evaluations that a transition takes."""
         return 1.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("target", "rngs", "lazy", "device", "dtype", "n_threads", "adapting", "n_flips")
-        return {name: getattr(self, name) for name in (*names, "_log_flips", "chains")}
+    # ----------------------------------------------------------------- flips per gradient
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        device_of(self.target, self.device)  # it may not be here
-        self._set_up()
+    @property
+    def n_flips(self) -> int:
+        """Moves drawn from one gradient."""
+        return self.flips.n_flips
+
+    @property
+    def adapting(self) -> bool:
+        """Whether that number is still to be found."""
+        return self.flips.adapting
+
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Let the number follow the acceptance of the last transitions, while it adapts."""
+        self.flips.follow(acceptance / (1.0 - self.walkers.lazy), n_transitions)
+
+    def begin_like(self, other: "FastEnsemble") -> None:
+        """Begin the search for the number where that of other chains is."""
+        self.flips.begin_like(other.flips)
+
+    def adapt(self, rule: Balanced, n_transitions: int) -> None:
+        """Find the number for a function that changes no more; the chains move meanwhile."""
+        if not self.adapting:
+            return
+
+        def move(n: int) -> float:
+            self.advance(np.stack([rng.random((n, 2)) for rng in self.streams.chain]))
+            return float(self.walkers.acceptance.mean()) / n / (1.0 - self.walkers.lazy)
+
+        self.start(rule)
+        self.flips.adapt(move, n_transitions)
+        self.forget_acceptance()
+
+    # ----------------------------------------------------------------- chains
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Give torch so many threads for the time of a fit or a sample."""
+        """Give torch ``n_threads`` threads for the time of a fit or a sample."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.n_threads)
         try:
@@ -213,153 +219,58 @@ class FastEnsemble:
         finally:
             torch.set_num_threads(before)
 
-    def start(self, table: Table) -> None:
-        """Compute the weights of all slots."""
-        if table is self._table:
+    def start(self, rule: Balanced | FirstOrder) -> None:
+        """Let a function propose, and compute the weights of all moves."""
+        if rule.lazy != self.walkers.lazy:
+            self.walkers.lazy = rule.lazy
+            self._recorded = None
+        if rule.table is self._table:
             return
-        self._table = table
-        self._even = Even.of(table, self.state.ratios)
-        state = self.state
-        with torch.no_grad():
-            self.state = State(*state[:3], *self._weigh(state.ratios))
+        self._table = rule.table
+        self.walkers.weigh(rule.table)
         self._recorded = None  # it writes to the tensors that were there before
+
+    def kept_and_rebuilt(
+        self,
+    ) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
+        """What the chains keep on the device, beside what it is when computed anew."""
+        other = self.copy()
+        pairs = zip(self.walkers.state.tensors(), other.walkers.state.tensors(), strict=True)
+        return {
+            f"tensor {k}": (one.cpu().numpy(), two.cpu().numpy())
+            for k, (one, two) in enumerate(pairs)
+        }
+
+    def forget_acceptance(self) -> None:
+        """Begin the mean acceptance anew."""
+        self.chains.acceptance[:] = 0.0
 
     def log_prob(self) -> NDArray[np.float64]:
         """Log p of each chain's state, without the target's constant."""
-        found: NDArray[np.float64] = self._log_prob().cpu().numpy()
+        found: NDArray[np.float64] = self.walkers.log_prob().cpu().numpy()
         return found.copy()
 
-    def _log_prob(self) -> Tensor:
-        return self.model.log_prob(self.state.x, self.state.carried)
-
-    def log_ratios(self) -> NDArray[np.float64]:
+    def proposal_log_ratios(self) -> NDArray[np.float64]:
         """First-order log-ratios of all moves at the present states, shape (n_chains, n_moves)."""
-        found: NDArray[np.float64] = self.slot_ratios().cpu().numpy()[:, self._slots]
-        return found
-
-    def slot_ratios(self) -> Tensor:
-        """Return those of all slots, -inf where there is no move."""
-        ratios = self.state.ratios.double()
-        return ratios if self._closed is None else ratios.masked_fill(self._closed, -math.inf)
-
-    def log_weights(self, ratios: Tensor, values: Tensor | None = None) -> Tensor:
-        """Log g at all slots, differentiable by the values at the knots if they are given."""
-        impossible = None
-        if self.model.has_zeros:
-            impossible = ratios == -math.inf
-            # Infinite or no numbers otherwise are ratios at impossible states.
-            ratios = ratios.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        if values is None:
-            result = self._even.log_weights(ratios)
-        else:
-            result = learning.LogWeights.apply(values, self._even, ratios)
-        for closed in (impossible, self._closed):
-            if closed is not None:
-                result = result.masked_fill(closed, -math.inf)
-        return result
-
-    def _weigh(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weights, cumulative weights relative to the largest, and the log of their sum."""
-        log_weight = self.log_weights(ratios)
-        if not log_weight.shape[1]:
-            return log_weight, log_weight, log_weight.sum(1, keepdim=True)
-        shift = log_weight.amax(1, keepdim=True)
-        if self._may_be_stuck:
-            shift = shift.clamp(min=-1e30)
-        cumulative = (log_weight.double() - shift).exp_().cumsum(1)
-        return log_weight, cumulative, cumulative[:, -1:].log().add_(shift)
-
-    def propose(self, x: Tensor, slot: Tensor, active: Tensor | None) -> Proposal:
-        """Make the moves at some slots together; inactive ones stand for no move."""
-        per_site = self.model.n_slots_per_site
-        if per_site == 1:
-            if active is None:
-                y = x.scatter(1, slot, 1 - x.gather(1, slot))
-            else:
-                y = x.scatter_add(1, slot, active.to(x.dtype)) & 1
-            return Proposal(slot, slot, y, slot, active)
-        site, rank = slot // per_site, slot % per_site
-        old, k = x.gather(1, site), self._n_values[site]
-        shift = rank + (rank >= old) - old
-        made = shift if active is None else shift * active
-        y = x.scatter_add(1, site, made.to(x.dtype)) % self._n_values.to(x.dtype)
-        now = y.gather(1, site)
-        then = (now - shift) % k
-        return Proposal(slot, site, y, site * per_site + then - (then > now).long(), active)
-
-    def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Slots drawn by uniforms (n, n_flips); of several, whether the last is left out."""
-        active = None
-        if u.shape[1] > 1:
-            u, last = u[:, :-1], u[:, -1:] < 0.5
-            active = torch.ones_like(u, dtype=torch.bool)
-            active[:, -1:] = last
-        cumulative = self.state.cumulative
-        slot = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
-        if self._may_be_stuck:
-            slot = slot.clamp(max=cumulative.shape[1] - 1)
-        # An inactive draw stands where an active one does.
-        return (slot if active is None else torch.where(active, slot, slot[:, :1])), active
-
-    def step(self, numbers: Tensor) -> None:
-        """Make one transition of every chain.
-
-        ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Of several flips they
-        are (n_chains, n_flips + 2), and the last but one tells whether the last flip is left out.
-        """
-        state, model = self.state, self.model
-        u_select, u_accept = numbers[:, :-1], numbers[:, -1]
-        lazy = None
-        if self.lazy:
-            lazy = u_select[:, 0] < self.lazy
-            first = ((u_select[:, :1] - self.lazy) / (1.0 - self.lazy)).clamp(0.0, 1.0 - 2.0**-53)
-            u_select = torch.cat([first, u_select[:, 1:]], dim=1)
-        there = self.propose(state.x, *self.select(u_select))
-        carried, log_ratio = model.move(state.x, state.carried, there.y, there.site)
-        ratios = model.first_order(there.y, carried)
-        new = State(there.y, carried, ratios, *self._weigh(ratios))
-        back = new.log_weight.gather(1, there.back).double()
-        more = back - state.log_weight.gather(1, there.slot) + (state.log_total - new.log_total)
-        if there.active is not None:
-            more = torch.where(there.active, more, 0.0)
-        probability = (log_ratio + more.sum(1)).clamp_(max=0.0).exp_()
-        if self._may_be_stuck:
-            probability = probability.nan_to_num(nan=0.0)
-        if lazy is not None:
-            probability = torch.where(lazy, 0.0, probability)
-        accepted = u_accept < probability
-        self._keep(accepted, new)
-        self._moved.scatter_(1, torch.where(accepted[:, None], there.slot, ratios.shape[1]), True)
-        self._sum += probability
-
-    def _keep(self, accepted: Tensor, new: State) -> None:
-        """Move the chains that accept."""
-        if not self._in_place:
-            refused = accepted.logical_not().nonzero()[:, 0]
-            if refused.numel():
-                for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
-                    there[refused] = here[refused]
-            self.state = new
-        else:  # without asking how many
-            for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
-                mask = accepted.view(-1, *[1] * (here.dim() - 1))
-                here.copy_(torch.where(mask, there, here))
+        padded: NDArray[np.float64] = self.walkers.padded_ratios().cpu().numpy()
+        return padded[:, self.walkers.moves.existing]
 
     @contextmanager
     def _moving(self) -> Iterator[None]:
         """Keep the numpy side of the chains in step with the torch side."""
-        moved = np.zeros(self._moved.shape, dtype=np.bool_)
-        moved[:, self._slots] = self.chains.moved
-        self._moved.copy_(self.tensor(moved))
-        self._sum.zero_()
+        walkers, existing = self.walkers, self.walkers.moves.existing
+        moved = np.zeros(walkers.moved.shape, dtype=np.bool_)
+        moved[:, existing] = self.chains.moved
+        walkers.moved.copy_(self._tensor(moved))
+        walkers.acceptance.zero_()
         try:
-            with self.model.prepared(), torch.no_grad():
+            with walkers.model.prepared(), torch.no_grad():
                 yield
         finally:
-            self.chains.x[:] = self._values[self.state.x.cpu().numpy()]
-            self.chains.moved[:] = self._moved.cpu().numpy()[:, self._slots]
-            self.chains.acceptance[:, 0] += self._sum.cpu().numpy()
-        self.model.check()
+            self.chains.x[:] = self._values[self.walkers.state.x.cpu().numpy()]
+            self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
+            self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
+        walkers.model.check()
 
     def _numbers(self, uniforms: Tensor) -> Iterator[Tensor]:
         """Yield the numbers of one step after another; see `advance`."""
@@ -370,73 +281,39 @@ class FastEnsemble:
                 part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
             yield from part.unbind(1)
 
-    def _step_for(self, uniforms: Tensor) -> Callable[[Tensor], object]:
-        """Return `step`, or a recording of it if that is worth while."""
-        if not self._slots.size:
+    def _step_for(self, uniforms: Tensor) -> Step:
+        """Return the step of the walkers, or a recording of it if that is worth while."""
+        walkers = self.walkers
+        if not walkers.moves.existing.size:
             return lambda numbers: None
         width = self.n_flips + 2 if self.n_flips > 1 else 2
         if self._recorded is not None and self._recorded[0] == width:
             return self._recorded[1]
-        worth = uniforms.shape[1] >= _WORTH_RECORDING and self.model.can_be_recorded
+        worth = uniforms.shape[1] >= _WORTH_RECORDING and walkers.model.can_be_recorded
         if uniforms.device.type != "cuda" or not worth:
-            return self.step
-        kept = self._sum.clone()
-        step = recorded(self.step, self._idle(width))
-        self._sum.copy_(kept)
+            return walkers.step
+        kept = walkers.acceptance.clone()
+        step = recorded(walkers.step, walkers.idle_numbers(width))
+        walkers.acceptance.copy_(kept)
         self._recorded = (width, step)
         return step
 
-    def _idle(self, width: int) -> Tensor:
-        """Return numbers with which a step changes no state."""
-        numbers = torch.zeros(len(self), width, dtype=torch.float64, device=self.device)
-        numbers[:, -1] = 2.0  # no probability is above it
-        return numbers
-
-    def advance(self, table: Table, uniforms: NDArray[np.float64]) -> None:
+    def advance(self, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
 
         Of several flips the other uniforms are made from the first, or given: n_flips + 2 in all,
-        those of `step` and the one to accept with.
+        those of `Walkers.step`.
         """
-        self.start(table)
         n = uniforms.shape[1]
         with self._moving():
-            u = self.tensor(uniforms)
+            u = self._tensor(uniforms)
             step = self._step_for(u)
             for numbers in self._numbers(u):
                 step(numbers)
         self.chains.evaluations += n
 
-    def follow(self, acceptance: float, n_transitions: int) -> None:
-        """Let the number of flips follow the acceptance of the last transitions, if it is free."""
-        if not self.adapting:
-            return
-        gain = min(_GAIN * n_transitions, _FASTEST)
-        change = gain * (acceptance / (1.0 - self.lazy) - _ACCEPTANCE)
-        most = math.log(min(MOST_FLIPS, max(1, self.target.n_sites)))
-        self._log_flips = min(max(self._log_flips + change, 0.0), most)
-        self.n_flips = round(math.exp(self._log_flips))
-
-    def begin_like(self, other: "FastEnsemble") -> None:
-        """Let the search for a number of flips begin where that of other chains is."""
-        self.n_flips, self._log_flips = other.n_flips, other._log_flips
-
-    def adapt(self, table: Table, n_transitions: int) -> None:
-        """Find the number of flips for a function that changes no more, in so many transitions."""
-        if not self.adapting:
-            return
-        found = [self._log_flips]
-        for _ in range(n_transitions // _ROUND):
-            self.advance(table, np.stack([rng.random((_ROUND, 2)) for rng in self.rngs]))
-            self.follow(float(self._sum.mean()) / _ROUND, _ROUND)
-            found.append(self._log_flips)
-        self.n_flips = round(math.exp(float(np.mean(found[len(found) // 2 :]))))
-        self.chains.acceptance[:] = 0.0
-        self.adapting = False
-
     def run(
         self,
-        table: Table,
         n_transitions: int,
         schedule: tuple[int, int, int],
         draws: States,
@@ -444,33 +321,36 @@ class FastEnsemble:
     ) -> None:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
         thin, made, drawn = schedule
-        uniforms = np.stack([rng.random((n_transitions, 2)) for rng in self.rngs])
-        self.start(table)
+        uniforms = np.stack([rng.random((n_transitions, 2)) for rng in self.streams.chain])
         x, lp, sums = [], [], []
+        acceptance = self.walkers.acceptance
         with self._moving():
-            self._sum += self.tensor(self.chains.acceptance[:, 0])
+            acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            u = self.tensor(uniforms)
+            u = self._tensor(uniforms)
             step = self._step_for(u)
             for numbers in self._numbers(u):
                 step(numbers)
                 made += 1
                 if made == thin:
-                    x.append(self.state.x.clone())
-                    lp.append(self._log_prob().clone())
-                    sums.append(self._sum.clone())
-                    self._sum.zero_()
+                    x.append(self.walkers.state.x.clone())
+                    lp.append(self.walkers.log_prob().clone())
+                    sums.append(acceptance.clone())
+                    acceptance.zero_()
                     made = 0
         self.chains.evaluations += n_transitions
         if x:
             here = slice(drawn, drawn + len(x))
             draws[:, here] = self._values[torch.stack(x, 1).cpu().numpy()]
             stats[:, here, 0] = torch.stack(lp, 1).cpu().numpy()
-            stats[:, here, 1] = torch.stack(sums, 1).cpu().numpy() / thin
+            if stats.shape[2] > 1:
+                stats[:, here, 1] = torch.stack(sums, 1).cpu().numpy() / thin
+
+    # ----------------------------------------------------------------- learning
 
     def objective(
         self,
-        table: Table,
+        rule: Balanced,
         settings: tuple[int, float, int],
         uniforms: NDArray[np.float64],
         log_omega: NDArray[np.float64],
@@ -479,17 +359,19 @@ class FastEnsemble:
 
         It is that of the chain that flips one at a time.
         """
-        if not len(self.open):
-            return 0.0, np.zeros_like(table.value), 0.0
-        self.start(table)
-        with self.model.prepared():
-            return learning.objective(self, table, settings, uniforms, log_omega)
+        if not len(self.walkers.moves.free):
+            return 0.0, np.zeros_like(rule.table.value), 0.0
+        self.start(rule)
+        with self.walkers.model.prepared():
+            found = learning.objective(self.walkers, rule.table, settings, uniforms, log_omega)
+        self.chains.evaluations += found.evaluations
+        return found.value, found.gradient, found.by_eta
 
     def flux(
-        self, table: Table, sites: NDArray[np.int64], weight: NDArray[np.float64]
+        self, rule: Balanced, sites: NDArray[np.int64], weight: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """Mean value, gradient at the knots and flows; see `Ensemble.flux`.
 
         From first-order ratios alone: whatever is proposed counts as accepted.
         """
-        return learning.flux(self, table, sites, weight)
+        return learning.flux(self.walkers, rule.table, sites, weight)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ class Density:
 
     n_values = 2  # the largest number of values of a variable, or 2
 
-    def __init__(self, function: Callable[[Tensor], Tensor], dtype: Any):
+    def __init__(self, function: Callable[[Tensor], Tensor], dtype: torch.dtype | str | None):
         self.function = function
         if dtype is None:
             dtype = next((v.dtype for v in self._tensors() if v.dtype in _DTYPES), torch.float32)
@@ -62,11 +61,11 @@ class Density:
                 for module in training:
                     module.training = True
 
-    def encode(self, ranks: Tensor) -> Tensor:
+    def encode(self, value_index: Tensor) -> Tensor:
         """Return what the function is given: the values 0 and 1, or indicators of the values."""
         if self.n_values > 2:
-            return torch.nn.functional.one_hot(ranks.long(), self.n_values).to(self.dtype)
-        return ranks.to(self.dtype)
+            return torch.nn.functional.one_hot(value_index.long(), self.n_values).to(self.dtype)
+        return value_index.to(self.dtype)
 
     def values(self, given: Tensor) -> Tensor:
         """Call the function and check the shape of what it returns."""
@@ -87,9 +86,9 @@ class Density:
             )
         return found
 
-    def with_gradient(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
+    def with_gradient(self, value_index: Tensor) -> tuple[Tensor, Tensor]:
         """Return log p and its gradient by what the function is given; no `.grad` is touched."""
-        given = self.encode(ranks).requires_grad_()
+        given = self.encode(value_index).requires_grad_()
         with torch.enable_grad():
             value = self.values(given)
             gradient = None
@@ -105,6 +104,7 @@ class Density:
 
     def __call__(self, states: States) -> NDArray[np.float64]:
         with self.evaluating(), torch.no_grad():
-            ranks = torch.as_tensor(np.ascontiguousarray(states)).to(self.device)
-            found: NDArray[np.float64] = self.values(self.encode(ranks)).double().cpu().numpy()
+            value_index = torch.as_tensor(np.ascontiguousarray(states)).to(self.device)
+            log_p = self.values(self.encode(value_index))
+            found: NDArray[np.float64] = log_p.double().cpu().numpy()
         return found

@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
-from sklsb._compiled import Table
+from sklsb._kernels.numeric import Table
 
 
 class Even(NamedTuple):
@@ -32,3 +34,22 @@ class Even(NamedTuple):
         knot, beyond = self.locate(u)
         value, slope = (v.index_select(0, knot.view(-1)).view(u.shape) for v in self[:2])
         return torch.addcmul(value, slope, beyond).add(u, alpha=0.5)
+
+
+class LogWeights(torch.autograd.Function):
+    """Log g(exp u) as a function of the values at the knots: in each interval linear in two."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, value: Tensor, even: Even, u: Tensor) -> Tensor:
+        ctx.even, ctx.u = even, u
+        return even.log_weights(u)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        n = ctx.even.value.numel()
+        knot, beyond = (part.view(-1).cpu().numpy() for part in ctx.even.locate(ctx.u))
+        gradient = gradients[0].reshape(-1).double().cpu().numpy()
+        to_next = np.where(knot < n - 1, beyond, 0.0) * gradient
+        found = np.bincount(knot, gradient - to_next, n)
+        found[1:] += np.bincount(knot, to_next, n)[:-1]
+        return torch.as_tensor(found).to(gradients[0].device), None, None

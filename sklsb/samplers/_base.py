@@ -377,8 +377,7 @@ class BaseSampler(BaseEstimator, ABC):
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
         if not made:
-            ensemble.chains.acceptance[:] = 0.0
-            ensemble.chains.refusable[:] = 0
+            ensemble.forget_acceptance()
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = _FIRST_SEGMENT
         with (

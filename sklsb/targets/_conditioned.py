@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.state import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 
 class Conditioned(Target):
@@ -61,6 +64,11 @@ class Conditioned(Target):
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that are not known to be impossible, (n_sites,)."""
         return self._n_possible.copy()
+
+    @property
+    def observed_sites(self) -> NDArray[np.int64]:
+        """Sites that evidence has fixed, increasing."""
+        return self.sites
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does, if it does."""
@@ -150,6 +158,9 @@ class Conditioned(Target):
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        return self.target._torch_model(device, dtype)
 
     def _observed_moves(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""

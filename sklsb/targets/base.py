@@ -5,13 +5,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.targets._checks import as_array
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
 
@@ -163,6 +166,33 @@ class Target(ABC):
             If the target has no gradient, as here.
         """
         raise no_gradient(self)
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        """Return log p with its gradient on torch; with it ``fast=True`` runs on this target.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where the model should be.
+        dtype : torch.dtype
+            Type of first-order log-ratios, where these are not exact anyway.
+
+        Returns
+        -------
+        sklsb._torch.Model
+            Its ``device`` is another one if this target can only be there.
+
+        Raises
+        ------
+        TypeError
+            If the target has no gradient, as here.
+        """
+        raise no_gradient(self)
+
+    @property
+    def observed_sites(self) -> NDArray[np.int64]:
+        """Sites that evidence has fixed, increasing; none here."""
+        return np.empty(0, dtype=np.int64)
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""

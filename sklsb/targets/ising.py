@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.targets.ising import IsingView
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 
 def _check_field(
@@ -459,6 +462,11 @@ class Ising(GraphTarget):
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
         return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        from sklsb._torch.models.ising import IsingModel
+
+        return IsingModel(self.couplings, self.field, device)
 
     def _make_view(self) -> IsingView:
         # In each row: the site itself (its own log-ratio changes sign) among its neighbours.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,9 @@ from sklsb._kernels.targets.potts import PottsView
 from sklsb.targets._checks import MOST_VALUES, as_array, check_touched, real_array, refuse
 from sklsb.targets._graphs import GraphTarget
 from sklsb.targets.base import States
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 
 class Potts(GraphTarget):
@@ -208,6 +211,11 @@ class Potts(GraphTarget):
             result = self.field[site, new] - self.field[site, old]
         result += np.take_along_axis(counts, new, 2) - np.take_along_axis(counts, old, 2)
         return result.reshape(*leading, self.n_sites * (k - 1))
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        from sklsb._torch.models.potts import PottsModel
+
+        return PottsModel(self.couplings, self.field, device)
 
     def _make_view(self) -> PottsView:
         n, others, unit = self.n_sites, len(self.values) - 1, self._unit()

@@ -3,7 +3,7 @@
 import math
 import numbers
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,9 @@ from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
 from sklsb.targets._checks import all_touched, real_array, refuse
 from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
 from sklsb.targets.base import Target
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 # The kernel multiplies factors between exp(-w) and exp(w), whose sum of w must not exceed this;
 # its probabilities of hidden units end at exp(-708), which must be nothing beside that.
@@ -304,6 +307,11 @@ class RBM(Target):
         flat, leading = self._flat(x)
         result: NDArray[np.float64] = expit(self.hidden_bias + flat @ self.weights)
         return result.reshape(*leading, self.hidden_bias.size)
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        from sklsb._torch.models.rbm import RBMModel
+
+        return RBMModel(self.weights, self.visible_bias, self.hidden_bias, device, dtype)
 
     @cached_property
     def _view(self) -> RBMView:

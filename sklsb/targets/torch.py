@@ -1,12 +1,15 @@
 """Anything with a gradient on torch as a target."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.targets.function import FunctionTarget
+
+if TYPE_CHECKING:
+    from sklsb._torch.models.base import Device, DType, Model
 
 
 class TorchTarget(FunctionTarget):
@@ -125,3 +128,8 @@ class TorchTarget(FunctionTarget):
         from sklsb._torch import first_order_ratios
 
         return first_order_ratios(self, self.check_states(x))
+
+    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+        from sklsb._torch.models.density import DensityModel
+
+        return DensityModel(self.density)  # where the tensors of f are

@@ -36,7 +36,7 @@ class FastProbe:
         sampler = clone(sampler).set_params(n_flips=n_flips)
         self.ensemble = sampler._new_ensemble(target, states, streams)
         self.ensemble.start(exact.rule_of(sampler, target))
-        self.before = self.ensemble.state_on_device
+        self.before = self.ensemble.walkers.state
 
     @property
     def precision(self) -> float:
@@ -45,7 +45,7 @@ class FastProbe:
 
     def step(self, u_select: Any, u_accept: Any) -> States:
         """One transition; ``u_select`` holds one number, or all numbers of several flips."""
-        self.ensemble.state_on_device = self.before.copy()
+        self.ensemble.walkers.state = self.before.copy()
         self.ensemble.chains.acceptance[:] = 0.0
         n = len(self.ensemble)
         select = u_select if np.ndim(u_select) == 2 else np.broadcast_to(u_select, n)

@@ -1,0 +1,1 @@
+"""Log-densities with their gradients, on torch; they know arrays, not targets."""

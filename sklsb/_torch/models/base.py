@@ -1,0 +1,102 @@
+"""What a first-order model offers, and what several models compute alike."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+Device: TypeAlias = torch.device
+DType: TypeAlias = torch.dtype
+Carried = tuple[Tensor, ...]
+
+
+class Model(ABC):
+    """A log-density with its gradient, on a device; `Target._torch_model` makes it.
+
+    States x are value indices, integers of shape (n, n_sites). What chains carry along, tensors
+    with the chains first, are functions of the state alone. The moves of a site lead to its other
+    values in increasing order; they are padded to the same number for each site, and nobody looks
+    at the ratios of those that do not exist.
+
+    Attributes
+    ----------
+    device : torch.device
+        Where states are expected.
+    n_moves_per_site : int
+        The largest number of values less one, and at least 1.
+    """
+
+    device: Device
+    n_moves_per_site = 1
+    # Whether ratios may be infinite, and no numbers at impossible states.
+    has_zeros = False
+    # Whether a step is the same sequence of kernels every time, which CUDA can record.
+    can_be_recorded = False
+
+    @abstractmethod
+    def start(self, x: Tensor) -> Carried:
+        """Return what is carried at states x."""
+
+    @abstractmethod
+    def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
+        """Log p without the target's constant, float64 of shape (n,)."""
+
+    @abstractmethod
+    def first_order(self, x: Tensor, carried: Carried) -> Tensor:
+        """First-order log-ratios of the padded moves, shape (n, n_sites * n_moves_per_site)."""
+
+    @abstractmethod
+    def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
+        """Return what is carried at y, and log p(y) - log p(x), float64 of shape (n,).
+
+        y differs from x at no other than some sites, of shape (n, any), where one may stand twice.
+        """
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Surround all use of the model."""
+        yield
+
+    def check(self) -> None:  # noqa: B027
+        """Raise what is wrong with values found since the last check."""
+
+
+def tensor(values: ArrayLike, device: Device, dtype: DType | None = None) -> Tensor:
+    """Copy numbers to a device."""
+    return torch.tensor(np.asarray(values), dtype=dtype).to(device)
+
+
+def sparse(couplings: sp.csr_array, device: Device) -> Tensor:
+    """Copy a sparse matrix to a device."""
+    matrix = couplings.tocoo()
+    result: Tensor = torch.sparse_coo_tensor(
+        torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
+        torch.tensor(matrix.data),
+        size=matrix.shape,
+        check_invariants=True,
+    )
+    return result.to(device).coalesce()
+
+
+def row_sum(terms: Tensor) -> Tensor:
+    """Sum rows, one term after another, so that rounding does not depend on threads."""
+    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.sum(1)
+
+
+def along_flips(gradient: Tensor, x: Tensor) -> Tensor:
+    """Change to first order where 0 becomes 1 and 1 becomes 0."""
+    return x.to(gradient.dtype).mul_(-2.0).add_(1.0).mul_(gradient)
+
+
+def of_other_values(of_values: Tensor, x: Tensor) -> Tensor:
+    """Differences, (n, padded moves), from the present values: ``of_values`` (n, sites, k)."""
+    old = x.long()[:, :, None]
+    other = torch.arange(of_values.shape[2] - 1, device=x.device)
+    new = of_values.gather(2, other + (other >= old))
+    return (new - of_values.gather(2, old)).flatten(1)
