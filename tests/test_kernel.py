@@ -4,14 +4,13 @@ import math
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
+from processes import run_python
 from scipy.stats import chi2
 
 import sklsb
@@ -320,23 +319,16 @@ def test_an_edited_callee_is_compiled_again(tmp_path):
     env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
 
     def run():
-        done = subprocess.run(
-            [sys.executable, "-c", RUN],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        where, result = done.stdout.split(maxsplit=1)
+        where, result = run_python("-c", RUN, folder=tmp_path, env=env).split(maxsplit=1)
         assert Path(where).resolve().parent == package.resolve()
         return result
 
     first = run()
     assert list((package / "__pycache__").glob("_compiled*.nbi"))
     assert run() == first
-    source = (package / "_compiled.py").read_text()
+    source = (package / "_compiled.py").read_text(encoding="utf-8")
     constant = "else 0.5 * u + h"
     assert source.count(constant) == 1
-    (package / "_compiled.py").write_text(source.replace(constant, "else 0.7 * u + h"))
+    edited = source.replace(constant, "else 0.7 * u + h")
+    (package / "_compiled.py").write_text(edited, encoding="utf-8")
     assert run() != first

@@ -30,9 +30,9 @@ def imported(folder, file="__init__.py", old="", new=""):
     package = folder / "sklsb"
     source = Path(sklsb.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (package / file).read_text()
+    text = (package / file).read_text(encoding="utf-8")
     assert not old or text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
-    (package / file).write_text(text.replace(old, new) if old else text)
+    (package / file).write_text(text.replace(old, new) if old else text, encoding="utf-8")
     names = [name for name in sys.modules if name.split(".")[0] == "sklsb"]
     original = {name: sys.modules.pop(name) for name in names}
     jit = numba.config.DISABLE_JIT
