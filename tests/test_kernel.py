@@ -3,14 +3,13 @@
 import math
 import os
 import pickle
-import shutil
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
-from processes import run_python
+from processes import copy_package, run_python
 from scipy.stats import chi2
 
 import sklsb
@@ -312,10 +311,7 @@ print(sklsb.__file__, ensemble.chains.tree.tolist())
 
 
 def test_an_edited_callee_is_compiled_again(tmp_path):
-    package = tmp_path / "sklsb"
-    shutil.copytree(
-        Path(sklsb.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    package = copy_package(tmp_path)
     env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
 
     def run():
