@@ -872,6 +872,7 @@ class Interrupter:
         return x.copy()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("n_jobs", [None, 2])
 @pytest.mark.parametrize("thin", [1, 3, 7, 250])
 def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, n_jobs):
@@ -897,25 +898,7 @@ def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, n_jobs)
         np.testing.assert_array_equal(sampler.sample_stats_[name], stats[name][:, done:])
 
 
-def interrupted_after(seconds, call):
-    """Seconds from a Ctrl-C to the return of call, and what it returned."""
-    sent = []
-
-    def send():
-        time.sleep(seconds)
-        sent.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        with pytest.warns(UserWarning, match="Interrupted: returning"):
-            result = call()
-    finally:
-        thread.join()
-    return time.perf_counter() - sent[0], result
-
-
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
     ("shape", "n_chains", "n_jobs", "thin"),
     [((8, 8), 4, 2, 1000), ((30, 30), 30, None, 1), ((100, 150), 4, None, 1)],
@@ -925,16 +908,39 @@ def test_ctrl_c_gives_control_back_within_a_second(shape, n_chains, n_jobs, thin
     sampler = make(n_chains=n_chains, n_jobs=n_jobs, n_burn_in=20)
     sampler.fit(target)
     wanted = copy.deepcopy(sampler)
-    statistic = {"sum": lambda x: x.sum(axis=1, dtype=int)}
-    waited, draws = interrupted_after(
-        0.15, lambda: sampler.sample(10**6, thin=thin, record=statistic)
-    )
+    drawing, over, sent, after = threading.Event(), threading.Event(), [], []
+
+    def total(x):
+        drawing.set()
+        after.extend(sent)
+        return x.sum(axis=1, dtype=int)
+
+    def send():
+        drawing.wait()
+        if over.wait(0.15):  # segments have their full length by then
+            return
+        # Of this process: others may use the machine.
+        sent.append(time.process_time())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        with pytest.warns(UserWarning, match="Interrupted: returning"):
+            draws = sampler.sample(10**6, thin=thin, record={"sum": total})
+        waited, calls = time.process_time() - sent[0], len(after)
+    finally:
+        over.set()
+        drawing.set()
+        thread.join()
     done = min(draws.sizes["draw"], 50)
-    prefix = wanted.sample(done, thin=thin, record=statistic)
+    prefix = wanted.sample(done, thin=thin, record={"sum": total})
     np.testing.assert_array_equal(draws["sum"][:, :done], prefix["sum"])
     assert waited < 1.0
+    assert calls <= 2 * n_chains, "the segment that runs, or at most one more"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_during_fit_leaves_the_sampler_unfitted(target, monkeypatch):
     def interrupt(*args):
         signal.raise_signal(signal.SIGINT)

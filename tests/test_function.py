@@ -583,6 +583,7 @@ def test_a_callback_that_never_began_is_an_interrupt():
         LSBSampler("sqrt", n_burn_in=50).fit(Interrupted(batched, D))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_ctrl_c(n_jobs):
     f = Failing(lambda x: os.kill(os.getpid(), signal.SIGINT) or batched(x))

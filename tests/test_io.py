@@ -797,7 +797,12 @@ def test_files_edited_at_random(folder, name, cases):
     )
     count = cases.get(name, min(cases.values()) // 2)
     settings(
-        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=count,
+        # Other files each night, the same with each commit.
+        derandomize=count <= 1000,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )(run)()
 
 
@@ -818,13 +823,21 @@ def test_published_uai(folder, path):
 
 
 @pytest.mark.parametrize("path", files("uai/BN_80.uai"))
-def test_half_a_megabyte_is_read_in_a_tenth_of_a_second(path):
-    def seconds():
+def test_half_a_megabyte_is_read_in_the_time_of_ten_conversions(path):
+    """A tenth of a second where float() of all its words takes a hundredth."""
+
+    def seconds(f):
         start = time.process_time()  # others may use the machine
-        io.read_uai(path)
+        f()
         return time.process_time() - start
 
-    assert min(seconds() for _ in range(5)) < 0.1
+    def conversion():
+        return [float(word) for word in path.read_text().split()[1:]]
+
+    reading, plain = (
+        min(seconds(f) for _ in range(5)) for f in (lambda: io.read_uai(path), conversion)
+    )
+    assert reading < 10 * plain
 
 
 @pytest.mark.parametrize("path", files("bif/*.bif.gz"))

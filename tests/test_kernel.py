@@ -3,15 +3,13 @@
 import math
 import os
 import pickle
-import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
+from processes import copy_package, run_python
 from scipy.stats import chi2
 
 import sklsb
@@ -34,12 +32,14 @@ def sparse(d, degree, seed=0, field=1.0):
 # ----------------------------------------------------------------- the exponential
 
 
-def test_exp_is_within_one_ulp():
+def test_exp_is_within_two_ulp():
     x = np.concatenate(
         [np.linspace(-708, 709, 200_001), np.random.default_rng(0).normal(size=100_000), [0.0]]
     )
-    found, expected = np.array([_compiled.exp(v) for v in x]), np.exp(x)
-    assert np.max(np.abs(found - expected) / np.spacing(expected)) <= 1.0
+    # Not against np.exp, whose last bit differs between processors. The polynomial is good to
+    # 0.35 ulp, the last sum to half of one, and the table of powers to what np.exp2 is: 0.5 to 1.
+    found, expected = np.array([_compiled.exp(v) for v in x]), np.exp(x.astype(np.longdouble))
+    assert np.max(np.abs(found - expected) / np.spacing(np.exp(x))) <= 2.0
 
 
 def test_exp_has_exact_ends():
@@ -313,30 +313,20 @@ print(sklsb.__file__, ensemble.chains.tree.tolist())
 
 
 def test_an_edited_callee_is_compiled_again(tmp_path):
-    package = tmp_path / "sklsb"
-    shutil.copytree(
-        Path(sklsb.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    package = copy_package(tmp_path)
     env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
 
     def run():
-        done = subprocess.run(
-            [sys.executable, "-c", RUN],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        where, result = done.stdout.split(maxsplit=1)
+        where, result = run_python("-c", RUN, folder=tmp_path, env=env).split(maxsplit=1)
         assert Path(where).resolve().parent == package.resolve()
         return result
 
     first = run()
     assert list((package / "__pycache__").glob("_compiled*.nbi"))
     assert run() == first
-    source = (package / "_compiled.py").read_text()
+    source = (package / "_compiled.py").read_text(encoding="utf-8")
     constant = "else 0.5 * u + h"
     assert source.count(constant) == 1
-    (package / "_compiled.py").write_text(source.replace(constant, "else 0.7 * u + h"))
+    edited = source.replace(constant, "else 0.7 * u + h")
+    (package / "_compiled.py").write_text(edited, encoding="utf-8")
     assert run() != first

@@ -151,10 +151,10 @@ def test_no_factors(k):
 
 def test_no_variables():
     network = MarkovNetwork([], [((), 3.0), ((), [0.5])])
-    assert (
-        network.log_prob(np.empty((2, 0), dtype=int)).tolist() == [math.log(3) + math.log(0.5)] * 2
-    )
-    assert network.log_prob([]) == math.log(3) + math.log(0.5)
+    # Not bit for bit: numpy's logarithm is not that of the C library on every processor.
+    wanted = pytest.approx(math.log(3) + math.log(0.5), rel=0, abs=4 * EPS)
+    assert network.log_prob(np.empty((2, 0), dtype=int)).tolist() == [wanted] * 2
+    assert network.log_prob([]) == wanted
     testing.check_target(network, n_states=2)
 
 
@@ -171,7 +171,7 @@ def test_one_variable():
 
 def test_subnormal_entries_are_not_zero():
     network = MarkovNetwork([2], [((0,), [5e-324, 1.0])])
-    assert network.log_prob([0]) == math.log(5e-324)
+    assert network.log_prob([0]) == pytest.approx(math.log(5e-324), rel=4 * EPS)
     assert network.n_possible.tolist() == [2]
 
 
@@ -218,7 +218,7 @@ def test_tables_given_are_not_kept():
     k = np.array([2, 2])
     network = MarkovNetwork(k, [((0, 1), table)])
     table[:], k[:] = 0.0, 9
-    assert network.log_prob([1, 1]) == math.log(4)
+    assert network.log_prob([1, 1]) == pytest.approx(math.log(4), rel=4 * EPS)
     assert network.cardinalities.tolist() == [2, 2]
 
 
@@ -270,7 +270,7 @@ def test_names():
     assert MarkovNetwork([2, 3], []).coords["site"].tolist() == [0, 1]
     assert network.state_names is None
     given = network.condition({"wet": 2})
-    assert given.log_prob([[1, 2]])[0] == math.log(6)
+    assert given.log_prob([[1, 2]])[0] == pytest.approx(math.log(6), rel=4 * EPS)
     assert given.log_prob([[1, 1]])[0] == -INF
     sampler = LSBSampler("sqrt", n_burn_in=20, random_state=0).fit(given)
     x = sampler.sample(100)["x"]

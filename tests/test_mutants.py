@@ -6,7 +6,6 @@ package. Its kernels run as plain Python, which gives the same chains bit for bi
 
 import importlib
 import inspect
-import shutil
 import sys
 import warnings
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 import pytest
+from processes import copy_package
 from test_exact import check_lattice
 from test_kernel import check_selection
 from test_objectives import check_bad_batch, check_stride
@@ -27,12 +27,10 @@ import sklsb
 @contextmanager
 def imported(folder, file="__init__.py", old="", new=""):
     """Import a copy of the package, with one text replaced and nothing compiled."""
-    package = folder / "sklsb"
-    source = Path(sklsb.__file__).parent
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (package / file).read_text()
+    package = copy_package(folder)
+    text = (package / file).read_text(encoding="utf-8")
     assert not old or text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
-    (package / file).write_text(text.replace(old, new) if old else text)
+    (package / file).write_text(text.replace(old, new) if old else text, encoding="utf-8")
     names = [name for name in sys.modules if name.split(".")[0] == "sklsb"]
     original = {name: sys.modules.pop(name) for name in names}
     jit = numba.config.DISABLE_JIT

@@ -4,13 +4,12 @@ import copy
 import os
 import pickle
 import random
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from processes import run_python
 
 from sklsb import Ising, LSBSampler, Mixture, Network, learning
 from sklsb.samplers import _base
@@ -262,15 +261,7 @@ print(digest.hexdigest())
 
 
 def digest(*options, **environment):
-    done = subprocess.run(
-        [sys.executable, *options, "-c", SCRIPT],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout.strip()
+    return run_python(*options, "-c", SCRIPT, env={**os.environ, **environment}).strip()
 
 
 def test_hash_seeds_optimised_mode_and_environment():
