@@ -32,6 +32,7 @@ _MODULES = [
     "diagnostics",
     "exact",
     "exceptions",
+    "extending",
     "io",
     "learning",
     "pilot",

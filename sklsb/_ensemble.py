@@ -59,9 +59,6 @@ class ChainEnsemble(Protocol):
     def threads(self) -> AbstractContextManager[None]:
         """Keep threads for the time of a fit or a sample."""
 
-    def start(self, rule: Rule) -> None:
-        """Let a rule move the chains, and compute what it keeps from their states."""
-
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
 
@@ -79,11 +76,19 @@ class ChainEnsemble(Protocol):
     def state(self) -> ChainState:
         """All that the chains need to go on, bit for bit."""
 
+    def copy(self) -> "ChainEnsemble":
+        """Return chains that go on by themselves."""
+
 
 class LearnableEnsemble(ChainEnsemble, Protocol):
     """Chains of locally balanced proposals, whose function can be learned."""
 
-    update_every: int  # iterations of the burn-in between two updates, at least
+    @property
+    def update_every(self) -> int:
+        """Iterations of the burn-in between two updates, at least."""
+
+    def start(self, rule: Balanced) -> None:
+        """Let a function propose, and compute what is kept from the states."""
 
     @property
     def cost(self) -> int:
@@ -101,12 +106,12 @@ class LearnableEnsemble(ChainEnsemble, Protocol):
         """Log-ratios that all moves are proposed by, shape (n_chains, n_moves)."""
 
     def objective(
-        self, rule: Rule, settings: tuple[int, float, int], uniforms: Array, log_omega: Array
+        self, rule: Balanced, settings: tuple[int, float, int], uniforms: Array, log_omega: Array
     ) -> tuple[float, Array, float]:
         """Mean of an objective over the chains, of its gradient at the knots and by eta."""
 
     def flux(
-        self, rule: Rule, sites: NDArray[np.int64], weight: Array
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
     ) -> tuple[float, Array, Array]:
         """Mean of a flux objective, of its gradient at the knots, and of the flows."""
 
@@ -173,8 +178,8 @@ class Ensemble:
     def _allocate(self, rule: Rule, states: States) -> None:
         self.rule = rule
         sees_all = rule.facts.sees_all_moves
-        self.view: Any = self.target.view() if sees_all else self.target.site_view()
-        n, view = len(states), self.view
+        view: Any = self.target.view() if sees_all else self.target.site_view()
+        self.view, n = view, len(states)
         self.chains = Chains(
             x=np.array(states, dtype=self.target.dtype, order="C"),
             cache=np.zeros((n, view.cache_size), dtype=np.int64),

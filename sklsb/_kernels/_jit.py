@@ -42,7 +42,7 @@ _FOLDER = Path(__file__).parent
 
 def interpreted() -> bool:
     """Whether kernels run as plain Python, since numba is switched off."""
-    return bool(config.DISABLE_JIT)
+    return bool(getattr(config, "DISABLE_JIT", False))
 
 
 # ----------------------------------------------------------------- what an entry is made of
@@ -80,7 +80,7 @@ def _stamp(module: str) -> bytes:
 def _classes(kind: Any) -> Iterator[type]:
     """Classes of the named tuples in a signature."""
     if isinstance(kind, types.BaseNamedTuple):
-        yield kind.instance_class
+        yield kind.instance_class  # type: ignore[attr-defined]
     # A named tuple whose fields are all of one type is uniform to numba.
     for part in getattr(kind, "types", None) or (getattr(kind, "dtype", None),):
         if isinstance(part, types.BaseTuple):
@@ -106,7 +106,7 @@ def _cache_class() -> type | None:
     if not all(hasattr(FunctionCache, name) for name in needed):
         return None
 
-    class KernelCache(FunctionCache):  # type: ignore[misc, valid-type]
+    class KernelCache(FunctionCache):
         """Compiled versions of one kernel, one file each."""
 
         def _place(self, signature: Any, codegen: Any) -> tuple[Path, str] | None:
@@ -115,7 +115,12 @@ def _cache_class() -> type | None:
             if not all(name == _PACKAGE or name.startswith(_PACKAGE + ".") for name in modules):
                 return None
             versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-            shape = (repr(signature), versions, codegen.magic_tuple(), config.BOUNDSCHECK)
+            shape = (
+                repr(signature),
+                versions,
+                codegen.magic_tuple(),
+                getattr(config, "BOUNDSCHECK", None),
+            )
             digest = hashlib.sha256()
             for module in sorted({*modules, self._py_func.__module__}):
                 digest.update(_stamp(module))
@@ -256,7 +261,8 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
                 kind = kinds[position]
                 return chosen(kind.instance_class) if hasattr(kind, "instance_class") else None
 
-            overload(call, strict=False, jit_options={"forceinline": True, **_OPTIONS})(choose)
+            options: Any = {"forceinline": True, **_OPTIONS}
+            overload(call, strict=False, jit_options=options)(choose)
         return call
 
     return declare

@@ -31,11 +31,15 @@ class Ball(NamedTuple):
 def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:
     """Allocate it; single variables need none."""
     size = n_states if block_size > 1 else 0
-    shapes = {name: size for name in Ball._fields} | dict.fromkeys(("block", "before"), block_size)
-    shapes["path"] = block_size + 1
-    kinds = Ball(np.uint32, np.int64, np.int32, np.int32, np.int64, np.int64, np.float64, np.int32)
     return Ball(
-        *(np.zeros((n_chains, shapes[name]), kind) for name, kind in kinds._asdict().items())
+        block=np.zeros((n_chains, block_size), np.uint32),
+        before=np.zeros((n_chains, block_size), np.int64),
+        parent=np.zeros((n_chains, size), np.int32),
+        place=np.zeros((n_chains, size), np.int32),
+        move=np.zeros((n_chains, size), np.int64),
+        inverse=np.zeros((n_chains, size), np.int64),
+        log_weight=np.zeros((n_chains, size)),
+        path=np.zeros((n_chains, block_size + 1), np.int32),
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -78,7 +78,7 @@ def as_float(bits):
 
 
 @intrinsic
-def prefetch(typing_context, array, index):
+def _prefetch(typing_context, array, index):
     """Ask for the cache line of array[index]; nothing waits for it."""
 
     def generate(context, builder, signature, arguments):
@@ -96,7 +96,8 @@ def prefetch(typing_context, array, index):
     return types.void(array, index), generate
 
 
-if interpreted():
+def _nothing(array, index):
+    """Stand for a prefetch in plain Python."""
 
-    def prefetch(array, index):
-        """Do nothing."""
+
+prefetch: Any = _nothing if interpreted() else _prefetch

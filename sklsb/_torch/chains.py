@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -141,7 +141,7 @@ class FastEnsemble:
         # The device may not be here.
         self.__init__(target, state.x, state.streams.copy(), **settings)  # type: ignore[misc]
         self.flips = flips
-        self.start(state.rule)
+        self.start(cast(FirstOrder, state.rule))
         state.put(self.chains)
         self.counters = state.counters.copy()
 
@@ -233,7 +233,7 @@ class FastEnsemble:
     def kept_and_rebuilt(
         self,
     ) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
-        """What the chains keep on the device, beside what it is when computed anew."""
+        """Return what the chains keep on the device, beside what it is when computed anew."""
         other = self.copy()
         pairs = zip(self.walkers.state.tensors(), other.walkers.state.tensors(), strict=True)
         return {

@@ -237,8 +237,8 @@ class LSBSampler(BaseSampler):
         fitted = getattr(self, "balancing_", None)
         function = get_balancing(self.balancing) if fitted is None else fitted
         # What was fitted, whatever was set since.
-        rule = self._ensemble.rule if fitted is not None else self
-        table, lazy = function.table(), float(rule.lazy)
+        now: Any = self._ensemble.rule if fitted is not None else self
+        table, lazy = function.table(), float(now.lazy)
         if not self.fast:
             return Balanced(table, lazy)
         n_flips = self.n_flips_ if fitted is not None else self.n_flips

@@ -399,9 +399,8 @@ class FunctionTarget(Target):
     def _located(self, compiled: Any) -> tuple[int, NDArray[np.uint64], NDArray[np.uint32]]:
         """Address of a C function, which is kept alive, and where the moves of sites are."""
         self._c_functions.append(compiled)
-        address = getattr(compiled, "address", None)
-        if address is None:
-            address = ctypes.cast(compiled, ctypes.c_void_p).value
+        found = getattr(compiled, "address", None) or ctypes.cast(compiled, ctypes.c_void_p).value
+        address = int(found or 0)
         return address, self._first.astype(np.uint64), self._site.astype(np.uint32)
 
     @cached_property

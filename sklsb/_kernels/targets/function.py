@@ -1,7 +1,7 @@
 """Any function in the kernels, by the address of a C function."""
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -100,7 +100,7 @@ def state_function(log_prob, n_sites, dtype):
 
 
 @intrinsic
-def _call(typing_context, address, x, values):
+def _call_compiled(typing_context, address, x, values):
     """Call the C function void(x, values) at an address."""
 
     def generate(context, builder, signature, arguments):
@@ -116,12 +116,13 @@ def _call(typing_context, address, x, values):
     return types.void(address, x, values), generate
 
 
-if interpreted():
+def _call_by_ctypes(address, x, values):
+    """Do the same in plain Python."""
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(int(address))
+    function(x.ctypes.data, values.ctypes.data)
 
-    def _call(address, x, values):
-        """Call it through ctypes."""
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(int(address))
-        function(x.ctypes.data, values.ctypes.data)
+
+_call: Any = _call_by_ctypes if interpreted() else _call_compiled
 
 
 @inlined

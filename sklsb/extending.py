@@ -1,0 +1,56 @@
+"""What one needs to define a target or a rule of one's own, compiled part included.
+
+A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
+functions by `implements`. These are compiled by the package, in the classes' own processes, and
+never kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
+"""
+
+from sklsb._kernels._jit import called, implements, inlined
+from sklsb._kernels.contract import (
+    first_move,
+    flip,
+    hidden_activation,
+    init_cache,
+    log_prob,
+    log_ratio,
+    log_weight_of,
+    n_used,
+    prepare,
+    rebuild,
+    row_of,
+    step,
+)
+from sklsb._kernels.numeric import Table, exp, log_weight
+from sklsb._kernels.state import NoPart, with_part
+from sklsb.rules import Facts, Rule
+from sklsb.samplers._base import BaseSampler
+from sklsb.samplers._fixed import FixedRuleSampler
+from sklsb.targets._checks import all_touched
+
+__all__ = [
+    "BaseSampler",
+    "Facts",
+    "FixedRuleSampler",
+    "NoPart",
+    "Rule",
+    "Table",
+    "all_touched",
+    "called",
+    "exp",
+    "first_move",
+    "flip",
+    "hidden_activation",
+    "implements",
+    "init_cache",
+    "inlined",
+    "log_prob",
+    "log_ratio",
+    "log_weight",
+    "log_weight_of",
+    "n_used",
+    "prepare",
+    "rebuild",
+    "row_of",
+    "step",
+    "with_part",
+]
