@@ -1,11 +1,18 @@
 """Settings of the whole test suite."""
 
+import os
 import signal
 
 import matplotlib
 import pytest
 
 matplotlib.use("Agg")
+
+
+def pytest_configure(config):
+    """Run kernels as plain Python in the quick tier; numba must not be imported before."""
+    if config.option.markexpr == "quick":
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 
 @pytest.fixture

@@ -185,8 +185,9 @@ def _identity(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-inlined: Any = _identity if interpreted() else njit(forceinline=True, **_OPTIONS)
-called: Any = _identity if interpreted() else njit(**_OPTIONS)  # for what is rare: compiled once
+_INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inlined: Any = _identity if interpreted() else njit(forceinline=True, **_INNER)
+called: Any = _identity if interpreted() else njit(**_INNER)  # for what is rare: compiled once
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -261,7 +262,7 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
                 kind = kinds[position]
                 return chosen(kind.instance_class) if hasattr(kind, "instance_class") else None
 
-            options: Any = {"forceinline": True, **_OPTIONS}
+            options: Any = {"forceinline": True, **_INNER}
             overload(call, strict=False, jit_options=options)(choose)
         return call
 

@@ -4,8 +4,10 @@ import numpy as np
 
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.contract import (
+    flip,
     init_cache,
     log_prob,
+    log_ratio,
     log_weight_of,
     n_used,
     prepare,
@@ -38,6 +40,22 @@ def log_probs(view, chains, out):
     """Log p of each chain's state."""
     for c in range(out.size):
         out[c] = log_prob(view, chain_at(chains, c))
+
+
+@kernel
+def walk(view, chains, moves, every, inverses, ratios):
+    """Make moves in every chain, note what undoes each, then read all log-ratios; for checks.
+
+    Unless ``every``, moves into impossible states are left out.
+    """
+    for c in range(chains.x.shape[0]):
+        chain = chain_at(chains, c)
+        for k in range(moves.shape[1]):
+            move = np.uint64(moves[c, k])
+            if every or log_ratio(view, chain, move) > -np.inf:
+                inverses[c, k] = flip(view, chain, move)
+        for m in range(ratios.shape[1]):
+            ratios[c, m] = log_ratio(view, chain, np.uint64(m))
 
 
 @kernel

@@ -3,37 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sklsb._ensemble import BalancedEnsemble, Ensemble
 from sklsb._kernels import run
-from sklsb._kernels._jit import _OPTIONS, interpreted
-from sklsb._kernels.contract import flip, log_ratio
-from sklsb._kernels.state import arrays_of, chain_at
+from sklsb._kernels.state import arrays_of
 from sklsb.rules import Balanced, Rule
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal
-
-# Not cached on disk, where it would be kept for targets of the package.
-_uncached: Any = (lambda function: function) if interpreted() else njit(**_OPTIONS)
-
-
-@_uncached
-def _walk(view, chains, moves, every, inverses, ratios):
-    """Make moves in every chain, note what undoes each, then read all log-ratios.
-
-    Unless ``every``, moves into impossible states are left out.
-    """
-    for c in range(chains.x.shape[0]):
-        chain = chain_at(chains, c)
-        for k in range(moves.shape[1]):
-            move = np.uint64(moves[c, k])
-            if every or log_ratio(view, chain, move) > -np.inf:
-                inverses[c, k] = flip(view, chain, move)
-        for m in range(ratios.shape[1]):
-            ratios[c, m] = log_ratio(view, chain, np.uint64(m))
-
 
 # Room that a step writes to before it reads it.
 _SCRATCH = ("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing")
@@ -97,7 +74,7 @@ class Probe:
         inverses = np.zeros(moves.shape, dtype=np.int64)
         ratios = np.empty((len(moves), self.n_moves))
         view: Any = self.ensemble.view
-        _walk(view, self.chains, moves, every, inverses, ratios)
+        run.walk(view, self.chains, moves, every, inverses, ratios)
         return inverses, ratios
 
     def step(self, u_select: Any, u_accept: Any) -> States:

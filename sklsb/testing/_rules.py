@@ -23,9 +23,8 @@ from sklsb.testing._expect import (
 )
 from sklsb.testing._probe import RuleProbe, check_caches
 
-# Where the first looks for a change of the outcome are, and the numbers that may follow.
+# Where the first looks for a change of the outcome are.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
-_N_CONTINUATIONS = 48
 
 
 class _Cells:
@@ -52,13 +51,13 @@ class _Cells:
 class _Outcomes:
     """What follows from a box and the next number, whatever comes after."""
 
-    def __init__(self, target: Target, rule: Rule):
+    def __init__(self, target: Target, rule: Rule, n_continuations: int):
         self.probe = RuleProbe(target, rule)
         self.x = exact.states(target)
         self.index = {state.tobytes(): i for i, state in enumerate(self.x)}
         # Many at the ends, where rare outcomes are.
         rng = np.random.default_rng(0)
-        size = (_N_CONTINUATIONS, rule.facts.n_uniforms)
+        size = (n_continuations, rule.facts.n_uniforms)
         ends = rng.choice([0.0, 1.0 - 2.0**-53], size=size)
         self.later = np.where(rng.random(size) < 0.5, ends, rng.random(size))
 
@@ -102,7 +101,7 @@ def _edges(cells: _Cells, at: int, outcomes: _Outcomes) -> list[Array]:
     return [np.sort(np.array(edge)) for edge in edges]
 
 
-def measured_matrix(rule: Rule, target: Target) -> Array:
+def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Array:
     """Transition matrix of the compiled step of a rule, measured.
 
     From each state, every uniform number at which what follows changes is found by bisection, one
@@ -115,6 +114,9 @@ def measured_matrix(rule: Rule, target: Target) -> Array:
         What is measured.
     target : Target
         A target of a few states.
+    n_continuations : int, default=48
+        Two numbers are taken for one if the outcome is the same for so many choices of the
+        numbers after them, half of which are at an end of their range.
 
     Returns
     -------
@@ -123,7 +125,7 @@ def measured_matrix(rule: Rule, target: Target) -> Array:
     """
     x = exact.states(target)
     possible = np.flatnonzero(target.log_prob(x) > -np.inf)
-    outcomes = _Outcomes(target, rule)
+    outcomes = _Outcomes(target, rule, n_continuations)
     cells = _Cells(possible, rule.facts.n_uniforms)
     for at in range(rule.facts.n_uniforms):
         cells.split(at, _edges(cells, at, outcomes))
@@ -134,7 +136,9 @@ def measured_matrix(rule: Rule, target: Target) -> Array:
     return found
 
 
-def check_rule(rule: Rule, target: Target, n_transitions: int = 40) -> None:
+def check_rule(
+    rule: Rule, target: Target, n_transitions: int = 40, n_continuations: int = 48
+) -> None:
     """Check a rule on a small target, exactly; it may be defined outside the package.
 
     The transition matrix of the compiled step, measured at all of its breakpoints, must leave the
@@ -150,6 +154,8 @@ def check_rule(rule: Rule, target: Target, n_transitions: int = 40) -> None:
         A target of a few states, with random probabilities that are not very small.
     n_transitions : int, default=40
         Length of the chains that are compared.
+    n_continuations : int, default=48
+        See `measured_matrix`.
 
     Raises
     ------
@@ -159,7 +165,7 @@ def check_rule(rule: Rule, target: Target, n_transitions: int = 40) -> None:
     facts = rule.facts
     expect(facts.stat_names[:1] == ("lp",), f"stat_names must begin with lp: {facts.stat_names}")
     p = np.exp(log_probabilities(target))
-    found = measured_matrix(rule, target)
+    found = measured_matrix(rule, target, n_continuations)
     gate = EPS * (8 * target.n_sites + 4 * len(p) * facts.n_uniforms) + cancelled(target)
     expect_near(found.sum(axis=1), 1.0, gate, "rows of the measured matrix must sum to 1")
     expect_near(p @ found, p, gate, "stationarity of the step, sum of p(x) P(x, x') at x'")

@@ -317,14 +317,17 @@ def _flip_site(view, chain, move):
     depth = scratch[known + 5]
     last = changes + 2 * (depth - 1)
     here = scratch[known + 1] if scratch[known] != 0 else _BITS_OF_NAN
-    there = _BITS_OF_NAN
+    there = scratch[known + 3] if scratch[known + 2] == np.int64(move) + 1 else _BITS_OF_NAN
     if depth > 0 and scratch[last] == np.int64(move):  # back
-        there = scratch[last + 1]
+        if as_float(there) != as_float(there):
+            there = scratch[last + 1]
         depth -= 1
     else:
-        if scratch[known + 2] == np.int64(move) + 1:
-            there = scratch[known + 3]
-        depth = depth + 1 if depth < _DEPTH else 1
+        if depth == _DEPTH:  # forget the older half
+            for k in range(changes, changes + _DEPTH):
+                scratch[k] = scratch[k + _DEPTH]
+            depth = _DEPTH // 2
+        depth += 1
         last = changes + 2 * (depth - 1)
         scratch[last], scratch[last + 1] = np.int64(inverse), here
     chain.x[site] = after

@@ -1,0 +1,107 @@
+"""The quick tier: kernels on models of three sites, as plain Python under ``pytest -m quick``.
+
+In the commit tier the same tests run compiled. A debugger works in the kernels with
+``NUMBA_DISABLE_JIT=1``.
+"""
+
+import numpy as np
+import pytest
+
+from sklsb import (
+    RBM,
+    Barker,
+    FunctionTarget,
+    GibbsSampler,
+    HammingBallSampler,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    Max,
+    Potts,
+    VariableSelection,
+    exact,
+)
+from sklsb._kernels._jit import interpreted
+from sklsb.rules import Balanced, Mixture, RandomBlocks
+from sklsb.testing import check_balancing, check_rule, check_target
+from sklsb.testing._step import check_matrix, check_step
+
+pytestmark = pytest.mark.quick
+
+rng = np.random.default_rng(0)
+path = np.diag([0.7, -0.4], 1)
+table = np.exp(rng.normal(size=(2, 3)))
+table[0, 2] = 0.0
+
+
+def quadratic(x):
+    return 0.5 * x[..., 0] * x[..., 1] - 0.3 * x[..., 2] * x[..., 1] + 0.2 * x.sum(axis=-1)
+
+
+ising = Ising(path + path.T, field=[0.3, -0.2, 0.5])
+network = MarkovNetwork([2, 3], [((0, 1), table), ((1,), [1.0, 2.0, 0.5])])
+potts = Potts(path + path.T, [[0.1, 0.4], [0.0, -0.3], [0.2, 0.2]])
+machine = RBM(rng.normal(size=(3, 2)), rng.normal(size=3), rng.normal(size=2))
+columns = rng.normal(size=(8, 3))
+targets = {
+    "ising": ising,
+    "potts": potts,
+    "network": network,
+    "rbm": machine,
+    "selection": VariableSelection(columns, columns[:, 0] + rng.normal(size=8)),
+    "function": FunctionTarget(quadratic, 3),
+    "evidence": ising.condition({1: 1}),
+}
+
+
+def test_kernels_are_plain_python_in_the_quick_tier(request):
+    assert interpreted() == (request.config.option.markexpr == "quick")
+
+
+@pytest.mark.parametrize("name", targets)
+def test_target(name):
+    check_target(targets[name], n_states=4)
+
+
+@pytest.mark.parametrize("name", ["ising", "network", "rbm", "evidence"])
+def test_locally_balanced_step(name):
+    function = Barker() if name != "ising" else Max()
+    sampler = LSBSampler(function, lazy=0.2 if name == "evidence" else 0.0)
+    check_matrix(sampler, targets[name])
+    check_step(sampler, targets[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("ising", GibbsSampler()),
+        ("ising", GibbsSampler("chromatic")),
+        ("ising", GibbsSampler("systematic", block_size=2)),
+        ("network", GibbsSampler(block_size=2)),
+        ("network", HammingBallSampler(2, 1)),
+        ("evidence", GibbsSampler("systematic")),
+        ("function", GibbsSampler()),
+        ("rbm", GibbsSampler("systematic")),
+    ],
+)
+def test_rule(name, sampler):
+    target = targets[name]
+    check_rule(exact.rule_of(sampler, target), target, n_continuations=6)
+
+
+def test_mixture():
+    blocks = RandomBlocks(np.arange(2, dtype=np.uint32), 1, 3)
+    rule = Mixture.of(Balanced(Barker().table()), blocks, 0.4)
+    check_rule(rule, network, n_continuations=6)
+
+
+def test_balancing():
+    check_balancing(Barker())
+
+
+@pytest.mark.parametrize("sampler", [GibbsSampler(), LSBSampler("sqrt"), LSBSampler("mixture")])
+def test_a_sampler_fits_and_draws(sampler):
+    sampler.set_params(n_burn_in=20, n_chains=2, random_state=0).fit(ising)
+    draws = sampler.sample(10, thin="sweep")
+    assert draws["x"].shape == (2, 10, 3)
+    np.testing.assert_allclose(draws["lp"], ising.log_prob(draws["x"].values), rtol=1e-12)
