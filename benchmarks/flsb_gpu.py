@@ -21,6 +21,7 @@ from flsb import measure, show
 from sklsb import RBM, Barker, Ising, Potts
 from sklsb._torch import FastEnsemble
 from sklsb.exceptions import SamplerWarning
+from sklsb.rules import Balanced
 
 # Of an H100, per second: float32 operations without tensor cores, bytes of its memory.
 FLOPS, BYTES = 60e12, 3.3e12
@@ -47,7 +48,8 @@ def both(target, device, n_flips, dtype, n_steps, n_chains=8):
         ensemble = FastEnsemble(
             target, states, [rng] * n_chains, device=place, n_flips=n_flips, dtype=dtype
         )
-        ensemble.advance(Barker().table(), uniforms)
+        ensemble.start(Balanced(Barker().table()))
+        ensemble.advance(uniforms)
         chains.append(ensemble.chains)
     return chains
 

@@ -163,13 +163,13 @@ def test_smallest_targets(n_sites):
 
 
 @pytest.mark.parametrize("thin", [2, 3, 7, 100])
-def test_thinned_draws_are_every_so_many_transitions(grid, monkeypatch, thin):
+def test_thinned_draws_are_every_kth_transition(grid, monkeypatch, thin):
     whole = fitted(grid)
     every = whole.sample(400)["x"].values
     rate = whole.sample_stats_["acceptance_rate"].values
     n = 400 // thin
     for segment in (1 << 16, 37):
-        monkeypatch.setattr(_base, "SEGMENT", segment)
+        monkeypatch.setattr(_base, "MOST_NUMBERS", 2 * segment)
         sampler = fitted(grid)
         draws = sampler.sample(n, thin=thin)
         np.testing.assert_array_equal(draws["x"], every[:, thin - 1 :: thin][:, :n])
@@ -193,17 +193,17 @@ def test_thin_may_be_a_numpy_integer(grid):
 
 
 STATISTICS = {
-    "total": lambda x: x.sum(axis=1, dtype=np.int64),
-    "pair": lambda x: np.stack([x[:, 0] * 0.5, x[:, 1] == 1], axis=1),
-    "picture": lambda x: x.reshape(-1, 3, 4)[:, ::2].astype(np.float32),
+    "total": lambda x: x.sum(axis=(1, 2), dtype=np.int64),
+    "pair": lambda x: np.stack([x[:, 0, 0] * 0.5, x[:, 0, 1] == 1], axis=1),
+    "picture": lambda x: x[:, ::2].astype(np.float32),
 }
 
 
 @pytest.mark.parametrize("segment", [1 << 16, 64, 13])
 @pytest.mark.parametrize("thin", [1, 5])
 def test_record_is_the_statistic_of_the_draws(grid, monkeypatch, segment, thin):
-    states = fitted(grid).sample(150, thin=thin)["x"].values.reshape(300, 12)
-    monkeypatch.setattr(_base, "SEGMENT", segment)
+    states = fitted(grid).sample(150, thin=thin)["x"].values.reshape(300, 3, 4)
+    monkeypatch.setattr(_base, "MOST_NUMBERS", 2 * segment)
     recorded = fitted(grid).sample(150, thin=thin, record=STATISTICS)
     assert set(recorded.data_vars) == set(STATISTICS)
     for name, statistic in STATISTICS.items():
@@ -241,7 +241,7 @@ def test_a_statistic_may_write_into_its_argument(grid):
 
 
 def test_a_statistic_never_sees_nothing(grid, monkeypatch):
-    monkeypatch.setattr(_base, "SEGMENT", 10)
+    monkeypatch.setattr(_base, "MOST_NUMBERS", 2 * 10)
     seen = []
 
     def statistic(x):
@@ -250,8 +250,8 @@ def test_a_statistic_never_sees_nothing(grid, monkeypatch):
 
     recorded = fitted(grid).sample(8, thin=25, record={"m": statistic})
     assert recorded["m"].shape == (2, 8)
-    assert all(n > 0 and sites == 12 for n, sites in seen)
-    assert sum(n for n, _ in seen) == 2 * 8
+    assert all(n > 0 and shape == [3, 4] for n, *shape in seen)
+    assert sum(n for n, *_ in seen) == 2 * 8
 
 
 def test_record_holds_few_states_at_a_time(monkeypatch):

@@ -1,4 +1,4 @@
-"""LSBSampler as a scikit-learn estimator: parameters, fitting, errors, warnings, interruption."""
+"""Samplers as scikit-learn estimators: parameters, fitting, errors, warnings, interruption."""
 
 import contextlib
 import copy
@@ -19,7 +19,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sklsb import BalancingFunction, Barker, Ising, LSBSampler, Mixture, Network, Potts
+from sklsb import (
+    BalancingFunction,
+    Barker,
+    GibbsSampler,
+    HammingBallSampler,
+    Ising,
+    LSBSampler,
+    Mixture,
+    Network,
+    Potts,
+)
 from sklsb.balancing import Lipschitz, get_balancing
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -50,6 +60,16 @@ DEFAULTS = {
     "warm_start": False,
     "keep_burn_in": False,
 }
+OF_LSB_ONLY = ("balancing", "fast", "objective", "pilot", "lazy", "device")
+COMMON = {name: value for name, value in DEFAULTS.items() if name not in OF_LSB_ONLY}
+SHORT = {"n_chains": 2, "n_burn_in": 60, "random_state": 0}
+# Samplers that learn nothing. The other scans differ in their rule only.
+RULES = {
+    "random": GibbsSampler(**SHORT),
+    "chromatic": GibbsSampler("chromatic", **SHORT),
+    "ball": HammingBallSampler(4, radius=2, **SHORT),
+}
+each_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +79,15 @@ def target():
 
 
 def make(balancing="sqrt", **params):
-    return LSBSampler(balancing, **{"n_chains": 2, "n_burn_in": 60, "random_state": 0} | params)
+    return LSBSampler(balancing, **SHORT | params)
 
 
 def same_chains(one, other, n=40):
     a, b = one.sample(n), other.sample(n)
     np.testing.assert_array_equal(a["x"], b["x"])
     for name in ("lp", "acceptance_rate"):
-        np.testing.assert_array_equal(one.sample_stats_[name], other.sample_stats_[name])
+        if name == "lp" or isinstance(one, LSBSampler):
+            np.testing.assert_array_equal(one.sample_stats_[name], other.sample_stats_[name])
 
 
 # ----------------------------------------------------------------- scikit-learn's own checks
@@ -104,16 +125,36 @@ NOT_FOR_ARRAYS = {
 }
 
 
-class ArraySampler(LSBSampler):
+class OfArrays:
     """Takes an array as a noisy image, so that the checks above can run as well."""
 
     def fit(self, X, y=None):
         return super().fit(Ising.from_image(validate_data(self, X)))
 
 
+class ArrayLSBSampler(OfArrays, LSBSampler):
+    pass
+
+
+class ArrayGibbsSampler(OfArrays, GibbsSampler):
+    pass
+
+
+class ArrayHammingBallSampler(OfArrays, HammingBallSampler):
+    pass
+
+
 @parametrize_with_checks(
-    [LSBSampler(n_burn_in=20), ArraySampler(n_burn_in=20), ArraySampler("sqrt", n_burn_in=20)],
-    expected_failed_checks=lambda e: {} if isinstance(e, ArraySampler) else NOT_FOR_ARRAYS,
+    [
+        LSBSampler(n_burn_in=20),
+        GibbsSampler(n_burn_in=20),
+        HammingBallSampler(n_burn_in=20),
+        ArrayLSBSampler(n_burn_in=20, pilot=False),
+        ArrayLSBSampler("sqrt", n_burn_in=20),
+        ArrayGibbsSampler(n_burn_in=20),
+        ArrayHammingBallSampler(4, n_burn_in=20),
+    ],
+    expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -125,26 +166,36 @@ def test_scikit_learn_checks(estimator, check):
 def test_defaults():
     params = LSBSampler().get_params()
     assert params | DEFAULTS == params
-    assert isinstance(LSBSampler(), BaseEstimator)
+    found = GibbsSampler().get_params()
+    assert found == COMMON | {"scan": "random", "block_size": 1}
+    found = HammingBallSampler().get_params()
+    assert found == COMMON | {"block_size": 10, "radius": 1}
+    for cls in (LSBSampler, GibbsSampler, HammingBallSampler):
+        assert isinstance(cls(), BaseEstimator)
 
 
-def test_init_only_stores(target):
-    given = {
-        "balancing": Mixture([1, 2, 3, 4]),
-        "objective": "nonsense",
-        "n_chains": -3,
-        "random_state": object(),
-        "n_jobs": "many",
-    }
-    sampler = LSBSampler(**given)
-    for name, value in given.items():
-        assert getattr(sampler, name) is value
-    assert vars(sampler).keys() == sampler.get_params().keys()
+def test_init_only_stores():
+    common = {"n_chains": -3, "random_state": object(), "n_jobs": "many"}
+    for cls, own in (
+        (LSBSampler, {"balancing": Mixture([1, 2, 3, 4]), "objective": "nonsense"}),
+        (GibbsSampler, {"scan": object(), "block_size": "all"}),
+        (HammingBallSampler, {"block_size": np.inf, "radius": object()}),
+    ):
+        given = common | own
+        sampler = cls(**given)
+        for name, value in given.items():
+            assert getattr(sampler, name) is value
+        assert vars(sampler).keys() == sampler.get_params().keys()
 
 
-def test_only_balancing_is_positional():
-    with pytest.raises(TypeError, match="positional"):
-        LSBSampler("sqrt", True)
+def test_only_what_names_a_method_is_positional():
+    for cls, given in (
+        (LSBSampler, ("sqrt", True)),
+        (GibbsSampler, ("random", 2)),
+        (HammingBallSampler, (10, 1, 4)),
+    ):
+        with pytest.raises(TypeError, match="positional"):
+            cls(*given)
 
 
 @pytest.mark.parametrize("fitted", [False, True])
@@ -161,6 +212,20 @@ def test_clone_keeps_parameters_and_nothing_else(target, fitted):
     same_chains(other.fit(target), clone(sampler).fit(target))
 
 
+@each_rule
+def test_clone_of_other_samplers(target, rule):
+    sampler = clone(rule)
+    for _ in range(2):  # fitted the second time
+        other = clone(sampler)
+        assert repr(other) == repr(sampler)
+        assert other.get_params() == rule.get_params()
+        assert vars(other).keys() == other.get_params().keys()
+        with pytest.raises(NotFittedError):
+            check_is_fitted(other)
+        sampler.fit(target)
+    same_chains(other.fit(target), sampler)
+
+
 def test_clone_of_generators_and_seed_sequences(target):
     for random_state in (np.random.default_rng(1), np.random.SeedSequence(1)):
         sampler = make(random_state=random_state)
@@ -175,6 +240,12 @@ def test_set_params(target):
     assert sampler.fit(target).state_.shape == (3, 12)
     with pytest.raises(ValueError, match="Invalid parameter 'burn'"):
         sampler.set_params(burn=3)
+    for other in (GibbsSampler(block_size=2), HammingBallSampler(5)):
+        other.set_params(block_size=3, n_chains=3, n_burn_in=10, random_state=1)
+        assert other.get_params()["block_size"] == 3
+        assert other.fit(target).state_.shape == (3, 12)
+        with pytest.raises(ValueError, match="Invalid parameter 'lazy'"):
+            other.set_params(lazy=0.5)
 
 
 def test_repr_shows_what_was_changed():
@@ -182,11 +253,25 @@ def test_repr_shows_what_was_changed():
     assert repr(LSBSampler("min", lazy=0.5)) == "LSBSampler(balancing='min', lazy=0.5)"
     assert "Mixture(theta=[0., 0., 0., 0.])" in repr(LSBSampler(Mixture()))
     assert "LSBSampler" in LSBSampler()._repr_html_()
+    assert repr(GibbsSampler()) == "GibbsSampler()"
+    assert repr(GibbsSampler("layers", n_jobs=2)) == "GibbsSampler(n_jobs=2, scan='layers')"
+    assert repr(HammingBallSampler(6, 2)) == "HammingBallSampler(block_size=6, radius=2)"
+
+
+@each_rule
+def test_fit_changes_no_parameter_of_other_samplers(target, rule):
+    sampler = clone(rule).set_params(random_state=np.random.SeedSequence(4))
+    before = sampler.get_params()
+    assert sampler.fit(target) is sampler
+    sampler.sample(20)
+    assert all(sampler.get_params()[name] is value for name, value in before.items())
+    assert repr(sampler) == repr(clone(sampler))
 
 
 @pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned", Network("min", "monotonic")])
 def test_fit_changes_no_parameter(target, balancing):
-    sampler = make(balancing, random_state=np.random.SeedSequence(4), n_burn_in=None)
+    pilot = balancing == "learned"
+    sampler = make(balancing, random_state=np.random.SeedSequence(4), pilot=pilot)
     before = sampler.get_params()
     frozen = copy.deepcopy(before)
     assert sampler.fit(target) is sampler
@@ -203,26 +288,38 @@ def test_fit_changes_no_parameter(target, balancing):
 # ----------------------------------------------------------------- fit
 
 
-def test_not_fitted(target):
-    sampler = make()
-    with pytest.raises(NotFittedError, match="This LSBSampler instance is not fitted yet"):
-        sampler.sample(3)
+@pytest.mark.parametrize("sampler", [make(), RULES["random"], RULES["ball"]], ids=repr)
+def test_not_fitted(target, sampler):
+    sampler = clone(sampler)
+    message = f"This {type(sampler).__name__} instance is not fitted yet"
     for use in (
+        lambda: sampler.sample(3),
         lambda: sampler.state_,
         lambda: sampler.n_evaluations_,
         lambda: sampler.to_datatree(),
         lambda: sampler.to_inference_data(),
     ):
-        with pytest.raises(NotFittedError, match="This LSBSampler instance is not fitted yet"):
+        with pytest.raises(NotFittedError, match=message):
             use()
     check_is_fitted(sampler.fit(target))
 
 
-@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned"])
-@pytest.mark.parametrize("objective", ["auto", "bound", "kl", "sampled_kl"])
-def test_fit_twice_is_fit_once(target, balancing, objective):
-    once = make(balancing, objective=objective).fit(target)
-    twice = make(balancing, objective=objective).fit(target)
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        make("sqrt"),
+        make("learned"),
+        *(
+            make(balancing, objective=objective, pilot=False)
+            for balancing in ("mixture", "learned")
+            for objective in ("auto", "bound", "kl", "sampled_kl")
+        ),
+        *RULES.values(),
+    ],
+    ids=repr,
+)
+def test_fit_twice_is_fit_once(target, sampler):
+    once, twice = clone(sampler).fit(target), clone(sampler).fit(target)
     twice.sample(7)
     twice.fit(target)
     assert not hasattr(twice, "sample_stats_")
@@ -257,8 +354,14 @@ def test_n_evaluations_counts_the_touched_neighbours():
     assert sampler.n_evaluations_ - burn_in == 2 * 150 * 5
 
 
-@pytest.mark.parametrize("objective", ["bound", "exact", "kl", "auto", "flux"])
-@pytest.mark.parametrize("n_burn_in", [0, 1, 7, 2000, 2500])
+@pytest.mark.parametrize(
+    ("n_burn_in", "objective"),
+    [
+        *((n, name) for n in (0, 1, 7) for name in ("bound", "exact", "kl", "auto", "flux")),
+        (2000, "bound"),
+        (2500, "auto"),
+    ],
+)
 def test_history_covers_the_burn_in(target, n_burn_in, objective):
     sampler = make("mixture", pilot=False, n_burn_in=n_burn_in, objective=objective).fit(target)
     history = sampler.history_
@@ -285,6 +388,47 @@ def test_history_covers_the_burn_in(target, n_burn_in, objective):
         np.testing.assert_allclose(last["even_part"], moving.even_part(last["u"]), atol=1e-12)
         acceptance = history["acceptance_rate"].values
         assert ((acceptance >= 0) & (acceptance <= 1)).all()
+
+
+@each_rule
+@pytest.mark.parametrize("n_burn_in", [0, 1, 7, 200, 250])
+def test_history_of_other_samplers(target, rule, n_burn_in):
+    sampler = clone(rule).set_params(n_burn_in=n_burn_in, keep_burn_in=True).fit(target)
+    iteration = sampler.history_["iteration"].values
+    assert iteration.size == min(n_burn_in, 200)
+    assert list(sampler.history_.data_vars) == ["lp"]
+    assert sampler.history_["lp"].dims == ("iteration", "chain")
+    assert sampler.burn_in_["x"].shape == (2, n_burn_in, 3, 4)
+    x = sampler.burn_in_["x"].values.reshape(2, n_burn_in, 12)
+    # Keeping the states changes nothing else.
+    plain = clone(rule).set_params(n_burn_in=n_burn_in).fit(target)
+    assert not hasattr(plain, "burn_in_")
+    assert plain.history_.identical(sampler.history_)
+    if n_burn_in:
+        assert iteration[-1] == n_burn_in
+        assert (np.diff(iteration) > 0).all()
+        lp = target.log_prob(x[:, iteration - 1])
+        np.testing.assert_allclose(sampler.history_["lp"].values.T, lp, atol=1e-12)
+        np.testing.assert_array_equal(x[:, -1], sampler.state_)
+    same_chains(plain, sampler)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "per_sweep"),
+    [
+        (GibbsSampler(), 12),
+        (GibbsSampler(block_size=5), 3),
+        (GibbsSampler("systematic", block_size=2), 1),
+        (GibbsSampler("chromatic"), 1),
+        (HammingBallSampler(4), 3),
+        (HammingBallSampler(100), 1),
+    ],
+    ids=repr,
+)
+def test_default_burn_in_of_other_samplers_is_as_many_sweeps(target, sampler, per_sweep):
+    fitted = clone(sampler).set_params(n_chains=1).fit(target)
+    assert fitted.history_["iteration"].values[-1] == per_sweep * 167  # 2000 / 12
+    assert fitted.sample(2, thin="sweep").attrs["sampled_transitions"] == 2 * per_sweep
 
 
 def test_default_burn_in_is_two_thousand_or_five_sweeps(target):
@@ -355,7 +499,7 @@ def test_warm_start_keeps_what_was_learned(target):
     np.testing.assert_array_equal(sampler.balancing_.theta, theta)
     sampler.set_params(warm_start=False).fit(target)
     np.testing.assert_array_equal(sampler.balancing_.theta, np.zeros(4))
-    sampler = make("mixture", warm_start=True).fit(target)
+    sampler = make("mixture", warm_start=True, n_burn_in=20).fit(target)
     moving = sampler.burn_in_balancing_.theta
     sampler.set_params(n_burn_in=0).fit(target)
     np.testing.assert_array_equal(sampler.burn_in_balancing_.theta, moving)
@@ -516,16 +660,29 @@ def test_chains_have_their_own_streams(target):
 
 
 def test_pickle_unfitted():
-    sampler = make("mixture", lazy=0.5)
-    assert repr(pickle.loads(pickle.dumps(sampler))) == repr(sampler)
+    for sampler in (make("mixture", lazy=0.5), *RULES.values()):
+        assert repr(pickle.loads(pickle.dumps(sampler))) == repr(sampler)
+        assert repr(copy.copy(sampler)) == repr(sampler)
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
-@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned", Network("min", "monotonic")])
-def test_a_pickled_sampler_goes_on_bit_for_bit(target, balancing, n_jobs):
-    sampler = make(balancing, n_jobs=n_jobs).fit(target)
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        make("sqrt"),
+        make("mixture", pilot=False),
+        make("learned"),
+        make("learned", pilot=False, n_jobs=2),
+        make(Network("min", "monotonic"), pilot=False),
+        *RULES.values(),
+        clone(RULES["random"]).set_params(n_jobs=2),
+    ],
+    ids=repr,
+)
+def test_a_pickled_sampler_goes_on_bit_for_bit(target, sampler):
+    sampler = clone(sampler).fit(target)
     sampler.sample(13)
-    for other in (pickle.loads(pickle.dumps(sampler)), copy.deepcopy(sampler)):
+    for copied in (lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy, copy.copy):
+        other = copied(sampler)
         assert other.history_.identical(sampler.history_)
         assert other.n_evaluations_ == sampler.n_evaluations_
         twin = pickle.loads(pickle.dumps(sampler))
@@ -537,7 +694,9 @@ def test_a_copy_does_not_share_its_chains(target):
     sampler = make().fit(target)
     state = sampler.state_
     copy.deepcopy(sampler).sample(50)
+    copy.copy(sampler).sample(50)
     np.testing.assert_array_equal(sampler.state_, state)
+    same_chains(sampler, make().fit(target))
 
 
 # ----------------------------------------------------------------- verbose
@@ -635,6 +794,13 @@ def test_no_warning_on_an_ordinary_target(target, balancing):
         make(balancing, n_burn_in=None).fit(target).sample(500)
 
 
+@each_rule
+def test_no_warning_of_other_samplers_on_an_ordinary_target(target, rule):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(rule).set_params(n_burn_in=None).fit(target).sample(500)
+
+
 @pytest.mark.parametrize("n_burn_in", [1, 5])
 def test_a_few_accepted_moves_do_not_make_a_target_flat(n_burn_in):
     # Uphill from the start, every move is accepted; that says nothing about the target.
@@ -709,6 +875,18 @@ FIT_ERRORS = [
     ({"balancing": Barker}, TypeError, r"balancing is <class.*Did you forget the parentheses"),
     ({"balancing": 2}, TypeError, r"balancing is 2; give one of .* or a BalancingFunction"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"), [case for case in FIT_ERRORS if set(case[0]) <= set(COMMON)]
+)
+@pytest.mark.parametrize("rule", [RULES["random"], RULES["ball"]], ids=["random", "ball"])
+def test_wrong_parameters_of_other_samplers(target, rule, params, error, message):
+    sampler = clone(rule).set_params(**params)
+    with pytest.raises(error, match=message):
+        sampler.fit(target)
+    with pytest.raises(NotFittedError):
+        sampler.sample(1)
 
 
 @pytest.mark.parametrize(("params", "error", "message"), FIT_ERRORS)
@@ -807,12 +985,12 @@ def test_warm_start_on_something_else(target):
         (
             lambda s: s.sample(5, record={"m": np.sum}),
             ValueError,
-            r"record\['m'\] returned shape \(\) for states of shape \(5, 12\).*length 5",
+            r"record\['m'\] returned shape \(\) for states of shape \(5, 3, 4\).*length 5",
         ),
         (
             lambda s: s.sample(5, record={"m": lambda x: x.sum(axis=0)}),
             ValueError,
-            r"record\['m'\] returned shape \(12,\) for states of shape \(5, 12\)",
+            r"record\['m'\] returned shape \(3, 4\) for states of shape \(5, 3, 4\)",
         ),
         (lambda s: s.to_datatree(), ValueError, "no draws .*; call sample first"),
         (lambda s: s.to_inference_data(), ValueError, "no draws .*; call sample first"),
@@ -874,12 +1052,22 @@ class Interrupter:
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("n_jobs", [None, 2])
-@pytest.mark.parametrize("thin", [1, 3, 7, 250])
-def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, n_jobs):
-    monkeypatch.setattr(_base, "SEGMENT", 100)
+@pytest.mark.parametrize(
+    ("thin", "copied"),
+    [
+        (1, lambda sampler: sampler),
+        (3, copy.copy),
+        (7, lambda sampler: pickle.loads(pickle.dumps(sampler))),
+        (250, lambda sampler: sampler),
+        (250, copy.copy),
+        (250, lambda sampler: pickle.loads(pickle.dumps(sampler))),
+    ],
+)
+def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, copied, n_jobs):
+    monkeypatch.setattr(_base, "MOST_NUMBERS", 2 * 100)
     n = 2000 // thin
     plain = make().fit(target)
-    whole = plain.sample(n, thin=thin)["x"].values.reshape(2, n, 12)
+    whole = plain.sample(n, thin=thin)["x"].values
     stats = plain.sample_stats_
     before = signal.getsignal(signal.SIGINT)
     sampler = make(n_jobs=n_jobs).fit(target)
@@ -892,7 +1080,9 @@ def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, n_jobs)
     np.testing.assert_array_equal(part, whole[:, :done])
     for name in ("lp", "acceptance_rate"):
         np.testing.assert_array_equal(sampler.sample_stats_[name], stats[name][:, :done])
-    rest = sampler.sample(n - done, thin=thin)["x"].values.reshape(2, n - done, 12)
+    # In the middle of a draw as well.
+    sampler = copied(sampler)
+    rest = sampler.sample(n - done, thin=thin)["x"].values
     np.testing.assert_array_equal(rest, whole[:, done:])
     for name in ("lp", "acceptance_rate"):
         np.testing.assert_array_equal(sampler.sample_stats_[name], stats[name][:, done:])
@@ -913,7 +1103,7 @@ def test_ctrl_c_gives_control_back_within_a_second(shape, n_chains, n_jobs, thin
     def total(x):
         drawing.set()
         after.extend(sent)
-        return x.sum(axis=1, dtype=int)
+        return x.sum(axis=(1, 2), dtype=int)
 
     def send():
         drawing.wait()
@@ -953,7 +1143,8 @@ def test_ctrl_c_during_fit_leaves_the_sampler_unfitted(target, monkeypatch):
             sampler.fit(target)
     with pytest.raises(NotFittedError):
         sampler.sample(3)
-    same_chains(sampler.fit(target), make("learned").fit(target))
+    sampler.set_params(pilot=False)
+    same_chains(sampler.fit(target), make("learned", pilot=False).fit(target))
 
 
 def test_a_failed_second_fit_never_mixes_two_fits(target, monkeypatch):
@@ -962,7 +1153,8 @@ def test_a_failed_second_fit_never_mixes_two_fits(target, monkeypatch):
     def broken(*args):
         raise ZeroDivisionError("in the middle")
 
-    sampler, wanted = make("learned").fit(target), make("learned").fit(target)
+    sampler = make("learned", pilot=False).fit(target)
+    wanted = copy.deepcopy(sampler)
     other = Ising(np.zeros((12, 12)), 0.3)
     with monkeypatch.context() as patch:
         patch.setattr("sklsb.balancing.Lipschitz.vjp", broken)
@@ -1027,13 +1219,17 @@ def test_warm_start_compares_names_by_value(target):
     np.testing.assert_array_equal(sampler.balancing_.theta, learned)
 
 
-def test_a_view_from_elsewhere_is_refused(target):
+def test_a_view_that_implements_nothing_is_named():
     class View(NamedTuple):
         touched_start: np.ndarray
+        touched: np.ndarray
+        cache_size: int
 
     class Foreign(Ising):
         def view(self):
-            return View(np.zeros(1))
+            return View(np.arange(3), np.arange(2), 0)
 
-    with pytest.raises(TypeError, match="the view of Foreign is defined in"):
-        make().fit(Foreign(np.zeros((2, 2))))
+    message = "View does not implement init_cache; define it with @implements"
+    for sampler in (make(), RULES["random"]):
+        with pytest.raises(TypeError, match=message):
+            clone(sampler).fit(Foreign(np.zeros((2, 2))))

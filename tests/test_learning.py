@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from models import GRAPHS, ising, potts
 
-from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact, testing
-from sklsb._ensemble import Ensemble
+from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
+from sklsb._ensemble import BalancedEnsemble
 from sklsb._first_version import FirstVersionLearner
 from sklsb.balancing import FIXED, Barker, LearnableFunction, Min, Sqrt, get_balancing
 from sklsb.learning import (
@@ -26,6 +26,8 @@ from sklsb.learning import (
     relative_weights,
     site_variances,
 )
+from sklsb.rules import Balanced
+from sklsb.testing._objectives import _conditionals
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -191,18 +193,18 @@ def test_a_users_learnable_function_is_learned(target, objective):
 )
 def test_at_most_two_thousand_updates(target, monkeypatch, objective, n_burn_in, updates):
     counts = {"updates": 0, "transitions": 0}
-    update, advance = Learner.update, Ensemble.advance
+    update, advance = Learner.update, BalancedEnsemble.advance
 
     def counted_update(self, *args):
         counts["updates"] += 1
         return update(self, *args)
 
-    def counted_advance(self, table, uniforms):
+    def counted_advance(self, uniforms):
         counts["transitions"] += uniforms.shape[1]
-        return advance(self, table, uniforms)
+        return advance(self, uniforms)
 
     monkeypatch.setattr(Learner, "update", counted_update)
-    monkeypatch.setattr(Ensemble, "advance", counted_advance)
+    monkeypatch.setattr(BalancedEnsemble, "advance", counted_advance)
     sampler = fitted(target, "mixture", objective=objective, n_burn_in=n_burn_in)
     assert counts == {"updates": updates, "transitions": n_burn_in}
     iteration = sampler.history_["iteration"].values
@@ -302,11 +304,11 @@ def test_more_learning_is_no_worse():
 
 
 class Spoiled:
-    """Ensemble.objective that returns something not finite at some calls."""
+    """BalancedEnsemble.objective that returns something not finite at some calls."""
 
     def __init__(self, which, spoil):
         self.which, self.spoil, self.n = which, spoil, 0
-        self.original = Ensemble.objective
+        self.original = BalancedEnsemble.objective
 
     def __call__(self, ensemble, *args):
         result = self.original(ensemble, *args)
@@ -334,7 +336,7 @@ def nan_everything(result):
 def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, optimizer, spoil):
     which = {0, 7, 8, 9, 40, 119}
     spoiled = Spoiled(which, spoil)
-    monkeypatch.setattr(Ensemble, "objective", lambda self, *args: spoiled(self, *args))
+    monkeypatch.setattr(BalancedEnsemble, "objective", lambda self, *args: spoiled(self, *args))
     sampler = fitted(
         target,
         balancing,
@@ -355,9 +357,9 @@ def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, op
 
 def test_when_every_batch_is_bad_theta_stays(target, monkeypatch):
     monkeypatch.setattr(
-        Ensemble,
+        BalancedEnsemble,
         "objective",
-        lambda self, table, *args: (0.0, np.full(table.value.size, np.nan), 0),
+        lambda self, rule, *args: (0.0, np.full(rule.table.value.size, np.nan), 0),
     )
     sampler = fitted(target, "learned", objective="kl")
     assert sampler.history_.attrs["skipped_updates"] == 150
@@ -366,7 +368,9 @@ def test_when_every_batch_is_bad_theta_stays(target, monkeypatch):
 
 def test_a_step_into_parameters_without_a_finite_function_is_left_out(target, monkeypatch):
     monkeypatch.setattr(
-        Ensemble, "objective", lambda self, table, *args: (0.0, np.full(table.value.size, 1e300), 0)
+        BalancedEnsemble,
+        "objective",
+        lambda self, rule, *args: (0.0, np.full(rule.table.value.size, 1e300), 0),
     )
     for balancing in ("mixture", "learned", Network("sum", "monotonic")):
         sampler = fitted(target, balancing, objective="kl", optimizer="sgd", learning_rate=1.0)
@@ -456,23 +460,23 @@ def test_the_penalty_belongs_to_sampled_kl_only():
 
 def test_sampled_kl_is_added_up_over_the_chains_and_new_draws():
     function, rng = Mixture([0.3, -0.2, 0.5, 0.0]), np.random.default_rng(0)
-    target, table = Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2]), function.table()
+    target, rule = Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2]), Balanced(function.table())
     chains = every_state(target, function)
     drawn = []
 
-    def new_ensemble(target, states, rngs):
-        drawn.append(LSBSampler()._new_ensemble(target, states, rngs))
+    def new_ensemble(target, states, streams):
+        drawn.append(LSBSampler()._new_ensemble(target, states, streams))
         return drawn[-1]
 
     learner = FirstVersionLearner(function, Momentum(0.0), chains, new_ensemble)
     first, extra = rng.random((2, len(chains), 2))
     log_prob = chains.log_prob()
     for _ in range(2):
-        found = learner.gradient(chains, table, log_prob, extra, first)
+        found = learner.gradient(chains, rule, log_prob, extra, first)
         code, equal = OBJECTIVES["sampled_kl"].code, np.zeros(len(chains))
         events = np.column_stack([first[:, 0], extra[:, 1]])
-        own = chains.objective(table, (code, 1.0, 1), events, equal)
-        new = drawn[-1].objective(table, (code, 1.0, 1), extra, equal)
+        own = chains.objective(rule, (code, 1.0, 1), events, equal)
+        new = drawn[-1].objective(rule, (code, 1.0, 1), extra, equal)
         assert found[0] == pytest.approx(own[0] + new[0], rel=1e-12)
         np.testing.assert_allclose(found[1], own[1] + new[1], atol=1e-12)
         assert found[2] == 0.0
@@ -501,8 +505,8 @@ def every_state(target, function):
     """An ensemble with one chain at each state of positive probability."""
     x = exact.states(target)
     x = x[target.log_prob(x) > -np.inf]
-    ensemble = Ensemble(target, x, [np.random.default_rng(0)] * len(x))
-    ensemble.start(function.table())
+    ensemble = BalancedEnsemble(target, x, [np.random.default_rng(0)] * len(x))
+    ensemble.start(Balanced(function.table()))
     return ensemble
 
 
@@ -547,7 +551,7 @@ def test_gradient_of_a_flux_objective_by_theta(function, kind):
 def test_variances_of_the_sites_are_those_of_the_states(target):
     x = exact.states(target)
     x = x[target.log_prob(x) > -np.inf]
-    conditional = testing._conditionals(target, x)
+    conditional = _conditionals(target, x)
     wanted = 1 - np.square(conditional.mean(axis=0)).sum(axis=1)
     np.testing.assert_allclose(
         site_variances(target, x, target.log_ratios(x)), wanted, rtol=0, atol=1e-14
@@ -586,7 +590,7 @@ def test_fit_flux_goes_down_and_remembers_the_best(function, kind):
 @pytest.mark.parametrize("kind", MIXING)
 @pytest.mark.parametrize("spoil", [nan_gradient, infinite_gradient, nan_everything])
 def test_bad_evaluations_leave_a_finite_function(monkeypatch, kind, spoil):
-    original = Ensemble.flux
+    original = BalancedEnsemble.flux
     for which in ({0}, {2, 3, 4}, set(range(1000))):
         counted = itertools.count()
 
@@ -594,7 +598,7 @@ def test_bad_evaluations_leave_a_finite_function(monkeypatch, kind, spoil):
             result = original(self, *args)
             return spoil(result) if next(counted) in which else result
 
-        monkeypatch.setattr(Ensemble, "flux", spoiled)
+        monkeypatch.setattr(BalancedEnsemble, "flux", spoiled)
         function = Lipschitz()
         best, trace = fit_flux(every_state(FLUX_TARGETS["potts"], function), function, kind)
         assert np.isfinite(best.theta).all()
@@ -609,7 +613,7 @@ def test_stored_states_are_those_of_the_second_half(target):
         learner = Learner(Mixture(), "kl", Adam(0.01))
         rngs = [np.random.default_rng(c) for c in range(n_chains)]
         states = np.stack([target.random_state(rng) for rng in rngs])
-        ensemble = Ensemble(target, states, rngs)
+        ensemble = BalancedEnsemble(target, states, rngs)
         draws = np.empty((n_chains, n_burn_in, 16), dtype=np.int8)
         visited = burn_in(ensemble, Mixture(), n_burn_in, learner=learner, draws=draws)[2]
         assert len(visited) == min(n_stored(ensemble.cost), (n_burn_in + 1) // 2 * n_chains)
@@ -620,11 +624,11 @@ def test_stored_states_are_those_of_the_second_half(target):
 
 def test_kl_lowers_the_divergence_of_the_next_state(target):
     def divergence(function, states):
-        ensemble = Ensemble(target, states, [np.random.default_rng(0)] * len(states))
-        ensemble.start(function.table())
+        ensemble = BalancedEnsemble(target, states, [np.random.default_rng(0)] * len(states))
+        ensemble.start(Balanced(function.table()))
         u, weights = np.zeros((len(states), 2)), np.zeros(len(states))
         settings = (OBJECTIVES["kl"].code, 1.0, 1)
-        return ensemble.objective(function.table(), settings, u, weights)[0]
+        return ensemble.objective(Balanced(function.table()), settings, u, weights)[0]
 
     for start in (Mixture([0, 0, 6, 0]), Lipschitz(0.5, "knots", np.full(41, 2.0))):  # min, max
         sampler = fitted(target, start, objective="kl", n_burn_in=400, keep_burn_in=True)
@@ -667,20 +671,21 @@ def test_global_flux_moves_tied_pairs_more():
     rng = np.random.default_rng(1)
     states = np.stack([tied.random_state(rng) for _ in range(40)])
     states[:, 1 : 2 * n_pairs : 2] = states[:, : 2 * n_pairs : 2]
-    ensemble = Ensemble(tied, states, [rng] * 40)
+    ensemble = BalancedEnsemble(tied, states, [rng] * 40)
     learned, _ = fit_flux(ensemble, Lipschitz(1.5), "global_flux")
 
     def flow(function):
-        return ensemble.flux(function.table(), np.arange(2 * n_pairs), np.zeros(2 * n_pairs))[2]
+        rule = Balanced(function.table())
+        return ensemble.flux(rule, np.arange(2 * n_pairs), np.zeros(2 * n_pairs))[2]
 
     assert (flow(learned) > 1.2 * flow(Sqrt())).all()
     # What the flow promises is what chains do: both ends of a pair change in turn.
     crossings = {}
     for function in (learned, Sqrt()):
-        chains = Ensemble(tied, states, [np.random.default_rng([7, c]) for c in range(40)])
+        chains = BalancedEnsemble(tied, states, [np.random.default_rng([7, c]) for c in range(40)])
         draws, stats = np.empty((40, 1000, d), dtype=np.int8), np.empty((40, 1000, 2))
-        chains.start(function.table())
-        chains.run(function.table(), 4000, (4, 0, 0), draws, stats)
+        chains.start(Balanced(function.table()))
+        chains.run(4000, (4, 0, 0), draws, stats)
         pairs = draws[:, :, : 2 * n_pairs]
         whole = pairs[:, :, ::2] + pairs[:, :, 1::2]  # 2 or -2 where both ends agree
         last = np.where(whole[:, 0] != 0, whole[:, 0], 2)

@@ -1,6 +1,5 @@
 """The pilot: what its measure is, what it may cost, and that the chains after it are exact."""
 
-import copy
 import importlib
 import re
 import warnings
@@ -12,7 +11,8 @@ from models import GRAPHS, dense, potts
 
 import sklsb
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
-from sklsb._ensemble import Ensemble
+from sklsb._ensemble import BalancedEnsemble
+from sklsb._matrices import locally_balanced
 from sklsb.balancing import FIXED, LearnableFunction
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 from sklsb.learning import MIXING, OBJECTIVES
@@ -186,7 +186,9 @@ def test_times_are_those_of_the_transition_matrix(name):
     start = x[rng.choice(len(p), p=p, size=20)]
 
     def new_ensemble(k):
-        return Ensemble(target, start, [np.random.default_rng([5, k, c]) for c in range(20)])
+        return BalancedEnsemble(
+            target, start, [np.random.default_rng([5, k, c]) for c in range(20)]
+        )
 
     n = 20_000  # in the first of five rounds, in which all candidates run
     budget = n * (5 + 3 + 3 + 2 + 2) * 20 * new_ensemble(0).step_cost
@@ -210,7 +212,7 @@ def test_times_are_those_of_the_transition_matrix(name):
     assert np.allclose(outcome.ess_per_step, 1 / both)
     assert outcome.best == best_of(outcome.names, outcome.ess_per_step, outcome.ess_error)
     for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
-        _, log_t, stay = exact._transitions(function, target)
+        _, log_t, stay = locally_balanced(function, target)
         assert np.isclose(rate, 1 - p @ stay, atol=0.01)
         assert log_t.shape == target.log_ratios(x).shape
     assert 0.7 * budget < evaluations <= budget
@@ -220,7 +222,7 @@ def test_too_small_a_budget_is_not_spent():
     target, x = dense(4), np.ones((2, 4), dtype=np.int8)
 
     def new_ensemble(k):
-        return Ensemble(target, x, [np.random.default_rng([k, c]) for c in range(2)])
+        return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(2)])
 
     # Rounds of four, three, three, two and two candidates.
     cost = (4 + 3 + 3 + 2 + 2) * 2 * new_ensemble(0).step_cost
@@ -251,7 +253,7 @@ def check_variance_over_all(package):
 
     def new_ensemble(k):
         rngs = [np.random.default_rng([k, c]) for c in range(6)]
-        return module(package, "_ensemble").Ensemble(target, x, rngs)
+        return module(package, "_ensemble").BalancedEnsemble(target, x, rngs)
 
     candidates = {"half": Half(), "sqrt": package.Sqrt()}
     outcome, _ = module(package, "pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
@@ -267,7 +269,7 @@ def test_on_a_flat_target_log_p_counts_like_the_sites():
     target, x = Ising(np.zeros((5, 5)), np.zeros(5)), np.ones((4, 5), dtype=np.int8)
 
     def new_ensemble(k):
-        return Ensemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
+        return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
 
     outcome, _ = compare(FIXED_FUNCTIONS, new_ensemble, 1e5)
     assert np.isfinite(outcome.ess_per_step).all()
@@ -287,7 +289,7 @@ def test_sites_are_looked_at_whatever_their_order():
 
         def new_ensemble(k, target=target):
             x = np.ones((4, 2048), dtype=np.int8)
-            return Ensemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
+            return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
 
         outcome, _ = compare({"half": Half(), "sqrt": sklsb.Sqrt()}, new_ensemble, 4e6)
         assert outcome.best == "sqrt"
@@ -323,9 +325,9 @@ def check_choice(package):
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
     following = []
 
-    def spy(candidates, new_ensemble, budget):
-        following.extend(new_ensemble(k).rngs[0].random() for k in range(3))
-        return module(package, "pilot").compare(candidates, new_ensemble, budget)
+    def spy(candidates, new_ensemble, budget, lazy):
+        following.extend(new_ensemble(k).streams.chain[0].random() for k in range(3))
+        return module(package, "pilot").compare(candidates, new_ensemble, budget, lazy)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module(package, "samplers.lsb"), "compare", spy)
@@ -454,10 +456,10 @@ def check_start(package):
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
     states = []
 
-    def spy(candidates, new_ensemble, budget):
+    def spy(candidates, new_ensemble, budget, lazy):
         states.append(new_ensemble(0).chains.x.copy())
-        result = module(package, "pilot").compare(candidates, new_ensemble, budget)
-        followed.extend(new_ensemble(k).rngs[0].random() for k in range(len(candidates)))
+        result = module(package, "pilot").compare(candidates, new_ensemble, budget, lazy)
+        followed.extend(new_ensemble(k).streams.chain[0].random() for k in range(len(candidates)))
         return result
 
     followed = []
@@ -465,7 +467,7 @@ def check_start(package):
         patch.setattr(module(package, "samplers.lsb"), "compare", spy)
         sampler = package.LSBSampler(n_chains=8, n_burn_in=100, random_state=0).fit(target)
     assert np.array_equal(sampler.state_, states[0]), "chains go on where the burn-in ended"
-    ours = [rng.random() for rng in copy.deepcopy(sampler._ensemble.rngs)]
+    ours = [rng.random() for rng in sampler._ensemble.streams.copy().chain]
     assert len({*ours, *followed}) == 8 + len(followed), "streams are nobody else's"
 
 

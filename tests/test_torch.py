@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 from models import POTTS_KINDS, potts  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
-from sklsb._compiled import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
-from sklsb._ensemble import Ensemble  # noqa: E402
+from sklsb._ensemble import BalancedEnsemble  # noqa: E402
+from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
+from sklsb._matrices import _first_order  # noqa: E402
 from sklsb._torch import FastEnsemble, Model  # noqa: E402
 from sklsb._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb._torch.philox import expand, philox  # noqa: E402
@@ -32,7 +33,10 @@ from sklsb.balancing import (  # noqa: E402
 )
 from sklsb.exceptions import SamplerWarning  # noqa: E402
 from sklsb.learning import MIXING, OBJECTIVES  # noqa: E402
+from sklsb.rules import Balanced  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
+from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
+from sklsb.testing._step import check_matrix, check_step  # noqa: E402
 
 FUNCTIONS = [
     Barker(),
@@ -130,7 +134,7 @@ def both_ensembles(target, n_chains):
     rng = np.random.default_rng(1)
     states = np.stack([target.random_state(rng) for _ in range(n_chains)])
     streams = [[np.random.default_rng(c) for c in range(n_chains)] for _ in range(2)]
-    return Ensemble(target, states, streams[0]), FastEnsemble(target, states, streams[1])
+    return BalancedEnsemble(target, states, streams[0]), FastEnsemble(target, states, streams[1])
 
 
 # ----------------------------------------------------------------- exactness
@@ -143,8 +147,8 @@ def test_sampler_is_exact(name, n_flips):
     target = TARGETS[name]
     for balancing, lazy in (("barker", 0.0), ("max", 0.2), (Network(), 0.0)):
         sampler = LSBSampler(balancing, fast=True, n_flips=n_flips, n_burn_in=20, lazy=lazy)
-        testing._check_matrix(sampler, target)
-        testing._check_step(sampler.set_params(random_state=0), target)
+        check_matrix(sampler, target)
+        check_step(sampler.set_params(random_state=0), target)
 
 
 @quiet
@@ -153,8 +157,8 @@ def test_sampler_is_exact(name, n_flips):
 def test_sampler_keeps_its_promises(name, n_flips):
     sampler = LSBSampler("barker", fast=True, n_flips=n_flips, n_burn_in=80, random_state=0)
     target = TARGETS[name]
-    testing._check_streams(sampler, target, 20)
-    testing._check_draws(sampler, target, 20)
+    _check_streams(sampler, target, 20)
+    _check_draws(sampler, target, 20)
 
 
 def test_z_over_z_alone_is_wrong():
@@ -176,7 +180,7 @@ def test_z_over_z_alone_is_wrong():
 
 def test_an_even_number_of_flips_alone_would_not_reach_all_states():
     target = random_rbm()
-    two = exact._first_order(Barker(), target, 2)
+    two = _first_order(Barker(), target, 2)
     odd = exact.states(target).sum(axis=1) % 2
     assert (odd[two.to] == odd[:, None]).all()
     for n_flips in (2, 3, 4):
@@ -218,10 +222,11 @@ def compare_with_reference(target, function, n_flips, n_steps, seed=0):
     rng = np.random.default_rng(seed)
     state = target.random_state(rng)
     fast = FastEnsemble(target, state[None], [rng], n_flips=n_flips, dtype=torch.float64)
+    fast.start(Balanced(function.table()))
     uniforms = rng.random((n_steps, 2 if n_flips == 1 else n_flips + 2))
     path = reference_chain(target, function, state, uniforms)
     for first in range(0, n_steps, 1000):
-        fast.advance(function.table(), uniforms[None, first : first + 1000])
+        fast.advance(uniforms[None, first : first + 1000])
         last = min(first + 1000, n_steps) - 1
         assert np.array_equal(fast.chains.x[0], path[last])
 
@@ -242,11 +247,10 @@ def test_takes_a_million_decisions_of_the_reference(n_flips):
 def test_takes_the_decisions_of_the_compiled_kernel(function):
     # Log p is linear in each spin, so first-order log-ratios of an Ising model are exact.
     compiled, fast = both_ensembles(random_ising(12), 5)
-    table = function.table()
-    compiled.start(table)
     uniforms = np.random.default_rng(2).random((5, 2000, 2))
-    compiled.advance(table, uniforms)
-    fast.advance(table, uniforms)
+    for ensemble in (compiled, fast):
+        ensemble.start(Balanced(function.table()))
+        ensemble.advance(uniforms)
     assert np.array_equal(compiled.chains.x, fast.chains.x)
     assert np.array_equal(compiled.chains.moved, fast.chains.moved)
     np.testing.assert_allclose(compiled.chains.acceptance, fast.chains.acceptance, rtol=1e-10)
@@ -258,9 +262,9 @@ def test_takes_the_decisions_of_the_compiled_kernel_on_potts_models(kind):
     compiled, fast = both_ensembles(target, 3)
     uniforms = np.random.default_rng(2).random((3, 1000, 2))
     for table in (Barker().table(), Lipschitz().table()):
-        compiled.start(table)
-        compiled.advance(table, uniforms)
-        fast.advance(table, uniforms)
+        for ensemble in (compiled, fast):
+            ensemble.start(Balanced(table))
+            ensemble.advance(uniforms)
         assert np.array_equal(compiled.chains.x, fast.chains.x)
         assert np.array_equal(compiled.chains.moved, fast.chains.moved)
 
@@ -272,7 +276,8 @@ def test_first_order_ratios_are_the_gradient_along_each_change(name):
         target, exact.states(target), [None] * len(exact.states(target)), dtype=torch.float64
     )
     possible = np.isfinite(target.log_prob(exact.states(target)))
-    found, expected = fast.log_ratios()[possible], target.first_order_ratios(exact.states(target))
+    found = fast.proposal_log_ratios()[possible]
+    expected = target.first_order_ratios(exact.states(target))
     assert np.allclose(found, expected[possible], rtol=0, atol=1e-5 if "32" in name else 1e-13)
 
 
@@ -412,7 +417,7 @@ def test_flips_adapt_within_their_limits_and_then_stay():
 
 
 def test_torch_knows_targets_by_what_they_offer():
-    folder = pathlib.Path(testing.__file__).parent / "_torch"
+    folder = pathlib.Path(exact.__file__).parent / "_torch"
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("sklsb.targets"):
@@ -466,7 +471,8 @@ def test_weights_of_very_different_sizes(scale):
     x, y = exact.states(target), exact.states(target)
     y[:, 1] = 1 - y[:, 1]
     sites = torch.ones(8, 1, dtype=torch.int64)
-    _, ratio = fast.walkers.model.move(fast.state.x, fast.state.carried, torch.as_tensor(y), sites)
+    state = fast.walkers.state
+    _, ratio = fast.walkers.model.move(state.x, state.carried, torch.as_tensor(y), sites)
     assert np.allclose(ratio, target.log_ratios(x)[:, 1], rtol=1e-12, atol=1e-12)
 
 
@@ -500,31 +506,32 @@ def test_idle_numbers_move_nothing():
         (random_ising(5), 2, 0.0),
     ):
         states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(4)])
-        fast = FastEnsemble(target, states, [None] * 4, n_flips=n_flips, lazy=lazy)
-        fast.start(Barker().table())
-        before = fast.state.copy()
+        fast = FastEnsemble(target, states, [None] * 4, n_flips=n_flips)
+        fast.start(Balanced(Barker().table(), lazy))
+        before = fast.walkers.state.copy()
         with fast._moving():
             fast.walkers.step(fast.walkers.idle_numbers(2 if n_flips == 1 else n_flips + 2))
-        for one, other in zip(before.tensors(), fast.state.tensors(), strict=True):
+        for one, other in zip(before.tensors(), fast.walkers.state.tensors(), strict=True):
             assert torch.equal(one, other)
         assert not fast.chains.moved.any()
 
 
 def test_states_are_the_same_where_they_are_kept_in_place(monkeypatch):
     # As on CUDA, where nobody asks how many chains moved.
-    target, table = random_rbm(20, 8, 0.7), Barker().table()
+    target, rule = random_rbm(20, 8, 0.7), Balanced(Barker().table())
     states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(5)])
     uniforms = np.random.default_rng(0).random((5, 300, 2))
     found = []
     for in_place in (False, True):
         fast = FastEnsemble(target, states, [None] * 5, n_flips=3)
         monkeypatch.setattr(fast.walkers, "_in_place", in_place)
-        fast.advance(table, uniforms[:, :150])
-        fast.start(Network().table())
-        fast.start(table)
-        fast.advance(table, uniforms[:, 150:])
+        fast.start(rule)
+        fast.advance(uniforms[:, :150])
+        fast.start(Balanced(Network().table()))
+        fast.start(rule)
+        fast.advance(uniforms[:, 150:])
         found.append(fast)
-    for one, other in zip(*(fast.state.tensors() for fast in found), strict=True):
+    for one, other in zip(*(fast.walkers.state.tensors() for fast in found), strict=True):
         assert torch.equal(one, other)
     assert np.array_equal(found[0].chains.acceptance, found[1].chains.acceptance)
 
@@ -571,14 +578,15 @@ def test_cuda_takes_the_decisions_of_the_cpu(name, n_flips, lazy):
     rng = np.random.default_rng(1)
     states = np.stack([target.random_state(rng) for _ in range(8)])
     chains = [
-        FastEnsemble(target, states, [rng] * 8, lazy, device, n_flips=n_flips, dtype=torch.float64)
+        FastEnsemble(target, states, [rng] * 8, device, n_flips=n_flips, dtype=torch.float64)
         for device in ("cpu", "cuda")
     ]
     # Long enough to be recorded, and twice with the same table.
     for function in (Barker(), Network(), Barker()):
-        table, uniforms = function.table(), rng.random((8, 300, 2))
+        rule, uniforms = Balanced(function.table(), lazy), rng.random((8, 300, 2))
         for ensemble in chains:
-            ensemble.advance(table, uniforms)
+            ensemble.start(rule)
+            ensemble.advance(uniforms)
         assert np.array_equal(chains[0].chains.x, chains[1].chains.x)
 
 
@@ -601,13 +609,13 @@ def test_no_sites_and_one():
 def test_compiled_gradients_equal_automatic_ones(function, objective, every):
     for target in (random_ising(9), potts(nx.cycle_graph(5)), potts(nx.cycle_graph(5), "zeros")):
         compiled, fast = both_ensembles(target, 4)
-        table = function.table()
-        compiled.start(table)
+        rule = Balanced(function.table())
+        compiled.start(rule)
         rng = np.random.default_rng(3)
         uniforms, log_omega = rng.random((4, 2)), rng.normal(size=4)
         settings = (CODES[objective], 0.7, every)
-        expected = fast.objective(table, settings, uniforms, log_omega)
-        found = compiled.objective(table, settings, uniforms, log_omega)
+        expected = fast.objective(rule, settings, uniforms, log_omega)
+        found = compiled.objective(rule, settings, uniforms, log_omega)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(
                 one, other, rtol=1e-9, atol=1e-11 + 1e-11 * np.max(np.abs(other))
@@ -640,27 +648,28 @@ def test_fluxes_are_those_of_the_formula(name, function):
     rng = np.random.default_rng(0)
     states = np.stack([target.random_state(rng) for _ in range(5)])
     fast = FastEnsemble(target, states, [rng] * 5, dtype=torch.float64)
-    table = function.table()
+    rule = Balanced(function.table())
     exactly = 1e-5 if "32" in name else 1e-10
     for sites in (np.arange(target.n_sites), np.array([1])):
         for weight in (np.empty(0), np.linspace(0.2, 1.0, sites.size)):
-            value, gradient, flows = fast.flux(table, sites, weight)
+            value, gradient, flows = fast.flux(rule, sites, weight)
             if "evidence" in name and sites.size == 1 and not weight.size:
                 continue  # of an observed site alone there is no flux
             expected = flux_by_formula(target, states, function, sites, weight)
             assert np.isclose(value, expected[0], rtol=exactly)
             assert np.allclose(flows, expected[1], rtol=exactly)
             k, step = int(rng.integers(40)), 1e-5
-            ends = [fast.flux(changed(table, k, sign * step), sites, weight)[0] for sign in (-1, 1)]
+            ends = [fast.flux(changed(rule, k, sign * step), sites, weight)[0] for sign in (-1, 1)]
             found = (ends[1] - ends[0]) / (2 * step)
             assert np.isclose(found, gradient[k], rtol=1e-5, atol=1e-8)
 
 
-def changed(table, k, step):
-    """A table with another value at one knot."""
-    value = table.value.copy()
+def changed(rule, k, step):
+    """A rule whose table has another value at one knot."""
+    table, value = rule.table, rule.table.value.copy()
     value[k] += step
-    return table._replace(value=value, slope=np.append(np.diff(value), table.slope[-1]))
+    slope = np.append(np.diff(value), table.slope[-1])
+    return rule._replace(table=table._replace(value=value, slope=slope))
 
 
 @quiet
@@ -940,12 +949,11 @@ def test_a_huge_field_does_not_drown_the_others(field):
     rng = np.random.default_rng(5)
     model = Ising([[0, 0.7, 0], [0.7, 0, 0.2], [0, 0.2, 0]], [field, 0.3, -0.2])
     states = np.ones((3, 3), dtype=np.int8)
-    compiled = Ensemble(model, states, [rng] * 3)
+    compiled = BalancedEnsemble(model, states, [rng] * 3)
     fast = FastEnsemble(model, states, [rng] * 3)
-    table = Barker().table()
-    compiled.start(table)
     uniforms = rng.random((3, 500, 2))
-    compiled.advance(table, uniforms)
-    fast.advance(table, uniforms)
+    for ensemble in (compiled, fast):
+        ensemble.start(Balanced(Barker().table()))
+        ensemble.advance(uniforms)
     assert np.array_equal(compiled.chains.x, fast.chains.x)
     assert compiled.chains.moved[:, 1:].all()
