@@ -295,7 +295,7 @@ def compare_all(targets, options, ess):
 
 
 def sums(x):
-    return x.sum(axis=1, dtype=np.int16)
+    return x.reshape(len(x), -1).sum(axis=1, dtype=np.int16)
 
 
 def sum_statistics(sampler, case, n_draws, n_windows):

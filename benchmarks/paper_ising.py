@@ -58,7 +58,7 @@ def effective_sizes(balancing, case, n_chains, seed, n_draws, n_burn_in):
             n_burn_in=n_burn_in,
             random_state=np.random.SeedSequence([seed, case, c]),
         ).fit(model)
-        sums = sampler.sample(n_draws, record={"sum": lambda x: x.sum(axis=1, dtype=np.int64)})
+        sums = sampler.sample(n_draws, record={"sum": lambda x: x.sum(axis=(1, 2), dtype=np.int64)})
         sizes.append(paper_ess(sums["sum"].values, lags))
         acceptance.append(float(sampler.sample_stats_.acceptance_rate.mean()))
     return np.concatenate(sizes), float(np.mean(acceptance))
