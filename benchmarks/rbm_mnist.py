@@ -66,8 +66,8 @@ def block_gibbs(machine, x, n_sweeps, rng):
 
 
 def distances(x, tests):
-    """Hamming distances of states (n, d) to test states (k, d), shape (n, k)."""
-    x, tests = x.astype(np.float32), tests.astype(np.float32)
+    """Hamming distances of states (n, d), or of images, to test states (k, d), shape (n, k)."""
+    x, tests = x.reshape(len(x), -1).astype(np.float32), tests.astype(np.float32)
     return x.sum(axis=1)[:, None] + tests.sum(axis=1) - 2 * x @ tests.T
 
 

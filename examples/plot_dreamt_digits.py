@@ -72,7 +72,7 @@ for n_flips in (1, sampler.n_flips_):
     chains = LSBSampler(
         function, fast=True, n_flips=n_flips, n_chains=40, n_burn_in=1000, random_state=1
     ).fit(machine)
-    ink = chains.sample(2000, record={"ink": lambda x: x.sum(axis=-1)})["ink"].to_numpy()
+    ink = chains.sample(2000, record={"ink": lambda x: x.sum(axis=(1, 2))})["ink"].to_numpy()
     memory = autocorrelation(ink, 60).mean(axis=0)
     accepted = float(chains.sample_stats_["acceptance_rate"].mean())
     time = 1 + 2 * memory[1:].sum()
@@ -85,6 +85,6 @@ axis.legend(frameon=False)
 axis.spines[["top", "right"]].set_visible(False)
 
 # %%
-# A restricted Boltzmann machine has a still faster sampler, for it alone: block Gibbs sampling
-# draws all hidden units at once, then all visible ones. First-order proposals are for energies
-# without that structure: :doc:`plot_torch_energy`.
+# A restricted Boltzmann machine has a still faster sampler, for it alone: block Gibbs sampling,
+# ``GibbsSampler("layers")``, draws all hidden units at once, then all visible ones. First-order
+# proposals are for energies without that structure: :doc:`plot_torch_energy`.

@@ -46,7 +46,7 @@ target = Ising.lattice(field, coupling=1.0)
 
 warnings.simplefilter("ignore", FrozenSitesWarning)
 
-n_burn_in, statistic = 5000, {"sum": lambda x: x.sum(axis=1)}
+n_burn_in, statistic = 5000, {"sum": lambda x: x.sum(axis=(1, 2))}
 samplers, arrivals, sums = {}, {}, {}
 print("            paper ESS     ArviZ ESS   R-hat   acceptance")
 for name in ("learned", "barker", "min", "sqrt", "max"):

@@ -32,10 +32,21 @@ SQRT = Balanced(Table(np.zeros(2), np.zeros(2), 1.0))
 class Carried(Protocol):
     """Arrays of the chains that samplers look at, one row each."""
 
-    x: States
-    moved: NDArray[np.bool_]
-    evaluations: NDArray[np.int64]  # (n, 1)
-    acceptance: Array  # (n, 1), a sum since the last draw
+    @property
+    def x(self) -> States:
+        """States."""
+
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """Which moves were made, or by the first move of each site which sites changed."""
+
+    @property
+    def evaluations(self) -> NDArray[np.int64]:
+        """Counts of shape (n, 1)."""
+
+    @property
+    def acceptance(self) -> Array:
+        """Sums since the last draw, of shape (n, 1)."""
 
 
 class ChainEnsemble(Protocol):

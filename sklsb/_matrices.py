@@ -47,9 +47,10 @@ def matrix(rule: Any, target: Target) -> Array:
 
 
 def matrix_by_formula(rule: Any) -> bool:
-    """Whether there is a formula for a rule."""
+    """Whether there is a formula for a rule, and for those inside it."""
     by_default = log_matrix.dispatch(object), matrix.dispatch(object)
-    return (log_matrix.dispatch(type(rule)), matrix.dispatch(type(rule))) != by_default
+    known = (log_matrix.dispatch(type(rule)), matrix.dispatch(type(rule))) != by_default
+    return known and all(matrix_by_formula(part) for part in rule.facts.parts)
 
 
 # ----------------------------------------------------------------- single changes by weight

@@ -23,11 +23,36 @@ MOST_STATES = 4096
 class FixedRuleSampler(BaseSampler):
     """A sampler of a rule that follows from its parameters and the target.
 
-    A subclass stores its parameters and implements `_rule`.
+    A subclass implements `_rule`. One that has parameters of its own stores them in an
+    ``__init__`` that names all of them; one that has none needs no ``__init__``.
+
+    Parameters
+    ----------
+    n_chains, n_burn_in, n_jobs, random_state, verbose, warm_start, keep_burn_in
+        As of `GibbsSampler`.
     """
 
     n_burn_in: int | None
     keep_burn_in: bool
+
+    def __init__(
+        self,
+        *,
+        n_chains: int = 4,
+        n_burn_in: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        keep_burn_in: bool = False,
+    ):
+        self.n_chains = n_chains
+        self.n_burn_in = n_burn_in
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.keep_burn_in = keep_burn_in
 
     @abstractmethod
     def _rule(self, target: Target) -> Rule:

@@ -1,0 +1,228 @@
+"""What users define outside the package: targets, rules, balancing functions, compiled too."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from outside.balancing_rounded_min import RoundedMin
+from outside.rule_metropolis import Metropolis, MetropolisSampler
+from outside.rule_metropolis import example as spins
+from outside.target_ring import HeightRing, HeightsView, example
+from processes import run_python
+
+from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact, extending
+from sklsb.extending import (
+    Facts,
+    NoPart,
+    exp,
+    flip,
+    implements,
+    init_cache,
+    log_prob,
+    log_ratio,
+    step,
+)
+from sklsb.rules import Mixture, RandomBlocks
+from sklsb.testing import (
+    check_balancing,
+    check_rule,
+    check_sampler,
+    check_target,
+    measured_matrix,
+)
+
+OUTSIDE = Path(__file__).parent / "outside"
+SIZES = {
+    "balancing_rounded_min.py": "{'chain': 2, 'draw': 100, 'row': 4, 'col': 4}",
+    "rule_metropolis.py": "{'chain': 2, 'draw': 100, 'site': 3}",
+    "target_ring.py": "{'chain': 2, 'draw': 100, 'site': 4}",
+}
+
+
+def small_ring():
+    return HeightRing([0.3, 2.1, 1.2], n_levels=3, stiffness=0.4)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain Python"])
+@pytest.mark.parametrize("name", SIZES)
+def test_a_script_of_ones_own(name, plain, tmp_path):
+    # Classes of __main__; each script runs the conformance checks, then a sampler.
+    env = {**os.environ, "NUMBA_DISABLE_JIT": str(int(plain))}
+    if name != "balancing_rounded_min.py":  # which has no kernel of its own
+        env["NUMBA_CACHE_DIR"] = str(tmp_path)
+    assert run_python(str(OUTSIDE / name), env=env).strip() == SIZES[name]
+    kept = [path.name for path in tmp_path.rglob("*.nbc")]
+    if name == "target_ring.py" or plain:  # a view of one's own is in every kernel
+        assert kept == []
+    if name == "rule_metropolis.py":  # log p of an Ising model has nothing to do with the rule
+        assert {path.split("-")[0] for path in kept} <= {"log_probs"}
+
+
+def test_scripts_use_public_names_only():
+    for path in OUTSIDE.glob("*.py"):
+        lines = [line for line in path.read_text().splitlines() if "sklsb" in line]
+        assert not [line for line in lines if "sklsb._" in line or "import _" in line], path
+    assert all(hasattr(extending, name) for name in extending.__all__)
+
+
+def test_balancing_function():
+    check_balancing(RoundedMin())
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        GibbsSampler(block_size=2, n_chains=2),
+        GibbsSampler("chromatic", n_chains=2),
+        HammingBallSampler(3, radius=1, n_chains=2),
+        LSBSampler("barker", n_burn_in=50, n_chains=2),
+    ],
+    ids=["blocks", "chromatic", "ball", "balanced"],
+)
+def test_samplers_of_the_package_on_a_target_of_ones_own(sampler):
+    check_sampler(sampler, small_ring(), n_draws=30)
+
+
+def test_target_of_ones_own_with_evidence():
+    check_target(example().condition({1: 2}))
+
+
+def test_function_is_learned_on_a_target_of_ones_own():
+    sampler = LSBSampler(n_burn_in=100, n_chains=2, random_state=0).fit(small_ring())
+    assert sampler.candidates_.sizes["candidate"] == 6
+    assert np.isfinite(sampler.history_["mixing_objective"].values[:, 0]).all()
+
+
+def metropolis_matrix(target):
+    """The formula, by hand."""
+    x, to = exact.states(target), exact.neighbours(target)
+    log_p = target.log_prob(x)
+    matrix = np.zeros((len(x), len(x)))
+    for i, row in enumerate(to):
+        for j in row:
+            matrix[i, j] += min(1.0, np.exp(log_p[j] - log_p[i])) / row.size
+        matrix[i, i] = 1.0 - matrix[i].sum()
+    return matrix
+
+
+@pytest.mark.parametrize("make", [spins, small_ring], ids=["spins", "heights"])
+def test_rule_of_ones_own_is_its_formula(make):
+    target = make()
+    rule = MetropolisSampler()._rule(target)
+    found = measured_matrix(rule, target)
+    np.testing.assert_allclose(found, metropolis_matrix(target), rtol=0, atol=1e-14)
+
+
+def test_rule_of_ones_own_in_a_mixture():
+    blocks = RandomBlocks(np.arange(3, dtype=np.uint32), 2, 4)
+    check_rule(Mixture.of(Metropolis(3), blocks, 0.3), spins())
+
+
+def test_sampler_without_parameters_of_its_own():
+    sampler = MetropolisSampler(n_chains=3, random_state=0, n_burn_in=10)
+    assert sampler.get_params() == {
+        "n_chains": 3,
+        "n_burn_in": 10,
+        "n_jobs": None,
+        "random_state": 0,
+        "verbose": 0,
+        "warm_start": False,
+        "keep_burn_in": False,
+    }
+    assert repr(sampler) == "MetropolisSampler(n_burn_in=10, n_chains=3, random_state=0)"
+    draws = sampler.fit(spins()).sample(20)
+    assert sampler.sample_stats_["acceptance_rate"].shape == draws["lp"].shape == (3, 20)
+    assert sampler.n_evaluations_ == 3 * (10 + 20)
+
+
+# ----------------------------------------------------------------- what is wrong is found
+
+
+class Careless(Metropolis):
+    """Accepts by the square of the ratio."""
+
+
+@implements(step, Careless)
+def _careless(view, rule, chain, u):
+    move = np.uint64(min(np.int64(u[0] * rule.n_moves), rule.n_moves - 1))
+    acceptance = min(1.0, exp(2.0 * log_ratio(view, chain, move)))
+    if u[1] < acceptance:
+        flip(view, chain, move)
+    return acceptance
+
+
+def test_wrong_rule_is_found():
+    with pytest.raises(AssertionError, match="stationarity of the step"):
+        check_rule(Careless(3), spins())
+
+
+class ForgetfulView(HeightsView):
+    """Its cache stays as it was."""
+
+
+for function in (init_cache, log_ratio, log_prob, extending.first_move):
+    implements(function, ForgetfulView)(function.chosen(HeightsView))
+
+
+@implements(flip, ForgetfulView)
+def _forget(view, chain, move):
+    others = view.field.shape[1] - 1
+    site, after = np.int64(move) // others, np.int64(move) % others
+    before = np.int64(chain.x[site])
+    after += np.int64(after >= before)
+    chain.x[site] = after
+    return np.uint64(site * others + before - np.int64(before > after))
+
+
+class ForgetfulRing(HeightRing):
+    def view(self):
+        return ForgetfulView(*super().view())
+
+
+def test_wrong_cache_is_found():
+    with pytest.raises(AssertionError, match="the cache after 100 moves against a rebuild"):
+        check_target(ForgetfulRing([0.3, 2.1, 1.2], n_levels=3))
+
+
+class Incomplete(NamedTuple):
+    """A rule that has no step."""
+
+    n: int
+
+    @property
+    def facts(self):
+        return Facts(n_uniforms=1)
+
+    def new_part(self, view, n_chains):
+        return NoPart()
+
+
+def test_missing_function_is_named():
+    with pytest.raises(TypeError, match=r"Incomplete does not implement step; define it with @imp"):
+        check_rule(Incomplete(1), spins())
+
+
+def test_what_is_no_function_of_the_contract_is_refused():
+    with pytest.raises(TypeError, match="<built-in function len> is no function of the contract"):
+        implements(len, Incomplete)
+
+
+def test_rule_without_a_formula():
+    with pytest.raises(TypeError, match="There is no formula for the transitions of Incomplete"):
+        exact.transition_matrix(Incomplete(1), spins())
+
+
+class Stay(Incomplete):
+    """A rule that has a formula, registered as the error says."""
+
+
+@exact.log_matrix.register
+def _(rule: Stay, target):
+    with np.errstate(divide="ignore"):
+        return np.log(np.eye(len(exact.states(target))))
+
+
+def test_rule_with_a_formula_of_ones_own():
+    np.testing.assert_array_equal(exact.transition_matrix(Stay(1), spins()), np.eye(8))
