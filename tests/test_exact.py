@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 
-from sklsb import Ising, LSBSampler, Sqrt, Target, exact, testing
+from sklsb import Ising, LSBSampler, Sqrt, Target, exact
 from sklsb.balancing import Barker, Max, Min
 from sklsb.exceptions import PeriodicChainWarning
+from sklsb.testing._expect import sum_gate
+from sklsb.testing._step import n_terms
 
 EPS = np.finfo(float).eps
 
@@ -88,7 +90,7 @@ def check_matrix(sampler, target):
     )
     log_p, p = log_probabilities(target), exact.probabilities(target)
     assert np.all(matrix >= 0)
-    rows = testing._sum_gate(testing._n_terms(sampler, target))
+    rows = sum_gate(n_terms(sampler, target))
     assert np.abs(matrix.sum(axis=1) - 1).max() <= rows
     possible = np.isfinite(log_matrix)
     assert np.array_equal(possible, possible.T)

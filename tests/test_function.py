@@ -16,6 +16,8 @@ from models import FUNCTIONS
 
 from sklsb import FunctionTarget, Ising, LSBSampler, exact, testing
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
+from sklsb.testing._samplers import check_kept
+from sklsb.testing._step import production_matrix
 
 INF = np.inf
 D = 6
@@ -107,7 +109,7 @@ def test_sampler(balancing, target):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_production_step(function):
     for target in (MIXED["batched"], MIXED["compiled"]):
-        found = testing._production_matrix(LSBSampler(function), target)
+        found = production_matrix(LSBSampler(function), target)
         wanted = exact.transition_matrix(LSBSampler(function), target)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
         possible = target.log_prob(exact.states(target)) > -INF
@@ -464,7 +466,7 @@ def test_a_failure_in_fit_is_raised(name, n_jobs):
         assert not target._runs
         f.left = math.inf
         sampler.set_params(n_burn_in=20).fit(target)
-        testing._check_caches(sampler, "after the second fit")
+        check_kept(sampler, "after the second fit")
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -479,10 +481,10 @@ def test_a_failure_in_sample_is_raised_and_taken_back(name, n_jobs):
     with pytest.raises(error, match=message):
         sampler.sample(60)
     np.testing.assert_array_equal(sampler.state_, before)
-    testing._check_caches(sampler, "after a failure")
+    check_kept(sampler, "after a failure")
     x = sampler.sample(50)["x"].values
     np.testing.assert_array_equal(sampler.sample_stats_["lp"].values, batched(x.astype(int)))
-    testing._check_caches(sampler, "at the end")
+    check_kept(sampler, "at the end")
 
 
 @pytest.mark.parametrize("evidence", [{}, {0: 0}])
@@ -513,7 +515,7 @@ def test_a_failure_in_one_thread_does_not_disturb_another(evidence):
         np.testing.assert_array_equal(sound.result(), wanted)
         with pytest.raises(OddError, match="odd"):
             failed.result()
-    testing._check_caches(samplers[1], "after a failure")
+    check_kept(samplers[1], "after a failure")
 
 
 def test_a_failure_under_evidence_is_raised():

@@ -1,10 +1,12 @@
 """The compiled transition is the enumerated one: bisected, rebuilt, and counted."""
 
+import ast
+import json
 import math
 import os
 import pickle
 import warnings
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,9 +15,13 @@ from processes import copy_package, run_python
 from scipy.stats import chi2
 
 import sklsb
-from sklsb import Ising, LSBSampler, _compiled, exact, testing
+from sklsb import Ising, LSBSampler, exact, testing
+from sklsb._kernels import _jit, contract, numeric
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.exceptions import SamplerWarning
+from sklsb.rules import Balanced
+from sklsb.testing._probe import Probe
+from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 # Of a false alarm, in each statistical test. The seeds are fixed.
@@ -38,16 +44,16 @@ def test_exp_is_within_two_ulp():
     )
     # Not against np.exp, whose last bit differs between processors. The polynomial is good to
     # 0.35 ulp, the last sum to half of one, and the table of powers to what np.exp2 is: 0.5 to 1.
-    found, expected = np.array([_compiled.exp(v) for v in x]), np.exp(x.astype(np.longdouble))
+    found, expected = np.array([numeric.exp(v) for v in x]), np.exp(x.astype(np.longdouble))
     assert np.max(np.abs(found - expected) / np.spacing(np.exp(x))) <= 2.0
 
 
 def test_exp_has_exact_ends():
     below = np.array([-np.inf, -1e308, -1e5, -709.0, np.nextafter(-708.0, -np.inf)])
     above = np.array([np.nextafter(709.0, np.inf), 710.0, 1e5, 1e308, np.inf])
-    assert [_compiled.exp(v) for v in below] == [0.0] * 5
-    assert [_compiled.exp(v) for v in above] == [math.inf] * 5
-    assert _compiled.exp(0.0) == 1.0
+    assert [numeric.exp(v) for v in below] == [0.0] * 5
+    assert [numeric.exp(v) for v in above] == [math.inf] * 5
+    assert numeric.exp(0.0) == 1.0
 
 
 # ----------------------------------------------------------------- conformance
@@ -111,7 +117,7 @@ def test_fast_sampler():
 def check_step(function, target, lazy=0.0):
     """The production step has the enumerated matrix, to 8 eps d."""
     sampler = LSBSampler(function, lazy=lazy)
-    found = testing._production_matrix(sampler, target)
+    found = production_matrix(sampler, target)
     error = np.abs(found - exact.transition_matrix(sampler, target)).max()
     assert error <= 8 * EPS * target.n_sites, f"off by {error / EPS} eps"
 
@@ -148,7 +154,8 @@ def check_selection(package, d, field, n=500):
     cumulative = np.cumsum(np.exp(log_weight - log_weight.max()))
     u = rng.random(n)
     expected = np.searchsorted(cumulative / cumulative[-1], u, side="right")
-    probe = package.testing._Probe(target, function.table(), np.tile(x, (n, 1)))
+    rule = package.rules.Balanced(function.table())
+    probe = package.testing._probe.Probe(target, rule, np.tile(x, (n, 1)))
     found = (probe.step(u, probe.accept) != x).argmax(axis=1)
     assert np.array_equal(found, expected), "moves are selected in proportion to their weights"
 
@@ -184,12 +191,13 @@ LONG = {
 def check_caches_after(n, target, function, seed=0):
     """Caches equal a rebuild bit for bit after n transitions; did the offset move?"""
     rng = np.random.default_rng(seed)
-    probe = testing._Probe(target, function.table(), np.stack([target.random_state(rng)]))
-    offset = probe.chains.offset.copy()
+    rule = Balanced(function.table())
+    probe = Probe(target, rule, np.stack([target.random_state(rng)]))
+    offset = probe.chains.part.offset.copy()
     for _ in range(n // 50_000):
-        probe.ensemble.advance(probe.table, rng.random((1, 50_000, 2)))
+        probe.ensemble.advance(rng.random((1, 50_000, 2)))
         probe.expect_as_rebuilt("in a long run")
-    return not np.array_equal(offset, probe.chains.offset)
+    return not np.array_equal(offset, probe.chains.part.offset)
 
 
 @pytest.mark.parametrize("function", [Barker(), Max()], ids=["barker", "max"])
@@ -232,7 +240,8 @@ def test_segments_leave_the_chain_as_it_is(segment, monkeypatch):
     fitted = LSBSampler("barker", n_burn_in=10, random_state=0).fit(dense(5, scale=0.3))
     other = pickle.loads(pickle.dumps(fitted))
     expected = fitted.sample(100, thin=3)
-    monkeypatch.setattr("sklsb.samplers._base.SEGMENT", segment)
+    # A transition takes two numbers.
+    monkeypatch.setattr("sklsb.samplers._base.MOST_NUMBERS", 2 * segment)
     found = other.sample(100, thin=3)
     assert np.array_equal(found["x"], expected["x"])
     for name in ("lp", "acceptance_rate"):
@@ -277,7 +286,8 @@ def test_frequencies_of_one_transition_from_every_state(name, lazy):
     target, n = dense(4 if lazy else 3), 4000
     x = exact.states(target)
     rng = np.random.default_rng(list(FUNCTIONS).index(name))
-    probe = testing._Probe(target, FUNCTIONS[name].table(), np.repeat(x, n, axis=0), lazy)
+    rule = Balanced(FUNCTIONS[name].table(), lazy)
+    probe = Probe(target, rule, np.repeat(x, n, axis=0))
     counts = np.zeros((len(x), len(x)))
     for _ in range(10):
         there = probe.step(rng.random(n * len(x)), rng.random(n * len(x)))
@@ -303,30 +313,255 @@ def test_marginals_of_a_long_chain(balancing):
 
 # ----------------------------------------------------------------- the disk cache
 
+# What small kernels compute, for the targets named in the arguments. A barrier, if there is one, is
+# a folder in which all processes that start together leave a file.
 RUN = """
-import numpy as np, sklsb, sklsb._ensemble
-target = sklsb.Ising([[0.0, 1.0], [1.0, 0.0]], [0.3, -0.8])
-ensemble = sklsb._ensemble.Ensemble(target, np.ones((1, 2)), [None])
-ensemble.start(sklsb.Barker().table())
-print(sklsb.__file__, ensemble.chains.tree.tolist())
+import json, os, pathlib, sys, time, warnings
+warnings.simplefilter("error")
+import numpy as np
+import sklsb
+from sklsb import RBM, Ising, Potts
+from sklsb._ensemble import Ensemble
+from sklsb.rules import Balanced, Systematic
+balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1, 3)
+J = [[0.0, 1.0], [1.0, 0.0]]
+targets = {
+    "ising": lambda: (Ising(J, [0.3, -0.8]), balanced),
+    "potts": lambda: (Potts(J, [[0.3, 0.0, -0.8], [0.1, 0.2, 0.0]]), systematic),
+    "rbm": lambda: (RBM([[0.5], [-1.0]], [0.3, -0.8], [0.2]), systematic),
+}
+names, barrier = sys.argv[1].split(), sys.argv[2]
+if barrier:
+    pathlib.Path(barrier, names[0]).touch()
+    end = time.monotonic() + 60
+    while len(os.listdir(barrier)) < 2 and time.monotonic() < end:
+        pass
+found = {}
+for name in names:
+    target, rule = targets[name]()
+    ensemble = Ensemble(target, np.ones((1, 2)), [None], rule=rule)
+    ensemble.start(rule)
+    kept = [ensemble.chains.cache, ensemble.log_prob()]
+    if rule is balanced:
+        kept += [ensemble.chains.part.tree, ensemble.chains.part.offset]
+    found[name] = [values.tolist() for values in kept]
+print(json.dumps([os.path.dirname(sklsb.__file__), found]))
 """
 
 
-def test_an_edited_callee_is_compiled_again(tmp_path):
-    package = copy_package(tmp_path)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+class Copy:
+    """A copy of the package whose kernels are kept beside it."""
 
-    def run():
-        where, result = run_python("-c", RUN, folder=tmp_path, env=env).split(maxsplit=1)
-        assert Path(where).resolve().parent == package.resolve()
-        return result
+    def __init__(self, folder):
+        self.folder = folder
+        self.package = copy_package(folder)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
 
-    first = run()
-    assert list((package / "__pycache__").glob("_compiled*.nbi"))
-    assert run() == first
-    source = (package / "_compiled.py").read_text(encoding="utf-8")
-    constant = "else 0.5 * u + h"
-    assert source.count(constant) == 1
-    edited = source.replace(constant, "else 0.7 * u + h")
-    (package / "_compiled.py").write_text(edited, encoding="utf-8")
-    assert run() != first
+    def run(self, names="ising", barrier="", code=RUN, **env):
+        """What kernels of a new process compute."""
+        done = run_python("-c", code, names, barrier, folder=self.folder, env={**self.env, **env})
+        where, found = json.loads(done)
+        assert os.path.realpath(where) == os.path.realpath(self.package)
+        return found
+
+    def kept(self):
+        """The files of the cache, with when they were written."""
+        return {path: path.stat().st_mtime_ns for path in self.package.rglob("*.nbc")}
+
+    def edit(self, file, old, new):
+        path = self.package / "_kernels" / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory):
+    """A copy whose kernels for an Ising model are kept, and what they compute."""
+    package = Copy(tmp_path_factory.mktemp("cached"))
+    found = package.run()
+    assert len(package.kept()) == 2  # start, log_probs
+    return package, found
+
+
+@pytest.fixture
+def copied(cached, tmp_path):
+    """The same, to be changed."""
+    package = Copy(tmp_path)
+    for path in cached[0].package.rglob("*.nbc"):
+        there = package.package / path.relative_to(cached[0].package)
+        there.parent.mkdir(exist_ok=True)
+        there.write_bytes(path.read_bytes())
+    return package, cached[1]
+
+
+def test_kernels_compute_what_plain_python_does(cached):
+    package, found = cached
+    assert package.run(NUMBA_DISABLE_JIT="1") == found
+
+
+def test_a_second_process_and_touched_files_take_what_is_kept(copied):
+    package, found = copied
+    before = package.kept()
+    for path in package.package.rglob("*.py"):
+        os.utime(path)
+    assert package.run() == found
+    assert package.kept() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("numeric.py", "else 0.5 * u + h", "else 0.7 * u + h"),
+        ("tree.py", "return ((t[b] + t[b + 1])", "return ((t[b] + 2 * t[b + 1])"),
+        ("targets/ising.py", "(-2.0 * chain.x[move])", "(-1.9 * chain.x[move])"),
+        ("rules/balanced.py", "largest if np.isfinite", "0.5 * largest if np.isfinite"),
+    ],
+    ids=lambda part: part if part.endswith(".py") else "",
+)
+def test_an_edited_callee_is_compiled_again(copied, file, old, new):
+    package, before = copied
+    old_files = package.kept()
+    package.edit(file, old, new)
+    found = package.run()
+    assert found != before
+    # What was edited is told by plain Python, and no old entry is left.
+    assert found == package.run(NUMBA_DISABLE_JIT="1")
+    assert len(package.kept()) == len(old_files)
+    assert not package.kept().keys() & old_files.keys()
+
+
+def test_an_edit_of_another_target_compiles_nothing_again(cached, tmp_path):
+    package = Copy(tmp_path)
+    found = package.run("ising rbm")
+    before = package.kept()
+    package.edit("targets/rbm.py", "class RBMView", "# An edit.\nclass RBMView")
+    assert package.run("ising") == {"ising": found["ising"]}
+    assert package.kept() == before
+    assert package.run("rbm") == {"rbm": found["rbm"]}
+    after = package.kept()
+    assert len(after) == len(before) == 4
+    assert len(after.items() & before.items()) == 2  # those of the Ising model
+
+
+def test_two_processes_that_start_cold_misfile_nothing(tmp_path):
+    package = Copy(tmp_path)
+    barrier = tmp_path / "barrier"
+    barrier.mkdir()
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(package.run, name, str(barrier)) for name in ("ising", "potts")]
+        found = {name: value for run in runs for name, value in run.result().items()}
+    before = package.kept()
+    assert len(before) == 4
+    assert not list(package.package.rglob("*.tmp"))
+    assert package.run("ising potts") == found
+    assert package.kept() == before
+    assert package.run("ising potts", NUMBA_DISABLE_JIT="1") == found
+
+
+def changed(content, at):
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGE = {
+    "cut": lambda content: content[: len(content) // 2],
+    "changed": lambda content: changed(content, len(content) // 2),
+    "empty": lambda content: b"",
+    "first byte changed": lambda content: changed(content, 0),
+}
+
+
+@pytest.mark.parametrize(
+    "damages", [("cut", "changed"), ("empty", "first byte changed")], ids=" and ".join
+)
+def test_a_damaged_entry_is_compiled_again(copied, damages):
+    package, found = copied
+    for path, damage in zip(package.kept(), damages, strict=True):
+        path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    damaged = package.kept()
+    assert package.run() == found
+    after = package.kept()
+    assert after.keys() == damaged.keys()
+    assert not after.items() & damaged.items()
+    assert package.run() == found
+    assert package.kept() == after
+
+
+UNCACHED = """
+import warnings
+with warnings.catch_warnings(record=True) as noted:
+    warnings.simplefilter("always")
+    {before}
+    from sklsb import Ising
+    assert not noted, noted[0].message
+    {run}
+import json, os
+import sklsb
+noted = [[warning.category.__name__, str(warning.message)] for warning in noted]
+print(json.dumps([os.path.dirname(sklsb.__file__), noted]))
+"""
+SAMPLE = """
+    from sklsb import LSBSampler
+    sampler = LSBSampler("sqrt", n_chains=1, n_burn_in=10, random_state=0)
+    for _ in range(2):
+        sampler.fit(Ising([[0.0, 1.0], [1.0, 0.0]], [0.3, -0.8])).sample(20)
+"""
+START = """
+    import numpy as np
+    from sklsb._ensemble import Ensemble
+    for _ in range(2):
+        ensemble = Ensemble(Ising([[0.0]], [0.3]), np.ones((1, 1)), [None])
+        ensemble.start(ensemble.rule)
+    assert abs(ensemble.chains.part.offset[0, 0] + 0.3) < 1e-9
+"""
+
+
+def check_uncached(package, run, before="pass", **env):
+    """Kernels run without the cache, and one warning says so; return what it says."""
+    noted = package.run(code=UNCACHED.format(before=before, run=run.strip()), **env)
+    ((category, message),) = noted
+    assert category == "UncachedKernelsWarning"
+    assert not package.kept()
+    return message
+
+
+def test_where_no_folder_can_be_written_kernels_are_not_kept(tmp_path):
+    package = Copy(tmp_path)
+    # No folder can be made below a file, not even by root.
+    below = str(package.package / "py.typed" / "below")
+    (package.package / "_kernels" / "__pycache__").write_bytes(b"")
+    folders = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "USERPROFILE"), below)
+    message = check_uncached(package, SAMPLE, NUMBA_CACHE_DIR=below, **folders)
+    assert "Set the environment variable NUMBA_CACHE_DIR" in message
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["del caching.FunctionCache", "del caching.Cache._save_overload"],
+    ids=["class", "method"],
+)
+def test_without_the_private_names_of_numba_kernels_are_not_kept(tmp_path, missing):
+    # As in a numba that has other ones. It imports the first elsewhere, too.
+    before = f"import numba.core.ccallback, numba.core.caching as caching; {missing}"
+    message = check_uncached(Copy(tmp_path), START, before)
+    assert "has another cache than is known" in message
+
+
+def test_what_an_entry_is_made_of_is_seen():
+    """An entry is named by the files that its classes are defined in, and those they import."""
+    for function in vars(contract).values():
+        for cls, implementation in getattr(function, "implementations", {}).items():
+            if implementation.__module__.startswith("sklsb."):
+                assert implementation.__module__ == cls.__module__
+    modules = _jit._sources()
+    for name, source in modules.items():
+        seen = {found.decode() for found in _jit._IMPORT.findall(source)}
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                wanted = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
+            elif isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            else:
+                continue
+            assert set(wanted) & set(modules) <= seen, f"{name} imports {wanted}"

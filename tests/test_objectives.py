@@ -1,5 +1,6 @@
 """Objectives are the mutual information, or what is said of them; learning is safe."""
 
+import importlib
 import warnings
 
 import numpy as np
@@ -8,10 +9,15 @@ from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising, potts
 from scipy.special import logsumexp
 
 import sklsb
-from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, _compiled, exact, testing
+from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact, testing
+from sklsb._kernels import objectives
 from sklsb.balancing import Barker, Tabulated, get_balancing
 from sklsb.exceptions import SamplerWarning
 from sklsb.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, relative_weights
+from sklsb.rules import Balanced
+from sklsb.streams import Streams
+from sklsb.testing import _objectives as enumerated
+from sklsb.testing._probe import Probe
 
 EVERY_OBJECTIVE = ("auto", *OBJECTIVES, *MIXING)
 
@@ -19,19 +25,19 @@ EVERY_OBJECTIVE = ("auto", *OBJECTIVES, *MIXING)
 def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, every=1):
     """Values and gradients at every state, or at those given."""
     x = exact.states(target) if states is None else states
-    chains = testing._Probe(target, table, x).ensemble
+    chains = Probe(target, Balanced(table), x).ensemble
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (len(x), 2)).copy()
     code = OBJECTIVES[name].code
-    if code == _compiled.ENUMERATED:
-        return testing._found_enumerated(table, log_omega, chains, every, uniforms[:, 1])[:2]
+    if code == objectives.ENUMERATED:
+        return enumerated._found_enumerated(table, log_omega, chains, every, uniforms[:, 1])[:2]
     out = (np.empty((len(x), 1, table.value.size)), np.empty(len(x)), np.empty(len(x)))
     span, settings = (0, len(x)), (code, eta)
-    _compiled.sampled(chains.view, table, chains.chains, span, settings, uniforms, log_omega, out)
+    objectives.sampled(chains.view, table, chains.chains, span, settings, uniforms, log_omega, out)
     return out[1], out[0][:, 0]
 
 
 def by_definition(table, target, log_omega, eta=1.0):
-    return testing._objectives(table, target, log_omega, eta, np.ones(target.n_sites))
+    return enumerated._objectives(table, target, log_omega, eta, np.ones(target.n_sites))
 
 
 def log_target(target):
@@ -90,7 +96,8 @@ def of_each_move(package, table, target):
     """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
     ratios = target.log_ratios(package.exact.states(target))
     function = package.balancing.Tabulated(table)
-    log_t = package.exact._transitions(function, target).log_move
+    transitions = importlib.import_module("sklsb._matrices").transitions
+    log_t = transitions(package.rules.Balanced(table), target).log_move
     log_w = function.log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
     log_a = np.where(log_t - log_q > -1e-13, 0.0, log_t - log_q)
@@ -101,16 +108,17 @@ def of_each_move(package, table, target):
 def check_stride(package, target, every, log_omega):
     """Every k-th neighbour stands for k, with a baseline that changes no mean."""
     testing, x = package.testing, package.exact.states(target)
+    smallest_stay = importlib.import_module("sklsb._kernels.objectives").SMALLEST_STAY
     table = package.Mixture([0.3, -0.2, 0.5, 0.0]).table()
     omega = np.exp(log_omega)
     parts = of_each_move(package, table, target)
-    slopes = testing._numeric_gradient(
+    slopes = testing._objectives._numeric_gradient(
         lambda table: of_each_move(package, table, target)[:3], table
     )
 
     def evaluate(every, u):
-        chains = testing._Probe(target, table, x).ensemble
-        return testing._found_enumerated(table, log_omega, chains, every, u)[:2]
+        chains = testing._probe.Probe(target, package.rules.Balanced(table), x).ensemble
+        return testing._objectives._found_enumerated(table, log_omega, chains, every, u)[:2]
 
     move = np.arange(parts.shape[2])
     # What the baseline multiplies: over all moves it is zero, whatever the baseline is.
@@ -132,7 +140,7 @@ def check_stride(package, target, every, log_omega):
         assert error <= 1e-6 * np.abs(wanted).max(), "gradient over a part of the neighbours"
         unbiased += (gradient + left_out) / every
     whole = evaluate(1, 0.5)[1]
-    log_m = np.log(np.maximum(parts[3].sum(axis=1), _compiled.SMALLEST_STAY))
+    log_m = np.log(np.maximum(parts[3].sum(axis=1), smallest_stay))
     whole = whole + (omega * log_m)[:, None] * slopes[1].sum(axis=1)
     assert np.abs(unbiased - whole).max() <= 1e-6 * np.abs(whole).max()
 
@@ -147,7 +155,7 @@ def test_every_kth_neighbour_stands_for_k(target, name, every):
 def test_every_chain_and_every_move_gets_its_turn(monkeypatch):
     target, n_chains = dense(6), 7
     states = np.stack([target.random_state(np.random.default_rng(k)) for k in range(n_chains)])
-    ensemble = testing._Probe(target, Mixture().table(), states).ensemble
+    ensemble = Probe(target, Balanced(Mixture().table()), states).ensemble
     learner = Learner(Mixture(), "kl", OPTIMIZERS["adam"](0.1))
     for budget, every, n_visited in ((1 << 14, 1, 7), (3 * 36, 1, 3), (36, 1, 1), (12, 3, 1)):
         monkeypatch.setattr("sklsb.learning.UPDATE_COST", budget)
@@ -167,38 +175,40 @@ def test_every_chain_and_every_move_gets_its_turn(monkeypatch):
 @pytest.mark.parametrize("target", [dense(5), potts(GRAPHS[-1])], ids=["ising", "potts"])
 def test_flux_of_some_sites(target, kind):
     x, d = exact.states(target), target.n_sites
-    table = FUNCTIONS["monotone"].table()
-    ensemble = testing._Probe(target, table, x).ensemble
+    rule = Balanced(FUNCTIONS["monotone"].table())
+    ensemble = Probe(target, rule, x).ensemble
     weight = np.linspace(0.5, 2.0, d) if kind == "global_flux" else np.empty(0)
-    _, _, flow = ensemble.flux(table, np.arange(d), weight)
+    _, _, flow = ensemble.flux(rule, np.arange(d), weight)
     for sites in ([0], [d - 1], [1, 3], [0, 2, 3]):
         some = np.array(sites)
-        value, _, found = ensemble.flux(table, some, weight[some] if weight.size else weight)
+        value, _, found = ensemble.flux(rule, some, weight[some] if weight.size else weight)
         assert np.allclose(found, flow[some], rtol=1e-14)
         if weight.size:
             assert np.isclose(value, weight[some] @ flow[some], rtol=1e-13)
         assert np.array_equal(ensemble.chains.x, x)
 
     def loss(table):
-        return np.array([ensemble.flux(table, some, weight[some] if weight.size else weight)[0]])
+        return np.array(
+            [ensemble.flux(Balanced(table), some, weight[some] if weight.size else weight)[0]]
+        )
 
-    found = ensemble.flux(table, some, weight[some] if weight.size else weight)[1]
-    numeric = testing._numeric_gradient(loss, table)[0]
+    found = ensemble.flux(rule, some, weight[some] if weight.size else weight)[1]
+    numeric = enumerated._numeric_gradient(loss, rule.table)[0]
     assert np.abs(found - numeric).max() <= 1e-6 * np.abs(numeric).max()
 
 
 @pytest.mark.parametrize("name", ["sqrt", "max", "barker"])
 def test_a_flux_objective_leaves_the_states_where_probabilities_underflow(name):
-    table = FUNCTIONS[name].table()
+    rule = Balanced(FUNCTIONS[name].table())
     zeros = np.zeros((3, 3))
     for target, x in (
         (Ising(zeros, [700.0, 0.5, 1e5]), np.ones((2, 3), dtype=np.int8)),
         (Potts(zeros, [[0, -700, -0.5], [0, 0.2, -1e4], [-np.inf, 0, 0]]), np.int8([[0, 0, 1]])),
         (Potts(zeros, [[0, -0.5, -700], [0, -1e4, 0.2], [0, 0, -np.inf]]), np.int8([[0, 0, 1]])),
     ):
-        ensemble = testing._Probe(target, table, x).ensemble
+        ensemble = Probe(target, rule, x).ensemble
         for weight in (np.empty(0), np.ones(3), np.array([1.0, 0.0, 2.0])):
-            value, gradient, flow = ensemble.flux(table, np.arange(3), weight)
+            value, gradient, flow = ensemble.flux(rule, np.arange(3), weight)
             assert np.array_equal(ensemble.chains.x, x)
             assert np.isfinite([value, *gradient, *flow]).all()
             assert (flow > 0).sum() >= 1
@@ -409,12 +419,12 @@ def test_objectives_of_the_fast_path_are_those_of_the_kernel(name):
     rngs, uniforms = [rng] * 20, rng.random((20, 2))
     log_omega = relative_weights(target.log_prob(states))
     settings = (OBJECTIVES[name].code, 0.7, 1)
-    table = FUNCTIONS["mixture"].table()
+    rule = Balanced(FUNCTIONS["mixture"].table())
     results = []
     for fast in (True, False):
-        ensemble = LSBSampler(fast=fast)._new_ensemble(target, states, rngs)
-        ensemble.start(table)
-        results.append(ensemble.objective(table, settings, uniforms, log_omega))
+        ensemble = LSBSampler(fast=fast)._new_ensemble(target, states, Streams(rngs))
+        ensemble.start(rule)
+        results.append(ensemble.objective(rule, settings, uniforms, log_omega))
     found, expected = results
     assert np.isclose(found[0], expected[0], rtol=1e-12)
     assert np.allclose(found[1], expected[1], rtol=0, atol=1e-12 * np.abs(expected[1]).max())

@@ -1,7 +1,9 @@
 """The package itself: what its import loads, its names, its version, its memory."""
 
+import ast
 import importlib
 import importlib.metadata
+import inspect
 import pathlib
 import pkgutil
 import re
@@ -11,9 +13,10 @@ import pytest
 from processes import run_python
 
 import sklsb
-from sklsb import _compiled
+from sklsb._kernels import contract
 
 ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = pathlib.Path(sklsb.__file__).parent
 HEAVY = ("torch", "arviz", "arviz_base", "arviz_stats", "arviz_plots", "matplotlib", "networkx")
 
 
@@ -45,6 +48,8 @@ print("ok", *(name for name in {(*HEAVY, "tqdm", "IPython")!r} if name in sys.mo
 
 
 PUBLIC = [
+    "GibbsSampler",
+    "HammingBallSampler",
     "LSBSampler",
     "Ising",
     "Target",
@@ -59,12 +64,16 @@ PUBLIC = [
     "datasets",
     "diagnostics",
     "exact",
+    "extending",
     "io",
+    "rules",
+    "streams",
     "targets",
     "samplers",
     "testing",
     "training",
 ]
+MODULES = [*PUBLIC[PUBLIC.index("balancing") :], "chains", "exceptions", "learning", "state"]
 
 
 def test_public_names():
@@ -74,7 +83,7 @@ def test_public_names():
         assert getattr(sklsb, name) is not None
     assert dir(sklsb) == sorted(sklsb.__all__)
     modules = {m.name for m in pkgutil.iter_modules(sklsb.__path__) if m.name[0] != "_"}
-    assert modules <= {*sklsb.__all__, "chains"}
+    assert modules <= {*sklsb.__all__, "chains", "state"}
 
 
 def test_objects_are_those_of_their_modules():
@@ -94,7 +103,7 @@ def test_star_import():
     assert set(sklsb.__all__) <= set(names)
 
 
-@pytest.mark.parametrize("module", [*PUBLIC[10:], "chains", "exceptions", "learning"])
+@pytest.mark.parametrize("module", MODULES)
 def test_names_of_each_module(module):
     module = importlib.import_module(f"sklsb.{module}")
     assert module.__doc__
@@ -121,7 +130,7 @@ def test_version():
 
 
 def test_typed():
-    assert (pathlib.Path(sklsb.__file__).parent / "py.typed").is_file()
+    assert (PACKAGE / "py.typed").is_file()
 
 
 def test_fast_without_torch_says_what_to_install():
@@ -152,26 +161,167 @@ except ImportError as error:
     assert run(code) == ["refused", "refused"]
 
 
-@pytest.mark.parametrize("name", ["init_cache", "log_ratio", "flip", "log_prob"])
-def test_target_functions_exist_only_compiled(name):
-    function = getattr(_compiled, name)
-    with pytest.raises(TypeError, match="compiled only"):
-        function(*[None] * (2 if name in ("init_cache", "log_prob") else 3))
+# ----------------------------------------------------------------- compiled functions
+
+CONTRACT = {
+    name: function
+    for name, function in vars(contract).items()
+    if hasattr(function, "implementations")
+}
 
 
-def test_every_cached_function_is_in_one_file():
-    # Numba's cache does not see changes in another file.
-    package = pathlib.Path(sklsb.__file__).parent
-    for path in package.rglob("*.py"):
-        if path.name != "_compiled.py":
-            assert "cache=True" not in path.read_text(encoding="utf-8")
+def test_the_functions_of_the_contract():
+    of_a_view = {"init_cache", "log_ratio", "flip", "log_prob", "first_move", "hidden_activation"}
+    of_a_rule = {"rebuild", "prepare", "step", "log_weight_of", "n_used", "row_of"}
+    assert set(CONTRACT) == of_a_view | of_a_rule
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_functions_of_the_contract_exist_only_compiled(name):
+    function = CONTRACT[name]
+    n_arguments = len(inspect.signature(function).parameters)
+    with pytest.raises(TypeError, match=f"{name} exists only in compiled functions"):
+        function(*[None] * n_arguments)
+
+
+# ----------------------------------------------------------------- what is where
+
+
+def sources():
+    """Each file of the package with the name of its module and its syntax tree."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        parts = ("sklsb", *path.relative_to(PACKAGE).with_suffix("").parts)
+        name = ".".join(parts).removesuffix(".__init__")
+        yield path.relative_to(PACKAGE).as_posix(), name, text, ast.parse(text)
+
+
+SOURCES = list(sources())
+
+
+def is_for_types(node):
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def nodes(tree, everywhere=True):
+    """Nodes of a tree but those for type checkers; unless everywhere, what an import runs."""
+    for node in ast.iter_child_nodes(tree):
+        if is_for_types(node):
+            continue
+        yield node
+        if everywhere or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from nodes(node, everywhere)
+
+
+def imported(name, is_package, tree, everywhere=True):
+    """Names of all that a module imports, each with the modules that it may stand for."""
+    for node in nodes(tree, everywhere):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name,) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                here = name.split(".")[: len(name.split(".")) + is_package - node.level]
+                base = ".".join([*here, *filter(None, [node.module])])
+            for alias in node.names:
+                yield f"{base}.{alias.name}", base
+
+
+def test_compiled_functions_are_in_the_kernels():
+    # Elsewhere the cache on disk would not see an edit of what they call.
+    compilers = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "generated_jit", "stencil"}
+    compilers |= {"overload", "intrinsic", "kernel", "inlined", "called"}
+    allowed = {"testing/_probe.py": {"njit"}, "extending.py": {"called", "inlined"}}
+    for path, name, text, tree in SOURCES:
+        assert "cache=True" not in text, path
+        if path.startswith("_kernels/"):
+            continue
+        used = {found[0] for found in imported(name, path.endswith("__init__.py"), tree)}
+        used |= {ast.unparse(node) for node in nodes(tree) if isinstance(node, ast.Attribute)}
+        from_numba = {u.rpartition(".")[2] for u in used if re.match(r"(numba|nb)\.", u)}
+        from_here = {u.rpartition(".")[2] for u in used if u.startswith("sklsb._kernels._jit.")}
+        assert (from_numba | from_here) & compilers <= allowed.get(path, set()), path
+
+
+def test_kernels_import_nothing_else_of_the_package():
+    # What a kernel is made of must be what its entry in the cache is named by.
+    for path, name, _, tree in SOURCES:
+        if not path.startswith("_kernels/"):
+            continue
+        for found in imported(name, path.endswith("__init__.py"), tree):
+            if found[0].split(".")[0] == "sklsb":
+                inside = found[-1] == "sklsb.exceptions" or found[-1].startswith("sklsb._kernels")
+                assert inside, f"{path} imports {found[0]}"
+
+
+def test_no_circle_of_imports():
+    modules = {name for _, name, _, _ in SOURCES}
+    needs = {}
+    for path, name, _, tree in SOURCES:
+        found = imported(name, path.endswith("__init__.py"), tree, everywhere=False)
+        one_of = [next((m for m in names if m in modules), "") for names in found]
+        # The import of a module in another folder runs the __init__ of that folder first.
+        folders = {module.rpartition(".")[0] for module in one_of}
+        folders = {
+            folder for folder in folders & modules if not f"{name}.".startswith(f"{folder}.")
+        }
+        needs[name] = {module for module in one_of if module and module != name} | folders
+    # Take away, again and again, what needs nothing that is left, or is not needed by it.
+    left, n = set(needs), 0
+    while n != len(left):
+        n = len(left)
+        left = {name for name in left if needs[name] & left}
+        left &= {other for name in left for other in needs[name]}
+    assert not left, {name: sorted(needs[name] & left) for name in left}
+
+
+def test_imports_are_found():
+    code = """
+import os, sklsb.exact
+from sklsb import rules as r
+from . import base
+from ..streams import spawn
+if TYPE_CHECKING:
+    from sklsb import never
+class A:
+    from sklsb import inside
+def f():
+    from sklsb import later
+"""
+    found = [names[0] for names in imported("sklsb.a.b", False, ast.parse(code), False)]
+    first = ["os", "sklsb.exact", "sklsb.rules", "sklsb.a.base", "sklsb.streams.spawn"]
+    assert found == [*first, "sklsb.inside"]
+    found = [names[0] for names in imported("sklsb.a.b", False, ast.parse(code))]
+    assert found == [*first, "sklsb.inside", "sklsb.later"]
+    found = [names[0] for names in imported("sklsb.a", True, ast.parse("from . import b"))]
+    assert found == ["sklsb.a.b"]
+
+
+def test_files_are_short():
+    lengths = {path: text.count("\n") for path, _, text, _ in SOURCES}
+    assert {path: n for path, n in lengths.items() if n > 600} == {}
+
+
+def length(function):
+    """Lines of a function, without its decorators and its docstring."""
+    first = function.body[0]
+    doc = ast.get_docstring(function, clean=False) is not None
+    of_doc = first.end_lineno - first.lineno + 1 if doc else 0
+    return function.end_lineno - function.lineno + 1 - of_doc
+
+
+def test_functions_are_short():
+    long = {}
+    for path, _, _, tree in SOURCES:
+        for node in ast.walk(tree) if not path.startswith("_kernels/") else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > 80:
+                long[f"{path}: {node.name}"] = length(node)
+    assert long == {}
 
 
 def test_torch_has_one_place():
-    package = pathlib.Path(sklsb.__file__).parent
-    for path in package.rglob("*.py"):
-        if "_torch" not in path.parts:
-            text = path.read_text(encoding="utf-8")
+    for path, _, text, _ in SOURCES:
+        if not path.startswith("_torch/"):
             assert not re.search(r"^\s*(import|from) torch", text, re.MULTILINE), path
 
 

@@ -11,8 +11,12 @@ import pytest
 import scipy.sparse as sp
 from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts
 
-from sklsb import Ising, LSBSampler, Potts, _compiled, exact, testing
+from sklsb import Ising, LSBSampler, Potts, exact, testing
+from sklsb._kernels.contract import first_move
 from sklsb.exceptions import SamplerWarning
+from sklsb.rules import Balanced
+from sklsb.testing._probe import Probe, _uncached
+from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -201,10 +205,10 @@ def test_couplings_may_be_a_graph():
 # ----------------------------------------------------------------- moves of a site
 
 
-@testing._uncached
+@_uncached
 def _first_moves(view, out):
     for site in range(out.size):
-        out[site] = _compiled.first_move(view, site)
+        out[site] = first_move(view, site)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +276,7 @@ def test_production_step_on_graphs(kind, k):
     for graph in (nx.empty_graph(1), nx.path_graph(2), *([TRIANGLE] if k < 5 else [])):
         target = potts(graph, kind, k)
         for name in ("barker", "max"):
-            found = testing._production_matrix(LSBSampler(name), target)
+            found = production_matrix(LSBSampler(name), target)
             error = np.abs(found - exact.transition_matrix(LSBSampler(name), target)).max()
             assert error <= 8 * EPS * target.n_sites, f"off by {error / EPS} eps"
 
@@ -285,11 +289,11 @@ def test_moves_into_impossible_values_have_probability_zero(name, function):
     assert not possible.all()
     for matrix in (
         exact.transition_matrix(function, target),
-        testing._production_matrix(LSBSampler(function), target),
+        production_matrix(LSBSampler(function), target),
     ):
         assert np.all(matrix[np.ix_(possible, ~possible)] == 0.0)
-    probe = testing._Probe(target, function.table(), exact.states(target)[possible])
-    weight = probe.chains.tree[:, : probe.n_moves]
+    probe = Probe(target, Balanced(function.table()), exact.states(target)[possible])
+    weight = probe.chains.part.tree[:, : probe.n_moves]
     ratios = target.log_ratios(probe.chains.x)
     np.testing.assert_array_equal(weight == 0.0, ratios == -INF)
 
@@ -320,9 +324,9 @@ LONG = {
 def test_caches_equal_a_rebuild_bit_for_bit(target, name):
     rng = np.random.default_rng(0)
     start = np.stack([target.random_state(rng)])
-    probe = testing._Probe(target, FUNCTIONS[name].table(), start)
+    probe = Probe(target, Balanced(FUNCTIONS[name].table()), start)
     for _ in range(6):
-        probe.ensemble.advance(probe.table, rng.random((1, 50_000, 2)))
+        probe.ensemble.advance(rng.random((1, 50_000, 2)))
         probe.expect_as_rebuilt("in a long run")
         assert np.isfinite(target.log_prob(probe.chains.x)).all()
     assert np.any(probe.chains.x != start)

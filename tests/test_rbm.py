@@ -15,7 +15,10 @@ from sklearn.neural_network import BernoulliRBM
 
 from sklsb import RBM, LSBSampler, exact, testing
 from sklsb.exceptions import SamplerWarning
+from sklsb.rules import Balanced
 from sklsb.targets.rbm import _span
+from sklsb.testing._probe import Probe
+from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 
@@ -31,7 +34,7 @@ def states_of(n):
 
 
 def kernel_log_ratios(model, x):
-    probe = testing._Probe(model, FUNCTIONS["sqrt"].table(), np.asarray(x, dtype=np.int8))
+    probe = Probe(model, Balanced(FUNCTIONS["sqrt"].table()), np.asarray(x, dtype=np.int8))
     return probe.walk(np.empty((len(x), 0), dtype=np.int64))[1]
 
 
@@ -74,7 +77,7 @@ def test_sampler(function):
     sampler = LSBSampler(function, n_chains=2, n_burn_in=20)
     testing.check_sampler(sampler, SMALL["random"], n_draws=30)
     for model in SMALL.values():
-        found = testing._production_matrix(sampler, model)
+        found = production_matrix(sampler, model)
         gate = 8 * EPS * model.n_sites + model.rounding.sum()
         assert np.abs(found - exact.transition_matrix(function, model)).max() <= gate
 
@@ -104,10 +107,10 @@ def test_caches_equal_a_rebuild_bit_for_bit(extreme):
     weights[0, :4] += 1000.0 * extreme
     model, rng = RBM(0.5 * weights), np.random.default_rng(1)
     assert model.view().span == (0 if extreme else 20)
-    probe = testing._Probe(model, FUNCTIONS["max"].table(), model.random_state(rng)[None])
+    probe = Probe(model, Balanced(FUNCTIONS["max"].table()), model.random_state(rng)[None])
     start = probe.chains.x.copy()
     for _ in range(3):
-        probe.ensemble.advance(probe.table, rng.random((1, 10_000, 2)))
+        probe.ensemble.advance(rng.random((1, 10_000, 2)))
         probe.expect_as_rebuilt("in a long run")
     assert np.any(probe.chains.x != start)
 

@@ -13,9 +13,14 @@ from models import FUNCTIONS
 from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
 
-from sklsb import LSBSampler, VariableSelection, _compiled, exact, testing
+from sklsb import LSBSampler, VariableSelection, exact, testing
 from sklsb._ensemble import Ensemble
+from sklsb._kernels.contract import flip
+from sklsb._kernels.state import chain_at
 from sklsb.exceptions import SamplerWarning
+from sklsb.rules import Balanced
+from sklsb.testing._probe import Probe, _uncached
+from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -278,7 +283,7 @@ def test_diabetes():
 
 
 def kernel_ratios(target, states):
-    return testing._Probe(target, FUNCTIONS["barker"].table(), states).walk(
+    return Probe(target, Balanced(FUNCTIONS["barker"].table()), states).walk(
         np.empty((len(states), 0), dtype=np.int64)
     )[1]
 
@@ -323,7 +328,7 @@ def test_moves_into_impossible_models_have_probability_zero(target, function):
     assert not possible.all()
     for matrix in (
         exact.transition_matrix(function, target),
-        testing._production_matrix(LSBSampler(function), target),
+        production_matrix(LSBSampler(function), target),
     ):
         assert np.all(matrix[np.ix_(possible, ~possible)] == 0.0)
 
@@ -364,12 +369,12 @@ def test_log_ratios_of_the_kernel_at_every_state(prior):
         np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-11)
 
 
-@testing._uncached
+@_uncached
 def _make(view, chains, moves):
     for c in range(moves.shape[0]):
-        chain = _compiled.chain_at(chains, c)
+        chain = chain_at(chains, c)
         for k in range(moves.shape[1]):
-            _compiled.flip(view, chain, np.uint64(moves[c, k]))
+            flip(view, chain, np.uint64(moves[c, k]))
 
 
 @every_prior
@@ -377,17 +382,17 @@ def test_any_way_to_a_state_gives_the_same_cache(prior):
     """Also through impossible models, and starting again where another state was."""
     target, rng = collinear(n=6, **prior), np.random.default_rng(0)
     states = exact.states(target)
-    table = FUNCTIONS["barker"].table()
+    rule = Balanced(FUNCTIONS["barker"].table())
 
     def ensemble(states):
         made = Ensemble(target, states, [rng] * len(states))
-        made.start(table)
+        made.start(rule)
         return made
 
     one, other = ensemble(states), ensemble(rng.permutation(states))
     _make(one.view, one.chains, rng.integers(5, size=(len(states), 60)))
     other.chains.x[:] = one.chains.x
-    other.start(table)
+    other.start(rule)
     fresh = ensemble(one.chains.x)
     np.testing.assert_array_equal(one.chains.cache, fresh.chains.cache)
     np.testing.assert_array_equal(other.chains.cache, fresh.chains.cache)
@@ -405,9 +410,9 @@ LONG = {
 def test_caches_equal_a_rebuild_bit_for_bit(target, name):
     rng = np.random.default_rng(0)
     start = np.stack([target.random_state(rng)])
-    probe = testing._Probe(target, FUNCTIONS[name].table(), start)
+    probe = Probe(target, Balanced(FUNCTIONS[name].table()), start)
     for _ in range(3):
-        probe.ensemble.advance(probe.table, rng.random((1, 5_000, 2)))
+        probe.ensemble.advance(rng.random((1, 5_000, 2)))
         probe.expect_as_rebuilt("in a long run")
         assert np.isfinite(target.log_prob(probe.chains.x)).all()
     assert np.any(probe.chains.x != start)
