@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
-from sklsb._kernels.rules.layers import Layers
+from sklsb._kernels.rules.gibbs import CHROMATIC_NEEDS, Chromatic, RandomBlocks, Systematic
+from sklsb._kernels.rules.layers import NEEDS, Layers
 from sklsb.samplers._base import check_count
 from sklsb.samplers._fixed import (
     FixedRuleSampler,
@@ -157,7 +157,7 @@ class GibbsSampler(FixedRuleSampler):
 
     def _chromatic(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
         advice = 'Use scan="random" or "systematic".'
-        check_needs("GibbsSampler(scan='chromatic')", target, {"graph": "a sparse graph"}, advice)
+        check_needs("GibbsSampler(scan='chromatic')", target, CHROMATIC_NEEDS, advice)
         graph = sp.csr_array(target.graph)[sites][:, sites]
         color = colors(graph)
         start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
@@ -166,7 +166,7 @@ class GibbsSampler(FixedRuleSampler):
 
     def _layers(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
         name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."
-        check_needs(name, target, {"layers": "two layers of units"}, advice)
+        check_needs(name, target, NEEDS, advice)
         machine: Any = target.layers  # type: ignore[attr-defined]
         weight = np.ascontiguousarray(machine.weights.T)
         free = np.isin(np.arange(target.n_sites), sites)

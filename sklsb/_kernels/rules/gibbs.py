@@ -159,6 +159,9 @@ def _row_of(part, c):
     return Probabilities(part.log_ratio[c], part.flips[c])
 
 
+CHROMATIC_NEEDS = {"graph": "a sparse graph"}
+
+
 class Chromatic(NamedTuple):
     """The rule: class by class, all variables of a class given those of the others."""
 
@@ -172,6 +175,7 @@ class Chromatic(NamedTuple):
         return Facts(
             n_uniforms=self.sites.size,
             transitions_per_sweep=1,
+            needs=CHROMATIC_NEEDS,
             reversible=self.start.size <= 2,
         )
 

@@ -25,6 +25,9 @@ def _row_of(part, c):
     return Fields(part.field[c])
 
 
+NEEDS = {"layers": "two layers of units"}
+
+
 class Layers(NamedTuple):
     """The rule."""
 
@@ -39,7 +42,7 @@ class Layers(NamedTuple):
             n_uniforms=self.weight.shape[0] + self.visible_bias.size,
             transitions_per_sweep=1,
             evaluation="unit that was drawn",
-            needs={"layers": "two layers of units"},
+            needs=NEEDS,
         )
 
     def new_part(self, view: Any, n_chains: int) -> Fields:
