@@ -38,6 +38,17 @@ def check_caches(ensemble: Ensemble, when: str) -> None:
         expect_equal(found[name], values, what)
 
 
+def check_same(found: Ensemble, expected: Ensemble, when: str) -> None:
+    """Compare what chains keep with what others do, bit for bit."""
+    for ensemble in (found, expected):
+        ensemble._refresh()
+    one, other = kept(found.chains), kept(expected.chains)
+    facts = expected.rule.facts
+    # What belongs to the rule of a mixture that did not move last is out of date.
+    for name in ("x", "cache", *facts.carried) if facts.parts else other:
+        expect_equal(one[name], other[name], f"what chains keep {when}, `{name}`")
+
+
 class Probe:
     """The locally balanced step out of given states."""
 

@@ -21,7 +21,7 @@ from sklsb.testing._expect import (
     expect_near,
     log_probabilities,
 )
-from sklsb.testing._probe import RuleProbe, check_caches
+from sklsb.testing._probe import RuleProbe, check_caches, check_same
 
 # Where the first looks for a change of the outcome are.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
@@ -235,7 +235,9 @@ def _check_chains(rule: Rule, target: Target, n: int) -> None:
     x = _draws(whole, n)
     check_caches(whole, f"after {n} transitions")
     first = _draws(parts, n // 3)
-    second = _draws(parts.copy(), n - n // 3)
+    copied = parts.copy()
+    check_same(copied, parts, "in a copy")
+    second = _draws(copied, n - n // 3)
     what = "transitions in one call, against some, then the rest by a copy"
     expect_equal(np.concatenate([first, second], axis=1), x, what)
     expect(np.isfinite(target.log_prob(x)), "the chain is at a state of probability zero.")

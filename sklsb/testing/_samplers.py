@@ -24,7 +24,7 @@ from sklsb.testing._expect import (
     log_probabilities,
     rounding,
 )
-from sklsb.testing._probe import check_caches
+from sklsb.testing._probe import check_caches, check_same
 from sklsb.testing._rules import check_rule
 from sklsb.testing._step import check_matrix, check_step
 
@@ -62,6 +62,9 @@ def _check_streams(sampler: Any, target: Target, n: int) -> None:
         "copy.copy": copy.copy(one),
         "copy.deepcopy": copy.deepcopy(one),
     }
+    for name, fork in copies.items():
+        if isinstance(one._ensemble, Ensemble):
+            check_same(fork._ensemble, one._ensemble, f"after {name}")
     thinned = copy.copy(one)
     following = [rng.random() for rng in one._ensemble.streams.copy().chain]
     expect(
@@ -95,9 +98,13 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
     expect_near(lp, target.log_prob(x), gate, "lp of the sample stats against log_prob")
     n_chains, _, n_sites = x.shape
     nothing = np.empty((n_chains, 0, n_sites), x.dtype), np.empty((n_chains, 0, 1))
+    facts, rngs = replay.rule.facts, replay.streams.chain
     for _ in range(n):
         for _ in range(2):
-            replay.run(1, (0, 0, 0), *nothing)
+            if facts.parts:  # what is drawn depends on the coins
+                replay.run(1, (0, 0, 0), *nothing)
+            else:
+                replay.advance(np.stack([rng.random((1, facts.n_uniforms)) for rng in rngs]))
         expected.append(replay.chains.x.copy())
     what = "draws against single steps from the state after fit, on each chain's stream"
     expect_equal(x, np.stack(expected, axis=1), what)
