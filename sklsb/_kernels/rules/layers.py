@@ -26,7 +26,7 @@ def _row_of(part, c):
 
 
 class Layers(NamedTuple):
-    """The rule."""
+    """The rule: all hidden units given the visible ones, then all visible units given these."""
 
     weight: NDArray[np.float64]  # (n_hidden, n_visible)
     visible_bias: NDArray[np.float64]
