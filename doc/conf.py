@@ -22,7 +22,8 @@ default_role = None
 
 autosummary_generate = True
 autosummary_ignore_module_all = False
-# scikit-learn documents its own methods, of which two refer to pages of its manual; Python its tuples.
+# scikit-learn documents its own methods, of which two refer to pages of its manual; and Python
+# those of tuples.
 autodoc_default_options = {
     "members": True,
     "inherited-members": "BaseEstimator",
