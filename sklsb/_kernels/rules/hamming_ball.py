@@ -28,7 +28,7 @@ from sklsb._kernels.facts import Facts
 
 
 class HammingBall(NamedTuple):
-    """The rule."""
+    """The rule: a random block is drawn from p among the states near a random centre."""
 
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
