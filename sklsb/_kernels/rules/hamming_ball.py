@@ -45,7 +45,7 @@ class HammingBall(NamedTuple):
 
     def new_part(self, view: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a ball."""
-        return new_ball(n_chains, max(2, self.block_size), self.n_states)
+        return new_ball(n_chains, self.block_size, self.n_states)
 
 
 @implements(step, HammingBall)
