@@ -29,7 +29,7 @@ from sklsb._kernels.numeric import exp
 
 @inlined
 def draw_site(view, chain, site, u, weight):
-    """Draw one variable given the others by one uniform number; ``weight`` is room for its moves."""
+    """Draw one variable given the others by one uniform number, with room for its moves."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
     n = np.int64(end - begin)
     largest = 0.0  # log weight of the present value
