@@ -2,12 +2,16 @@
 
 import networkx as nx
 import numpy as np
+from numba import njit
 
 import sklsb
+from sklsb._kernels._jit import _OPTIONS, interpreted
 from sklsb.balancing import Barker, Lipschitz, Max, Min, Mixture, Network, Sqrt
 
 # The empty graph and all graphs of up to four vertices, connected or not, isolated vertices too.
 GRAPHS = [graph for graph in nx.graph_atlas_g() if len(graph) <= 4]
+# For kernels of tests, which are compiled in every process.
+uncached = (lambda function: function) if interpreted() else njit(**_OPTIONS)
 KINDS = ("random", "flat", "ties", "field 0", "field 5", "field 45", "field 700", "field 1e300")
 
 

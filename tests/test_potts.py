@@ -9,13 +9,13 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts
+from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels.contract import first_move
 from sklsb.exceptions import SamplerWarning
 from sklsb.rules import Balanced
-from sklsb.testing._probe import Probe, _uncached
+from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
@@ -205,7 +205,7 @@ def test_couplings_may_be_a_graph():
 # ----------------------------------------------------------------- moves of a site
 
 
-@_uncached
+@uncached
 def _first_moves(view, out):
     for site in range(out.size):
         out[site] = first_move(view, site)

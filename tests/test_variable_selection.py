@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from models import FUNCTIONS
+from models import FUNCTIONS, uncached
 from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
 
@@ -19,7 +19,7 @@ from sklsb._kernels.contract import flip
 from sklsb._kernels.state import chain_at
 from sklsb.exceptions import SamplerWarning
 from sklsb.rules import Balanced
-from sklsb.testing._probe import Probe, _uncached
+from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
@@ -369,7 +369,7 @@ def test_log_ratios_of_the_kernel_at_every_state(prior):
         np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-11)
 
 
-@_uncached
+@uncached
 def _make(view, chains, moves):
     for c in range(moves.shape[0]):
         chain = chain_at(chains, c)

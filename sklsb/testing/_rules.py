@@ -25,6 +25,8 @@ from sklsb.testing._probe import RuleProbe, check_caches
 
 # Where the first looks for a change of the outcome are.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
+# Random numbers from each state at which the boxes are tried; what is added where they are wrong.
+_N_TRIALS, _MOST_ADDED, _MOST_ROUNDS = 512, 24, 8
 
 
 class _Cells:
@@ -33,6 +35,8 @@ class _Cells:
     def __init__(self, starts: NDArray[np.int64], n_uniforms: int):
         self.start = starts
         self.mass = np.ones(starts.size)
+        self.low, self.high = np.zeros((2, starts.size, n_uniforms))
+        self.high[:] = 1.0
         self.numbers = np.empty((starts.size, n_uniforms))
         self.numbers[:] = np.random.default_rng(1).random(n_uniforms)
 
@@ -44,8 +48,20 @@ class _Cells:
         middle = np.concatenate([bound[:-1] + 0.5 * np.diff(bound) for bound in bounds])
         self.start = np.repeat(self.start, count)
         self.mass = np.repeat(self.mass, count) * length
-        self.numbers = np.repeat(self.numbers, count, axis=0)
+        self.numbers, self.low, self.high = (
+            np.repeat(part, count, axis=0) for part in (self.numbers, self.low, self.high)
+        )
         self.numbers[:, at] = middle
+        self.low[:, at] = np.concatenate([bound[:-1] for bound in bounds])
+        self.high[:, at] = np.concatenate([bound[1:] for bound in bounds])
+
+    def of(self, start: int, numbers: Array) -> NDArray[np.intp]:
+        """Which boxes hold some numbers, from one state."""
+        mine = np.flatnonzero(self.start == start)
+        inside = np.ones((len(numbers), mine.size), dtype=np.bool_)
+        for u, low, high in zip(numbers.T, self.low[mine].T, self.high[mine].T, strict=True):
+            inside &= (low <= u[:, None]) & (u[:, None] < high)
+        return mine[inside.argmax(axis=1)]
 
 
 class _Outcomes:
@@ -101,12 +117,35 @@ def _edges(cells: _Cells, at: int, outcomes: _Outcomes) -> list[Array]:
     return [np.sort(np.array(edge)) for edge in edges]
 
 
+def _divide(starts: NDArray[np.int64], outcomes: _Outcomes, n_uniforms: int) -> _Cells:
+    """Divide all numbers into boxes with the same outcome, one number after another.
+
+    Where boxes tried at random numbers are wrong, an edge was overlooked, since no continuation
+    tells one side of it from the other: then what follows there is one more, and all is done again.
+    """
+    trials = np.random.default_rng(2).random((_N_TRIALS, n_uniforms))
+    for _ in range(_MOST_ROUNDS):
+        cells = _Cells(starts, n_uniforms)
+        for at in range(n_uniforms):
+            cells.split(at, _edges(cells, at, outcomes))
+        ends = outcomes.ends(cells.start, cells.numbers)
+        wrong = np.zeros(_N_TRIALS, dtype=np.bool_)
+        for start in starts:
+            there = outcomes.ends(np.full(_N_TRIALS, start), trials)
+            wrong |= there != ends[cells.of(start, trials)]
+        if not wrong.any():
+            break
+        outcomes.later = np.concatenate([outcomes.later, trials[wrong][:_MOST_ADDED]])
+    return cells
+
+
 def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Array:
     """Transition matrix of the compiled step of a rule, measured.
 
     From each state, every uniform number at which what follows changes is found by bisection, one
     number after another; the lengths between them are the probabilities. What takes less than
-    about 1/50 of the range of a number may be overlooked, unless it lies at an end.
+    about 1/50 of the range of a number may be overlooked, unless it lies at an end, and what shows
+    in less than about 1/100 of what the later numbers may be.
 
     Parameters
     ----------
@@ -126,9 +165,7 @@ def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Ar
     x = exact.states(target)
     possible = np.flatnonzero(target.log_prob(x) > -np.inf)
     outcomes = _Outcomes(target, rule, n_continuations)
-    cells = _Cells(possible, rule.facts.n_uniforms)
-    for at in range(rule.facts.n_uniforms):
-        cells.split(at, _edges(cells, at, outcomes))
+    cells = _divide(possible, outcomes, rule.facts.n_uniforms)
     found = np.zeros((len(x), len(x)))
     np.add.at(found, (cells.start, outcomes.ends(cells.start, cells.numbers)), cells.mass)
     impossible = np.setdiff1d(np.arange(len(x)), possible)
