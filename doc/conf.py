@@ -22,11 +22,12 @@ default_role = None
 
 autosummary_generate = True
 autosummary_ignore_module_all = False
-# scikit-learn documents its own methods; these two refer to pages of its manual.
+# scikit-learn documents its own methods, of which two refer to pages of its manual; and Python
+# those of tuples.
 autodoc_default_options = {
     "members": True,
     "inherited-members": "BaseEstimator",
-    "exclude-members": "get_metadata_routing, set_fit_request",
+    "exclude-members": "get_metadata_routing, set_fit_request, count, index",
     "member-order": "bysource",
 }
 numpydoc_show_class_members = False

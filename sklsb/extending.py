@@ -1,8 +1,9 @@
 """What one needs to define a target or a rule of one's own, compiled part included.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
-functions by `implements`. These are compiled by the package, in the classes' own processes, and
-never kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
+functions by `implements`. What these call is decorated with ``inlined``, or with ``called`` where
+it is long and rare. Kernels for classes outside the package are compiled in every process and never
+kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
 """
 
 from sklsb._kernels._jit import called, implements, inlined

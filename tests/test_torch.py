@@ -398,22 +398,33 @@ def test_auto_finds_an_acceptance_near_the_one_asked_for():
 
 
 def test_flips_adapt_within_their_limits_and_then_stay():
-    flips = AdaptiveFlips("auto", 5, 0.5)
+    flips = AdaptiveFlips("auto", 5)
     assert flips.adapting
     assert flips.n_flips == 1
     for _ in range(100):
-        flips.follow(0.5, 8)  # of half of the transitions: everything is accepted
+        flips.follow(1.0, 8)
     assert flips.n_flips == 5  # no more than sites
-    other = AdaptiveFlips("auto", 5, 0.5)
+    other = AdaptiveFlips("auto", 5)
     other.begin_like(flips)
     assert other.n_flips == 5
     other.adapt(lambda n: 0.0, 1000)
     assert not other.adapting
     assert other.n_flips == 1
-    for fixed in (other, AdaptiveFlips(3, 5, 0.0)):
+    for fixed in (other, AdaptiveFlips(3, 5)):
         before = fixed.n_flips
         fixed.follow(1.0, 1000)
         assert fixed.n_flips == before
+
+
+def test_flips_follow_the_acceptance_of_transitions_that_are_not_idle():
+    target = random_rbm(5)
+    states = np.ones((2, 5), dtype=np.int8)
+    for lazy, most in ((0.0, 1), (0.5, 5)):
+        fast = FastEnsemble(target, states, [None] * 2, n_flips="auto")
+        fast.start(Balanced(Barker().table(), lazy))
+        for _ in range(100):
+            fast.follow(0.5, 8)  # with lazy = 0.5 all that is proposed is accepted
+        assert fast.n_flips == most
 
 
 def test_torch_knows_targets_by_what_they_offer():

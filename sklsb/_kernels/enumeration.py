@@ -29,16 +29,15 @@ class Ball(NamedTuple):
 
 
 def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:
-    """Allocate it; single variables need none."""
-    size = n_states if block_size > 1 else 0
+    """Allocate it."""
     return Ball(
         block=np.zeros((n_chains, block_size), np.uint32),
         before=np.zeros((n_chains, block_size), np.int64),
-        parent=np.zeros((n_chains, size), np.int32),
-        place=np.zeros((n_chains, size), np.int32),
-        move=np.zeros((n_chains, size), np.int64),
-        inverse=np.zeros((n_chains, size), np.int64),
-        log_weight=np.zeros((n_chains, size)),
+        parent=np.zeros((n_chains, n_states), np.int32),
+        place=np.zeros((n_chains, n_states), np.int32),
+        move=np.zeros((n_chains, n_states), np.int64),
+        inverse=np.zeros((n_chains, n_states), np.int64),
+        log_weight=np.zeros((n_chains, n_states)),
         path=np.zeros((n_chains, block_size + 1), np.int32),
     )
 

@@ -28,33 +28,32 @@ from sklsb._kernels.numeric import exp
 
 
 @inlined
-def draw_site(view, chain, site, u):
-    """Draw one variable given the others, by one uniform number."""
+def draw_site(view, chain, site, u, weight):
+    """Draw one variable given the others by one uniform number, with room for its moves."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
-    if begin == end:  # a variable of one value
-        return
+    n = np.int64(end - begin)
     largest = 0.0  # log weight of the present value
-    for move in range(begin, end):
-        largest = max(largest, log_ratio(view, chain, np.uint64(move)))
+    for k in range(n):
+        weight[k] = log_ratio(view, chain, begin + np.uint64(k))
+        largest = max(largest, weight[k])
     stay = exp(-largest)
     total = stay
-    for move in range(begin, end):
-        total += exp(log_ratio(view, chain, np.uint64(move)) - largest)
-    chain.evaluations[0] += np.int64(end - begin)
+    for k in range(n):
+        weight[k] = exp(weight[k] - largest)
+        total += weight[k]
+    chain.evaluations[0] += n
     r = u * total - stay
-    if r < 0.0:
-        return
-    chosen = begin
-    for move in range(begin, end):
-        weight = exp(log_ratio(view, chain, np.uint64(move)) - largest)
-        if weight > 0.0:
-            chosen = np.uint64(move)  # the last one that is possible, if rounding leaves none
-            if r < weight:
+    chosen = -1
+    for k in range(n if r >= 0.0 else 0):
+        if weight[k] > 0.0:
+            chosen = k  # the last one that is possible, if rounding leaves none
+            if r < weight[k]:
                 break
-            r -= weight
-    if log_ratio(view, chain, chosen) > -np.inf:
-        flip(view, chain, chosen)
-        chain.moved[np.int64(chosen)] = True
+            r -= weight[k]
+    if chosen >= 0:
+        move = begin + np.uint64(chosen)
+        flip(view, chain, move)
+        chain.moved[np.int64(move)] = True
 
 
 # ----------------------------------------------------------------- random blocks
@@ -88,7 +87,7 @@ def _step(view, rule, chain, u):
         return np.nan
     if n == 1:
         k = min(np.int64(u[0] * rule.sites.size), rule.sites.size - 1)
-        draw_site(view, chain, np.uint64(rule.sites[k]), u[1])
+        draw_site(view, chain, np.uint64(rule.sites[k]), u[1], chain.part.log_weight)
         return np.nan
     choose_block(rule.sites, n, u, chain.part)
     draw_block(view, chain, n, u[n])
@@ -133,7 +132,7 @@ def _sweep(view, rule, chain, u):
     """U = (to draw each block)."""
     if rule.block_size == 1:
         for k in range(rule.sites.size):
-            draw_site(view, chain, np.uint64(rule.sites[k]), u[k])
+            draw_site(view, chain, np.uint64(rule.sites[k]), u[k], chain.part.log_weight)
         return np.nan
     begin = 0
     for k in range(u.size):
@@ -168,6 +167,7 @@ class Chromatic(NamedTuple):
     sites: NDArray[np.uint32]  # that are not observed, class by class
     start: NDArray[np.int64]  # of each class, and the number of sites
     two_valued: bool  # then the move of a site has its number
+    n_values: int  # of a variable, at most
 
     @property
     def facts(self) -> Facts:
@@ -181,7 +181,7 @@ class Chromatic(NamedTuple):
 
     def new_part(self, view: Any, n_chains: int) -> Probabilities:
         """Allocate room for the largest class."""
-        most = int(np.diff(self.start).max(initial=0))
+        most = max(self.n_values, int(np.diff(self.start).max(initial=0)))
         return Probabilities(np.empty((n_chains, most)), np.empty((n_chains, most), np.uint32))
 
 
@@ -190,7 +190,7 @@ def _sweep_classes(view, rule, chain, u):
     """U = (to draw each variable)."""
     if not rule.two_valued:
         for k in range(rule.sites.size):
-            draw_site(view, chain, np.uint64(rule.sites[k]), u[k])
+            draw_site(view, chain, np.uint64(rule.sites[k]), u[k], chain.part.log_ratio)
         return np.nan
     ratio, flips = chain.part.log_ratio, chain.part.flips
     for color in range(rule.start.size - 1):

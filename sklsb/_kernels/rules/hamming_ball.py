@@ -28,7 +28,7 @@ from sklsb._kernels.facts import Facts
 
 
 class HammingBall(NamedTuple):
-    """The rule."""
+    """The rule: a random block is drawn from p among the states near a random centre."""
 
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
@@ -45,7 +45,7 @@ class HammingBall(NamedTuple):
 
     def new_part(self, view: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a ball."""
-        return new_ball(n_chains, max(2, self.block_size), self.n_states)
+        return new_ball(n_chains, self.block_size, self.n_states)
 
 
 @implements(step, HammingBall)

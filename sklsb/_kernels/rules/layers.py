@@ -29,7 +29,7 @@ NEEDS = {"layers": "two layers of units"}
 
 
 class Layers(NamedTuple):
-    """The rule."""
+    """The rule: all hidden units given the visible ones, then all visible units given these."""
 
     weight: NDArray[np.float64]  # (n_hidden, n_visible)
     visible_bias: NDArray[np.float64]
