@@ -50,6 +50,15 @@ CODES = {"bound": BOUND, "kl": ENUMERATED, "sampled_kl": SAMPLED_KL}
 quiet = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """More threads would wait for each other at every operation on tensors as small as here."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def random_ising(n_sites, seed=0):
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.normal(size=(n_sites, n_sites)), 1) * (rng.random((n_sites, n_sites)) < 0.4)
