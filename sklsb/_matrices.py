@@ -32,7 +32,29 @@ _MOST_SEQUENCES = 2**24
 
 @singledispatch
 def log_matrix(rule: Any, target: Target) -> Array:
-    """Logarithm of the transition matrix of a rule, shape (n_states, n_states)."""
+    """Logarithm of the transition matrix of a rule; the formula, which a rule registers.
+
+    ``@exact.log_matrix.register`` on a function of (rule, target), with the class of the rule as
+    the type of its first argument, gives a rule of one's own a formula: `sklsb.testing.check_rule`
+    then compares the compiled step with it.
+
+    Parameters
+    ----------
+    rule : rule
+        What moves the chain.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (n_states, n_states)
+        Rows are where the transition starts, in the order of `sklsb.exact.states`.
+
+    Raises
+    ------
+    TypeError
+        If there is no formula for the rule.
+    """
     raise TypeError(
         f"There is no formula for the transitions of {type(rule).__name__}; register one with "
         "sklsb.exact.log_matrix.register, or measure them with sklsb.testing.measured_matrix."

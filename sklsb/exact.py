@@ -27,6 +27,7 @@ from sklsb.targets.base import Target
 
 __all__ = [
     "eigenvalues",
+    "log_matrix",
     "log_transition_matrix",
     "mutual_information",
     "neighbours",

@@ -697,7 +697,7 @@ def test_enormous_blocks_are_refused_at_once():
 def test_a_block_of_the_largest_size():
     sampler = fitted(BINARY, block_size=12, n_chains=1, n_burn_in=2)
     assert sampler.n_evaluations_ == 2 * 4095
-    # In blocks of two variables that follow each other, of many values one at a time.
+    # In blocks of two variables that follow each other; one at a time there is room for its values.
     target = MarkovNetwork([2048, 2, 2, 2048], [])
     assert exact.rule_of(GibbsSampler("systematic", block_size=2), target).n_states == 4096
-    assert exact.rule_of(GibbsSampler("systematic"), target).n_states == 1
+    assert exact.rule_of(GibbsSampler("systematic"), target).n_states == 2048

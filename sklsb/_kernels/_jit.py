@@ -186,8 +186,8 @@ def _identity(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inlined: Any = _identity if interpreted() else njit(forceinline=True, **_INNER)
-called: Any = _identity if interpreted() else njit(**_INNER)  # for what is rare: compiled once
+inlined: Any = _identity if interpreted() else njit(forceinline=True, **_OPTIONS)
+called: Any = _identity if interpreted() else njit(**_OPTIONS)  # for what is rare: compiled once
 
 
 def kernel(function: Callable[..., Any]) -> Any:

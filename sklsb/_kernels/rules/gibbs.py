@@ -64,7 +64,7 @@ class RandomBlocks(NamedTuple):
 
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
-    n_states: int  # of a block, at most
+    n_states: int  # of a block, at most: the room that it gets
 
     @property
     def facts(self) -> Facts:
@@ -114,7 +114,7 @@ class Systematic(NamedTuple):
 
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
-    n_states: int  # of a block, at most
+    n_states: int  # of a block, at most: the room that it gets
 
     @property
     def facts(self) -> Facts:

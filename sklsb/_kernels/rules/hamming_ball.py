@@ -33,7 +33,7 @@ class HammingBall(NamedTuple):
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
     radius: int
-    n_states: int  # of a ball, at most
+    n_states: int  # of a ball, at most: the room that it gets
 
     @property
     def facts(self) -> Facts:
