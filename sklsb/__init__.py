@@ -28,6 +28,7 @@ _OBJECTS = {
 }
 _MODULES = [
     "balancing",
+    "chains",
     "datasets",
     "diagnostics",
     "exact",
@@ -38,6 +39,7 @@ _MODULES = [
     "pilot",
     "rules",
     "samplers",
+    "state",
     "streams",
     "targets",
     "testing",

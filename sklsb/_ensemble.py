@@ -267,7 +267,8 @@ class Ensemble:
     def start(self, rule: Rule) -> None:
         """Let a rule move the chains, and compute all that is kept from their states."""
         warn_if_uncached()
-        if type(rule) is not type(self.rule) or not isinstance(rule, Balanced):
+        other_function = isinstance(rule, Balanced) and isinstance(self.rule, Balanced)
+        if rule is not self.rule and not other_function:
             before = self.chains
             self._allocate(rule, before.x)
             for name in ("moved", "evaluations"):
@@ -291,7 +292,7 @@ class Ensemble:
         """Log p of each chain's state, without the target's constant."""
         self._refresh()
         out = np.empty(len(self))
-        run.log_probs(self.view, self.chains, out)
+        self._over_chains(lambda span: run.log_probs(self.view, self.chains, span, out))
         return out
 
     def _run(

@@ -28,7 +28,7 @@ class Counters:
     n_transitions : int
         Transitions of each chain since `fit`.
     n_draws : int
-        Draws of each chain since `fit`.
+        Draws of each chain since `fit`: where a stored run goes on counting.
     """
 
     pending: tuple[int, int] = (0, 0)
@@ -71,7 +71,8 @@ class ChainState:
     def of(cls, chains: Any, streams: Streams, rule: Rule, counters: Counters) -> "ChainState":
         """Copy what chains carry."""
         carried = rule.facts.carried
-        arrays = {name: getattr(chains, name).copy() for name in _COMMON[1:]}
+        kept = [name for name in _COMMON[1:] if hasattr(chains, name)]
+        arrays = {name: getattr(chains, name).copy() for name in kept}
         for name, values in arrays_of(chains.part) if carried else ():
             if name in carried:
                 arrays[name] = values.copy()

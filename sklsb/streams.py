@@ -7,13 +7,13 @@ package and the purpose. So a new purpose never shifts the numbers of another.
 
 import copy
 import numbers
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from sklsb._kernels.facts import Rule
+    from sklsb._kernels.facts import Choosing, Rule
 
 __all__ = ["PURPOSES", "Streams", "spawn"]
 
@@ -123,7 +123,7 @@ class Streams:
         if not facts.parts:
             return np.full(n * facts.n_uniforms, np.nan), np.full(n, facts.n_uniforms)
         coins = self.of("coin", place)[c].random(n)
-        chosen = rule.chosen(coins)  # type: ignore[attr-defined]
+        chosen = cast("Choosing", rule).chosen(coins)
         sizes = np.empty(n, dtype=np.int64)
         inside = []
         for k, part in enumerate(facts.parts):

@@ -250,7 +250,7 @@ def test_any_division_into_calls_and_segments(name, monkeypatch):
     whole = fitted(name)
     parts = fitted(name)
     x = quietly(whole, 60, thin=2)["x"].values
-    monkeypatch.setattr(_base, "_FIRST_SEGMENT", 1)
+    monkeypatch.setattr(_base, "FIRST_SEGMENT", 1)
     found = [quietly(parts, n, thin=2)["x"].values for n in (1, 0, 30, 29)]
     np.testing.assert_array_equal(np.concatenate(found, axis=1), x)
     assert everything(parts._ensemble.state())[3] == everything(whole._ensemble.state())[3]
@@ -294,7 +294,7 @@ def interrupted_after(monkeypatch, n_segments, size):
 
     with monkeypatch.context() as patch:
         patch.setattr(_base, "_deferred_interrupt", deferred)
-        patch.setattr(_base, "_FIRST_SEGMENT", size)
+        patch.setattr(_base, "FIRST_SEGMENT", size)
         patch.setattr(_base, "_SEGMENT_SECONDS", 1e-9)
         patch.setattr(_base, "time", Clock)
         yield

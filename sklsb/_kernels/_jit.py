@@ -18,8 +18,10 @@ import os
 import pickle
 import re
 import sys
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -111,8 +113,9 @@ def _cache_class() -> type | None:
 
         def _place(self, signature: Any, codegen: Any) -> tuple[Path, str] | None:
             """File of a version, and what its older versions are called; None if it is not kept."""
-            modules = {cls.__module__ for kind in signature for cls in _classes(kind)}
-            if not all(name == _PACKAGE or name.startswith(_PACKAGE + ".") for name in modules):
+            classes = {cls for kind in signature for cls in _classes(kind)}
+            modules = {cls.__module__ for cls in classes}
+            if not modules <= _sources().keys() or classes & _changed_outside:
                 return None
             versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
             shape = (
@@ -147,13 +150,19 @@ def _cache_class() -> type | None:
                 return
             path, base = place
             content = pickle.dumps(self._impl.reduce(data))
-            self._impl.locator.ensure_cache_path()
-            partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-            partial.write_bytes(hashlib.sha256(content).digest() + content)
-            os.replace(partial, path)
-            for old in path.parent.glob(f"{base}.*.nbc"):
-                if old != path:
-                    old.unlink(missing_ok=True)
+            partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+            try:
+                self._impl.locator.ensure_cache_path()
+                partial.write_bytes(hashlib.sha256(content).digest() + content)
+                os.replace(partial, path)
+                for old in path.parent.glob(f"{base}.*.nbc"):
+                    if old != path:
+                        old.unlink(missing_ok=True)
+            except OSError as error:  # a full disk, say: what was compiled serves all the same
+                with suppress(OSError):
+                    partial.unlink(missing_ok=True)
+                _uncached.append(f"they could not be written ({error})")
+                warn_if_uncached()
 
         def flush(self) -> None:
             for path in Path(self._cache_path).glob(f"{self._py_func.__name__}-*.nbc"):
@@ -163,6 +172,8 @@ def _cache_class() -> type | None:
 
 
 _uncached: list[str] = []  # why kernels are not kept on disk
+# Classes of the package for which a function was implemented outside of it.
+_changed_outside: set[type] = set()
 
 
 def warn_if_uncached() -> None:
@@ -213,11 +224,6 @@ def kernel(function: Callable[..., Any]) -> Any:
             "NUMBA_CACHE_DIR to one that can"
         )
     return dispatcher
-
-
-def instance_class(kind: Any) -> Any:
-    """Class of an argument: of a named tuple, or of its type in numba."""
-    return getattr(kind, "instance_class", kind if interpreted() else None)
 
 
 def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
@@ -292,6 +298,8 @@ def implements(function: Any, *classes: type) -> Callable[[Callable[..., Any]], 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
         for cls in classes:
             function.implementations[cls] = implementation
+            if implementation.__module__ not in _sources():
+                _changed_outside.add(cls)
         return implementation
 
     return register

@@ -36,9 +36,9 @@ def restore(view, rule, chains, span):
 
 
 @kernel
-def log_probs(view, chains, out):
-    """Log p of each chain's state."""
-    for c in range(out.size):
+def log_probs(view, chains, span, out):
+    """Log p of the states of the chains first..last-1."""
+    for c in range(span[0], span[1]):
         out[c] = log_prob(view, chain_at(chains, c))
 
 

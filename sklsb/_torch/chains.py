@@ -50,7 +50,6 @@ class ChainArrays:
     moved: NDArray[np.bool_]  # (n_chains, n_moves)
     evaluations: NDArray[np.int64]  # (n_chains, 1)
     acceptance: NDArray[np.float64]  # (n_chains, 1)
-    refusable: NDArray[np.int64]  # (n_chains, 1)
 
     @classmethod
     def of(cls, target: Target, states: States) -> "ChainArrays":
@@ -61,7 +60,6 @@ class ChainArrays:
             moved=np.zeros((n, n_moves), dtype=np.bool_),
             evaluations=np.ones((n, 1), dtype=np.int64),
             acceptance=np.zeros((n, 1)),
-            refusable=np.zeros((n, 1), dtype=np.int64),
         )
 
 

@@ -33,7 +33,7 @@ from sklsb.targets.base import States, Target
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
 _FEWEST_REJECTIONS_PER_SWEEP = 0.01
 # Transitions of the first segment, and the time that the later ones should take.
-_FIRST_SEGMENT = 64
+FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
 # Bytes of states held for the statistics of `record`.
 _MOST_RECORDED = 1 << 24
@@ -48,6 +48,11 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     if value < smallest:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
     return int(value)
+
+
+def next_segment(segment: int, size: int, seconds: float) -> int:
+    """Return the transitions of the next segment, a tenth of a second; no chain depends on it."""
+    return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
 class _Progress:
@@ -243,9 +248,10 @@ class BaseSampler(BaseEstimator, ABC):
 
     @property
     def n_evaluations_(self) -> int:
-        """Evaluations since `fit` began, over all chains: log-ratios of changes.
+        """Evaluations since `fit` began, over all chains.
 
-        With ``fast=True``, log-densities with their gradients.
+        What is counted, the attribute ``evaluation`` of the draws says: log-ratios of changes, or
+        log-densities with their gradients, or drawn units.
         """
         check_is_fitted(self, "target_")
         return int(self._ensemble.chains.evaluations.sum())
@@ -326,7 +332,7 @@ class BaseSampler(BaseEstimator, ABC):
         -----
         ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
         the draws made so far are returned, with an InterruptedWarning. If a statistic raises,
-        the draws of this call are lost and the chains stay where they were.
+        the draws of this call are lost, and the chains are where it was called last.
 
         States are int8 or int16: cast them before products and their sums, which would overflow.
         """
@@ -381,7 +387,7 @@ class BaseSampler(BaseEstimator, ABC):
         if not made:
             ensemble.forget_acceptance()
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
-        segment = _FIRST_SEGMENT
+        segment = FIRST_SEGMENT
         with (
             _deferred_interrupt() as interrupted,
             ensemble.threads(),
@@ -402,15 +408,14 @@ class BaseSampler(BaseEstimator, ABC):
                     part = states[:, done : done + room]
                     ensemble.run(size, (thin, made % thin, done), states, stats)
                 counters.pending = (thin, (made + size) % thin)
+                counters.n_transitions += size
+                counters.n_draws += room
                 for name, statistic in record.items() if room else ():
                     recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
                 made, done = made + size, done + room
-                counters.n_transitions += size
-                counters.n_draws += room
                 progress(size * n_chains)
                 # The next one as long as it takes to be done in a tenth of a second.
-                seconds = max(time.perf_counter() - began, 1e-9)
-                segment = max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / seconds)))
+                segment = next_segment(segment, size, time.perf_counter() - began)
                 if interrupted():
                     warnings.warn(
                         f"Interrupted: returning {done} of {n} draws per chain. Call sample "
@@ -456,8 +461,8 @@ class BaseSampler(BaseEstimator, ABC):
         if not self._warned_short and self.n_sites_ and made < self._sweep:
             self._warned_short = True
             warnings.warn(
-                f"Each chain has made {made} transitions since fit, fewer than the "
-                f"target has variables ({self.n_sites_}): most variables had no chance to move. "
+                f"Each chain has made {made} transitions since fit, fewer than the {self._sweep} "
+                f"of a sweep over the {self.n_sites_} variables: most had no chance to move. "
                 'Draw a sweep apart, sample(n, thin="sweep").',
                 ShortRunWarning,
                 stacklevel=3,
@@ -502,6 +507,7 @@ class BaseSampler(BaseEstimator, ABC):
             "inference_library": "sklsb",
             "inference_library_version": __version__,
             "sampler": type(self).__name__,
+            "evaluation": self._ensemble.rule.facts.evaluation,
             "target": repr(self.target_),
             **self._settings,
         }

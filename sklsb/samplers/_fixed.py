@@ -1,6 +1,8 @@
 """Samplers whose rule is known before they run: nothing is learned."""
 
+import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,13 @@ from numpy.typing import NDArray
 from sklsb._ensemble import MOST_NUMBERS, Ensemble
 from sklsb._kernels.facts import Rule
 from sklsb.chains import draws_dataset
-from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.samplers._base import (
+    FIRST_SEGMENT,
+    BaseSampler,
+    _Progress,
+    check_count,
+    next_segment,
+)
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -65,7 +73,8 @@ class FixedRuleSampler(BaseSampler):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
-        self._rule(target)
+        needs = self._rule(target).facts.needs
+        check_needs(type(self).__name__, target, needs, "Use another target or sampler.")
 
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
         return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
@@ -85,16 +94,18 @@ class FixedRuleSampler(BaseSampler):
         rows: list[NDArray[np.float64]] = []
         ends = np.linspace(0, n, min(n, _MOST_ROWS) + 1).astype(np.int64)[1:].tolist()
         most = max(1, MOST_NUMBERS // max(1, rule.facts.n_uniforms))
-        made = 0
+        made, segment = 0, FIRST_SEGMENT
         with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
             ensemble.start(rule)
             for end in ends:
                 while made < end:
-                    size = min(most, end - made)
+                    began = time.perf_counter()
+                    size = min(most, segment, end - made)
                     schedule = (1, 0, made) if self.keep_burn_in else (0, 0, 0)
                     ensemble.run(size, schedule, draws, stats)
                     made += size
                     progress(size * n_chains)
+                    segment = next_segment(segment, size, time.perf_counter() - began)
                 rows.append(ensemble.log_prob())
         lp = np.array(rows).reshape(-1, n_chains) + target.constant
         fitted: dict[str, Any] = {
@@ -138,7 +149,7 @@ def largest_ball(target: Target, sites: NDArray[np.uint32], size: int, radius: i
     return ball_size(k[:size], min(radius, size))
 
 
-def check_needs(sampler: str, target: Target, needs: dict[str, str], advice: str) -> None:
+def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: str) -> None:
     """Refuse a target that lacks what a rule needs."""
     for name, words in needs.items():
         if getattr(target, name, None) is None:

@@ -3,7 +3,7 @@
 import copy
 import numbers
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
@@ -234,17 +234,14 @@ class LSBSampler(BaseSampler):
 
     def _rule(self, target: Target) -> Balanced | FirstOrder:
         """Return the rule of the frozen function, or before `fit` of the function to begin with."""
-        fitted = getattr(self, "balancing_", None)
-        function = get_balancing(self.balancing) if fitted is None else fitted
-        # What was fitted, whatever was set since.
-        now: Any = self._ensemble.rule if fitted is not None else self
-        table, lazy = function.table(), float(now.lazy)
+        if hasattr(self, "balancing_"):  # what was fitted, whatever was set since
+            return cast(Balanced | FirstOrder, self._ensemble.rule)
+        table, lazy = get_balancing(self.balancing).table(), float(self.lazy)
         if not self.fast:
             return Balanced(table, lazy)
-        n_flips = self.n_flips_ if fitted is not None else self.n_flips
-        if n_flips == "auto":
+        if self.n_flips == "auto":
             raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
-        return FirstOrder(table, lazy, int(n_flips))
+        return FirstOrder(table, lazy, int(self.n_flips))
 
     def _check_n_flips(self) -> None:
         n = self.n_flips

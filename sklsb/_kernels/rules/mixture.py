@@ -1,5 +1,7 @@
 """A mixture of two rules: a coin that does not depend on the state tells which one moves.
 
+Not to be mixed up with `sklsb.Mixture`, a mixture of balancing functions.
+
 If both rules are reversible, so is the mixture.
 """
 
@@ -57,6 +59,7 @@ class Mixture(NamedTuple):
             reversible=one.reversible and other.reversible,
             sees_all_moves=one.sees_all_moves or other.sees_all_moves,
             may_be_periodic=one.may_be_periodic and other.may_be_periodic,
+            evaluation=one.evaluation if one.evaluation == other.evaluation else "evaluation",
             parts=parts,
         )
 
