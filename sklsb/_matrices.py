@@ -211,15 +211,26 @@ def _stay_if_impossible(matrix: Array, possible: NDArray[np.bool_]) -> Array:
     return matrix
 
 
+def _normalised(log_weight: Array) -> Array:
+    """Divide the rows by their sums; a row of zeros stays one.
+
+    The largest is taken off first: the logarithm of a sum would round at the size of log p.
+    """
+    largest = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
+    left = log_weight - np.where(largest > -np.inf, largest, 0.0)
+    with np.errstate(divide="ignore"):
+        log_sum = np.log(np.exp(left).sum(axis=1, keepdims=True))
+    found: Array = left - np.where(log_sum > -np.inf, log_sum, 0.0)
+    return found
+
+
 def _conditional(target: Target, block: NDArray[Any]) -> Array:
     """Log of the matrix that draws a block of variables given the others."""
     log_p, possible = _possible(target)
     x = states(target)
     rest = np.delete(np.arange(target.n_sites), block.astype(np.int64))
     same = (x[:, None, rest] == x[None, :, rest]).all(axis=2)
-    matrix = np.where(same, log_p[None, :], -np.inf)
-    with np.errstate(invalid="ignore"):
-        matrix = matrix - logsumexp(matrix, axis=1, keepdims=True)
+    matrix = _normalised(np.where(same, log_p[None, :], -np.inf))
     return _stay_if_impossible(matrix, possible)
 
 
@@ -267,11 +278,8 @@ def _(rule: HammingBall, target: Target) -> Array:
         different = x[:, None, :] != x[None, :, :]
         near = ~different[:, :, ~inside].any(axis=2) & (different.sum(axis=2) <= rule.radius)
         centre = np.where(near, -np.log(near.sum(axis=1, keepdims=True)), -np.inf)
-        with np.errstate(invalid="ignore"):
-            ball = np.where(near, log_p[None, :], -np.inf)
-            ball = ball - logsumexp(ball, axis=1, keepdims=True)
         # A centre may have no possible state around it, but then it is around none.
-        ball = np.where(np.isnan(ball), -np.inf, ball)
+        ball = _normalised(np.where(near, log_p[None, :], -np.inf))
         found.append(logsumexp(centre[:, :, None] + ball[None, :, :], axis=1))
     return _stay_if_impossible(_log_sum(found) - np.log(len(blocks)), possible)
 

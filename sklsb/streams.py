@@ -84,13 +84,17 @@ class Streams:
         place : int, default=0
             Tells apart several streams of one purpose.
         """
+        if purpose not in PURPOSES:
+            raise ValueError(f"purpose is {purpose!r}; it must be one of {list(PURPOSES)}.")
         name = f"{purpose}.{place}" if place else purpose
         if name not in self._by_purpose:
             key = (_PACKAGE, PURPOSES.index(purpose), place)
-            self._by_purpose[name] = [
+            made = [
                 _child(rng.bit_generator.seed_seq, *key)  # type: ignore[arg-type]
                 for rng in self.chain
             ]
+            # Another thread may have made them meanwhile; there must be one stream of each.
+            self._by_purpose.setdefault(name, made)
         return self._by_purpose[name]
 
     def copy(self) -> "Streams":

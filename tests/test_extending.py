@@ -75,8 +75,9 @@ def test_balancing_function():
     "sampler",
     [
         GibbsSampler(block_size=2, n_chains=2),
-        GibbsSampler("chromatic", n_chains=2),
-        HammingBallSampler(3, radius=1, n_chains=2),
+        # Each compiles its kernels anew.
+        pytest.param(GibbsSampler("chromatic", n_chains=2), marks=pytest.mark.slow),
+        pytest.param(HammingBallSampler(3, radius=1, n_chains=2), marks=pytest.mark.slow),
         LSBSampler("barker", n_burn_in=50, n_chains=2),
     ],
     ids=["blocks", "chromatic", "ball", "balanced"],
@@ -85,10 +86,12 @@ def test_samplers_of_the_package_on_a_target_of_ones_own(sampler):
     check_sampler(sampler, small_ring(), n_draws=30)
 
 
+@pytest.mark.slow
 def test_target_of_ones_own_with_evidence():
     check_target(example().condition({1: 2}))
 
 
+@pytest.mark.slow
 def test_function_is_learned_on_a_target_of_ones_own():
     sampler = LSBSampler(n_burn_in=100, n_chains=2, random_state=0).fit(small_ring())
     assert sampler.candidates_.sizes["candidate"] == 6
@@ -107,7 +110,9 @@ def metropolis_matrix(target):
     return matrix
 
 
-@pytest.mark.parametrize("make", [spins, small_ring], ids=["spins", "heights"])
+@pytest.mark.parametrize(
+    "make", [spins, pytest.param(small_ring, marks=pytest.mark.slow)], ids=["spins", "heights"]
+)
 def test_rule_of_ones_own_is_its_formula(make):
     target = make()
     rule = MetropolisSampler()._rule(target)
@@ -115,6 +120,7 @@ def test_rule_of_ones_own_is_its_formula(make):
     np.testing.assert_allclose(found, metropolis_matrix(target), rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_rule_of_ones_own_in_a_mixture():
     blocks = RandomBlocks(np.arange(3, dtype=np.uint32), 2, 4)
     check_rule(Mixture.of(Metropolis(3), blocks, 0.3), spins())

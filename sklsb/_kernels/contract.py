@@ -43,6 +43,24 @@ def log_prob(view, chain):
     """Log p(x) up to a constant, summed in a fixed order."""
 
 
+def _no(view):
+    return False
+
+
+@contract(0, default=_no)
+def log_prob_is_cheap(view):
+    """Whether log p takes no more than a log-ratio, as where that is a difference of two."""
+
+
+def _keep(view, chain):
+    pass
+
+
+@contract(0, default=_keep)
+def forget_way(view, chain):
+    """Drop what is kept to go back the way that led to the present state: none will be gone."""
+
+
 @contract(0, default=_two_valued)
 def first_move(view, site):
     """Index of the first move of a site (uint64); of n_sites, the number of moves.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import first_move, flip, log_prob, log_ratio, row_of
+from sklsb._kernels.contract import first_move, flip, forget_way, log_prob, log_ratio, row_of
 from sklsb._kernels.numeric import exp
 
 
@@ -117,6 +117,7 @@ def weigh_ball(view, chain, size, here, reference, known):
     is taken as a whole, relative to ``reference``, if it is ``known``, or what a possible state
     on the way tells.
     """
+    forget_way(view, chain)
     part = chain.part
     part.log_weight[0] = here
     at = 0

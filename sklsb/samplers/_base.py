@@ -197,8 +197,8 @@ class BaseSampler(BaseEstimator, ABC):
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
         if initial_states is not None:
             states = self._check_initial(target, initial_states, n_chains)
-        elif before:
-            states = before.x
+        elif before:  # perhaps on another target
+            states = self._check_initial(target, before.x, n_chains, "state_")
         else:
             states = np.stack([target.random_state(rng) for rng in streams.chain])
         ensemble = self._new_ensemble(target, states, streams)
@@ -216,19 +216,21 @@ class BaseSampler(BaseEstimator, ABC):
         ensemble.counters = Counters()
 
     @staticmethod
-    def _check_initial(target: Target, given: ArrayLike, n_chains: int) -> States:
-        states = target.check_states(given, "initial_states")
+    def _check_initial(
+        target: Target, given: ArrayLike, n_chains: int, name: str = "initial_states"
+    ) -> States:
+        states = target.check_states(given, name)
         if states.ndim == 1 or states.shape[:-1] == (1,):
             states = np.tile(states.reshape(-1), (n_chains, 1))
         if states.shape != (n_chains, target.n_sites):
             raise ValueError(
-                f"initial_states has shape {np.shape(given)}; give one state, or one for each of "
+                f"{name} has shape {np.shape(given)}; give one state, or one for each of "
                 f"the {n_chains} chains."
             )
         for c, value in enumerate(target.log_prob(states)):
             if not np.isfinite(value):
                 raise ValueError(
-                    f"initial_states[{c}] has log-probability {value}; chain {c} must start at a "
+                    f"{name}[{c}] has log-probability {value}; chain {c} must start at a "
                     "state of positive probability."
                 )
         return states

@@ -16,8 +16,9 @@ from sklsb.targets.base import States, Target
 
 # Rows of the history of a burn-in, at most.
 _MOST_ROWS = 200
-# States of a block that are enumerated, at most.
+# States of a block that are enumerated, at most; and that are counted to say how many there are.
 MOST_STATES = 4096
+_MOST_COUNTED = 10**6
 
 
 class FixedRuleSampler(BaseSampler):
@@ -116,11 +117,18 @@ def free_sites(target: Target) -> NDArray[np.uint32]:
 
 
 def ball_size(cardinalities: NDArray[np.int64], radius: int) -> int:
-    """Count the states that differ from one in at most ``radius`` of some variables."""
-    by_distance = [1] + [0] * radius
+    """Count the states that differ from one in at most ``radius`` of some variables.
+
+    Beyond a million it stops counting.
+    """
+    by_distance = [1]
     for k in cardinalities.tolist():
-        for r in range(radius, 0, -1):
+        if len(by_distance) <= radius:
+            by_distance.append(0)
+        for r in range(len(by_distance) - 1, 0, -1):
             by_distance[r] += (k - 1) * by_distance[r - 1]
+        if sum(by_distance) > _MOST_COUNTED:
+            break
     return sum(by_distance)
 
 
@@ -142,7 +150,8 @@ def check_needs(sampler: str, target: Target, needs: dict[str, str], advice: str
 def check_states(sampler: str, n_states: int, advice: str) -> None:
     """Refuse to enumerate too many states in a transition."""
     if n_states > MOST_STATES:
+        counted = n_states if n_states <= _MOST_COUNTED else f"more than {_MOST_COUNTED}"
         raise ValueError(
-            f"{sampler} would enumerate {n_states} states in a transition; at most {MOST_STATES} "
+            f"{sampler} would enumerate {counted} states in a transition; at most {MOST_STATES} "
             f"are. {advice}"
         )

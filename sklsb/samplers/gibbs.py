@@ -144,12 +144,11 @@ class GibbsSampler(FixedRuleSampler):
         if self.scan == "layers":
             return self._layers(target, sites)
         size = min(size, sites.size)
-        if self.scan == "random":
-            n_states = largest_ball(target, sites, size, size)
-        else:
-            blocks = [sites[k : k + size] for k in range(0, sites.size, max(1, size))]
-            n_states = max((largest_ball(target, b, size, size) for b in blocks), default=1)
-        if size > 1:
+        n_states = 1
+        if size > 1:  # single variables are not listed
+            begins = range(0, sites.size, size)
+            blocks = [sites] if self.scan == "random" else [sites[k : k + size] for k in begins]
+            n_states = max(largest_ball(target, block, size, size) for block in blocks)
             advice = "Take a smaller block_size, or HammingBallSampler."
             check_states(f"GibbsSampler(block_size={self.block_size})", n_states, advice)
         rule = RandomBlocks if self.scan == "random" else Systematic

@@ -57,7 +57,8 @@ class HammingBallSampler(FixedRuleSampler):
     sample_stats_ : xarray.Dataset
         lp of each draw of the last `sample`.
     n_evaluations_ : int
-        Log-ratios of changes evaluated so far, over all chains; a ball of n states takes n - 1.
+        Log-ratios of changes evaluated so far, over all chains: a ball of n states takes n - 1,
+        and the way to its centre up to ``radius`` more.
     burn_in_ : xarray.Dataset
         States of the burn-in, if ``keep_burn_in``.
 

@@ -526,3 +526,8 @@ class Conditioned(Target):
     def graph(self) -> sp.csr_array | None:
         """Which variables depend on each other given the rest, as in the target."""
         return self.target.graph
+
+    @property
+    def layers(self) -> Any:
+        """The machine of two layers, if the target is one; None otherwise."""
+        return getattr(self.target, "layers", None)

@@ -199,26 +199,28 @@ def check_rule(
     AssertionError
         If a property does not hold; the message says which, and what was found.
     """
+    names = rule.facts.stat_names
+    expect(names[:1] == ("lp",), f"stat_names must begin with lp: {names}")
+    _check_matrix(rule, target, measured_matrix(rule, target, n_continuations))
+    _check_chains(rule, target, n_transitions)
+
+
+def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
+    """Compare a measured matrix with what the rule and its target say of it."""
     facts = rule.facts
-    expect(facts.stat_names[:1] == ("lp",), f"stat_names must begin with lp: {facts.stat_names}")
-    p = np.exp(log_probabilities(target))
-    found = measured_matrix(rule, target, n_continuations)
+    log_p = log_probabilities(target)
+    p = np.exp(log_p)
     gate = EPS * (8 * target.n_sites + 4 * len(p) * facts.n_uniforms) + cancelled(target)
     expect_near(found.sum(axis=1), 1.0, gate, "rows of the measured matrix must sum to 1")
     expect_near(p @ found, p, gate, "stationarity of the step, sum of p(x) P(x, x') at x'")
-    wrong = found[np.ix_(p > 0.0, p == 0.0)]
-    expect(
-        wrong == 0.0,
-        f"the step goes to impossible states, with probability {wrong.max():g}."
-        if wrong.size
-        else "",
-    )
+    wrong = found[np.ix_(log_p > -np.inf, log_p == -np.inf)]
+    largest = wrong.max(initial=0.0)
+    expect(largest == 0.0, f"the step goes to impossible states, with probability {largest:g}.")
     if facts.reversible:
         flow = p[:, None] * found
         expect_near(flow, flow.T, gate, "detailed balance of the step, p(x) P(x, x') at (x, x')")
     if matrix_by_formula(rule):
         expect_near(found, formula(rule, target), gate, "the step against the formula at (x, x')")
-    _check_chains(rule, target, n_transitions)
 
 
 def _check_chains(rule: Rule, target: Target, n: int) -> None:

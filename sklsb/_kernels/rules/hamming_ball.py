@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import flip, log_prob, log_ratio, step
+from sklsb._kernels.contract import flip, log_prob, log_prob_is_cheap, log_ratio, step
 from sklsb._kernels.enumeration import (
     Ball,
     choose,
@@ -82,15 +82,19 @@ def _walk(view, chain, node):
         node = np.int64(part.parent[node])
         depth += 1
     here, reference, known = 0.0, 0.0, False
+    whole = log_prob_is_cheap(view)
     for k in range(depth - 1, -1, -1):
         move = np.uint64(part.move[part.path[k]])
-        if not known:
+        if not (known or whole):
             ratio = log_ratio(view, chain, move)
             if ratio == -np.inf:
                 reference = log_prob(view, chain) - here
                 known = True
             here += ratio
+            chain.evaluations[0] += 1
         flip(view, chain, move)
         if known:
             here = log_prob(view, chain) - reference
+    if whole and log_prob(view, chain) == -np.inf:
+        here, known = -np.inf, True
     return here, reference, known

@@ -68,6 +68,7 @@ def _sweep(view, rule, chain, u):
         if rule.free[i] and on != (chain.x[i] > 0):
             chain.x[i] = np.int64(on)
             chain.moved[i] = True
+        chain.evaluations[0] += np.int64(rule.free[i])
     init_cache(view, chain)
-    chain.evaluations[0] += m + n
+    chain.evaluations[0] += m
     return np.nan

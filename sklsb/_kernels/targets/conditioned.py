@@ -9,9 +9,11 @@ from sklsb._kernels._jit import implements
 from sklsb._kernels.contract import (
     first_move,
     flip,
+    forget_way,
     hidden_activation,
     init_cache,
     log_prob,
+    log_prob_is_cheap,
     log_ratio,
 )
 
@@ -59,6 +61,16 @@ def _first_move(view, site):
 @implements(log_prob, ConditionedView)
 def _log_prob(view, chain):
     return log_prob(view.inner, chain)
+
+
+@implements(log_prob_is_cheap, ConditionedView)
+def _log_prob_is_cheap(view):
+    return log_prob_is_cheap(view.inner)
+
+
+@implements(forget_way, ConditionedView)
+def _forget_way(view, chain):
+    forget_way(view.inner, chain)
 
 
 @implements(hidden_activation, ConditionedView)

@@ -10,7 +10,15 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, implements, inlined, interpreted
-from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_ratio
+from sklsb._kernels.contract import (
+    first_move,
+    flip,
+    forget_way,
+    init_cache,
+    log_prob,
+    log_prob_is_cheap,
+    log_ratio,
+)
 from sklsb._kernels.numeric import as_float
 
 # Integers of scratch memory that a chain on a `FunctionView` takes, about, at most.
@@ -214,10 +222,11 @@ class FunctionSiteView(NamedTuple):
     """A C function void(x, value): log p of x alone, for rules that look at a few states.
 
     There is no cache. The scratch memory of a chain: whether the function failed; the state where
-    it did; whether log p of the present state is known, and what it is; the move that was looked
-    at last, plus 1, and log p there; a place for what the function returns; how many changes are
-    remembered, and of each the move back and log p there, NaN if it was not known. So a way
-    through states and back calls the function once for each of them.
+    it did; whether log p of the present state is known, and what it is; the site whose moves were
+    looked at last, plus 1; a place for what the function returns; how many changes are
+    remembered, and of each the move back and log p there; log p where that site has each of its
+    values. What is not known is NaN. So a way through states and back calls the function once
+    for each of them, and so does a look at all values of a variable.
     """
 
     address: int
@@ -232,7 +241,8 @@ class FunctionSiteView(NamedTuple):
     @property
     def scratch_size(self) -> int:
         """Number of integers of scratch memory of a chain."""
-        return self.first_move.size + 6 + 2 * _DEPTH
+        most = int(np.diff(self.first_move).max(initial=0)) + 1
+        return self.first_move.size + 5 + 2 * _DEPTH + most
 
 
 @inlined
@@ -242,19 +252,20 @@ def _bits(value):
 
 @inlined
 def _places(chain):
-    """Where known begins, and the remembered changes."""
+    """Where known begins, the remembered changes, and what is known of a site."""
     known = 1 + chain.x.size
-    return known, known + 6
+    changes = known + 5
+    return known, changes, changes + 2 * _DEPTH
 
 
 @called
 def _evaluate_state(view, chain):
     """Log p of the present state; -inf where it is none, and its state is kept."""
     scratch = chain.scratch
-    known, _ = _places(chain)
+    known = _places(chain)[0]
     if scratch[0] != 0:
         return -np.inf
-    out = scratch[known + 4 : known + 5]
+    out = scratch[known + 3 : known + 4]
     out[0] = _BITS_OF_NAN  # to be seen if the function does not come to its end
     _call(view.address, chain.x, out)
     value = as_float(out[0])
@@ -279,14 +290,19 @@ def _site_change(view, chain, move):
 
 @implements(init_cache, FunctionSiteView)
 def _init_nothing(view, chain):
-    known, changes = _places(chain)
+    known, changes, _ = _places(chain)
     for k in range(known, changes):
         chain.scratch[k] = 0
 
 
+@implements(log_prob_is_cheap, FunctionSiteView)
+def _one_call(view):
+    return True
+
+
 @implements(log_prob, FunctionSiteView)
 def _site_log_prob(view, chain):
-    known, _ = _places(chain)
+    known = _places(chain)[0]
     if chain.scratch[known] == 0:
         chain.scratch[known + 1] = _bits(_evaluate_state(view, chain))
         chain.scratch[known] = 1
@@ -296,30 +312,42 @@ def _site_log_prob(view, chain):
 @implements(log_ratio, FunctionSiteView)
 def _site_log_ratio(view, chain, move):
     here = log_prob(view, chain)
-    known, _ = _places(chain)
     scratch = chain.scratch
-    if scratch[known + 2] != np.int64(move) + 1:
-        site, after, _ = _site_change(view, chain, move)
+    known, _, values = _places(chain)
+    site, after, _ = _site_change(view, chain, move)
+    if scratch[known + 2] != np.int64(site) + 1:
+        scratch[known + 2] = np.int64(site) + 1
+        n_moves = view.first_move[site + np.uint64(1)] - view.first_move[site]
+        for value in range(np.int64(n_moves) + 1):
+            scratch[values + value] = _BITS_OF_NAN
+    there = as_float(scratch[values + after])
+    if there != there:
         before = np.int64(chain.x[site])
         chain.x[site] = after
-        scratch[known + 3] = _bits(_evaluate_state(view, chain))
-        scratch[known + 2] = np.int64(move) + 1
+        there = _evaluate_state(view, chain)
         chain.x[site] = before
+        scratch[values + after] = _bits(there)
     # After a failure the chain stands still.
-    return -np.inf if scratch[0] != 0 else as_float(scratch[known + 3]) - here
+    return -np.inf if scratch[0] != 0 else there - here
 
 
 @implements(flip, FunctionSiteView)
 def _flip_site(view, chain, move):
     scratch = chain.scratch
-    known, changes = _places(chain)
+    known, changes, values = _places(chain)
     site, after, inverse = _site_change(view, chain, move)
-    depth = scratch[known + 5]
+    depth = scratch[known + 4]
     last = changes + 2 * (depth - 1)
     here = scratch[known + 1] if scratch[known] != 0 else _BITS_OF_NAN
-    there = scratch[known + 3] if scratch[known + 2] == np.int64(move) + 1 else _BITS_OF_NAN
+    there = _BITS_OF_NAN
+    if scratch[known + 2] == np.int64(site) + 1:
+        if scratch[known] != 0:
+            scratch[values + np.int64(chain.x[site])] = here
+        there = scratch[values + after]
+    else:
+        scratch[known + 2] = 0
     if depth > 0 and scratch[last] == np.int64(move):  # back
-        if as_float(there) != as_float(there):
+        if there == _BITS_OF_NAN:
             there = scratch[last + 1]
         depth -= 1
     else:
@@ -334,9 +362,13 @@ def _flip_site(view, chain, move):
     value = as_float(there)
     scratch[known] = np.int64(value == value)
     scratch[known + 1] = there
-    scratch[known + 2] = 0
-    scratch[known + 5] = depth
+    scratch[known + 4] = depth
     return inverse
+
+
+@implements(forget_way, FunctionSiteView)
+def _forget_changes(view, chain):
+    chain.scratch[_places(chain)[0] + 4] = 0
 
 
 @implements(first_move, FunctionSiteView)
