@@ -15,7 +15,7 @@ from processes import copy_package, run_python
 from scipy.stats import chi2
 
 import sklsb
-from sklsb import Ising, LSBSampler, exact, testing
+from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb._kernels import _jit, contract, numeric
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.exceptions import SamplerWarning
@@ -142,6 +142,15 @@ def test_lazy_production_step(lazy):
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (3, 3)], ids=str)
 def test_production_step_on_lattices(shape):
     check_step(Barker(), Ising.lattice(np.random.default_rng(0).normal(size=shape), 0.7))
+
+
+def test_no_edge_is_overlooked_where_few_numbers_tell_its_sides_apart():
+    # Which two of three variables are drawn: for most of the other numbers it does not matter.
+    couplings = np.array([[0.0, 0.9, -0.6], [0.9, 0.0, 0.0], [-0.6, 0.0, 0.0]])
+    target = Ising(couplings, [0.4, -0.28, 0.12])
+    rule = exact.rule_of(GibbsSampler(block_size=2), target)
+    found = testing.measured_matrix(rule, target, n_continuations=4)
+    assert np.abs(found - exact.transition_matrix(rule, target)).max() <= 64 * EPS
 
 
 def check_selection(package, d, field, n=500):
