@@ -144,8 +144,8 @@ class GibbsSampler(FixedRuleSampler):
         if self.scan == "layers":
             return self._layers(target, sites)
         size = min(size, sites.size)
-        n_states = 1
-        if size > 1:  # single variables are not listed
+        n_states = int(target.cardinalities[sites].max(initial=1))
+        if size > 1:
             begins = range(0, sites.size, size)
             blocks = [sites] if self.scan == "random" else [sites[k : k + size] for k in begins]
             n_states = max(largest_ball(target, block, size, size) for block in blocks)
