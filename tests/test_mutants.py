@@ -5,7 +5,6 @@ package. Its kernels run as plain Python, which gives the same chains bit for bi
 """
 
 import importlib
-import inspect
 import sys
 import warnings
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ def imported(folder, file="__init__.py", old="", new=""):
     try:
         mutant = importlib.import_module("sklsb")
         assert Path(mutant.__file__).parent == package
-        _dispatch(mutant)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", mutant.exceptions.SamplerWarning)
             yield mutant
@@ -49,32 +47,6 @@ def imported(folder, file="__init__.py", old="", new=""):
         for name in [name for name in sys.modules if name.split(".")[0] == "sklsb"]:
             del sys.modules[name]
         sys.modules.update(original)
-
-
-def _dispatch(package):
-    """Do what numba does for the functions that depend on the target."""
-    compiled = importlib.import_module("sklsb._compiled")
-    small = np.zeros((1, 1))
-    views = {
-        "ising": package.Ising(small).view(),
-        "potts": package.Potts(small, np.zeros((1, 2))).view(),
-        "network": package.MarkovNetwork([1], []).view(),
-        "conditioned": package.Ising(small).condition({0: 1}).view(),
-    }
-    for name in ("init", "log_ratio", "flip", "log_prob", "first_move"):
-        generic = "init_cache" if name == "init" else name
-        arguments = [None] * (len(inspect.signature(getattr(compiled, generic)).parameters) - 1)
-        versions = {
-            type(view): getattr(compiled, f"_{kind}_{name}")(numba.typeof(view), *arguments)
-            for kind, view in views.items()
-        }
-
-        def dispatched(view, *rest, versions=versions):
-            return versions[type(view)](view, *rest)
-
-        setattr(compiled, generic, dispatched)
-    compiled.scaled = lambda amount, factor: tuple(part * factor for part in amount)
-    compiled._prefetch = lambda array, index: None
 
 
 # ----------------------------------------------------------------- the checks
@@ -119,17 +91,17 @@ def check_evidence(package):
     target = network(package).condition({1: 2})
     package.testing.check_target(target, n_states=6)
     for sampler in samplers(package):
-        package.testing._check_step(sampler, target)
+        package.testing._step.check_step(sampler, target)
 
 
 def check_step(package):
     for sampler in samplers(package):
-        package.testing._check_step(sampler, ising(package))
+        package.testing._step.check_step(sampler, ising(package))
 
 
 def check_far_step(package):
     for sampler in samplers(package):
-        package.testing._check_step(sampler, ising(package, field=2000.0))
+        package.testing._step.check_step(sampler, ising(package, field=2000.0))
 
 
 def check_sampler(package):
@@ -197,6 +169,53 @@ def check_weights(package):
     assert np.isclose(np.exp(weights).mean(), 1.0), "weights are relative to their mean"
 
 
+def pair(package):
+    """Two variables: what is measured takes long as plain Python."""
+    return package.Ising([[0.0, 0.9], [0.9, 0.0]], [0.4, -0.3])
+
+
+def triple(package):
+    return package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]])
+
+
+def check_rule_of(package, sampler, target):
+    package.testing.check_rule(package.exact.rule_of(sampler, target), target)
+
+
+def check_gibbs(package):
+    for target in (pair(package), triple(package)):
+        check_rule_of(package, package.GibbsSampler(), target)
+
+
+def check_chromatic(package):
+    check_rule_of(package, package.GibbsSampler("chromatic"), pair(package))
+
+
+def check_systematic(package):
+    check_rule_of(package, package.GibbsSampler("systematic"), pair(package))
+
+
+def check_blocks(package):
+    check_rule_of(package, package.GibbsSampler(block_size=2), pair(package))
+
+
+def check_ball(package):
+    check_rule_of(package, package.HammingBallSampler(2), pair(package))
+
+
+def check_layers(package):
+    target = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
+    for given in (target, target.condition({1: 1})):
+        check_rule_of(package, package.GibbsSampler("layers"), given)
+
+
+def check_mixture(package):
+    target = pair(package)
+    one = package.exact.rule_of(package.GibbsSampler(), target)
+    other = package.rules.Balanced(package.Barker().table())
+    check_rule_of(package, package.rules.Mixture.of(one, other, 0.3), target)
+
+
 CHECKS = [
     check_target,
     check_network,
@@ -219,6 +238,13 @@ CHECKS = [
     check_exactness,
     check_starved,
     check_variance_over_all,
+    check_gibbs,
+    check_chromatic,
+    check_systematic,
+    check_blocks,
+    check_ball,
+    check_layers,
+    check_mixture,
 ]
 
 
@@ -251,22 +277,33 @@ class Mutant(NamedTuple):
     message: str
 
 
-KERNEL, BALANCING = "_compiled.py", "balancing.py"
+BALANCING, LEARNING, PILOT = "balancing.py", "learning.py", "pilot.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
-LEARNING, PILOT, BASE, LSB, ENSEMBLE = (
-    "learning.py",
-    "pilot.py",
-    "samplers/_base.py",
-    "samplers/lsb.py",
-    "_ensemble.py",
+BASE, LSB, GIBBS = "samplers/_base.py", "samplers/lsb.py", "samplers/gibbs.py"
+STATE, STREAMS, ENSEMBLE = "state.py", "streams.py", "_ensemble.py"
+NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
+    f"_kernels/{name}.py" for name in ("numeric", "tree", "enumeration", "run", "objectives")
+)
+ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
+    f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
+)
+BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
+    f"_kernels/rules/{name}.py"
+    for name in ("balanced", "gibbs", "hamming_ball", "layers", "mixture")
 )
 RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
 STEP = "the production step against the formula"
 REBUILD = "caches must equal a rebuild"
 REJECTED = "a rejected move leaves"
+MATRIX = "the step against the formula"
+STATIONARY = "stationarity of the step"
+DIVIDED = "transitions in one call, against some, then the rest by a copy"
 STEP_AND_DRAW = """\
-            chain.acceptance[0] += step(view, table, chain, u_select, u_accept)
+            acceptance = step(view, rule, chain, u)
+            if acceptance == acceptance:
+                chain.acceptance[0] += acceptance
+                chain.refusable[0] += 1
             made += 1
             if made == thin:
                 for j in range(chain.x.size):
@@ -276,10 +313,10 @@ STEP_AND_DRAW = """\
 MUTANTS = {
     # The target
     "sign of the log-ratio": Mutant(
-        KERNEL, RATIO, RATIO.replace("-2", "2"), check_target, "log-ratios of the kernel"
+        ISING_VIEW, RATIO, RATIO.replace("-2", "2"), check_target, "log-ratios of the kernel"
     ),
     "1 % too warm": Mutant(
-        KERNEL, RATIO, RATIO.replace("-2.0", "-1.98"), check_target, "log-ratios of the kernel"
+        ISING_VIEW, RATIO, RATIO.replace("-2.0", "-1.98"), check_target, "log-ratios of the kernel"
     ),
     "1 % too warm in Python and the kernel": Mutant(
         ISING,
@@ -289,16 +326,14 @@ MUTANTS = {
         "sum over its edges",
     ),
     "one neighbour not updated": Mutant(
-        KERNEL,
-        "for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)]):\n"
-        "            chain.cache[",
-        "for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)] - 1):\n"
-        "            chain.cache[",
+        ISING_VIEW,
+        "for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)]):",
+        "for k in range(view.touched_start[move], view.touched_start[move + np.uint64(1)] - 1):",
         check_target,
         "log-ratios of the kernel|the cache after",
     ),
     "neighbours updated by half": Mutant(
-        KERNEL,
+        ISING_VIEW,
         "change = -2 * np.int64(chain.x[move])",
         "change = -np.int64(chain.x[move])",
         check_target,
@@ -312,9 +347,9 @@ MUTANTS = {
         "touched|log-ratios of the kernel",
     ),
     "pairs counted twice in log p": Mutant(
-        KERNEL,
-        "a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])\n        return",
-        "a += chain.x[i] * (view.field[i] + view.unit[i] * chain.cache[i])\n        return",
+        ISING_VIEW,
+        "a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])\n    return",
+        "a += chain.x[i] * (view.field[i] + view.unit[i] * chain.cache[i])\n    return",
         check_target,
         "log p of the kernel",
     ),
@@ -354,14 +389,14 @@ MUTANTS = {
         "DID NOT RAISE",
     ),
     "stride of one factor 0 in a move": Mutant(
-        KERNEL,
+        NETWORK_VIEW,
         "chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k])",
         "chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k] * (k > 0))",
         check_network,
         "log-ratios of the kernel|the cache after",
     ),
     "value skipped on the way up not skipped on the way back": Mutant(
-        KERNEL,
+        NETWORK_VIEW,
         "view.first[site] + np.uint64(before - np.int64(before > after))",
         "view.first[site] + np.uint64(min(before, 1) - np.int64(before > after))",
         check_network,
@@ -375,18 +410,18 @@ MUTANTS = {
         "a zero stays a zero",
     ),
     "evidence free": Mutant(
-        KERNEL,
-        "-np.inf if view.pinned[move] else log_ratio",
-        "log_ratio(view.inner, chain, move) if view.pinned[move] else log_ratio",
+        CONDITIONED_VIEW,
+        "-np.inf if view.observed[move] else log_ratio",
+        "log_ratio(view.inner, chain, move) if view.observed[move] else log_ratio",
         check_evidence,
         "log-ratios of the kernel",
     ),
     # The balancing function
     "unbalanced g in the kernel": Mutant(
-        KERNEL, "else 0.5 * u + h", "else 0.501 * u + h", check_step, STEP
+        NUMERIC, "else 0.5 * u + h", "else 0.501 * u + h", check_step, STEP
     ),
     "last knot's slope everywhere": Mutant(
-        KERNEL,
+        NUMERIC,
         "h = table.value[knot] + table.slope[knot]",
         "h = table.value[knot] + table.slope[table.value.size - 1]",
         check_step,
@@ -408,154 +443,158 @@ MUTANTS = {
     ),
     # Selection
     "moves of weight zero selected": Mutant(
-        KERNEL,
+        TREE,
         "(np.uint64(p1 <= r) +",
         "(np.uint64(p1 < r) +",
         check_far_step,
         "weight zero|in order",
     ),
     "remainder not passed down the tree": Mutant(
-        KERNEL,
+        TREE,
         "r -= max(max(left, right),",
         "r -= 0.0 * max(max(left, right),",
         check_many_sites,
         "in proportion to their weights",
     ),
     "one leaf skipped": Mutant(
-        KERNEL, "p5 = p4 + t4", "p5 = p4", check_many_sites, "in proportion to their weights"
+        TREE, "p5 = p4 + t4", "p5 = p4", check_many_sites, "in proportion to their weights"
     ),
     "lazy steps counted twice": Mutant(
-        KERNEL, "(u_select - chain.lazy) / (1.0 - chain.lazy)", "u_select", check_step, STEP
+        BALANCED, "(u_select - rule.lazy) / (1.0 - rule.lazy)", "u_select", check_step, STEP
     ),
     # Acceptance
-    "always accepted": Mutant(KERNEL, "if u_accept < ratio:", "if True:", check_step, REJECTED),
+    "always accepted": Mutant(BALANCED, "if u_accept < ratio:", "if True:", check_step, REJECTED),
     "accepted by Z'/Z": Mutant(
-        KERNEL, "ratio = before / after\n", "ratio = after / before\n", check_step, STEP
+        BALANCED, "ratio = before / after\n", "ratio = after / before\n", check_step, STEP
     ),
     "accepted 1 % too warm": Mutant(
-        KERNEL, "ratio = before / after\n", "ratio = (before / after) ** 0.99\n", check_step, STEP
+        BALANCED, "ratio = before / after\n", "ratio = (before / after) ** 0.99\n", check_step, STEP
     ),
     "accepted by the sum without the last block": Mutant(
-        KERNEL, "return ((t[b] + t[b + 1]) +", "return ((t[b] + 0.0) +", check_step, STEP
+        TREE, "return ((t[b] + t[b + 1]) +", "return ((t[b] + 0.0) +", check_step, STEP
     ),
     # Caches
     "cache updated on rejection": Mutant(
-        KERNEL,
-        "chain.tree[view.touched[k]] = chain.old_weight[k - begin]",
+        BALANCED,
+        "chain.part.tree[view.touched[k]] = chain.part.old_weight[k - begin]",
         "pass",
         check_step,
         REJECTED,
     ),
     "sums not refreshed on rejection": Mutant(
-        KERNEL,
-        "chain.tree[view.touched[k]] = chain.old_weight[k - begin]\n    _sum_touched",
-        "chain.tree[view.touched[k]] = chain.old_weight[k - begin]\n    (lambda *a: None)",
+        BALANCED,
+        "chain.part.old_weight[k - begin]\n    sum_touched",
+        "chain.part.old_weight[k - begin]\n    (lambda *a: None)",
         check_step,
         REJECTED,
     ),
     "sums not refreshed on acceptance": Mutant(
-        KERNEL,
-        "chain.evaluations[0] += np.int64(end - begin)\n    _sum_touched",
+        BALANCED,
+        "chain.evaluations[0] += np.int64(end - begin)\n    sum_touched",
         "chain.evaluations[0] += np.int64(end - begin)\n    (lambda *a: None)",
         check_step,
         REBUILD,
     ),
     "second level of sums not refreshed": Mutant(
-        KERNEL,
-        "for lev in range(1, chain.level.size - 1):",
-        "for lev in range(2, chain.level.size - 1):",
+        TREE,
+        "for lev in range(1, chain.part.level.size - 1):",
+        "for lev in range(2, chain.part.level.size - 1):",
         check_target,
         REBUILD,
     ),
     "offset never renewed": Mutant(
-        KERNEL,
-        "if not _SMALLEST_TOTAL < after < _LARGEST_TOTAL:",
+        BALANCED,
+        "if not SMALLEST_TOTAL < after < LARGEST_TOTAL:",
         "if False:",
         check_long,
         "must reach the mode",
     ),
     # Learning
     "weighed by the function before the update": Mutant(
-        KERNEL,
-        "    _weigh_all(view, table, chain)\n    if not _SMALLEST",
-        "    if not _SMALLEST",
+        OBJECTIVES,
+        "    weigh_all(view, table, chain)\n    if not SMALLEST",
+        "    if not SMALLEST",
         check_objectives,
         "against enumeration",
     ),
     "score without its constant": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "scale * (surprise + 1.0)",
         "scale * surprise",
         check_objectives,
         'gradient of "bound"',
     ),
     "probability of staying left out": Mutant(
-        KERNEL, "(value + stay * log_stay)", "value", check_objectives, 'objective "exact"'
+        OBJECTIVES, "(value + stay * log_stay)", "value", check_objectives, 'objective "exact"'
     ),
     "eta's derivative halved": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "stay * (stay - weight / eta)",
         "0.5 * stay * (stay - weight / eta)",
         check_objectives,
         'derivative of "bound" by eta',
     ),
     "Z taken as constant": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "_spread(view, table, chain, mass, gradient)\n    return value, d_eta",
         "return value, d_eta",
         check_objectives,
         "gradient of",
     ),
     "mass of the gradient of Z with the wrong sign": Mutant(
-        KERNEL,
-        "scaled(mass, -w)",
-        "scaled(mass, w)",
+        OBJECTIVES,
+        "-chain.part.old_weight[k - begin], gradient)",
+        "chain.part.old_weight[k - begin], gradient)",
         check_objectives,
         "gradient of",
     ),
     "what others lose by a move not counted": Mutant(
-        KERNEL,
-        "_add_knots(table, ratio, scaled(mass, chain.tree[t]), gradient)",
+        OBJECTIVES,
+        "_add_knots(table, u, amount, share, chain.part.tree[t], gradient)",
         "pass",
         check_objectives,
         "gradient of",
     ),
     "baseline with the wrong sign": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "- log_stay * gradient[1, k] - baseline * gradient[2, k]",
         "- log_stay * gradient[1, k] + baseline * gradient[2, k]",
         check_strides,
         "over a part of the neighbours",
     ),
     "baseline without the change of Z": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "- log_stay * mass[1] - baseline * mass[2])",
         "- log_stay * mass[1])",
         check_strides,
         "over a part of the neighbours",
     ),
     "a part of the neighbours stands for itself": Mutant(
-        KERNEL, "scale = every * omega", "scale = omega", check_strides, "part of the neighbours"
+        OBJECTIVES,
+        "scale = every * omega",
+        "scale = omega",
+        check_strides,
+        "part of the neighbours",
     ),
     "flux by the probability of the other values": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "p = 1.0 / (1.0 + odds)",
         "p = odds / (1.0 + odds)",
         check_objectives,
         'objective "flux"',
     ),
     "flux without the square of the variance": Mutant(
-        KERNEL, "(odds * p) ** 2 / t", "(odds * p) / t", check_objectives, 'objective "flux"'
+        OBJECTIVES, "(odds * p) ** 2 / t", "(odds * p) / t", check_objectives, 'objective "flux"'
     ),
     "shares of three values left out of the flux": Mutant(
-        KERNEL,
-        "(value * share,)",
-        "(value,)",
+        OBJECTIVES,
+        "amount = value * share\n",
+        "amount = value\n",
         check_objectives_of_three_values,
         'gradient of "flux"',
     ),
     "a move of three values not taken back": Mutant(
-        KERNEL,
+        OBJECTIVES,
         "            if made:\n                flip(view, chain, peeked[1])\n            peeked",
         "            peeked",
         check_objectives_of_three_values,
@@ -609,21 +648,148 @@ MUTANTS = {
         check_bad_batches,
         "learning goes on",
     ),
+    # Exact conditionals
+    "a site drawn 1 % too warm": Mutant(
+        GIBBS_RULES,
+        "weight[k] = exp(weight[k] - largest)",
+        "weight[k] = exp(0.99 * (weight[k] - largest))",
+        check_gibbs,
+        STATIONARY,
+    ),
+    "the present value never kept": Mutant(
+        GIBBS_RULES, "stay = exp(-largest)", "stay = 0.0 * exp(-largest)", check_gibbs, STATIONARY
+    ),
+    "the last value never drawn": Mutant(
+        GIBBS_RULES,
+        "for k in range(n if r >= 0.0 else 0):",
+        "for k in range(n - 1 if r >= 0.0 else 0):",
+        check_gibbs,
+        MATRIX,
+    ),
+    "a class drawn 1 % too warm": Mutant(
+        GIBBS_RULES,
+        "odds = exp(min(ratio[k], 700.0))",
+        "odds = exp(min(0.99 * ratio[k], 700.0))",
+        check_chromatic,
+        STATIONARY,
+    ),
+    "two neighbours in one class": Mutant(
+        GIBBS,
+        "found[node] = next(c for c in range(len(taken) + 1) if c not in taken)",
+        "found[node] = 0",
+        check_chromatic,
+        STATIONARY,
+    ),
+    "a sweep that begins with its second variable": Mutant(
+        GIBBS_RULES,
+        "    if rule.block_size == 1:\n        for k in range(rule.sites.size):",
+        "    if rule.block_size == 1:\n        for k in range(1, rule.sites.size):",
+        check_systematic,
+        MATRIX,
+    ),
+    "a state of a block forgotten": Mutant(
+        GIBBS_RULES,
+        "size = list_ball(view, part, n, n)",
+        "size = list_ball(view, part, n, n) - 1",
+        check_blocks,
+        STATIONARY,
+    ),
+    "the last variable of a block chosen twice": Mutant(
+        ENUMERATION,
+        "            place += 1\n            i += 1",
+        "            i += 1",
+        check_blocks,
+        MATRIX,
+    ),
+    "the centre of a ball is never the present state": Mutant(
+        BALL,
+        "centre = min(np.int64(u[n] * size), size - 1)",
+        "centre = 1 + min(np.int64(u[n] * (size - 1)), size - 2)",
+        check_ball,
+        STATIONARY,
+    ),
+    "the centre of a ball is the present state": Mutant(
+        BALL,
+        "here, reference, known = _walk(view, chain, centre)",
+        "here, reference, known = _walk(view, chain, 0)",
+        check_ball,
+        STATIONARY,
+    ),
+    "hidden units drawn 1 % too warm": Mutant(
+        LAYERS,
+        "exp(-hidden_activation(view, chain, j))",
+        "exp(-0.99 * hidden_activation(view, chain, j))",
+        check_layers,
+        STATIONARY,
+    ),
+    "an observed unit drawn": Mutant(
+        LAYERS,
+        "if rule.free[i] and on != (chain.x[i] > 0):",
+        "if on != (chain.x[i] > 0):",
+        check_layers,
+        "rows of the measured matrix|impossible states|stationarity",
+    ),
+    # Mixtures
+    "nothing prepared after the other rule moved": Mutant(
+        MIXTURE,
+        "        if chain.part.last[0] != 1:\n",
+        "        if chain.part.last[0] < 0:\n",
+        check_mixture,
+        DIVIDED,
+    ),
+    "coins from the stream of the chain": Mutant(
+        STREAMS,
+        'coins = self.of("coin", place)[c].random(n)',
+        "coins = self.chain[c].random(n)",
+        check_mixture,
+        DIVIDED,
+    ),
+    "coins of a call in another order": Mutant(
+        STREAMS,
+        "template[is_coin] = coins",
+        "template[is_coin] = coins[::-1]",
+        check_mixture,
+        DIVIDED,
+    ),
+    # Copies
+    "a copy shares its streams": Mutant(
+        STREAMS, "return copy.deepcopy(self)", "return copy.copy(self)", check_mixture, DIVIDED
+    ),
+    "a copy without its offset": Mutant(
+        STATE,
+        "            if name in carried:\n",
+        "            if name in carried and name != 'offset':\n",
+        check_sampler,
+        "what chains keep after pickle",
+    ),
+    "a copy without the rule that moved last": Mutant(
+        STATE,
+        "            if name in carried:\n",
+        "            if name in carried and name != 'last':\n",
+        check_mixture,
+        "what chains keep in a copy",
+    ),
     # Draws
     "stream shared by all chains": Mutant(
-        BASE, "spawn_key=(*key, c)", "spawn_key=(*key, 0)", check_sampler, "its own stream"
+        STREAMS,
+        "[_child(parent, c) for c",
+        "[_child(parent, 0) for c",
+        check_sampler,
+        "its own stream",
     ),
     "float32 uniforms": Mutant(
-        ENSEMBLE,
-        "self.rngs[c].random((1, n_transitions, 2))",
-        "self.rngs[c].random((1, n_transitions, 2), dtype=np.float32).astype(float)",
+        STREAMS,
+        "self.chain[c].random(n * rule.facts.n_uniforms)",
+        "self.chain[c].random(n * rule.facts.n_uniforms, dtype=np.float32).astype(float)",
         check_sampler,
         "draws",
     ),
     "warm-up leaked into the draws": Mutant(
-        KERNEL,
+        RUN,
         STEP_AND_DRAW,
-        "".join(STEP_AND_DRAW.splitlines(keepends=True)[k] for k in (3, 4, 0, 1, 2)).replace(
+        "".join(
+            STEP_AND_DRAW.splitlines(keepends=True)[k] for k in (6, 7, 0, 1, 2, 3, 4, 5)
+        ).replace(
             "                for j in range(chain.x.size):",
             "            for j in range(chain.x.size if made + 1 == thin else 0):",
         ),
@@ -638,25 +804,28 @@ MUTANTS = {
         "draws",
     ),
     "function moves after fit": Mutant(
-        LSB,
-        "return self._frozen",
-        "table = self._frozen; return table._replace(value=table.value + 1e-12)",
+        BASE,
+        "        total, done = n * thin, 0\n",
+        "        total, done = n * thin, 0\n"
+        "        table = ensemble.rule.table\n"
+        "        table = table._replace(value=table.value + 1e-12)\n"
+        "        ensemble.rule = ensemble.rule._replace(table=table)\n",
         check_sampler,
-        "the frozen function's table",
+        "the frozen rule is another one used by",
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        'fitted["_frozen"] = fitted["balancing_"].table()',
-        'fitted["_frozen"] = self._function.table()',
+        'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
+        "rule = Balanced(self._function.table(), float(self.lazy))",
         check_sampler,
-        "caches must equal a rebuild bit for bit after fit",
+        "the frozen rule is another one used by",
     ),
     "draws made with the function of the burn-in": Mutant(
         LSB,
-        'fitted["_frozen"] = fitted["balancing_"].table()',
-        'fitted["_frozen"] = fitted["burn_in_balancing_"].table()',
+        'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
+        'rule = Balanced(fitted["burn_in_balancing_"].table(), float(self.lazy))',
         check_exactness,
-        "caches must equal a rebuild bit for bit after fit",
+        "the frozen rule is another one used by",
     ),
     "the function of the burn-in kept in place of the chosen one": Mutant(
         LSB,
@@ -674,8 +843,8 @@ MUTANTS = {
     ),
     "global random state used": Mutant(
         BASE,
-        "else spawn_generators(self.random_state, n_chains)",
-        "else (np.random.random(), spawn_generators(self.random_state, n_chains))[1]",
+        "else Streams(spawn(self.random_state, n_chains))",
+        "else (np.random.random(), Streams(spawn(self.random_state, n_chains)))[1]",
         check_sampler,
         "global random states",
     ),

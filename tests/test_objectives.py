@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 import sklsb
 from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact, testing
 from sklsb._kernels import objectives
-from sklsb.balancing import Barker, Tabulated, get_balancing
+from sklsb._matrices import transitions
+from sklsb.balancing import Barker, get_balancing
 from sklsb.exceptions import SamplerWarning
 from sklsb.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, relative_weights
 from sklsb.rules import Balanced
@@ -96,8 +97,8 @@ def of_each_move(package, table, target):
     """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
     ratios = target.log_ratios(package.exact.states(target))
     function = package.balancing.Tabulated(table)
-    transitions = importlib.import_module("sklsb._matrices").transitions
-    log_t = transitions(package.rules.Balanced(table), target).log_move
+    matrices = importlib.import_module("sklsb._matrices")
+    log_t = matrices.transitions(package.rules.Balanced(table), target).log_move
     log_w = function.log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
     log_a = np.where(log_t - log_q > -1e-13, 0.0, log_t - log_q)
@@ -257,7 +258,7 @@ def staying_parts(function, target, eta):
     omega = np.exp(log_omega)
     table = function.table()
     expected = by_definition(table, target, log_omega, eta)
-    stay = exact._transitions(Tabulated(table), target).stay
+    stay = transitions(Balanced(table), target).stay
     log_stay = np.log(np.where(stay > 0, stay, 1.0))
     exactly = omega * stay * (log_stay - log_omega)
     bound = stay * (eta * stay - omega * (np.log(eta) + 1))

@@ -172,6 +172,7 @@ CONTRACT = {
 
 def test_the_functions_of_the_contract():
     of_a_view = {"init_cache", "log_ratio", "flip", "log_prob", "first_move", "hidden_activation"}
+    of_a_view |= {"log_prob_is_cheap", "forget_way"}
     of_a_rule = {"rebuild", "prepare", "step", "log_weight_of", "n_used", "row_of"}
     assert set(CONTRACT) == of_a_view | of_a_rule
 
@@ -182,6 +183,13 @@ def test_functions_of_the_contract_exist_only_compiled(name):
     n_arguments = len(inspect.signature(function).parameters)
     with pytest.raises(TypeError, match=f"{name} exists only in compiled functions"):
         function(*[None] * n_arguments)
+
+
+def test_inner_functions_exist_only_compiled():
+    # A call would end the process.
+    exp = sklsb.extending.exp
+    with pytest.raises(TypeError, match="exp exists only in compiled functions"):
+        exp(0.0)
 
 
 # ----------------------------------------------------------------- what is where

@@ -197,8 +197,28 @@ def _identity(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inlined: Any = _identity if interpreted() else njit(forceinline=True, **_OPTIONS)
-called: Any = _identity if interpreted() else njit(**_OPTIONS)  # for what is rare: compiled once
+
+
+def _refuse(self: Any, *args: Any) -> Any:
+    raise TypeError(f"{self.py_func.__name__} exists only in compiled functions.")
+
+
+def _inner(**options: Any) -> Callable[..., Any]:
+    """Return a decorator for functions that only compiled ones may call.
+
+    They have no wrapper for Python, without which a call from there would end the process.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = njit(**_INNER, **options)(function)
+        dispatcher.__class__ = type("Inner", (type(dispatcher),), {"__call__": _refuse})
+        return dispatcher
+
+    return _identity if interpreted() else decorate
+
+
+inlined: Any = _inner(forceinline=True)
+called: Any = _inner()  # for what is rare: compiled once
 
 
 def kernel(function: Callable[..., Any]) -> Any:
