@@ -3,6 +3,8 @@
 Every chain has a stream for each purpose. The stream called "chain" drives its transitions; those
 of the other purposes are spawned from it when they are first needed, by a key that names the
 package and the purpose. So a new purpose never shifts the numbers of another.
+
+Starts, and the pilot of `LSBSampler`, take their numbers from the stream "chain" still.
 """
 
 import copy
