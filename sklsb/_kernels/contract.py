@@ -98,7 +98,7 @@ def prepare(view, rule, chain):
 
 @contract(1)
 def step(view, rule, chain, u):
-    """One transition, pure in the uniform numbers u[:rule.n_uniforms].
+    """One transition, pure in the uniform numbers u[:rule.facts.n_uniforms].
 
     Returns its acceptance probability, or NaN if it is one that nothing can refuse.
     """

@@ -444,7 +444,11 @@ class BaseSampler(BaseEstimator, ABC):
 
     def _apply(self, name: str, statistic: Any, states: States) -> NDArray[Any]:
         states = states.reshape(-1, *self.target_.shape).copy()
-        values = np.asarray(statistic(states))
+        try:
+            values = np.asarray(statistic(states))
+        except Exception as error:
+            error.add_note(f"It came from record[{name!r}], given states of shape {states.shape}.")
+            raise
         if values.shape[:1] != states.shape[:1]:
             raise ValueError(
                 f"record[{name!r}] returned shape {values.shape} for states of shape "

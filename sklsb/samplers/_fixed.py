@@ -20,7 +20,7 @@ from sklsb.samplers._base import (
     next_segment,
 )
 from sklsb.streams import Streams
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Conditioned, States, Target
 
 # Rows of the history of a burn-in, at most.
 _MOST_ROWS = 200
@@ -153,8 +153,9 @@ def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: 
     """Refuse a target that lacks what a rule needs."""
     for name, words in needs.items():
         if getattr(target, name, None) is None:
+            plain = target.target if isinstance(target, Conditioned) else target
             raise TypeError(
-                f"{sampler} needs {words}; this {type(target).__name__} has none. {advice}"
+                f"{sampler} needs {words}; this {type(plain).__name__} has none. {advice}"
             )
 
 
