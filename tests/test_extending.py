@@ -45,7 +45,11 @@ def small_ring():
     return HeightRing([0.3, 2.1, 1.2], n_levels=3, stiffness=0.4)
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain Python"])
+@pytest.mark.parametrize(
+    "plain",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["compiled", "plain Python"],
+)
 @pytest.mark.parametrize("name", SIZES)
 def test_a_script_of_ones_own(name, plain, tmp_path):
     # Classes of __main__; each script runs the conformance checks, then a sampler.

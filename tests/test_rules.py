@@ -341,9 +341,30 @@ CASES = [
         for k in (1, 2)
     ),
 ]
+# Each kind of target by each rule; the others of a kind take kernels of their own, or none.
+COMMIT = {
+    "ising",
+    "strong fields",
+    "nothing",
+    "potts zeros",
+    "tied",
+    "mixed",
+    "machine",
+    "function",
+}
+
+
+def commit_or_slow(name, what):
+    dear = what in ("wide ball", "Gibbs-5", "systematic-2") and name != "tied"
+    return [] if name in COMMIT and not dear else [pytest.mark.slow]
+
+
 each_case = pytest.mark.parametrize(
     ("target", "sampler"),
-    [(TARGETS[name], sampler) for name, _, sampler in CASES],
+    [
+        pytest.param(TARGETS[name], sampler, marks=commit_or_slow(name, what))
+        for name, what, sampler in CASES
+    ],
     ids=[f"{name}-{what}" for name, what, _ in CASES],
 )
 
