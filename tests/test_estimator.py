@@ -750,7 +750,7 @@ def test_short_run_is_said_once():
     short = [w for w in seen if issubclass(w.category, ShortRunWarning)]
     assert len(short) == 1
     assert "made 10 transitions since fit" in str(short[0].message)
-    assert "variables (400)" in str(short[0].message)
+    assert "sweep over the 400 variables" in str(short[0].message)
     assert short[0].filename == __file__
     with pytest.warns(FrozenSitesWarning) as seen:
         sampler.sample(10)

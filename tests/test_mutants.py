@@ -811,21 +811,21 @@ MUTANTS = {
         "        table = table._replace(value=table.value + 1e-12)\n"
         "        ensemble.rule = ensemble.rule._replace(table=table)\n",
         check_sampler,
-        "the frozen rule is another one used by",
+        "the table that draws are made with",
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
         'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
         "rule = Balanced(self._function.table(), float(self.lazy))",
         check_sampler,
-        "the frozen rule is another one used by",
+        "the table that draws are made with",
     ),
     "draws made with the function of the burn-in": Mutant(
         LSB,
         'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
         'rule = Balanced(fitted["burn_in_balancing_"].table(), float(self.lazy))',
         check_exactness,
-        "the frozen rule is another one used by",
+        "the table that draws are made with",
     ),
     "the function of the burn-in kept in place of the chosen one": Mutant(
         LSB,

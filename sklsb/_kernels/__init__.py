@@ -1,17 +1,12 @@
 """Everything that is compiled. It imports from here alone: so `_jit` knows what it is made of.
 
-All rooms are imported at once, right after their content was read, so that what is compiled is
-what was read.
+All rooms are imported at once, right after their content was read: what is compiled is what was
+read, also if a file is edited later.
 """
 
-from sklsb._kernels import _jit, enumeration, objectives, run  # noqa: F401
-from sklsb._kernels.rules import balanced, gibbs, hamming_ball, layers, mixture  # noqa: F401
-from sklsb._kernels.targets import (  # noqa: F401
-    conditioned,
-    function,
-    ising,
-    markov_network,
-    potts,
-    rbm,
-    variable_selection,
-)
+from importlib import import_module
+
+from sklsb._kernels._jit import modules
+
+for room in modules():
+    import_module(room)

@@ -60,6 +60,11 @@ def _sources() -> dict[str, bytes]:
     return found
 
 
+def modules() -> list[str]:
+    """Names of the modules of this folder."""
+    return [name for name in _sources() if name != _PACKAGE]
+
+
 _IMPORT = re.compile(rb"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
 
 

@@ -67,7 +67,7 @@ class _Cells:
 class _Outcomes:
     """What follows from a box and the next number, whatever comes after."""
 
-    def __init__(self, target: Target, rule: Rule, n_continuations: int):
+    def __init__(self, target: Target, rule: Rule, n_continuations: int = 48):
         self.probe = RuleProbe(target, rule)
         self.x = exact.states(target)
         self.index = {state.tobytes(): i for i, state in enumerate(self.x)}

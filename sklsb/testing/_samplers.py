@@ -90,6 +90,9 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
     if warm.shape[1] and not adapts:
         expect_equal(fitted.state_, warm[:, -1], "the state after fit against the burn-in's last")
     check_kept(fitted, "after fit")
+    if hasattr(fitted, "balancing_"):
+        used, said = fitted._ensemble.rule.table.value, fitted.balancing_.table().value
+        expect_equal(used, said, "the table that draws are made with, against balancing_")
     frozen = pickle.dumps(exact.rule_of(fitted, target))
     replay = pickle.loads(pickle.dumps(fitted))._ensemble
     x, expected = _draws(fitted, n, 2), []
