@@ -811,7 +811,7 @@ MUTANTS = {
         "        table = table._replace(value=table.value + 1e-12)\n"
         "        ensemble.rule = ensemble.rule._replace(table=table)\n",
         check_sampler,
-        "the table that draws are made with",
+        "the frozen rule is another one used by",
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
