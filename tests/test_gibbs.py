@@ -649,7 +649,7 @@ ERRORS = [
     ),
     ({"scan": "chromatic"}, MACHINE, TypeError, "this RBM has none"),
     ({"scan": "chromatic"}, SELECTION, TypeError, "this VariableSelection has none"),
-    ({"scan": "chromatic"}, MACHINE.condition({0: 1}), TypeError, "this Conditioned has none"),
+    ({"scan": "chromatic"}, MACHINE.condition({0: 1}), TypeError, "this (RBM|Ising) has none"),
     (
         {"scan": "layers"},
         BINARY,
@@ -657,7 +657,7 @@ ERRORS = [
         r"GibbsSampler\(scan='layers'\) needs two layers of units; this Ising has none\. Use "
         "another scan, or an RBM",
     ),
-    ({"scan": "layers"}, BINARY.condition({0: 1}), TypeError, "this Conditioned has none"),
+    ({"scan": "layers"}, BINARY.condition({0: 1}), TypeError, "this (RBM|Ising) has none"),
     ({"n_burn_in": -1}, BINARY, ValueError, "n_burn_in is -1; it must be at least 0"),
     ({"n_burn_in": 2.5}, BINARY, TypeError, r"n_burn_in is 2\.5; give an integer"),
     ({"n_chains": 0}, BINARY, ValueError, "n_chains is 0; it must be at least 1"),
