@@ -199,7 +199,7 @@ class Ensemble:
             evaluations=np.zeros((n, 1), dtype=np.int64),
             acceptance=np.zeros((n, 1)),
             refusable=np.zeros((n, 1), dtype=np.int64),
-            part=rule.new_part(view, n),
+            part=rule.new_part(self.target, n),
         )
         self._up_to_date = False
 

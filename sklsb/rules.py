@@ -60,6 +60,6 @@ class FirstOrder(NamedTuple):
             may_be_periodic=self.n_flips == 1,
         )
 
-    def new_part(self, view: Any, n_chains: int) -> NoPart:
+    def new_part(self, target: Any, n_chains: int) -> NoPart:
         """Nothing: it is kept on torch."""
         return NoPart()

@@ -126,7 +126,7 @@ def test_rule_of_ones_own_is_its_formula(make):
 
 @pytest.mark.slow
 def test_rule_of_ones_own_in_a_mixture():
-    blocks = RandomBlocks(np.arange(3, dtype=np.uint32), 2, 4)
+    blocks = RandomBlocks(np.arange(3, dtype=np.uint32), 2)
     check_rule(Mixture.of(Metropolis(3), blocks, 0.3), spins())
 
 
@@ -205,7 +205,7 @@ class Incomplete(NamedTuple):
     def facts(self):
         return Facts(n_uniforms=1)
 
-    def new_part(self, view, n_chains):
+    def new_part(self, target, n_chains):
         return NoPart()
 
 

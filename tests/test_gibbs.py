@@ -699,5 +699,5 @@ def test_a_block_of_the_largest_size():
     assert sampler.n_evaluations_ == 2 * 4095
     # In blocks of two variables that follow each other; one at a time there is room for its values.
     target = MarkovNetwork([2048, 2, 2, 2048], [])
-    assert exact.rule_of(GibbsSampler("systematic", block_size=2), target).n_states == 4096
-    assert exact.rule_of(GibbsSampler("systematic"), target).n_states == 2048
+    assert exact.rule_of(GibbsSampler("systematic", block_size=2), target).n_states(target) == 4096
+    assert exact.rule_of(GibbsSampler("systematic"), target).n_states(target) == 2048

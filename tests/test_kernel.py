@@ -345,7 +345,7 @@ import sklsb
 from sklsb import RBM, Ising, Potts
 from sklsb._ensemble import Ensemble
 from sklsb.rules import Balanced, Systematic
-balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1, 3)
+balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1)
 J = [[0.0, 1.0], [1.0, 0.0]]
 targets = {
     "ising": lambda: (Ising(J, [0.3, -0.8]), balanced),

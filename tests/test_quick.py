@@ -90,7 +90,7 @@ def test_rule(name, sampler):
 
 
 def test_mixture():
-    blocks = RandomBlocks(np.arange(2, dtype=np.uint32), 1, 3)
+    blocks = RandomBlocks(np.arange(2, dtype=np.uint32), 1)
     rule = Mixture.of(Balanced(Barker().table()), blocks, 0.4)
     check_rule(rule, network, n_continuations=6)
 

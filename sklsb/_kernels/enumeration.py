@@ -5,7 +5,7 @@ in which the parent differs from the centre. Nodes stand in the order of a walk 
 going from one to the next takes few moves, and log p is summed over at most ``radius`` changes.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,34 @@ class Ball(NamedTuple):
     path: NDArray[np.int32]
 
 
+# States that are counted, at most, to say how many there are.
+MOST_COUNTED = 10**6
+
+
+def ball_size(cardinalities: NDArray[np.integer[Any]], radius: int) -> int:
+    """Count the states that differ from one in at most ``radius`` of some variables.
+
+    Beyond a million it stops counting.
+    """
+    by_distance = [1]
+    for k in cardinalities.tolist():
+        if len(by_distance) <= radius:
+            by_distance.append(0)
+        for r in range(len(by_distance) - 1, 0, -1):
+            by_distance[r] += (k - 1) * by_distance[r - 1]
+        if sum(by_distance) > MOST_COUNTED:
+            break
+    return sum(by_distance)
+
+
+def largest_ball(target: Any, sites: NDArray[np.uint32], size: int, radius: int) -> int:
+    """Count those that differ in at most ``radius`` of any ``size`` variables, at most."""
+    k = np.sort(target.cardinalities[sites])[::-1]
+    return ball_size(k[:size], radius)
+
+
 def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:
-    """Allocate it."""
+    """Allocate it for balls of so many states at most."""
     return Ball(
         block=np.zeros((n_chains, block_size), np.uint32),
         before=np.zeros((n_chains, block_size), np.int64),

@@ -57,7 +57,7 @@ class Rule(Protocol):
     def facts(self) -> Facts:
         """What Python must know of it."""
 
-    def new_part(self, view: Any, n_chains: int) -> Any:
+    def new_part(self, target: Any, n_chains: int) -> Any:
         """Allocate what it keeps of some chains beside their states, one row each."""
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._ensemble import MOST_NUMBERS, Ensemble
+from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb.chains import draws_dataset
 from sklsb.samplers._base import (
@@ -24,9 +25,8 @@ from sklsb.targets.base import Conditioned, States, Target
 
 # Rows of the history of a burn-in, at most.
 _MOST_ROWS = 200
-# States of a block that are enumerated, at most; and that are counted to say how many there are.
+# States of a block that are enumerated, at most.
 MOST_STATES = 4096
-_MOST_COUNTED = 10**6
 
 
 class FixedRuleSampler(BaseSampler):
@@ -127,28 +127,6 @@ def free_sites(target: Target) -> NDArray[np.uint32]:
     return np.flatnonzero(target.n_possible > 1).astype(np.uint32)
 
 
-def ball_size(cardinalities: NDArray[np.int64], radius: int) -> int:
-    """Count the states that differ from one in at most ``radius`` of some variables.
-
-    Beyond a million it stops counting.
-    """
-    by_distance = [1]
-    for k in cardinalities.tolist():
-        if len(by_distance) <= radius:
-            by_distance.append(0)
-        for r in range(len(by_distance) - 1, 0, -1):
-            by_distance[r] += (k - 1) * by_distance[r - 1]
-        if sum(by_distance) > _MOST_COUNTED:
-            break
-    return sum(by_distance)
-
-
-def largest_ball(target: Target, sites: NDArray[np.uint32], size: int, radius: int) -> int:
-    """Count those that differ in at most ``radius`` of any ``size`` variables, at most."""
-    k = np.sort(target.cardinalities[sites])[::-1]
-    return ball_size(k[:size], min(radius, size))
-
-
 def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: str) -> None:
     """Refuse a target that lacks what a rule needs."""
     for name, words in needs.items():
@@ -162,7 +140,7 @@ def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: 
 def check_states(sampler: str, n_states: int, advice: str) -> None:
     """Refuse to enumerate too many states in a transition."""
     if n_states > MOST_STATES:
-        counted = n_states if n_states <= _MOST_COUNTED else f"more than {_MOST_COUNTED}"
+        counted = n_states if n_states <= MOST_COUNTED else f"more than {MOST_COUNTED}"
         raise ValueError(
             f"{sampler} would enumerate {counted} states in a transition; at most {MOST_STATES} "
             f"are. {advice}"

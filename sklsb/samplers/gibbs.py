@@ -15,7 +15,6 @@ from sklsb.samplers._fixed import (
     check_needs,
     check_states,
     free_sites,
-    largest_ball,
 )
 from sklsb.targets.base import Target
 
@@ -144,15 +143,13 @@ class GibbsSampler(FixedRuleSampler):
         if self.scan == "layers":
             return self._layers(target, sites)
         size = min(size, sites.size)
-        n_states = largest_ball(target, sites, min(size, 1), 1)
+        chosen = RandomBlocks if self.scan == "random" else Systematic
+        rule = chosen(sites, size)
         if size > 1:
-            begins = range(0, sites.size, size)
-            blocks = [sites] if self.scan == "random" else [sites[k : k + size] for k in begins]
-            n_states = max(largest_ball(target, block, size, size) for block in blocks)
+            name = f"GibbsSampler(block_size={self.block_size})"
             advice = "Take a smaller block_size, or HammingBallSampler."
-            check_states(f"GibbsSampler(block_size={self.block_size})", n_states, advice)
-        rule = RandomBlocks if self.scan == "random" else Systematic
-        return rule(sites, size, n_states)
+            check_states(name, rule.n_states(target), advice)
+        return rule
 
     def _chromatic(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
         advice = 'Use scan="random" or "systematic".'
@@ -161,8 +158,7 @@ class GibbsSampler(FixedRuleSampler):
         color = colors(graph)
         start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
         two_valued = bool((target.cardinalities == 2).all())
-        most = int(target.cardinalities.max(initial=1))
-        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued, most)
+        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued)
 
     def _layers(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
         name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."

@@ -5,7 +5,7 @@ from typing import Any
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb.samplers._base import check_count
-from sklsb.samplers._fixed import FixedRuleSampler, check_states, free_sites, largest_ball
+from sklsb.samplers._fixed import FixedRuleSampler, check_states, free_sites
 from sklsb.targets.base import Target
 
 
@@ -117,7 +117,7 @@ class HammingBallSampler(FixedRuleSampler):
         sites = free_sites(target)
         size = min(size, sites.size)
         radius = min(radius, size)
-        n_states = largest_ball(target, sites, size, radius)
+        rule = HammingBall(sites, size, radius)
         name = f"HammingBallSampler({self.block_size}, radius={self.radius})"
-        check_states(name, n_states, "Take a smaller radius or block_size.")
-        return HammingBall(sites, size, radius, n_states)
+        check_states(name, rule.n_states(target), "Take a smaller radius or block_size.")
+        return rule

@@ -31,7 +31,7 @@ class Metropolis(NamedTuple):
             may_be_periodic=True,
         )
 
-    def new_part(self, view, n_chains):
+    def new_part(self, target, n_chains):
         return NoPart()
 
 

@@ -51,8 +51,9 @@ class Balanced(NamedTuple):
             may_be_periodic=True,
         )
 
-    def new_part(self, view: Any, n_chains: int) -> Weights:
+    def new_part(self, target: Any, n_chains: int) -> Weights:
         """Allocate what the rule keeps of some chains."""
+        view = target.view()
         level = levels(view.touched_start.size - 1)
         most_touched = int(np.diff(view.touched_start).max(initial=0))
         return Weights(

@@ -17,6 +17,7 @@ from sklsb._kernels.enumeration import (
     choose,
     choose_block,
     go_to,
+    largest_ball,
     list_ball,
     mark_moved,
     new_ball,
@@ -64,7 +65,6 @@ class RandomBlocks(NamedTuple):
 
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
-    n_states: int  # of a block, at most: the room that it gets
 
     @property
     def facts(self) -> Facts:
@@ -74,9 +74,13 @@ class RandomBlocks(NamedTuple):
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
         )
 
-    def new_part(self, view: Any, n_chains: int) -> Ball:
+    def n_states(self, target: Any) -> int:
+        """Joint states of a block, at most."""
+        return largest_ball(target, self.sites, self.block_size, self.block_size)
+
+    def new_part(self, target: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a block."""
-        return new_ball(n_chains, self.block_size, self.n_states)
+        return new_ball(n_chains, self.block_size, self.n_states(target))
 
 
 @implements(step, RandomBlocks)
@@ -114,7 +118,6 @@ class Systematic(NamedTuple):
 
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
-    n_states: int  # of a block, at most: the room that it gets
 
     @property
     def facts(self) -> Facts:
@@ -122,9 +125,15 @@ class Systematic(NamedTuple):
         n_blocks = -(-self.sites.size // max(1, self.block_size))
         return Facts(n_uniforms=n_blocks, transitions_per_sweep=1, reversible=n_blocks < 2)
 
-    def new_part(self, view: Any, n_chains: int) -> Ball:
+    def n_states(self, target: Any) -> int:
+        """Joint states of a block, at most."""
+        size = max(1, self.block_size)
+        blocks = (self.sites[k : k + size] for k in range(0, self.sites.size, size))
+        return max((largest_ball(target, block, size, size) for block in blocks), default=1)
+
+    def new_part(self, target: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a block."""
-        return new_ball(n_chains, self.block_size, self.n_states)
+        return new_ball(n_chains, self.block_size, self.n_states(target))
 
 
 @implements(step, Systematic)
@@ -167,7 +176,6 @@ class Chromatic(NamedTuple):
     sites: NDArray[np.uint32]  # that are not observed, class by class
     start: NDArray[np.int64]  # of each class, and the number of sites
     two_valued: bool  # then the move of a site has its number
-    n_values: int  # of a variable, at most
 
     @property
     def facts(self) -> Facts:
@@ -179,9 +187,10 @@ class Chromatic(NamedTuple):
             reversible=self.start.size <= 2,
         )
 
-    def new_part(self, view: Any, n_chains: int) -> Probabilities:
+    def new_part(self, target: Any, n_chains: int) -> Probabilities:
         """Allocate room for the largest class."""
-        most = max(self.n_values, int(np.diff(self.start).max(initial=0)))
+        n_values = int(target.cardinalities.max(initial=1))
+        most = max(n_values, int(np.diff(self.start).max(initial=0)))
         return Probabilities(np.empty((n_chains, most)), np.empty((n_chains, most), np.uint32))
 
 

@@ -18,6 +18,7 @@ from sklsb._kernels.enumeration import (
     choose,
     choose_block,
     go_to,
+    largest_ball,
     list_ball,
     mark_moved,
     new_ball,
@@ -33,7 +34,6 @@ class HammingBall(NamedTuple):
     sites: NDArray[np.uint32]  # that are not observed
     block_size: int
     radius: int
-    n_states: int  # of a ball, at most: the room that it gets
 
     @property
     def facts(self) -> Facts:
@@ -43,9 +43,13 @@ class HammingBall(NamedTuple):
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
         )
 
-    def new_part(self, view: Any, n_chains: int) -> Ball:
+    def n_states(self, target: Any) -> int:
+        """States of a ball, at most."""
+        return largest_ball(target, self.sites, self.block_size, self.radius)
+
+    def new_part(self, target: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a ball."""
-        return new_ball(n_chains, self.block_size, self.n_states)
+        return new_ball(n_chains, self.block_size, self.n_states(target))
 
 
 @implements(step, HammingBall)

@@ -45,7 +45,7 @@ class Layers(NamedTuple):
             needs=NEEDS,
         )
 
-    def new_part(self, view: Any, n_chains: int) -> Fields:
+    def new_part(self, target: Any, n_chains: int) -> Fields:
         """Allocate the fields on the visible units."""
         return Fields(np.empty((n_chains, self.visible_bias.size)))
 

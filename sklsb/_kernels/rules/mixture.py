@@ -63,11 +63,11 @@ class Mixture(NamedTuple):
             parts=parts,
         )
 
-    def new_part(self, view: Any, n_chains: int) -> Parts:
+    def new_part(self, target: Any, n_chains: int) -> Parts:
         """Allocate what both rules keep of some chains."""
         last = np.full((n_chains, 1), -1)
         return Parts(
-            self.first.new_part(view, n_chains), self.second.new_part(view, n_chains), last
+            self.first.new_part(target, n_chains), self.second.new_part(target, n_chains), last
         )
 
     def chosen(self, coins: NDArray[np.float64]) -> NDArray[np.intp]:
