@@ -46,7 +46,7 @@ class FirstVersionLearner(Learner):
         self.target = ensemble.target
         self.new_ensemble = new_ensemble
         # Streams of their own, so that it does not matter when the chains' numbers are drawn.
-        rngs = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.streams.chain]
+        rngs = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.streams.of("scout")]
         self.streams = Streams(rngs)
 
     def gradient(

@@ -54,6 +54,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import BalancingFunction, LearnableFunction, Tabulated
+from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
 __all__ = [
@@ -165,6 +166,18 @@ class History(NamedTuple):
             return cls(none.astype(np.int64), empty, empty, none, none, np.empty((0, 0)), wide)
         return cls(*(np.array(column) for column in zip(*rows, strict=True)))
 
+    @classmethod
+    def of_fixed(
+        cls, function: BalancingFunction, ends: list[int], log_prob: Array, acceptance: Array
+    ) -> "History":
+        """Return what it is where nothing was learned."""
+        n = len(ends)
+        theta, even_part = _shown(function)
+        nothing = np.full(n, np.nan)
+        made = np.array(ends, dtype=np.int64)
+        shown = np.tile(theta, (n, 1)), np.tile(even_part, (n, 1))
+        return cls(made, log_prob, acceptance, nothing, nothing, *shown)
+
 
 class Learner:
     """A learnable function, its optimiser and the bound's eta, updated together."""
@@ -270,17 +283,17 @@ def _blocks(n_iterations: int, shortest: int) -> NDArray[np.int64]:
 class _Pairs:
     """Pairs of uniform numbers for all chains, drawn from their streams a buffer at a time."""
 
-    def __init__(self, rngs: list[np.random.Generator], n_pairs: int):
-        self.rngs = rngs
+    def __init__(self, streams: Streams, n_pairs: int):
+        self.streams = streams
         self.left = n_pairs
         self.at = 0
-        self.buffer = np.empty((len(rngs), 0, 2))
+        self.buffer = np.empty((len(streams), 0, 2))
 
     def take(self, n: int) -> Array:
         """Return the next pairs, at most n of them and at least one."""
         if self.at == self.buffer.shape[1]:
-            size = min(self.left, max(1, _BUFFER // (2 * len(self.rngs))))
-            self.buffer = np.stack([rng.random((size, 2)) for rng in self.rngs])
+            size = min(self.left, max(1, _BUFFER // (2 * len(self.streams))))
+            self.buffer = self.streams.pairs(size)
             self.left -= size
             self.at = 0
         taken = self.buffer[:, self.at : self.at + n]
@@ -369,7 +382,7 @@ def burn_in(
     ensemble.start(rule)
     log_prob = ensemble.log_prob()
     # For each block a pair for the objective, then one for each transition.
-    pairs = _Pairs(ensemble.streams.chain, n_iterations + lengths.size)
+    pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
     for block, length in enumerate(lengths.tolist()):
         extra = pairs.take(1)[:, 0]
         gradient = None

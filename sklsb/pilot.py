@@ -223,7 +223,7 @@ class _Runs:
             # Log p is taken relative to it, so that a large part that never changes does not
             # matter; the same for all candidates.
             self.reference = float(self.ensemble.log_prob()[0])
-            uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.streams.chain])
+            uniforms = self.ensemble.streams.pairs(n)
             self.ensemble.advance(uniforms)
         self.ensemble.forget_acceptance()
         self.n_transitions += n

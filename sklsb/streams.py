@@ -2,9 +2,8 @@
 
 Every chain has a stream for each purpose. The stream called "chain" drives its transitions; those
 of the other purposes are spawned from it when they are first needed, by a key that names the
-package and the purpose. So a new purpose never shifts the numbers of another.
-
-Starts, and the pilot of `LSBSampler`, take their numbers from the stream "chain" still.
+purpose. So a new purpose never shifts the numbers of another. All keys contain a constant of the
+package: its streams are none that a user spawns from the same seed.
 """
 
 import copy
@@ -53,7 +52,7 @@ def _child(parent: np.random.SeedSequence, *key: int) -> np.random.Generator:
 def spawn(random_state: Any, n: int) -> list[np.random.Generator]:
     """One stream per chain; the first k streams do not depend on n."""
     parent = seed_sequence(random_state)
-    return [_child(parent, c) for c in range(n)]
+    return [_child(parent, _PACKAGE, c) for c in range(n)]
 
 
 class Streams:
@@ -102,6 +101,10 @@ class Streams:
     def copy(self) -> "Streams":
         """Return streams that go on with the same numbers, on their own."""
         return copy.deepcopy(self)
+
+    def pairs(self, n: int) -> NDArray[np.float64]:
+        """Draw n pairs of uniform numbers for each chain; shape (n_chains, n, 2)."""
+        return np.stack([rng.random((n, 2)) for rng in self.chain])
 
     def numbers(self, rule: "Rule", c: int, n: int) -> NDArray[np.float64]:
         """Draw what n transitions of chain c take, one transition after another.

@@ -198,7 +198,7 @@ class FastEnsemble:
             return
 
         def move(n: int) -> float:
-            self.advance(np.stack([rng.random((n, 2)) for rng in self.streams.chain]))
+            self.advance(self.streams.pairs(n))
             return float(self.walkers.acceptance.mean()) / n / (1.0 - self.walkers.lazy)
 
         self.start(rule)
@@ -319,7 +319,7 @@ class FastEnsemble:
     ) -> None:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
         thin, made, drawn = schedule
-        uniforms = np.stack([rng.random((n_transitions, 2)) for rng in self.streams.chain])
+        uniforms = self.streams.pairs(n_transitions)
         x, lp, sums = [], [], []
         acceptance = self.walkers.acceptance
         with self._moving():

@@ -26,6 +26,7 @@ from sklsb.exceptions import (
     PeriodicChainWarning,
     ShortRunWarning,
 )
+from sklsb.starts import INITS, Starts, draw_starts
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
@@ -106,6 +107,7 @@ class BaseSampler(BaseEstimator, ABC):
     """
 
     n_chains: int
+    init: str
     n_jobs: int | None
     random_state: Any
     verbose: int
@@ -120,6 +122,14 @@ class BaseSampler(BaseEstimator, ABC):
     @abstractmethod
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
         """Return chains at some states, on their streams."""
+
+    @abstractmethod
+    def _looks(self, target: Target) -> int:
+        """States of which all neighbours take an eighth of the evaluations of the burn-in."""
+
+    def _starts(self, target: Target, streams: Streams) -> Starts:
+        first_order = bool(getattr(self, "fast", False))
+        return draw_starts(target, self.init, streams, self._looks(target), first_order)
 
     def _effective_n_jobs(self) -> int:
         return int(joblib.effective_n_jobs(self.n_jobs))
@@ -148,8 +158,8 @@ class BaseSampler(BaseEstimator, ABC):
         y : None
             Ignored; here for scikit-learn's conventions.
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
-            Where the chains start. If not given they are drawn uniformly; with ``warm_start``
-            they are the present states.
+            Where the chains start. If not given, ``init`` says where; with ``warm_start`` they
+            are the present states.
 
         Returns
         -------
@@ -185,6 +195,8 @@ class BaseSampler(BaseEstimator, ABC):
             raise ValueError(
                 f"n_jobs is {self.n_jobs!r}; give a number of threads, -1 for all cores, or None."
             )
+        if not isinstance(self.init, str) or self.init not in INITS:
+            raise ValueError(f"init is {self.init!r}; it must be one of {list(INITS)}.")
         self._resolve(target)
         again = self.warm_start and hasattr(self, "_ensemble")
         if again and (
@@ -200,13 +212,15 @@ class BaseSampler(BaseEstimator, ABC):
         # A copy: a fit that fails must leave the streams of the last one where they were.
         before = self._ensemble.state() if again else None
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
+        spent: Any = 0  # evaluations
         if initial_states is not None:
             states = self._check_initial(target, initial_states, n_chains)
         elif before:  # perhaps on another target
             states = self._check_initial(target, before.x, n_chains, "state_")
         else:
-            states = np.stack([target.random_state(rng) for rng in streams.chain])
+            states, spent = self._starts(target, streams)
         ensemble = self._new_ensemble(target, states, streams)
+        ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
         ensemble.chains.moved[:] = False

@@ -1,6 +1,5 @@
 """Samplers whose rule is known before they run: nothing is learned."""
 
-import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -9,22 +8,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sklsb._ensemble import MOST_NUMBERS, Ensemble
+from sklsb._ensemble import Ensemble
 from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb.chains import draws_dataset
-from sklsb.samplers._base import (
-    FIRST_SEGMENT,
-    BaseSampler,
-    _Progress,
-    check_count,
-    next_segment,
-)
+from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._burn_in import run_burn_in
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target
 
-# Rows of the history of a burn-in, at most.
-_MOST_ROWS = 200
 # States of a block that are enumerated, at most.
 MOST_STATES = 4096
 
@@ -37,7 +29,7 @@ class FixedRuleSampler(BaseSampler):
 
     Parameters
     ----------
-    n_chains, n_burn_in, n_jobs, random_state, verbose, warm_start, keep_burn_in
+    n_chains, n_burn_in, init, n_jobs, random_state, verbose, warm_start, keep_burn_in
         As of `GibbsSampler`.
     """
 
@@ -49,6 +41,7 @@ class FixedRuleSampler(BaseSampler):
         *,
         n_chains: int = 4,
         n_burn_in: int | None = None,
+        init: str = "both",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -57,6 +50,7 @@ class FixedRuleSampler(BaseSampler):
     ):
         self.n_chains = n_chains
         self.n_burn_in = n_burn_in
+        self.init = init
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -79,6 +73,11 @@ class FixedRuleSampler(BaseSampler):
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
         return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
 
+    def _looks(self, target: Target) -> int:
+        rule = self._rule(target)
+        per_sweep = rule.facts.transitions_per_sweep or max(1, target.n_sites)
+        return self._length(target, rule) // (8 * per_sweep)
+
     def _length(self, target: Target, rule: Rule) -> int:
         """Transitions of the burn-in: as many sweeps as of any other sampler by default."""
         if self.n_burn_in is not None:
@@ -87,35 +86,17 @@ class FixedRuleSampler(BaseSampler):
         return per_sweep * max(5, -(-2000 // max(1, target.n_sites)))
 
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
-        rule = ensemble.rule
-        n, n_chains = self._length(target, rule), len(ensemble)
-        kept = (n_chains, n if self.keep_burn_in else 0, target.n_sites)
-        draws, stats = np.empty(kept, dtype=target.dtype), np.empty((*kept[:2], 1))
-        rows: list[NDArray[np.float64]] = []
-        ends = np.linspace(0, n, min(n, _MOST_ROWS) + 1).astype(np.int64)[1:].tolist()
-        most = max(1, MOST_NUMBERS // max(1, rule.facts.n_uniforms))
-        made, segment = 0, FIRST_SEGMENT
-        with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
-            ensemble.start(rule)
-            for end in ends:
-                while made < end:
-                    began = time.perf_counter()
-                    size = min(most, segment, end - made)
-                    schedule = (1, 0, made) if self.keep_burn_in else (0, 0, 0)
-                    ensemble.run(size, schedule, draws, stats)
-                    made += size
-                    progress(size * n_chains)
-                    segment = next_segment(segment, size, time.perf_counter() - began)
-                rows.append(ensemble.log_prob())
-        lp = np.array(rows).reshape(-1, n_chains) + target.constant
+        ensemble.start(ensemble.rule)
+        n = self._length(target, ensemble.rule)
+        done = run_burn_in(ensemble, n, keep=self.keep_burn_in, verbose=self.verbose)
         fitted: dict[str, Any] = {
             "history_": xr.Dataset(
-                {"lp": (("iteration", "chain"), lp)},
-                coords={"iteration": ends, "chain": np.arange(n_chains)},
+                {"lp": (("iteration", "chain"), done.log_prob + target.constant)},
+                coords={"iteration": done.ends, "chain": np.arange(len(ensemble))},
             )
         }
-        if self.keep_burn_in:
-            fitted["burn_in_"] = draws_dataset(draws, target)
+        if done.draws is not None:
+            fitted["burn_in_"] = draws_dataset(done.draws, target)
         return fitted
 
     def _warn_about_burn_in(self) -> None:

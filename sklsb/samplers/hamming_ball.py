@@ -33,6 +33,11 @@ class HammingBallSampler(FixedRuleSampler):
     n_burn_in : int, optional
         Transitions of each chain before the first draw. If not given, as many sweeps as in
         `LSBSampler`: 5, and at least 2000 / n_sites. A sweep is n_sites / block_size transitions.
+    init : {"both", "uniform", "quenched"}, default="both"
+        Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
+        "quenched": at the most probable state that walks uphill find from many draws. "both": the
+        chains 0, 2, ... at uniform draws, the others quenched, so that modes which are not reached
+        from one end are seen to be missing.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator or None, default=None
@@ -93,6 +98,7 @@ class HammingBallSampler(FixedRuleSampler):
         *,
         n_chains: int = 4,
         n_burn_in: int | None = None,
+        init: str = "both",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -103,6 +109,7 @@ class HammingBallSampler(FixedRuleSampler):
         self.radius = radius
         self.n_chains = n_chains
         self.n_burn_in = n_burn_in
+        self.init = init
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

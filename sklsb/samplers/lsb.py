@@ -30,6 +30,7 @@ from sklsb.learning import (
 from sklsb.pilot import STARVED, Outcome, compare, starved
 from sklsb.rules import FirstOrder
 from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.samplers._burn_in import run_burn_in
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -81,6 +82,11 @@ class LSBSampler(BaseSampler):
         Transitions of each chain in the burn-in; max(2000, 5 * n_sites) if not given. What
         learning the functions for sampling takes after that does not depend on it. 0: nothing
         is learned, there is no pilot, and `sample` uses the function that learning starts from.
+    init : {"both", "uniform", "quenched"}, default="both"
+        Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
+        "quenched": at the most probable state that walks uphill find from many draws. "both": the
+        chains 0, 2, ... at uniform draws, the others quenched, so that modes which are not reached
+        from one end are seen to be missing.
     learning_rate : float, optional
         Step size of the optimiser in the burn-in; if not given 0.01 for the objectives "bound"
         and "sampled_kl" and the function's own for the others.
@@ -169,6 +175,7 @@ class LSBSampler(BaseSampler):
         objective: str = "auto",
         n_chains: int = 4,
         n_burn_in: int | None = None,
+        init: str = "both",
         learning_rate: float | None = None,
         optimizer: str = "adam",
         pilot: bool = True,
@@ -186,6 +193,7 @@ class LSBSampler(BaseSampler):
         self.objective = objective
         self.n_chains = n_chains
         self.n_burn_in = n_burn_in
+        self.init = init
         self.learning_rate = learning_rate
         self.optimizer = optimizer
         self.pilot = pilot
@@ -280,24 +288,28 @@ class LSBSampler(BaseSampler):
             )
         return BalancedEnsemble(target, states, streams, self._effective_n_jobs())
 
+    def _length(self, target: Target) -> int:
+        return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
+
+    def _looks(self, target: Target) -> int:
+        n = self._length(target)
+        if self.fast:
+            return n // 8
+        view: Any = target.view()
+        n_moves = max(1, view.touched_start.size - 1)
+        return n * int(view.touched.size) // (8 * n_moves**2)
+
     def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
-        n = self.n_burn_in
-        n = max(2000, 5 * target.n_sites) if n is None else int(n)
-        draws = None
-        if self.keep_burn_in:
-            draws = np.empty((len(ensemble), n, target.n_sites), dtype=target.dtype)
+        n = self._length(target)
         learner = self._learner(ensemble) if n else None
-        n_chains = len(ensemble)
-        with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
-            function, history, visited = burn_in(
-                ensemble,
-                self._function,
-                n,
-                lazy=float(self.lazy),
-                learner=learner,
-                on_block=lambda size: progress(size * n_chains),
-                draws=draws,
-            )
+        if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
+            function = self._function
+            ensemble.start(Balanced(function.table(), float(self.lazy)))
+            done = run_burn_in(ensemble, n, keep=self.keep_burn_in, verbose=self.verbose)
+            history, draws = History.of_fixed(function, *done[:3]), done.draws
+            visited = ensemble.chains.x
+        else:
+            function, history, visited, draws = self._learn(ensemble, learner, n)
         # A copy: changing the object that was passed in must not change a frozen function.
         moving = copy.deepcopy(function)
         fitted: dict[str, Any] = {
@@ -321,6 +333,26 @@ class LSBSampler(BaseSampler):
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
 
+    def _learn(
+        self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
+    ) -> tuple[BalancingFunction, History, States, States | None]:
+        """Run the burn-in with a function that is learned, or a number of flips."""
+        n_chains, target = len(ensemble), ensemble.target
+        draws = None
+        if self.keep_burn_in:
+            draws = np.empty((n_chains, n, target.n_sites), dtype=target.dtype)
+        with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
+            found = burn_in(
+                ensemble,
+                self._function,
+                n,
+                lazy=float(self.lazy),
+                learner=learner,
+                on_block=lambda size: progress(size * n_chains),
+                draws=draws,
+            )
+        return *found, draws
+
     def _learn_to_mix(
         self, ensemble: LearnableEnsemble, visited: States, fitted: dict[str, Any]
     ) -> None:
@@ -328,7 +360,7 @@ class LSBSampler(BaseSampler):
         spent = [int(ensemble.chains.evaluations.sum())]
         functions = {self.objective: fitted["balancing_"]}
         stored = self._new_ensemble(
-            ensemble.target, visited, Streams(ensemble.streams.chain[:1] * len(visited))
+            ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
         )
         if self.objective not in OBJECTIVES:
             functions, traces = self._mixing(stored)
@@ -404,7 +436,7 @@ class LSBSampler(BaseSampler):
         The chains stay where they are: to go on from where the best run ended would favour
         states from which chains happened to move much.
         """
-        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.chain]
+        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.of("pilot")]
 
         def new_ensemble(k: int) -> LearnableEnsemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]

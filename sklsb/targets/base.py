@@ -203,6 +203,14 @@ class Target(ABC):
         result: States = values[rng.integers(self.cardinalities)]
         return result
 
+    def scattered_state(self, rng: np.random.Generator) -> States:
+        """Draw a state from which a search for modes may begin; shape (n_sites,).
+
+        Here what `random_state` draws. A target that knows ways to parts of its space which
+        uniform draws hardly ever lead to draws from these.
+        """
+        return self.random_state(rng)
+
     def random_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
@@ -433,6 +441,12 @@ class Conditioned(Target):
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw the other variables as the target does, shape (n_sites,)."""
         return self.target.random_state_given(rng, self.sites, self.observed)
+
+    def scattered_state(self, rng: np.random.Generator) -> States:
+        """Draw one as the target does, changed to the evidence where that is possible."""
+        x = self.target.scattered_state(rng)
+        x[self.sites] = self.observed
+        return x if np.isfinite(self.target.log_prob(x)) else self.random_state(rng)
 
     def random_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]

@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
 from sklsb.targets._checks import all_touched, real_array, refuse
 from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
     from sklsb._torch.models.base import Device, DType, Model
@@ -307,6 +307,16 @@ class RBM(Target):
         flat, leading = self._flat(x)
         result: NDArray[np.float64] = expit(self.hidden_bias + flat @ self.weights)
         return result.reshape(*leading, self.hidden_bias.size)
+
+    def scattered_state(self, rng: np.random.Generator) -> States:
+        """Draw hidden units uniformly, then the visible ones given these; shape (n_sites,).
+
+        Each state of the hidden layer is a product distribution, so this reaches modes that uniform
+        draws of the visible units miss: they see the widest ones only.
+        """
+        hidden = rng.integers(2, size=self.hidden_bias.size)
+        on = expit(self.visible_bias + self.weights @ hidden)
+        return (rng.random(self.n_sites) < on).astype(self.dtype)
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         from sklsb._torch.models.rbm import RBMModel

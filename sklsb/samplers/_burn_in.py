@@ -1,0 +1,73 @@
+"""The burn-in of chains whose rule changes no more."""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb.samplers._base import FIRST_SEGMENT, _Progress, next_segment
+from sklsb.targets.base import States
+
+# Rows of the history, at most.
+_MOST_ROWS = 200
+
+
+class BurnIn(NamedTuple):
+    """What a burn-in showed; rows are at most 200 places in it."""
+
+    ends: list[int]  # transitions made, by row
+    log_prob: NDArray[np.float64]  # (n_rows, n_chains)
+    acceptance: NDArray[np.float64]  # mean since the row before
+    draws: States | None  # every state, if wanted
+
+
+def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0) -> BurnIn:
+    """Make n transitions of every chain.
+
+    Parameters
+    ----------
+    ensemble : ChainEnsemble
+        Chains, started.
+    n : int
+        Transitions of each.
+    keep : bool
+        Whether to keep all states.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Returns
+    -------
+    BurnIn
+    """
+    target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
+    shape = (n_chains, n if keep else 0)
+    draws = np.empty((*shape, target.n_sites), dtype=target.dtype)
+    stats = np.empty((*shape, len(facts.stat_names)))
+    ends = np.linspace(0, n, min(n, _MOST_ROWS) + 1).astype(np.int64)[1:].tolist()
+    log_prob, acceptance = [], []
+    most = max(1, MOST_NUMBERS // max(1, facts.n_uniforms))
+    made, segment = 0, FIRST_SEGMENT
+    with _Progress(verbose, "burn-in", n * n_chains) as progress:
+        for end in ends:
+            begin = made
+            while made < end:
+                began = time.perf_counter()
+                size = min(most, segment, end - made)
+                ensemble.run(size, (1, 0, made) if keep else (0, 0, 0), draws, stats)
+                made += size
+                progress(size * n_chains)
+                segment = next_segment(segment, size, time.perf_counter() - began)
+            log_prob.append(ensemble.log_prob())
+            total = ensemble.chains.acceptance[:, 0] / (end - begin)
+            kept = keep and "acceptance_rate" in facts.stat_names
+            acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
+            ensemble.forget_acceptance()
+    rows = (len(ends), n_chains)
+    return BurnIn(
+        ends,
+        np.array(log_prob).reshape(rows),
+        np.array(acceptance).reshape(rows),
+        draws if keep else None,
+    )
