@@ -8,15 +8,18 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._tally import FEWEST_DRAWS, Tally
 from sklsb.exceptions import FrozenSitesWarning
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Sites whose indicators are held at once.
 _BLOCK = 1024
 # States of which all pairs are compared at once.
 _PAIRED = 1024
+# Chains that agree are said to differ with about this probability, whatever is looked at.
+_CHANCE = 0.01
 
-__all__ = ["autocorrelation", "best_state", "ess", "marginals", "mmd", "paper_ess"]
+__all__ = ["autocorrelation", "best_state", "disagreement", "ess", "marginals", "mmd", "paper_ess"]
 
 
 def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
@@ -87,16 +90,9 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     """
     import arviz
 
-    x = draws.get("x")
-    if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
-        found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
-        raise ValueError(
-            f"draws has {found}; give what sample returned for this target, x of chain, draw and "
-            f"{dict(zip(target.dims, target.shape, strict=True))}."
-        )
+    flat = _states_of(draws, target)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
-    flat = x.values.reshape(*x.shape[:2], target.n_sites)
     open_ = target.n_possible > 1
     for rank, value in enumerate(target.values):
         sites = np.flatnonzero(target.cardinalities > rank)
@@ -118,6 +114,100 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
         },
         coords={**target.coords, "state": np.asarray(target.values)},
     )
+
+
+def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
+    r"""Whether chains, and halves of chains, agree: R-hat, ESS, and whether that is chance.
+
+    Each chain is split into halves. R-hat is the split one of the indicators of the values, where
+    ranks change nothing, and the rank-normalised one of log p [1]_. How large it may be by chance
+    follows from the means of batches in the halves: with b batches in each of m halves,
+
+    .. math:: F = \frac{\mathrm{var}(\text{means of halves})}
+                      {\mathrm{var}(\text{means of batches in a half}) / b}
+              \sim F_{m - 1, m (b - 1)}
+
+    so the threshold depends on the numbers of draws, of variables and of independent visits.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        As returned by ``sample``, with the coordinate lp; at least 32 draws of each chain.
+    target : Target
+        What was sampled.
+
+    Returns
+    -------
+    xarray.Dataset
+        Of the target's dims: ``r_hat``, the largest over the values of a variable; ``ess``, the
+        smallest; ``p_value``, the smallest probability of an F as large in chains that agree. The
+        same of log p as ``r_hat_lp``, ``ess_lp``, ``p_value_lp``. NaN where a variable never
+        changed. Attributes: ``agree``, 0 if the smallest p_value times the number of values is
+        below 0.01, else 1; ``worst``, the variable of the smallest (or "lp"); ``n_draws``, of each
+        chain, that were looked at.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 32 draws of each chain, or they are not of this target.
+
+    Notes
+    -----
+    Chains that agree may be wrong together: what none of them has seen cannot be told.
+
+    References
+    ----------
+    .. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter, P.-C. Bürkner, "Rank-normalization,
+       folding, and localization: an improved R-hat", Bayesian Analysis 16 (2021).
+    """
+    tally = draws if isinstance(draws, Tally) else _tally_of(draws, target)
+    if tally.n_draws < FEWEST_DRAWS:
+        raise ValueError(
+            f"There are {tally.n_draws} draws of each chain; to compare chains takes at least "
+            f"{FEWEST_DRAWS}."
+        )
+    of_lp = tally.of_lp()
+    sites = {name: np.full(target.n_sites, np.nan) for name in ("r_hat", "ess", "p_value")}
+    n_values = tally.first.size and tally.counts.shape[2]
+    if n_values:
+        of_values = tally.of_values()
+        for name, best in (("r_hat", np.fmax), ("ess", np.fmin), ("p_value", np.fmin)):
+            sites[name][tally.sites] = tally.by_site(getattr(of_values, name), best)
+    p_value = np.append(sites["p_value"], of_lp.p_value)
+    seen = np.where(np.isnan(p_value), 1.0, p_value)
+    worst = int(seen.argmin())
+    agree = seen[worst] * (n_values + 1) >= _CHANCE
+    found = {
+        name: (target.dims, values.reshape(target.shape)) for name, values in sites.items()
+    } | {f"{name}_lp": float(getattr(of_lp, name)) for name in sites}
+    attrs = {
+        "agree": int(agree),
+        "worst": "lp" if worst == target.n_sites else str(target.label(worst)),
+        "n_draws": tally.n_draws,
+    }
+    return xr.Dataset(found, coords=target.coords, attrs=attrs)
+
+
+def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
+    x = _states_of(draws, target)
+    if "lp" not in draws.coords:
+        raise ValueError("draws has no lp; give what sample returned.")
+    tally = Tally(target, x.shape[0])
+    tally.add(x, draws["lp"].values, 1)
+    return tally
+
+
+def _states_of(draws: xr.Dataset, target: Target) -> States:
+    """Return the states, (n_chains, n_draws, n_sites), or say what is wrong with the draws."""
+    x = draws.get("x")
+    if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
+        found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
+        raise ValueError(
+            f"draws has {found}; give what sample returned for this target, x of chain, draw and "
+            f"{dict(zip(target.dims, target.shape, strict=True))}."
+        )
+    states: States = x.values.reshape(*x.shape[:2], target.n_sites)
+    return states
 
 
 def best_state(draws: xr.Dataset) -> xr.Dataset:

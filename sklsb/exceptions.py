@@ -6,6 +6,7 @@ __all__ = [
     "ModelWarning",
     "PeriodicChainWarning",
     "SamplerWarning",
+    "SeparatedModesWarning",
     "ShortRunWarning",
     "StarvedMovesWarning",
     "UncachedKernelsWarning",
@@ -30,6 +31,10 @@ class ModelWarning(UserWarning):
 
 class PeriodicChainWarning(SamplerWarning):
     """Nearly every move is accepted, so even and odd steps visit different halves of the space."""
+
+
+class SeparatedModesWarning(SamplerWarning):
+    """Chains, or halves of them, disagree: not converged, or modes that they do not leave."""
 
 
 class ShortRunWarning(SamplerWarning):

@@ -1,8 +1,8 @@
 """Where chains start: at both ends of the temperature.
 
-A uniform draw is a state at infinite temperature; a quenched one, the most probable state that
-walks uphill find from many draws, is one at zero. Chains that all start at one end may agree and be
-wrong together: from uniform draws nearly all ways lead into the widest mode.
+A uniform draw is a state at infinite temperature; one that walks uphill from many draws lead to is
+at zero. Chains that all start at one end may agree and be wrong together: from uniform draws nearly
+all ways lead into the widest mode.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,9 @@ def draw_starts(
     target : Target
         What is sampled.
     init : {"both", "uniform", "quenched"}
-        "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1.
+        "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1. The
+        first that is quenched starts at the most probable state that many walks uphill lead to,
+        the second where the first of them ends, and so on in turn.
     streams : Streams
         Of the chains.
     looks : int, default=0
@@ -60,10 +62,12 @@ def draw_starts(
     """
     looks = min(max(looks, FEWEST_LOOKS), MOST_LOOKS)
     x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
+    n_quenched = 0
     for c, rng in enumerate(streams.of("start")):
         if init == "quenched" or (init == "both" and c % 2):
             search = _Search(target, looks, first_order)
-            x.append(search.run(rng))
+            x.append(search.run(rng, first=n_quenched % 2 == 1))
+            n_quenched += 1
             evaluations[c] = search.evaluations
         else:
             x.append(target.random_state(rng))
@@ -71,7 +75,7 @@ def draw_starts(
 
 
 class _Search:
-    """Walks uphill from many states; the best that they reach is kept."""
+    """Walks uphill from many states."""
 
     def __init__(self, target: Target, looks: int, first_order: bool):
         self.target = target
@@ -86,14 +90,14 @@ class _Search:
         self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # move of each of them
         self.evaluations = 0
 
-    def run(self, rng: np.random.Generator) -> States:
-        """Return the most probable state found."""
+    def run(self, rng: np.random.Generator, first: bool) -> States:
+        """Return the most probable state found, or where the first walk ends."""
         target = self.target
-        n = min(self.looks // (4 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
+        n = 0 if first else min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
         drawn = [target.random_state(rng) for _ in range(max(1, n))]
         drawn += [target.scattered_state(rng) for _ in range(n)]
         x, log_prob = self._climb(np.stack(drawn))
-        if self.looks >= _LOOKS:  # from the other side of the places that were found
+        if n and self.looks >= _LOOKS:  # from the other side of the places that were found
             others, further = self._climb(self._opposite(np.unique(x, axis=0)))
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
         best: States = x[int(log_prob.argmax())]

@@ -1,13 +1,14 @@
 """All that chains need to go on, bit for bit: what pickles, copies and warm starts keep."""
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.state import arrays_of
+from sklsb._tally import Tally
 from sklsb.streams import Streams
 from sklsb.targets.base import States
 
@@ -29,15 +30,18 @@ class Counters:
         Transitions of each chain since `fit`.
     n_draws : int
         Draws of each chain since `fit`: where a stored run goes on counting.
+    tally : Tally, optional
+        How often each value was seen, by which chains are compared.
     """
 
     pending: tuple[int, int] = (0, 0)
     n_transitions: int = 0
     n_draws: int = 0
+    tally: Tally | None = None
 
     def copy(self) -> "Counters":
         """Return the same counts, to go on by themselves."""
-        return replace(self)
+        return copy.deepcopy(self)
 
 
 @dataclass

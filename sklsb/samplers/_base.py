@@ -19,11 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb._tally import FEWEST_DRAWS, Tally
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
+from sklsb.diagnostics import disagreement
 from sklsb.exceptions import (
     FrozenSitesWarning,
     InterruptedWarning,
     PeriodicChainWarning,
+    SeparatedModesWarning,
     ShortRunWarning,
 )
 from sklsb.starts import INITS, Starts, draw_starts
@@ -107,13 +110,14 @@ class BaseSampler(BaseEstimator, ABC):
     """
 
     n_chains: int
-    init: str
+    init: str = "both"
     n_jobs: int | None
     random_state: Any
     verbose: int
     warm_start: bool
 
     _ensemble: ChainEnsemble
+    disagreement_: xr.Dataset
 
     @abstractmethod
     def _resolve(self, target: Target) -> None:
@@ -224,7 +228,7 @@ class BaseSampler(BaseEstimator, ABC):
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "sample_stats_", "_draws"):
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
@@ -232,7 +236,8 @@ class BaseSampler(BaseEstimator, ABC):
         self.target_ = target
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
-        ensemble.counters = Counters()
+        tally = Tally.by_sweep(target, n_chains, self._sweep)
+        ensemble.counters = Counters(tally=tally)
 
     @staticmethod
     def _check_initial(
@@ -424,6 +429,8 @@ class BaseSampler(BaseEstimator, ABC):
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room
+                if counters.tally is not None:
+                    counters.tally.add(part, stats[:, done : done + room, 0], thin)
                 for name, statistic in record.items() if room else ():
                     recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
                 made, done = made + size, done + room
@@ -485,6 +492,7 @@ class BaseSampler(BaseEstimator, ABC):
                 ShortRunWarning,
                 stacklevel=3,
             )
+        self._warn_if_separated()
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
         frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
@@ -500,6 +508,32 @@ class BaseSampler(BaseEstimator, ABC):
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _warn_if_separated(self) -> None:
+        tally = self._ensemble.counters.tally
+        if tally is None or tally.n_draws < FEWEST_DRAWS:
+            return
+        # Calls of a few draws each need not look again every time.
+        if hasattr(self, "disagreement_") and tally.n_draws < 1.1 * self.disagreement_.n_draws:
+            return
+        self.disagreement_ = found = disagreement(tally, self.target_)
+        if found.agree:
+            return
+        where = found.worst
+        r_hat, ess = float(found["r_hat_lp"]), float(found["ess_lp"])
+        if where != "lp":
+            place = int(np.nanargmin(found["p_value"].values))
+            r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
+            where = f"variable {where}"
+        warnings.warn(
+            f"The chains disagree: they have not converged, or they are in separated modes that "
+            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}, effective sample size "
+            f"{ess:.0f} (see disagreement_). Answers and errors from these draws may be wrong. "
+            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
+            "another random_state; or take another sampler.",
+            SeparatedModesWarning,
+            stacklevel=4,
+        )
 
     def _warn_if_periodic(self, acceptance: NDArray[np.float64], n_transitions: int) -> None:
         # Uphill, in the first sweeps, all moves are accepted on any target.
