@@ -1,10 +1,13 @@
 """Where chains start: at both ends of the temperature.
 
-A uniform draw is a state at infinite temperature; one that walks uphill from many draws lead to is
-at zero. Chains that all start at one end may agree and be wrong together: from uniform draws nearly
-all ways lead into the widest mode.
+A uniform draw is a state at infinite temperature; one that walks uphill lead to is at zero. Chains
+that all start at one end may agree and be wrong together: from uniform draws nearly all ways lead
+into the widest mode. So before transition 0 a search of bounded length looks for others, in two
+ways: it goes uphill from many draws, and it asks of each value that hardly occurs whether chains
+keep it once they have it.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,19 +16,47 @@ from numpy.typing import NDArray
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
-__all__ = ["INITS", "Starts", "draw_starts"]
+__all__ = ["INITS", "Effort", "Starts", "Walk", "draw_starts"]
 
 INITS = ("both", "uniform", "quenched")
 # States of which all neighbours may be valued for one quenched state: at least as many as there are
 # sweeps in the shortest burn-in, and at most.
 FEWEST_LOOKS, MOST_LOOKS = 5, 128
-# What one walk takes, about.
+# What one walk uphill takes, about.
 _LOOKS = 6
 # Log-ratios held at once.
 _MOST_HELD = 1 << 21
+# Chains that show which values are rare, below which share; and that begin at such a value.
+_USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
+# Draws of each, half of which are looked at; and sweeps that it makes.
+_DRAWS, SWEEPS = 32, 24
 _EPS = float(np.finfo(np.float64).eps)
 
 Array = NDArray[np.float64]
+# From states and streams, a number of draws and the sweeps between two: the draws, of shape
+# (n_walkers, n_draws, n_sites), and the evaluations that they took.
+Walk = Callable[[States, Streams, int, float], tuple[States, int]]
+
+
+class Effort(NamedTuple):
+    """What a search may take.
+
+    Parameters
+    ----------
+    looks : int
+        States of which all neighbours may be valued; 5 to 128 are.
+    n_walkers : int
+        Chains that may be run for 24 sweeps; at most 64 are, and none if there are fewer than 16.
+    walk : callable
+        Runs them.
+    first_order : bool
+        Whether walks uphill go by first-order log-ratios, of which a look takes one evaluation.
+    """
+
+    looks: int
+    n_walkers: int
+    walk: Walk
+    first_order: bool = False
 
 
 class Starts(NamedTuple):
@@ -35,9 +66,7 @@ class Starts(NamedTuple):
     evaluations: NDArray[np.int64]
 
 
-def draw_starts(
-    target: Target, init: str, streams: Streams, looks: int = 0, first_order: bool = False
-) -> Starts:
+def draw_starts(target: Target, init: str, streams: Streams, effort: Effort) -> Starts:
     """Draw the states that chains start from, each from its stream named "start".
 
     Parameters
@@ -45,55 +74,65 @@ def draw_starts(
     target : Target
         What is sampled.
     init : {"both", "uniform", "quenched"}
-        "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1. The
-        first that is quenched starts at the most probable state that many walks uphill lead to,
-        the second where the first of them ends, and so on in turn.
+        "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1.
+        Those that are quenched start in turn at the most probable state that many walks uphill lead
+        to, and where a single one ends; or, if one is found, at a rare value that chains keep.
     streams : Streams
         Of the chains.
-    looks : int, default=0
-        States of which all neighbours may be valued for one quenched state, from 5 to 128.
-    first_order : bool, default=False
-        Whether walks go by first-order log-ratios, of which a look takes one evaluation.
+    effort : Effort
+        What the search of each chain that is quenched may take.
 
     Returns
     -------
     Starts
         States of shape (n_chains, n_sites), and evaluations of shape (n_chains,).
     """
-    looks = min(max(looks, FEWEST_LOOKS), MOST_LOOKS)
     x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
     n_quenched = 0
     for c, rng in enumerate(streams.of("start")):
         if init == "quenched" or (init == "both" and c % 2):
-            search = _Search(target, looks, first_order)
-            x.append(search.run(rng, first=n_quenched % 2 == 1))
-            n_quenched += 1
+            search = _Search(target, effort)
+            x.append(search.run(rng, many=n_quenched % 2 == 0))
             evaluations[c] = search.evaluations
+            n_quenched += 1
         else:
             x.append(target.random_state(rng))
     return Starts(np.array(x).reshape(len(streams), target.n_sites), evaluations)
 
 
 class _Search:
-    """Walks uphill from many states."""
+    """The search of one chain."""
 
-    def __init__(self, target: Target, looks: int, first_order: bool):
+    def __init__(self, target: Target, effort: Effort):
         self.target = target
-        self.looks = looks  # that are left
-        self.cost = 1 if first_order else int((target.cardinalities - 1).sum())
-        # A gradient of a machine of two layers takes as long as a single log-ratio.
-        self.first_order = first_order or getattr(target, "layers", None) is not None
-        self.values = np.asarray(target.values, dtype=target.dtype)
+        self.walk = effort.walk
+        self.looks = min(max(effort.looks, FEWEST_LOOKS), MOST_LOOKS)  # that are left
+        self.n_walkers = min(effort.n_walkers - _USUAL, MOST_WALKERS)
         k = target.cardinalities
         self.n_moves = int((k - 1).sum())
+        self.look_cost = 1 if effort.first_order else self.n_moves
+        # A gradient of a machine of two layers takes as long as a single log-ratio.
+        self.first_order = effort.first_order or getattr(target, "layers", None) is not None
+        self.values = np.asarray(target.values, dtype=target.dtype)
         self.sites = np.flatnonzero(k > 1)
         self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # move of each of them
         self.evaluations = 0
 
-    def run(self, rng: np.random.Generator, first: bool) -> States:
-        """Return the most probable state found, or where the first walk ends."""
+    def run(self, rng: np.random.Generator, many: bool) -> States:
+        """Return a state at a rare value that is kept, or else uphill: of many walks, or of one."""
+        scouting = self.n_walkers >= _USUAL
+        best = self._highest(rng, many or scouting)
+        found = self._kept(rng, best) if scouting else None
+        if found is not None:
+            return found
+        return best if many or not scouting else self._highest(rng, many=False)
+
+    # ----------------------------------------------------------------- uphill
+
+    def _highest(self, rng: np.random.Generator, many: bool) -> States:
+        """Return the most probable of the states that walks uphill lead to."""
         target = self.target
-        n = 0 if first else min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
+        n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves)) if many else 0
         drawn = [target.random_state(rng) for _ in range(max(1, n))]
         drawn += [target.scattered_state(rng) for _ in range(n)]
         x, log_prob = self._climb(np.stack(drawn))
@@ -103,27 +142,30 @@ class _Search:
         best: States = x[int(log_prob.argmax())]
         return best
 
-    def _climb(self, x: States) -> tuple[States, Array]:
+    def _climb(self, x: States, fixed: NDArray[np.int64] | None = None) -> tuple[States, Array]:
         """Go uphill from some states, as far as looks are left; return where to, and log p there.
 
         All variables that lead up by themselves are changed together, and only the best half of
-        them, a quarter, ... where that does not lead up.
+        them, a quarter, ... where that does not lead up. ``fixed`` is one of each state that stays.
         """
         log_prob = self._log_prob(x)
-        x, log_prob = x[np.isfinite(log_prob)], log_prob[np.isfinite(log_prob)]
+        possible = np.isfinite(log_prob)
+        x, log_prob = x[possible], log_prob[possible]
         most = np.full(len(x), self.sites.size)
         walking = np.arange(len(x))
         while walking.size and walking.size <= self.looks and self.sites.size:
             self.looks -= walking.size
             gain, value = self._best_moves(x[walking])
+            if fixed is not None:
+                place = np.searchsorted(self.sites, fixed[walking])
+                gain[np.arange(walking.size), place] = -np.inf
             order = np.argsort(-gain, axis=1, kind="stable")
             n_up = (gain > _noise(log_prob[walking])[:, None]).sum(axis=1)
             n = np.minimum(n_up, most[walking])
             higher = np.zeros(walking.size, dtype=np.bool_)
             while (tried := np.flatnonzero(~higher & (n > 0))).size:
                 trial = x[walking[tried]]
-                changed = np.arange(self.sites.size) < n[tried, None]
-                row, rank = np.nonzero(changed)
+                row, rank = np.nonzero(np.arange(self.sites.size) < n[tried, None])
                 at = order[tried][row, rank]
                 trial[row, self.sites[at]] = value[tried[row], at]
                 reached, before = self._log_prob(trial), log_prob[walking[tried]]
@@ -142,7 +184,7 @@ class _Search:
 
     def _best_moves(self, x: States) -> tuple[Array, States]:
         """Largest log-ratio of a change of each variable, and the value that it leads to."""
-        self.evaluations += len(x) * self.cost
+        self.evaluations += len(x) * self.look_cost
         by_gradient = self.first_order
         ratios = (self.target.first_order_ratios if by_gradient else self.target.log_ratios)(x)
         gain = np.maximum.reduceat(ratios, self.first, axis=1)
@@ -158,6 +200,48 @@ class _Search:
         k = self.target.cardinalities
         index = (np.searchsorted(self.values, x) + np.maximum(1, k // 2)) % k
         return np.where(self.target.n_possible > 1, self.values[index], x)
+
+    # ----------------------------------------------------------------- rare values
+
+    def _kept(self, rng: np.random.Generator, best: States) -> States | None:
+        """Return a state at the rare value that chains keep best, if they keep one for long.
+
+        Each value that is rare in chains from uniform draws is given to the best state, the rest
+        goes uphill, and a chain goes on from there.
+        """
+        target = self.target
+        drawn = np.stack([target.random_state(rng) for _ in range(_USUAL)])
+        usual = self._shares(self._run(rng, drawn)).mean(axis=0)
+        exists = np.arange(self.values.size) < target.cardinalities[:, None]
+        free = (target.n_possible > 1)[:, None]
+        site, index = np.nonzero((usual < _RARE) & exists & free)
+        chosen = rng.permutation(site.size)[: self.n_walkers]
+        site, index = site[chosen], index[chosen]
+        x = np.tile(best, (site.size, 1))
+        x[np.arange(site.size), site] = self.values[index]
+        possible = np.isfinite(self._log_prob(x))
+        site, index = site[possible], index[possible]
+        if not site.size:
+            return None
+        self.looks = max(self.looks, _LOOKS * site.size)
+        x, _ = self._climb(x[possible], fixed=site)
+        draws = self._run(rng, x)
+        kept = self._shares(draws)[np.arange(site.size), site, index]
+        longest = int(kept.argmax())
+        state: States = draws[longest, -1]
+        return state if kept[longest] > 0.5 else None
+
+    def _run(self, rng: np.random.Generator, x: States) -> States:
+        """Return the second half of the draws of chains from some states."""
+        seed = int(rng.integers(2**63))
+        streams = Streams([np.random.default_rng([seed, k]) for k in range(len(x))])
+        draws, evaluations = self.walk(x, streams, _DRAWS, SWEEPS / _DRAWS)
+        self.evaluations += evaluations
+        return draws[:, _DRAWS // 2 :]
+
+    def _shares(self, draws: States) -> Array:
+        """How often each value occurs; shape (n_walkers, n_sites, n_values)."""
+        return np.stack([(draws == v).mean(axis=1) for v in self.values], axis=2)
 
 
 def _noise(log_prob: Array) -> Array:

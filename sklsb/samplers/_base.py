@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb._kernels.facts import Rule
 from sklsb._tally import FEWEST_DRAWS, Tally
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
 from sklsb.diagnostics import disagreement
@@ -29,7 +30,7 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.starts import INITS, Starts, draw_starts
+from sklsb.starts import INITS, SWEEPS, Effort, Starts, draw_starts
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
@@ -57,6 +58,11 @@ def check_count(value: Any, name: str, smallest: int) -> int:
 def next_segment(segment: int, size: int, seconds: float) -> int:
     """Return the transitions of the next segment, a tenth of a second; no chain depends on it."""
     return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
+
+
+def _transitions_of_a_sweep(rule: Rule, target: Target) -> int:
+    found = rule.facts.transitions_per_sweep
+    return max(1, target.n_sites if found is None else found)
 
 
 class _Progress:
@@ -128,12 +134,33 @@ class BaseSampler(BaseEstimator, ABC):
         """Return chains at some states, on their streams."""
 
     @abstractmethod
-    def _looks(self, target: Target) -> int:
-        """States of which all neighbours take an eighth of the evaluations of the burn-in."""
+    def _first_rule(self, target: Target) -> Rule:
+        """Return the rule that the burn-in begins with."""
+
+    @abstractmethod
+    def _budget(self, target: Target) -> tuple[int, int]:
+        """Return the evaluations that the start of a chain may take, and those of a sweep."""
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
-        first_order = bool(getattr(self, "fast", False))
-        return draw_starts(target, self.init, streams, self._looks(target), first_order)
+        rule, first_order = self._first_rule(target), bool(getattr(self, "fast", False))
+        sweep = _transitions_of_a_sweep(rule, target)
+
+        def walk(
+            states: States, streams: Streams, n_draws: int, sweeps: float
+        ) -> tuple[States, int]:
+            walkers = self._new_ensemble(target, states, streams)
+            walkers.start(rule)
+            thin = max(1, round(sweeps * sweep))
+            draws = np.empty((len(states), n_draws, target.n_sites), dtype=target.dtype)
+            stats = np.empty((*draws.shape[:2], len(rule.facts.stat_names)))
+            walkers.run(n_draws * thin, (thin, 0, 0), draws, stats)
+            return draws, int(walkers.chains.evaluations.sum())
+
+        budget, of_sweep = self._budget(target)
+        of_look = 1 if first_order else int((target.cardinalities - 1).sum())
+        looks = budget // (2 * max(1, of_look))
+        n_walkers = budget // (2 * SWEEPS * max(1, of_sweep))
+        return draw_starts(target, self.init, streams, Effort(looks, n_walkers, walk, first_order))
 
     def _effective_n_jobs(self) -> int:
         return int(joblib.effective_n_jobs(self.n_jobs))
@@ -308,8 +335,7 @@ class BaseSampler(BaseEstimator, ABC):
     @property
     def _sweep(self) -> int:
         """Transitions in which each variable has one chance to move."""
-        found = self._ensemble.rule.facts.transitions_per_sweep
-        return max(1, self.n_sites_ if found is None else found)
+        return _transitions_of_a_sweep(self._ensemble.rule, self.target_)
 
     def _check_thin(self, thin: int | str) -> int:
         if isinstance(thin, str):

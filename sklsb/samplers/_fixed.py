@@ -73,10 +73,14 @@ class FixedRuleSampler(BaseSampler):
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
         return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
 
-    def _looks(self, target: Target) -> int:
+    def _first_rule(self, target: Target) -> Rule:
+        return self._rule(target)
+
+    def _budget(self, target: Target) -> tuple[int, int]:
         rule = self._rule(target)
+        of_sweep = int((target.cardinalities - 1).sum())
         per_sweep = rule.facts.transitions_per_sweep or max(1, target.n_sites)
-        return self._length(target, rule) // (8 * per_sweep)
+        return self._length(target, rule) * of_sweep // (4 * max(1, per_sweep)), of_sweep
 
     def _length(self, target: Target, rule: Rule) -> int:
         """Transitions of the burn-in: as many sweeps as of any other sampler by default."""

@@ -18,9 +18,11 @@ from sklsb.chains import draws_dataset
 from sklsb.exceptions import StarvedMovesWarning
 from sklsb.learning import (
     MIXING,
+    MOST_UPDATES,
     OBJECTIVES,
     OPTIMIZERS,
     PLACES,
+    UPDATE_COST,
     History,
     Learner,
     Trace,
@@ -291,13 +293,18 @@ class LSBSampler(BaseSampler):
     def _length(self, target: Target) -> int:
         return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
 
-    def _looks(self, target: Target) -> int:
-        n = self._length(target)
-        if self.fast:
-            return n // 8
-        view: Any = target.view()
-        n_moves = max(1, view.touched_start.size - 1)
-        return n * int(view.touched.size) // (8 * n_moves**2)
+    def _first_rule(self, target: Target) -> Balanced:
+        return Balanced(self._function.table(), float(self.lazy))
+
+    def _budget(self, target: Target) -> tuple[int, int]:
+        n, of_step = self._length(target), 1.0
+        if not self.fast:
+            view: Any = target.view()
+            of_step = view.touched.size / max(1, view.touched_start.size - 1)
+        budget = n * of_step / 4
+        if isinstance(self._function, LearnableFunction) and not self.fast:
+            budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
+        return int(budget), int(target.n_sites * of_step)
 
     def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self._length(target)

@@ -1,0 +1,190 @@
+"""Running counts of what chains visit, from which their disagreement is seen.
+
+They take as much memory after a billion draws as after a thousand, and are the same whether states
+are stored, thinned, or given to statistics.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import f as f_distribution
+from scipy.stats import rankdata
+
+from sklsb.targets.base import States, Target
+
+# Batches of each chain, and counts held for all chains.
+_MOST_BATCHES, _FEWEST_BATCHES, _MOST_COUNTS = 32, 8, 1 << 24
+# Draws at which lp is kept.
+_MOST_LP = 1024
+# Fewer draws of a chain tell nothing.
+FEWEST_DRAWS = 32
+# In so many parts of a sweep a chain is looked at.
+_LOOKS_PER_SWEEP = 4
+
+Array = NDArray[np.float64]
+
+
+class Agreement(NamedTuple):
+    """How far several series agree, by series: arrays of one shape."""
+
+    r_hat: Array
+    ess: Array
+    p_value: Array
+
+
+def agreement(sums: Array, squares: Array, size: int) -> Agreement:
+    r"""Compare halves of chains with each other, by what their batches have.
+
+    .. math:: \hat R^2 = 1 - \frac{1}{n} + \frac{B}{W}, \qquad
+              F = \frac{B}{S / b} \sim F_{m - 1, m (b - 1)}
+
+    with m halves of b batches, n draws each, W the mean variance in a half, B the variance of the
+    means of halves and S that of batches in a half. If all draws are of one distribution, B is
+    S / b but for chance.
+
+    Parameters
+    ----------
+    sums, squares : ndarray of float64, shape (n_chains, n_batches, ...)
+        Of each batch: the sum of the draws, and of their squares. The number of batches is even.
+    size : int
+        Draws of a batch.
+
+    Returns
+    -------
+    Agreement
+        Of the trailing shape. ``ess`` is that of all draws together, m n W / (size S) with n the
+        draws of a half; NaN where nothing varies. ``p_value`` is that of F.
+    """
+    n_chains, n_batches = sums.shape[:2]
+    b, m = n_batches // 2, 2 * n_chains
+    n = b * size
+    means = (sums / size).reshape(m, b, *sums.shape[2:])
+    half = means.mean(axis=1)
+    square = squares.reshape(m, b, *sums.shape[2:]).sum(axis=1) / n
+    within = np.maximum(0.0, square - half**2).mean(axis=0) * (n / (n - 1))
+    between = half.var(axis=0, ddof=1)
+    of_batches = means.var(axis=1, ddof=1).mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r_hat = np.sqrt(1.0 - 1.0 / n + between / within)
+        ess = m * n * within / (size * of_batches)
+        ratio = between / (of_batches / b)
+    p_value = np.asarray(f_distribution.sf(ratio, m - 1, m * (b - 1)))
+    return Agreement(r_hat, ess, p_value)
+
+
+class Tally:
+    """How often each value of each variable was seen, batch by batch.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    n_chains : int
+        Number of chains.
+    every : int, default=1
+        Transitions between two states that are looked at, at least.
+    """
+
+    def __init__(self, target: Target, n_chains: int, every: int = 1):
+        self.every = max(1, every)
+        self.values = np.asarray(target.values, dtype=target.dtype)
+        free = np.flatnonzero(target.n_possible > 1)
+        room = _MOST_COUNTS // (n_chains * _FEWEST_BATCHES)
+        # Of two values one is counted; some variables stand for all if there are too many.
+        size = np.where(target.cardinalities == 2, 1, target.cardinalities)
+        share = max(1, -(-int(size[free].sum()) // room))
+        self.sites = free[::share]
+        size = size[self.sites]
+        self.first = np.cumsum(size) - size
+        self.two_valued = bool((size == 1).all())
+        n_counts = int(size.sum())
+        n_batches = _MOST_COUNTS // max(1, n_chains * n_counts)
+        n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))
+        self.counts = np.zeros((n_chains, n_batches, n_counts), dtype=np.int64)
+        self.lp = np.zeros((n_chains, _MOST_LP))
+        self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
+        self.n_draws = 0
+        self.since = 0  # transitions since a state was looked at
+
+    @classmethod
+    def by_sweep(cls, target: Target, n_chains: int, sweep: int) -> "Tally":
+        """Return one that looks often enough for chains that make a sweep in some transitions."""
+        return cls(target, n_chains, sweep // _LOOKS_PER_SWEEP)
+
+    def add(self, states: States, lp: Array, thin: int) -> None:
+        """Count some draws.
+
+        Parameters
+        ----------
+        states : ndarray, shape (n_chains, n_draws, n_sites)
+            Draws that follow those given before.
+        lp : ndarray of float64, shape (n_chains, n_draws)
+            Their log p.
+        thin : int
+            Transitions from one to the next.
+        """
+        n = states.shape[1]
+        begin = max(0, -(-(self.every - self.since) // thin) - 1)
+        chosen = np.arange(begin, n, max(1, -(-self.every // thin)))
+        self.since = thin * (n - 1 - int(chosen[-1])) if chosen.size else self.since + thin * n
+        done = 0
+        while done < chosen.size:
+            at, filled = divmod(self.n_draws, self.batch)
+            now = chosen[done : done + self.batch - filled]
+            self.counts[:, at] += self._counted(states[:, now][:, :, self.sites])
+            self._keep_lp(lp[:, now])
+            self.n_draws += now.size
+            done += now.size
+            if self.n_draws == self.counts.shape[1] * self.batch:  # two batches become one
+                k = self.counts.shape[1] // 2
+                self.counts[:, :k] = self.counts[:, ::2] + self.counts[:, 1::2]
+                self.counts[:, k:] = 0
+                self.batch *= 2
+
+    def _counted(self, x: States) -> NDArray[np.int64]:
+        if self.two_valued:
+            found: NDArray[np.int64] = (x == self.values[1]).sum(axis=1)
+            return found
+        n_counts = self.counts.shape[2]
+        size = np.diff(self.first, append=n_counts)
+        index = np.searchsorted(self.values, x)
+        # The first of two values is not counted.
+        place = np.where(size > 1, self.first + index, np.where(index == 1, self.first, n_counts))
+        rows = [np.bincount(row.ravel(), minlength=n_counts + 1)[:-1] for row in place]
+        return np.array(rows)
+
+    def _keep_lp(self, lp: Array) -> None:
+        for k in range(lp.shape[1]):
+            at, rest = divmod(self.n_draws + k, self.lp_every)
+            if rest:
+                continue
+            if at == _MOST_LP:  # every second one is dropped
+                self.lp[:, : _MOST_LP // 2] = self.lp[:, ::2]
+                self.lp_every *= 2
+                at //= 2
+            self.lp[:, at] = lp[:, k]
+
+    def of_values(self) -> Agreement:
+        """Compare how often the values were seen, shape (n_counts,)."""
+        n = self.n_draws // self.batch // 2 * 2
+        sums = self.counts[:, :n].astype(np.float64)
+        return agreement(sums, sums, self.batch)
+
+    def of_lp(self) -> Agreement:
+        """Compare log p, by normal scores of its ranks; numbers."""
+        n = -(-self.n_draws // self.lp_every)
+        n_batches = min(_MOST_BATCHES, n // 2 * 2)
+        size = n // n_batches
+        x = self.lp[:, : n_batches * size]
+        rank = rankdata(x).reshape(x.shape)  # ranks of ties are their mean
+        z = ndtri((rank - 0.375) / (x.size + 0.25)).reshape(len(x), n_batches, size)
+        if (x == x[0, 0]).all():
+            z[:] = 0.0
+        return agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+
+    def by_site(self, values: Array, best: np.ufunc) -> Array:
+        """Reduce what is known of the values of each variable that is looked at."""
+        result: Array = best.reduceat(values, self.first) if self.first.size else values
+        return result
