@@ -6,9 +6,9 @@ Real chains: of samplers of the package on small random networks, against enumer
 Values are grouped by the number of their visits (runs of draws that have the value, or that do not,
 if these are fewer) that are expected: the mean over the replicates. Prints, for the plain error by
 ArviZ and that of diagnostics.marginals, the coverage among the replicates that saw the value, among
-all (not seen: NaN, so not covered), and the mean ratio of the two errors.
+all (not seen: NaN, so not covered), and the mean ratio of the two errors. Takes ten minutes.
 
-    python benchmarks/coverage.py [--replicates 200] [--json coverage.json]
+    python benchmarks/coverage.py [--replicates 100] [--json coverage.json]
 """
 
 import argparse
@@ -202,7 +202,7 @@ def table(rows, title):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--replicates", type=int, default=200)
+    parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=Path("coverage.json"))
     options = parser.parse_args()
