@@ -14,6 +14,8 @@ from sklsb.targets.base import States, Target
 
 # Sites whose indicators are held at once.
 _BLOCK = 1024
+# Effective draws whose variance is added to that of a marginal.
+_ADDED = 3.0
 # States of which all pairs are compared at once.
 _PAIRED = 1024
 # Chains that agree are said to differ with about this probability, whatever is looked at.
@@ -62,10 +64,14 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
 def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     r"""Probability of each value of each variable, with its Monte Carlo standard error.
 
-    .. math:: \hat p_i(s) = \frac{1}{n} \sum_t [x_i^{(t)} = s], \qquad
-              \mathrm{mcse} = \sqrt{\hat p_i(s) (1 - \hat p_i(s)) / \mathrm{ESS}}
+    .. math:: \hat p = \frac{1}{n} \sum_t [x_i^{(t)} = s], \qquad
+              \mathrm{mcse}^2 = \frac{1}{m} \left(\hat p (1 - \hat p) + \frac{3}{m}\right),
+              \qquad m = \frac{n}{\tau}, \qquad
+              \tau = \max\left(\frac{n}{\mathrm{ESS}}, \frac{2 n \hat p (1 - \hat p)}{v} - 1\right)
 
-    the error by ArviZ, over all chains.
+    for variable i and value s, over all n draws of all chains, but not above 1/2; ESS is that of
+    ArviZ. The *visits* v are the runs of consecutive draws that have the value, or those that do
+    not, whichever are fewer.
 
     Parameters
     ----------
@@ -87,25 +93,34 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     ------
     ValueError
         If the draws do not have the dims chain, draw and those of the target.
-    """
-    import arviz
 
+    Notes
+    -----
+    The second bound of tau is exact for a chain of two states; it matters where visits are few. So
+    does the term 3 / m: as if three effective draws more had the value (or lacked it), much as in
+    the intervals of Agresti and Coull [1]_. Both were chosen by simulation, so that p lies
+    within 2 mcse in nine cases of ten or more where 1 to 20 visits are expected and the value was
+    seen (``benchmarks/coverage.py``). After hundreds of visits they add 1 % or 2 % to mcse, after
+    thousands less.
+
+    What was not seen has left no trace. If most visits are short and a few very long, draws
+    without a long one give too small an error.
+
+    References
+    ----------
+    .. [1] A. Agresti and B. A. Coull, "Approximate is better than 'exact' for interval estimation
+       of binomial proportions", The American Statistician 52 (1998).
+    """
     flat = _states_of(draws, target)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
-    open_ = target.n_possible > 1
-    for rank, value in enumerate(target.values):
-        sites = np.flatnonzero(target.cardinalities > rank)
+    for value_index, value in enumerate(target.values):
+        sites = np.flatnonzero(target.cardinalities > value_index)
         # A block at a time: indicators take eight times the memory of the draws.
         for block in np.array_split(sites, max(1, -(-sites.size // _BLOCK))):
-            hit = (flat[:, :, block] == value).astype(np.float64)
-            p[block, rank] = hit.mean(axis=(0, 1))
-            # What cannot change has no error; what did not change has an unknown one.
-            moved = (p[block, rank] > 0.0) & (p[block, rank] < 1.0)
-            mcse[block, rank] = np.where(open_[block], np.nan, 0.0)
-            if moved.any():
-                series = xr.Dataset({"x": (("chain", "draw", "site"), hit[:, :, moved])})
-                mcse[block[moved], rank] = arviz.mcse(series, method="mean")["x"].values
+            hit = flat[:, :, block] == value
+            p[block, value_index] = hit.mean(axis=(0, 1))
+            mcse[block, value_index] = _errors(hit, target.n_possible[block] > 1)
     shape = (*target.shape, len(target.values))
     return xr.Dataset(
         {
@@ -208,6 +223,35 @@ def _states_of(draws: xr.Dataset, target: Target) -> States:
         )
     states: States = x.values.reshape(*x.shape[:2], target.n_sites)
     return states
+
+
+def _errors(hit: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Errors of the means of indicators of shape (n_chains, n_draws, n_sites)."""
+    import arviz
+
+    p = hit.mean(axis=(0, 1))
+    # What cannot change has no error; what did not change has an unknown one.
+    errors = np.where(unknown, np.nan, 0.0)
+    moved = (p > 0.0) & (p < 1.0)
+    if not moved.any():
+        return errors
+    hit, p = hit[:, :, moved], p[moved]
+    n, variance = hit.shape[0] * hit.shape[1], p * (1.0 - p)
+    series = xr.Dataset({"x": (("chain", "draw", "site"), hit.astype(np.float64))})
+    tau = np.maximum(
+        n / arviz.ess(series, method="mean")["x"].values, 2.0 * n * variance / _visits(hit) - 1.0
+    )
+    errors[moved] = np.minimum(0.5, np.sqrt((variance + _ADDED * tau / n) * tau / n))
+    return errors
+
+
+def _visits(hit: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Count the runs of draws that are True, or of those that are False if these are fewer."""
+    before, after = hit[:, :-1], hit[:, 1:]
+    inside = hit[:, 0].sum(axis=0) + (after & ~before).sum(axis=(0, 1))
+    outside = (~hit[:, 0]).sum(axis=0) + (before & ~after).sum(axis=(0, 1))
+    fewer: NDArray[np.int64] = np.minimum(inside, outside)
+    return fewer
 
 
 def best_state(draws: xr.Dataset) -> xr.Dataset:

@@ -1,12 +1,13 @@
 """Diagnostics against their formulas, written as loops."""
 
 import warnings
+from itertools import groupby
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from sklsb import Ising, LSBSampler, MarkovNetwork, Potts, diagnostics, exact
+from sklsb import FunctionTarget, Ising, LSBSampler, MarkovNetwork, Potts, diagnostics, exact
 from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, mmd, paper_ess
 from sklsb.exceptions import FrozenSitesWarning
 
@@ -269,15 +270,91 @@ def test_marginals_against_enumeration(evidence, arviz):
         assert set(result["p"].sel(site=name).to_numpy()) == {0.0, 1.0}
 
 
-def test_mcse_of_marginals_is_arvizs(arviz):
+def literal_mcse(hit, arviz):
+    """Of one series of shape (n_chains, n_draws), with the runs counted one by one."""
+    runs = [key for chain in hit.tolist() for key, _ in groupby(chain)]
+    visits = min(sum(runs), len(runs) - sum(runs))
+    n, p = hit.size, hit.mean()
+    tau = max(n / float(arviz.ess(hit.astype(float))), 2 * n * p * (1 - p) / visits - 1)
+    return min(0.5, np.sqrt((p * (1 - p) + 3 * tau / n) * tau / n))
+
+
+def test_mcse_of_marginals_is_the_formula(arviz):
+    target = mixed_network()
+    for n in (20, 200, 1000):
+        draws = draw(target, n)
+        result = marginals(draws, target)
+        seen = result["p"].values * (1 - result["p"].values) > 0
+        assert seen.sum() >= 8
+        for site, state in np.argwhere(seen):
+            hit = draws["x"].values[:, :, site] == state
+            assert result["p"].values[site, state] == hit.mean()
+            wanted = pytest.approx(literal_mcse(hit, arviz), rel=1e-10)
+            assert result["mcse"].values[site, state] == wanted
+
+
+def test_mcse_of_common_values_is_nearly_arvizs(arviz):
     target = Ising([[0.0, 0.6], [0.6, 0.0]], [0.3, -0.1])
-    draws = draw(target, 1000)
+    draws = draw(target, 20_000)
     result = marginals(draws, target)
     for value in (-1, 1):
-        hit = (draws["x"] == value).astype(float)
-        mean, error = hit.mean(("chain", "draw")), arviz.mcse(hit.to_dataset(name="x"))["x"]
-        np.testing.assert_array_equal(result["p"].sel(state=value), mean)
-        np.testing.assert_allclose(result["mcse"].sel(state=value), error, rtol=1e-12)
+        error = arviz.mcse((draws["x"] == value).astype(float).to_dataset(name="x"))["x"]
+        ratio = result["mcse"].sel(state=value) / error
+        assert np.all((ratio > 1.0) & (ratio < 1.01))
+    # The two values of a variable are the same news.
+    np.testing.assert_allclose(result["mcse"][:, 0], result["mcse"][:, 1], rtol=1e-6)
+
+
+def independent_chains(p, hold, shape, seed):
+    """Copies of a chain that keeps its value with a probability, else draws it anew from p."""
+    rng = np.random.default_rng(seed)
+    fresh = rng.choice(len(p), p=p, size=shape).astype(np.int8)
+    kept = rng.random(shape) < hold
+    for t in range(1, shape[1]):
+        fresh[:, t] = np.where(kept[:, t], fresh[:, t - 1], fresh[:, t])
+    return xr.Dataset({"x": (("chain", "draw", "site"), fresh)})
+
+
+@pytest.mark.parametrize("hold", [0.0, 0.5, 0.9, 0.97])
+def test_mcse_covers_the_truth_after_a_few_visits(hold, arviz):
+    n_sites, n = 300, 4 * 500
+    expected = np.array([1.5, 3, 5, 10, 19])
+    p = expected / (n * (1 - hold))
+    p = np.append(1 - p.sum(), p)
+    target = FunctionTarget(lambda x: 0.0, n_sites, n_states=len(p))
+    draws = independent_chains(p, hold, (4, 500, n_sites), seed=1)
+    result = marginals(draws, target)
+    inside = np.abs(result["p"].values - p) <= 2 * result["mcse"].values
+    seen = (result["p"].values > 0)[:, 1:]
+    assert np.isnan(result["mcse"].values[:, 1:][~seen]).all()
+    coverage = inside[:, 1:].sum(axis=0) / seen.sum(axis=0)
+    # Three standard errors of 300 copies; where few visits are expected, seen ones are typical.
+    assert np.all(coverage > 0.85)
+    pooled = inside[:, 1:].sum() / seen.sum()
+    assert 0.90 < pooled < 0.99
+    plain = arviz.mcse((draws == 1).isel(site=seen[:, 0]).astype(float))["x"].values
+    assert np.all(result["mcse"].values[seen[:, 0], 1] > plain)
+
+
+def test_mcse_of_a_value_seen_once_is_wide(arviz):
+    x = np.zeros((4, 1000, 1), dtype=np.int8)
+    x[2, 500:502] = 1
+    target = FunctionTarget(lambda x: 0.0, 1, n_states=3)
+    result = marginals(xr.Dataset({"x": (("chain", "draw", "site"), x)}), target)
+    assert result["p"].values.ravel().tolist() == [0.9995, 0.0005, 0.0]
+    mcse = result["mcse"].values.ravel()
+    assert 0.0014 < mcse[1] < 0.0016
+    assert mcse[0] == pytest.approx(mcse[1])
+    assert np.isnan(mcse[2])
+
+
+@pytest.mark.parametrize("n_long", [1, 2])
+def test_mcse_of_marginals_is_at_most_a_half(n_long, arviz):
+    x = np.zeros((4, 100, 1), dtype=np.int8)
+    x[:n_long] = 1
+    target = FunctionTarget(lambda x: 0.0, 1)
+    result = marginals(xr.Dataset({"x": (("chain", "draw", "site"), x)}), target)
+    assert np.all((result["mcse"] > 0.4) & (result["mcse"] <= 0.5))
 
 
 def test_marginals_of_a_variable_that_did_not_move_are_uncertain(arviz):

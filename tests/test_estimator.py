@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sklsb import (
     BalancingFunction,
     Barker,
+    FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
     Ising,
@@ -785,6 +786,61 @@ def test_flat_target_is_periodic():
     lazy = make(lazy=0.5).fit(flat)
     parity = lazy.sample(60, thin=2)["x"].values.prod(axis=2)
     assert (parity != parity[:, :1]).any()
+
+
+def without(*values):
+    """Five flat variables of three values, of which these ones are impossible."""
+    return FunctionTarget(lambda x: -np.inf if np.isin(x, values).any() else 0.0, 5, n_states=3)
+
+
+def parity(x, values):
+    """Of the number of variables that have the second of two values."""
+    return (x == values[1]).sum(axis=2) % 2
+
+
+@pytest.mark.parametrize("values", [(0, 1), (0, 2), (1, 2)])
+def test_values_that_never_occur_do_not_hide_a_periodic_chain(values):
+    (lacking,) = {0, 1, 2} - set(values)
+    target = without(lacking)
+    assert (target.n_possible == 3).all()
+    start = np.full(5, values[0])
+    with pytest.warns(PeriodicChainWarning, match=r"reject 0 of their moves.*lazy=0\.5"):
+        sampler = make("barker").fit(target, initial_states=start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PeriodicChainWarning)  # once is enough
+        odd = parity(sampler.sample(60, thin=2)["x"].values, values)
+    assert (odd == odd[:, :1]).all()
+    # In sample as well, where fit was too short to tell.
+    sampler = make("barker", n_burn_in=0).fit(target, initial_states=start)
+    with pytest.warns(PeriodicChainWarning, match="reject 0 of their moves"):
+        sampler.sample(60, thin="sweep")
+    with pytest.warns(PeriodicChainWarning, match="reject 0 of their moves"):
+        make("barker").fit(target.condition({0: values[0]}), initial_states=start)
+    sampler = make("barker", lazy=0.5).fit(target, initial_states=start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        odd = parity(sampler.sample(60, thin=2)["x"].values, values)
+    assert (odd != odd[:, :1]).any()
+
+
+def test_a_third_value_in_a_hundred_million_sweeps_does_not_help():
+    rare = Potts(np.zeros((6, 6)), np.tile([0.0, 0.0, -20.0], (6, 1)))
+    with pytest.warns(PeriodicChainWarning, match="of their moves"):
+        make("barker").fit(rare)
+
+
+@pytest.mark.parametrize("balancing", ["barker", "sqrt", "min", "max"])
+def test_cycles_of_odd_length_are_not_periodic(balancing):
+    one = np.zeros((6, 3))
+    one[1:, 2] = -np.inf  # one variable of three values will do
+    targets = (without(), Potts(np.zeros((6, 6)), np.zeros((6, 3))), Potts(np.zeros((6, 6)), one))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for target in targets:
+            draws = make(balancing).fit(target).sample(200, thin=2 * target.n_sites)["x"].values
+            assert (draws[:, :, 0] == 2).any()
+            odd = parity(draws, (0, 1))
+            assert (odd != odd[:, :1]).any(axis=1).all()
 
 
 @pytest.mark.parametrize("balancing", ["barker", "sqrt", "min", "max", "mixture", "learned"])

@@ -14,6 +14,7 @@ import joblib
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,7 +37,8 @@ from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
-_FEWEST_REJECTIONS_PER_SWEEP = 0.01
+# A third value of a variable makes a cycle of odd length, and is as good as a rejection.
+_FEWEST_PER_SWEEP = 0.01
 # Transitions of the first segment, and the time that the later ones should take.
 FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
@@ -567,10 +569,8 @@ class BaseSampler(BaseEstimator, ABC):
             return
         if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
             return
-        if (self.target_.n_possible > 2).any():  # three values in turn: a cycle of odd length
-            return
         rejected = 1.0 - float(acceptance.mean())
-        if rejected * self.n_sites_ < _FEWEST_REJECTIONS_PER_SWEEP:
+        if max(rejected * self.n_sites_, 0.0) + self._third_values() < _FEWEST_PER_SWEEP:
             self._warned_periodic = True
             warnings.warn(
                 f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
@@ -579,6 +579,23 @@ class BaseSampler(BaseEstimator, ABC):
                 PeriodicChainWarning,
                 stacklevel=4,
             )
+
+    def _third_values(self) -> float:
+        """Probability of a value beyond the two likeliest ones of a variable given the others.
+
+        Summed over the variables, the mean over the present states.
+        """
+        sizes = self.target_.cardinalities
+        if not (self.target_.n_possible > 2).any():
+            return 0.0
+        log_ratios = self.target_.log_ratios(self._ensemble.chains.x)
+        first_move = np.cumsum(sizes - 1) - (sizes - 1)
+        total = 0.0
+        for size in np.unique(sizes[sizes > 2]):
+            moves = first_move[sizes == size][:, np.newaxis] + np.arange(size - 1)
+            p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
+            total += float(np.sort(p, axis=2)[:, :, :-2].sum())
+        return total / len(log_ratios)
 
     def _attrs(self) -> dict[str, Any]:
         return {
