@@ -277,6 +277,15 @@ def compare_all(targets, options, ess):
             f"{label:45s} {row['chosen']:11s} {row['weighted']:8.3f} {row['plain']:6.3f}",
             flush=True,
         )
+    print_ratios(rows)
+    print(
+        f"skipped updates: {sum(row['skipped_updates'] for row in rows)}; "
+        f"fits that are not finite: {sum(not row['finite'] for row in rows)}"
+    )
+    return rows
+
+
+def print_ratios(rows):
     for criterion in ("weighted", "plain"):
         ratios = np.array([row[criterion] for row in rows])
         noise = np.sqrt(np.mean([2 * row[f"{criterion}_noise"] ** 2 for row in rows]))
@@ -284,11 +293,6 @@ def compare_all(targets, options, ess):
             f"{criterion}: median {np.median(ratios):.3f}, least {ratios.min():.3f}, largest "
             f"{ratios.max():.3f}; standard error of one {noise:.3f}"
         )
-    print(
-        f"skipped updates: {sum(row['skipped_updates'] for row in rows)}; "
-        f"fits that are not finite: {sum(not row['finite'] for row in rows)}"
-    )
-    return rows
 
 
 # ------------------------------------------------------------------------------ the paper's cases
@@ -504,9 +508,13 @@ def tied(options):
     targets = [
         (f"{label} #{s}", make(FIRST_SEED + s))
         for label, make in families.items()
-        for s in range(3)
+        for s in range(options.instances)
     ]
-    return compare_all(targets, options, ess=6000)
+    rows = compare_all(targets, options, ess=6000)
+    for label in families:
+        print(label)
+        print_ratios([row for row in rows if row["label"].startswith(f"{label} #")])
+    return rows
 
 
 def networks(options):
@@ -734,6 +742,7 @@ def arguments():
     parser.add_argument("--windows", type=int, default=1, help="paper ESS is the mean over so many")
     parser.add_argument("--starts", type=int, default=2, help="starts per seed for hit95")
     parser.add_argument("--glasses", type=int, default=30)
+    parser.add_argument("--instances", type=int, default=3, help="of each kind, in tied")
     parser.add_argument("--data", type=Path, help="folder of UAI files, for networks")
     parser.add_argument("--json", type=Path, default=Path("learning.json"))
     parser.add_argument("--figure", type=Path, default=Path("learning.png"))

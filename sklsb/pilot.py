@@ -12,12 +12,20 @@ with
     v_i = 1 - \sum_a P(x_i = a)^2
 
 rho is the autocorrelation of the sites, each weighted by its variance v_i, so 1 / tau is the
-variance-weighted harmonic mean over the sites of their effective sample sizes per transition,
-with one truncation for all. v is taken over the draws of all candidates together: a candidate
-that leaves a part of the sites unmoved is found out by those that move them. Log p counts like one
-more site of mean variance. The sum ends where rho falls below 0.05, or at half of the pilot's
-length; what is then left continues as an exponential. Standard errors are those of the jackknife
-over chains and rounds.
+variance-weighted harmonic mean over the sites of their effective sample sizes per transition. v is
+taken over the draws of all candidates together: a candidate that leaves a part of the sites
+unmoved is found out by those that move them.
+
+The sum of each candidate ends where its rho is lost in its own noise: at the first lag at which
+it is below two standard errors of it, and in any case not above 0.05; at the latest at half of a
+round. What is then left continues as an exponential. So a few slow sites among many fast ones
+count: their part of rho is small, but lasts. Standard errors are those of the jackknife over
+chains and rounds, wider by Student's factor where these are few; what continues beyond the sum is
+as uncertain as it is large.
+
+Log p has no vote. It is one series, which tells whether the chains agree on how likely their
+states are, while estimates are of the sites and of functions of them. Its effective sample size
+is reported.
 
 The plain harmonic mean would let sites that hardly vary decide: on independent sites it is
 largest for the square root, which estimates the sum of all sites worse than Barker's function.
@@ -28,6 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from sklsb._ensemble import MOST_NUMBERS, Adaptive, LearnableEnsemble
 from sklsb._kernels.rules.balanced import Balanced
@@ -43,7 +52,8 @@ _MOST_VALUES, MOST_SITES = 1 << 21, 1024
 _COARSER = 8
 # Candidates that go on to the second and the later rounds.
 _FINALISTS = (3, 3, 2, 2)
-_NEGLIGIBLE = 0.05
+# Autocorrelations are summed while they exceed so many standard errors, or the second.
+_NOISE, _LARGE = 2.0, 0.05
 _EPS = float(np.finfo(np.float64).eps)
 # Smaller differences are noise of the pilot.
 _MARGIN = float(np.log(1.1))
@@ -60,7 +70,6 @@ class Outcome(NamedTuple):
     names: list[str]
     ess_per_step: Array
     ess_error: Array  # standard error of it
-    site_ess_per_step: Array
     lp_ess_per_step: Array
     acceptance_rate: Array
     transitions: NDArray[np.int64]  # of each chain, that this rests on
@@ -85,10 +94,18 @@ class Outcome(NamedTuple):
         return self.names[best]
 
 
-def window(rho: Array) -> int:
-    """Return how many lags are summed: to the first at which the median is below 0.05."""
-    below = np.flatnonzero(np.median(rho, axis=0) < _NEGLIGIBLE)
-    return int(below[0]) + 1 if below.size else rho.shape[1]
+def window(rho: Array, error: Array) -> int:
+    """Return how many lags are summed: to the first at which rho is lost in its noise.
+
+    Parameters
+    ----------
+    rho : ndarray of float64, shape (n_lags,)
+        Autocorrelations.
+    error : ndarray of float64, shape (n_lags,)
+        Their standard errors. Where these are large or unknown (NaN) the sum ends below 0.05.
+    """
+    lost = np.flatnonzero(rho <= np.fmin(_NOISE * error, _LARGE))
+    return int(lost[0]) + 1 if lost.size else rho.size
 
 
 def integrated_times(lags: NDArray[np.int64], rho: Array, end: int | None = None) -> Array:
@@ -101,24 +118,43 @@ def integrated_times(lags: NDArray[np.int64], rho: Array, end: int | None = None
     rho : ndarray of float64, shape (n, n_lags)
         Autocorrelations of n chains at these lags.
     end : int, optional
-        How many of the lags are summed, ``window(rho)`` if not given; so all sums end at the
-        same lag.
+        How many of the lags are summed, all if not given.
 
     Returns
     -------
     ndarray of shape (n,)
-        At least 1. Linear between the lags; what is more than 0.05 at the last of them continues
-        as an exponential.
+        At least 1. Exponential between the lags where rho falls, linear where it does not; what
+        is left at the last of them continues as an exponential.
     """
-    end = window(rho) if end is None else end
-    t = np.append(0, lags[:end])
+    end = lags.size if end is None else end
+    gaps = np.diff(lags[:end], prepend=0)
     r = np.column_stack([np.ones(len(rho)), rho[:, :end]])
-    # The sum over all integers of the linear interpolation, without lag 0.
-    whole = (np.diff(t) * (r[:, 1:] + r[:, :-1]) / 2).sum(axis=1) - 0.5 + r[:, -1] / 2
-    last = np.minimum(r[:, -1], 1.0 - 1e-6)
-    decay = np.maximum(last, _NEGLIGIBLE) ** (1.0 / t[-1])
-    whole += np.where(last >= _NEGLIGIBLE, last * decay / (1.0 - decay), 0.0)
+    whole = _between(r[:, :-1], r[:, 1:], gaps).sum(axis=1) + _remainder(lags[end - 1], r[:, -1])
     result: Array = np.maximum(1.0, 1.0 + 2.0 * whole)
+    return result
+
+
+def _between(first: Array, last: Array, gaps: NDArray[np.int64]) -> Array:
+    """Sum over the lags after the first, up to the last, of what goes from one to the other.
+
+    Below a twentieth of the first, where noise is all that is left, it is linear in the last.
+    """
+    linear = (gaps * (first + last) - (first - last)) / 2
+    floored = np.maximum(last, first / 20)
+    falls = floored < first
+    fall = np.where(falls, first - floored, 1.0)
+    # Not the logarithm of a quotient, which loses its digits where rho hardly falls.
+    rate = np.log1p(fall / np.where(falls, floored, 1.0)) / gaps
+    curved = fall / np.expm1(rate) + (last - floored) * (gaps + 1) / 2
+    result: Array = np.where(falls, curved, linear)
+    return result
+
+
+def _remainder(lag: int, rho: Array) -> Array:
+    """Sum over all later lags of the exponential through 1 at lag 0 and rho at this lag."""
+    last = np.clip(rho, 0.0, 1.0 - 1e-6)
+    decay = last ** (1.0 / lag)
+    result: Array = last * decay / (1.0 - decay)
     return result
 
 
@@ -140,8 +176,8 @@ def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
     reached = 0
     for k, thin in enumerate(thins):
         longest = n_draws // 2
-        if k < len(thins) - 1:  # twice as far as the next series begins, or an eighth
-            longest = max(2 * _COARSER, n_draws // 8)
+        if k < len(thins) - 1:  # twice as far as the next one begins, which is longer
+            longest = 2 * _COARSER
         lags = np.unique(np.geomspace(1, longest, 24).astype(int))
         result.append(lags[lags * thin > reached].tolist())
         reached = max(reached, longest * thin)
@@ -197,11 +233,6 @@ class _Runs:
         self.shares: Array | float = 0.0  # (n_values, n_sites)
         self.lp: Array = np.zeros(2)  # mean and mean square
         self.acceptance = 0.0
-
-    @property
-    def n_sites(self) -> int:
-        """Number of variables."""
-        return self.ensemble.target.n_sites
 
     @property
     def evaluations(self) -> int:
@@ -262,25 +293,6 @@ def _variances(runs: list[_Runs]) -> Array:
     return np.array([of_sites, of_lp if of_lp > rounding else 0.0])
 
 
-def _correlations(distances: Array, variances: Array) -> Array:
-    """Autocorrelations rho(t) = 1 - distance(t) / variance, of the sites and of log p.
-
-    Shapes (..., n_lags, 2) and (2,) to (..., n_lags, 2). On a flat target, where log p has no
-    autocorrelation, that of the sites stands in for it.
-    """
-    if variances[1] > 0.0:
-        return 1.0 - distances / variances
-    of_sites = 1.0 - distances[..., 0] / variances[0]
-    return np.stack([of_sites, of_sites], axis=-1)
-
-
-def _times(rho: Array, lags: NDArray[np.int64], ends: list[int]) -> Array:
-    """Autocorrelation times of the sites and of log p, shape (n, 2), from rho of (n, n_lags, 2)."""
-    return np.column_stack(
-        [integrated_times(lags, rho[:, :, k], end) for k, end in enumerate(ends)]
-    )
-
-
 def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> float:
     """Return the standard error of an estimate from a mean; infinite for a single replicate.
 
@@ -298,7 +310,7 @@ def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> f
 def _estimate(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
     """Estimate the autocorrelation times of all candidates from all their rounds so far.
 
-    Variances and the lag at which the sums end are the same for all candidates.
+    Variances are the same for all candidates.
 
     Parameters
     ----------
@@ -310,25 +322,31 @@ def _estimate(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]
     Returns
     -------
     times : ndarray of float64, shape (n_runs, 2)
-        Of the sites and of log p; NaN if no draw differs from another.
+        Of the sites and of log p; NaN if these never differ.
     errors : ndarray of float64, shape (n_runs,)
-        Standard errors of log(_mean_time(times)), which are relative ones of the mean time.
+        Relative standard errors of the times of the sites.
     """
-    variances = _variances(runs)
-    if variances[0] <= 0.0:
-        return np.full((len(runs), 2), np.nan), np.full(len(runs), np.nan)
-    n_sites = runs[0].n_sites
-    # One replicate is one chain in one round.
-    replicates = [np.concatenate(run.distances) for run in runs]
-    rho = np.stack([_correlations(part.mean(axis=0), variances) for part in replicates])
-    ends = [window(rho[:, :, k]) for k in (0, 1)]
+    times, errors = np.full((2, len(runs), 2), np.nan)
+    for k, variance in enumerate(_variances(runs)):
+        if variance > 0.0:
+            for j, run in enumerate(runs):
+                # One replicate is one chain in one round.
+                rho = 1.0 - np.concatenate(run.distances)[:, :, k] / variance
+                times[j, k], errors[j, k] = _time_and_error(rho, lags)
+    return times, errors[:, 0]
 
-    def log_time(distances: Array) -> Array:
-        times = _times(_correlations(distances, variances), lags, ends)
-        return np.log(_mean_time(times, n_sites))
 
-    errors = np.array([_jackknife_error(part, log_time) for part in replicates])
-    return _times(rho, lags, ends), errors
+def _time_and_error(replicates: Array, lags: NDArray[np.int64]) -> tuple[float, float]:
+    """Autocorrelation time of the mean of replicates (n, n_lags), and its relative error."""
+    n, rho = len(replicates), replicates.mean(axis=0)
+    noise = replicates.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(rho.size, np.nan)
+    end = window(rho, noise)
+    time = float(integrated_times(lags, rho[None], end)[0])
+    error = _jackknife_error(replicates, lambda means: np.log(integrated_times(lags, means, end)))
+    if n > 1:  # few replicates tell little about their own spread
+        error *= float(stdtrit(n - 1, 0.975) / ndtri(0.975))
+    guessed = 2.0 * float(_remainder(int(lags[end - 1]), rho[end - 1 : end])[0]) / time
+    return time, float(np.hypot(error, guessed))
 
 
 def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
@@ -385,11 +403,11 @@ def compare(
         for k, name in enumerate(names)
     ]
     ensemble = runs[0].ensemble
-    n_chains, n_sites = ensemble.chains.x.shape
+    n_chains = len(ensemble)
     rounds = [min(size, len(names)) for size in (len(names), *_FINALISTS)]
     n = _affordable(runs, rounds, budget)
     # Drawn at random: a function may treat even and odd sites, or rows, differently.
-    sites = np.sort(np.random.default_rng(0).permutation(n_sites)[:MOST_SITES])
+    sites = np.sort(np.random.default_rng(0).permutation(ensemble.target.n_sites)[:MOST_SITES])
     n_draws = min(n, max(FEWEST_DRAWS, _MOST_VALUES // (n_chains * sites.size)))
     times, errors = np.full((len(names), 2), np.nan), np.full(len(names), np.nan)
     thins = _thinnings(n, n_draws) if n_draws >= FEWEST_DRAWS else []
@@ -398,7 +416,7 @@ def compare(
         lags = np.array([thin * lag for thin, some in by_series for lag in some])
         for size in rounds:
             # Nothing is known before the first round.
-            best = np.argsort(_mean_time(times, n_sites), kind="stable")[:size].tolist()
+            best = np.argsort(times[:, 0], kind="stable")[:size].tolist()
             # A chain on its way may have got to where transitions cost more.
             expected = sum(runs[k].step_cost for k in best) * n_draws * sum(thins) * n_chains
             if sum(run.evaluations for run in runs) + expected > budget:
@@ -408,9 +426,8 @@ def compare(
             times, errors = _estimate(runs, lags)
     outcome = Outcome(
         names,
-        1.0 / _mean_time(times, n_sites),
-        errors / _mean_time(times, n_sites),
         1.0 / times[:, 0],
+        errors / times[:, 0],
         1.0 / times[:, 1],
         np.array([run.acceptance / run.n_rounds if run.n_rounds else np.nan for run in runs]),
         np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
@@ -421,12 +438,6 @@ def compare(
 
 def _n_flips(ensemble: LearnableEnsemble) -> int:
     return ensemble.n_flips if isinstance(ensemble, Adaptive) else 1
-
-
-def _mean_time(times: Array, n_sites: int) -> Array:
-    """Mean of the time of the sites and, as one more site, of log p."""
-    result: Array = (n_sites * times[:, 0] + times[:, 1]) / (n_sites + 1)
-    return result
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

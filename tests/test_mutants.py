@@ -18,7 +18,13 @@ from processes import copy_package
 from test_exact import check_lattice
 from test_kernel import check_selection
 from test_objectives import check_bad_batch, check_stride
-from test_pilot import check_choice, check_exactness, check_starved, check_variance_over_all
+from test_pilot import (
+    check_choice,
+    check_exactness,
+    check_slow_part,
+    check_starved,
+    check_variance_over_all,
+)
 
 import sklsb
 
@@ -236,6 +242,7 @@ CHECKS = [
     check_weights,
     check_choice,
     check_exactness,
+    check_slow_part,
     check_starved,
     check_variance_over_all,
     check_gibbs,
@@ -620,6 +627,13 @@ MUTANTS = {
         "shares = runs[0].shares / runs[0].n_rounds",
         check_variance_over_all,
         "moves half of the sites",
+    ),
+    "slow variables cut off": Mutant(
+        PILOT,
+        "np.fmin(_NOISE * error, _LARGE)",
+        "_LARGE",
+        check_slow_part,
+        "slow part is seen",
     ),
     "streams shared by the candidates": Mutant(
         LSB, "default_rng([seed, k])", "default_rng([seed])", check_choice, "streams of their own"

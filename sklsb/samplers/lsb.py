@@ -128,10 +128,10 @@ class LSBSampler(BaseSampler):
     burn_in_balancing_ : BalancingFunction
         Function that moved the chains at the end of the burn-in.
     candidates_ : xarray.Dataset
-        What the pilot found, by candidate: ess_per_step, its standard error ess_error, its
-        parts site_ess_per_step and lp_ess_per_step, acceptance_rate, the transitions of each
-        chain that this rests on, and n_flips; see `sklsb.pilot`. ``attrs["chosen"]`` tells
-        which is used. Only if there was a pilot.
+        What the pilot found, by candidate: ess_per_step (of the sites, weighted by their
+        variances), its standard error ess_error, lp_ess_per_step (which has no vote),
+        acceptance_rate, the transitions of each chain that this rests on, and n_flips; see
+        `sklsb.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
@@ -461,7 +461,6 @@ class LSBSampler(BaseSampler):
         numbers = {
             "ess_per_step": outcome.ess_per_step,
             "ess_error": outcome.ess_error,
-            "site_ess_per_step": outcome.site_ess_per_step,
             "lp_ess_per_step": outcome.lp_ess_per_step,
             "acceptance_rate": outcome.acceptance_rate,
             "transitions": outcome.transitions,
