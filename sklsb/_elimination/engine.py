@@ -1,7 +1,6 @@
 """A model that is ready to be eliminated: reduced, ordered, sliced, laid out."""
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,17 +11,18 @@ from numpy.typing import NDArray
 from sklsb._elimination.order import MOST_VARIABLES, best_order
 from sklsb._elimination.passes import Passes, Values, no_progress
 from sklsb._elimination.plan import MOST_ENTRIES, build
-from sklsb._elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
+from sklsb._elimination.reduce import Array, Reduced, absorb, no_state, prune
 from sklsb._elimination.slicing import choose_slices, cliques, work_of
-from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX
+from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
-from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 
 MAX_WORK = 2**30
 MAX_MEMORY = 2**28
 # How much sums of rows may differ, of one table and of all together, where tables do not fit else.
 _DEFECT, _DEFECTS = 1e-3, 0.1
+# Joint states of some variables that are looked at together.
+_STATES = 1 << 12
 # Work beyond which nothing is sliced any more: it will not be done.
 _HOPELESS = 2.0**62
 
@@ -108,7 +108,7 @@ def _ordered(
 
 
 def ordered(
-    target: Target,
+    struck: Reduced,
     *,
     keep: Collection[int] = (),
     pruned: bool = True,
@@ -119,8 +119,8 @@ def ordered(
 
     Parameters
     ----------
-    target : Target
-        A target that offers its factors.
+    struck : Reduced
+        What `strike` has left of a target.
     keep : collection of int
         Variables that are summed out last, and not conditioned on.
     pruned : bool
@@ -130,7 +130,6 @@ def ordered(
     limits : tuple of float
         Table entries, and bytes of memory.
     """
-    struck = strike(target)
     if not pruned:
         return _ordered(struck, keep, copies, limits)
     model = prune(struck, keep)
@@ -251,11 +250,14 @@ class Elimination:
         """Uniform numbers that a draw takes."""
         return self.n_buckets + (self.log_sums.size > 1) + (self.model.log_defect > 0.0)
 
-    def draw(self, u: Array, out: States, lp: Array) -> NDArray[np.bool_]:
+    def draw(
+        self, u: Array, out: States, lp: Array, room: Room | None = None
+    ) -> NDArray[np.bool_]:
         """Make a draw by each row of uniform numbers, of shape (draws, n_uniforms).
 
         ``out`` gets the states, ``lp`` their log p. Returns which of them are accepted: all, but
-        where sums of rows of barren variables differ.
+        where sums of rows of barren variables differ. Threads may draw at once if each has a room
+        of its own and there is one configuration.
         """
         self.run()
         accepted = np.ones(len(u), dtype=np.bool_)
@@ -263,10 +265,10 @@ class Elimination:
             self.forward(c)
             x = self.passes.states(rows.size, self.configuration(c))
             mine = u[rows]
-            p = self.passes.draw(x, mine)
+            p = self.passes.draw(x, mine, room)
             if self.model.log_defect > 0.0:
                 accepted[rows] = mine[:, -1] < p
-            lp[rows] = self.passes.log_densities(x) + self.model.constant
+            lp[rows] = self.passes.log_densities(x, room) + self.model.constant
             out[rows] = self.values_of(x)
         return accepted
 
@@ -345,23 +347,15 @@ class Elimination:
         n = math.prod(shape)
 
         def of_configuration(c: int) -> Array:
-            x = self.passes.states(n, self.configuration(c))
-            x[variables] = np.indices(shape).reshape(len(shape), n)
-            return self.passes.probabilities(x, self.n_buckets - len(inside))
+            result = np.empty(n)
+            for first in range(0, n, _STATES):
+                index = np.arange(first, min(first + _STATES, n))
+                x = self.passes.states(index.size, self.configuration(c))
+                x[variables] = np.unravel_index(index, shape)
+                result[index] = self.passes.probabilities(x, self.n_buckets - len(inside))
+            return result
 
         found = self._mean(of_configuration, (n,)).reshape(shape)
         result = np.zeros(tuple(int(self.target.cardinalities[v]) for v in variables))
         result[np.ix_(*(self.model.values[v] for v in variables))] = found
         return result
-
-
-def warn_of_defect(model: Reduced, what: str) -> None:
-    """Say how far answers may be off since rows of tables do not quite sum to the same."""
-    if model.log_defect > 0.0:
-        off = sum(b.log_low < 0.0 for b in model.barren)
-        warnings.warn(
-            f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only nearly, "
-            f"and what follows from that does not fit into max_work: {what}",
-            ModelWarning,
-            stacklevel=4,
-        )

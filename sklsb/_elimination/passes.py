@@ -18,6 +18,7 @@ from sklsb._kernels.elimination.buckets import (
     LINEAR,
     LOG,
     MAX,
+    Room,
     new_room,
 )
 from sklsb._kernels.elimination.marginals import spread
@@ -148,13 +149,13 @@ class Passes:
         """N states, of shape (variables, n), in which some variables have the values given."""
         return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)
 
-    def draw(self, x: Values, u: Array) -> Array:
+    def draw(self, x: Values, u: Array, room: Room | None = None) -> Array:
         """Draw states by uniform numbers of shape (states, at least as many as buckets), into x.
 
         Returns the probability with which each should be accepted: 1 but where sums of rows of
         barren variables differ.
         """
-        return self._backward(x, u, DRAW, 0)
+        return self._backward(x, u, DRAW, 0, room)
 
     def largest(self, x: Values) -> None:
         """Choose the most probable values, after a forward pass with maxima."""
@@ -164,24 +165,26 @@ class Passes:
         """Probability that the way back takes given values of the buckets from ``last`` on."""
         return self._backward(x, np.zeros((x.shape[1], 0)), FOLLOW, last)
 
-    def _backward(self, x: Values, u: Array, way: int, last: int) -> Array:
+    def _backward(
+        self, x: Values, u: Array, way: int, last: int, room: Room | None = None
+    ) -> Array:
         p = np.ones(x.shape[1])
         settings = min(self.mode, LOG), way, last
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
             end = a + part.shape[1]
-            args = (self.plan.buckets, self.memory, self.base, self._room)
+            args = (self.plan.buckets, self.memory, self.base, room or self._room)
             draws.backward(*args, part, u[a:end], p[a:end], settings)
             x[:, a:end] = part
         return p
 
-    def log_densities(self, x: Values) -> Array:
+    def log_densities(self, x: Values, room: Room | None = None) -> Array:
         """Sum of the logarithms of all tables, those of barren variables included."""
         plan = self.plan
         out = np.empty(x.shape[1])
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
-            args = (plan.buckets, plan.log_tables, self.base, self._room)
+            args = (plan.buckets, plan.log_tables, self.base, room or self._room)
             draws.log_densities(*args, part, out[a : a + part.shape[1]])
         inside = math.fsum(log_at(plan.inside, x[:, 0].astype(np.int64))) if x.shape[1] else 0.0
         return out + (plan.shift + plan.barren_shift + inside)

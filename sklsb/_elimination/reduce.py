@@ -52,6 +52,8 @@ class Reduced:
         Log p less the sum of all factors, those of barren variables included.
     barren : list of Barren
         In the order in which they were put aside.
+    row_sums : dict
+        What is known of the sums of rows of the factors, by factor and variable.
     """
 
     target: Target
@@ -59,6 +61,7 @@ class Reduced:
     factors: list[Factor]
     constant: float
     barren: list[Barren] = field(default_factory=list)
+    row_sums: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -164,19 +167,21 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
         i = stack.pop()
         if i in done or len(of[i]) > 1:
             continue
-        found = next(iter(of[i]), None)
+        found = next(iter(of[i]), -1)
         factor = Factor((i,), np.zeros(model.values[i].size))
-        if found is not None:
+        if found >= 0:
             factor = model.factors[found]
-        log_high, log_low = _row_sums(factor.table, factor.scope.index(i))
+        if (found, i) not in model.row_sums:
+            model.row_sums[found, i] = _row_sums(factor.table, factor.scope.index(i))
+        log_high, log_low = model.row_sums[found, i]
         if -log_low > defect:
             continue
         log_low = log_low if -log_low > EXACT else 0.0
         done.add(i)
         barren.append(Barren(i, factor, log_high, log_low))
-        gone.add(-1 if found is None else found)
+        gone.add(found)
         for j in factor.scope:
-            of[j].discard(-1 if found is None else found)
+            of[j].discard(found)
             if len(of[j]) < 2:
                 stack.append(j)
     left = [factor for f, factor in enumerate(model.factors) if f not in gone]

@@ -223,7 +223,8 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
             top = room.top[0]
             if not top > (0.0 if mode == LINEAR else -np.inf):
                 progress[2] = 1
-            elif mode == LINEAR:
+                break
+            if mode == LINEAR:
                 size = buckets.message_size[i]
                 exponents[i] = _rescale(memory, buckets.message[i], size, top)
             i, block = i + 1, 0
