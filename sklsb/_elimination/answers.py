@@ -2,9 +2,7 @@
 
 import difflib
 import math
-import numbers
-import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,33 +14,23 @@ from sklsb._elimination.engine import (
     MAX_WORK,
     Elimination,
     EliminationCost,
-    Ordered,
+    Limits,
     check_fits,
-    fits,
+    check_limits,
+    log_partition_of,
+    n_entries,
     ordered,
+    warn_of_defect,
 )
-from sklsb._elimination.reduce import Array, Reduced, strike
+from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
+from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
-from sklsb.exceptions import ModelWarning
 from sklsb.samplers._base import _Progress
 from sklsb.targets.base import Target
 
 __all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
 
 _TASKS = ("log_partition", "marginals", "most_likely", "sample")
-# Below so much work other ways to the marginals are not looked for.
-_CHEAP = 2.0**20
-Limits = tuple[float, float]
-
-
-def check_limits(max_work: Any, max_memory: Any) -> Limits:
-    """Return the limits as floats, or say what is wrong with them."""
-    for name, value in (("max_work", max_work), ("max_memory", max_memory)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
-        if not 1 <= value < math.inf:
-            raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
-    return float(max_work), float(max_memory)
 
 
 def check_target(target: Any) -> Target:
@@ -52,28 +40,9 @@ def check_target(target: Any) -> Target:
     return target
 
 
-def shown(verbose: int, cost: EliminationCost) -> AbstractContextManager[Any]:
-    """Return a progress bar over the table entries of an elimination, or nothing."""
-    return _Progress(verbose, "eliminate", int(2.0 ** min(cost.log2_work, 62.0)))
-
-
-def log_partition_of(elimination: Elimination) -> float:
-    """Logarithm of the sum over all states, with a warning where it is not exact."""
-    defect = elimination.model.log_defect
-    if defect > 0.0:
-        warn_of_defect(elimination.model, f"log Z may be off by {defect / 2:.2g}")
-    return elimination.log_sum - defect / 2
-
-
-def warn_of_defect(model: Reduced, what: str) -> None:
-    """Say how far answers may be off since rows of tables sum to 1 only nearly."""
-    off = sum(b.log_low < 0.0 for b in model.barren)
-    warnings.warn(
-        f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only nearly, and "
-        f"what follows from that does not fit into max_work: {what}.",
-        ModelWarning,
-        stacklevel=4,
-    )
+def _shown(verbose: int) -> Callable[[EliminationCost], AbstractContextManager[Any]]:
+    """Return what makes a progress bar over the table entries of an elimination, or nothing."""
+    return lambda cost: _Progress(verbose, "eliminate", n_entries(cost))
 
 
 def elimination_cost(
@@ -123,7 +92,7 @@ def elimination_cost(
     limits = MAX_WORK, memory
     struck = strike(check_target(target))
     if task == "marginals":
-        return _whole_or_parts(struck, limits)[1]
+        return whole_or_parts(struck, limits)[1]
     return ordered(struck, pruned=task != "most_likely", limits=limits).cost
 
 
@@ -166,8 +135,8 @@ def log_partition(
     Warns
     -----
     ModelWarning
-        If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it says
-        how far the answer may be off.
+        If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it
+        says how far the answer may be off.
 
     Examples
     --------
@@ -179,71 +148,11 @@ def log_partition(
     limits = check_limits(max_work, max_memory)
     found = ordered(strike(check_target(target)), limits=limits)
     check_fits(target, found.cost, limits)
-    with shown(verbose, found.cost) as progress:
+    with _shown(verbose)(found.cost) as progress:
         return log_partition_of(Elimination(found, LINEAR, progress))
 
 
 # ----------------------------------------------------------------- marginals
-
-
-def _whole_or_parts(
-    struck: Reduced, limits: Limits
-) -> tuple[list[tuple[Ordered, list[int]]], EliminationCost]:
-    """Choose how all marginals are computed: by one elimination, or by one of each barren variable.
-
-    Returns pairs of an elimination and the variables whose marginals it gives, and what all take.
-    """
-    n = len(struck.values)
-    whole = ordered(struck, pruned=False, copies=2, limits=limits)
-    one = [(whole, list(range(n)))], whole.cost
-    if whole.cost.log2_work <= math.log2(_CHEAP):
-        return one
-    core = ordered(struck, copies=2, limits=limits)
-    if not core.model.barren:
-        return one
-    most = min(2.0**whole.cost.log2_work, limits[0])
-    barren = {b.variable for b in core.model.barren}
-    parts = [(core, [i for i in range(n) if i not in barren])]
-    work, memory = 2.0**core.cost.log2_work, core.cost.log2_memory
-    for i in sorted(barren):
-        if work > most:
-            return one
-        part = ordered(struck, keep=[i], limits=limits)
-        parts.append((part, [i]))
-        work += 2.0**part.cost.log2_work
-        memory = max(memory, part.cost.log2_memory)
-    total = EliminationCost(math.log2(work), memory, len(parts))
-    return (parts, total) if work <= most else one
-
-
-def all_marginals(target: Target, limits: Limits, verbose: int) -> Array:
-    """Probability of each value of each variable, of shape (n_sites, values)."""
-    parts, cost = _whole_or_parts(strike(target), limits)
-    check_fits(target, cost, limits)
-    result = np.zeros((target.n_sites, len(target.values)))
-    with shown(verbose, cost) as progress:
-        for found, variables in parts:
-            elimination = Elimination(found, LINEAR, progress)
-            if len(parts) > 1 and len(variables) == 1:
-                joint = elimination.joint(variables)
-                result[variables[0], : joint.size] = joint
-            else:
-                result[variables] = elimination.marginals()[variables]
-    defect = max(found.model.log_defect for found, _ in parts)
-    if defect > 0.0:
-        model = max((found.model for found, _ in parts), key=lambda model: model.log_defect)
-        warn_of_defect(model, f"marginals may be off by {math.expm1(defect):.2g}")
-    return result
-
-
-def marginals_dataset(target: Target, p: Array) -> xr.Dataset:
-    """Label marginals as `sklsb.diagnostics.marginals` does."""
-    shape = (*target.shape, len(target.values))
-    dims = (*target.dims, "state")
-    return xr.Dataset(
-        {"p": (dims, p.reshape(shape)), "mcse": (dims, np.zeros(shape))},
-        coords={**target.coords, "state": np.asarray(target.values)},
-    )
 
 
 def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
@@ -287,7 +196,7 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
         )
     found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
     check_fits(target, found.cost, limits)
-    with shown(verbose, found.cost) as progress:
+    with _shown(verbose)(found.cost) as progress:
         p = Elimination(found, LINEAR, progress).joint(sites)
     defect = found.model.log_defect
     if defect > 0.0:
@@ -326,9 +235,9 @@ def marginals(
     Returns
     -------
     xarray.Dataset
-        ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims and
-        ``state``. With ``variables``, of one dimension each, which is called like the variable, or
-        ``site_3`` where that is a number; its coordinate holds the values.
+        ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims
+        and ``state``. With ``variables``, of one dimension each, which is called like the variable,
+        or ``site_3`` where that is a number; its coordinate holds the values.
 
     Raises
     ------
@@ -357,7 +266,7 @@ def marginals(
     check_target(target)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose)
-    return marginals_dataset(target, all_marginals(target, limits, verbose))
+    return marginals_dataset(target, all_marginals(target, limits, _shown(verbose)))
 
 
 # ----------------------------------------------------------------- states
@@ -407,7 +316,7 @@ def most_likely(
     limits = check_limits(max_work, max_memory)
     found = ordered(strike(check_target(target)), pruned=False, limits=limits)
     check_fits(target, found.cost, limits)
-    with shown(verbose, found.cost) as progress:
+    with _shown(verbose)(found.cost) as progress:
         x = Elimination(found, MAX, progress).most_likely()
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})

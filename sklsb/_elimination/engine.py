@@ -1,9 +1,11 @@
 """A model that is ready to be eliminated: reduced, ordered, sliced, laid out."""
 
 import math
+import numbers
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +17,12 @@ from sklsb._elimination.reduce import Array, Reduced, absorb, no_state, prune
 from sklsb._elimination.slicing import choose_slices, cliques, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
+from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 
 MAX_WORK = 2**30
 MAX_MEMORY = 2**28
+Limits = tuple[float, float]
 # How much sums of rows may differ, of one table and of all together, where tables do not fit else.
 _DEFECT, _DEFECTS = 1e-3, 0.1
 # Joint states of some variables that are looked at together.
@@ -46,6 +50,21 @@ class EliminationCost(NamedTuple):
     n_configurations: int
 
 
+def check_limits(max_work: Any, max_memory: Any) -> Limits:
+    """Return the limits as floats, or say what is wrong with them."""
+    for name, value in (("max_work", max_work), ("max_memory", max_memory)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
+        if not 1 <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
+    return float(max_work), float(max_memory)
+
+
+def n_entries(cost: EliminationCost) -> int:
+    """Table entries, as a number to count to."""
+    return int(2.0 ** min(cost.log2_work, 62.0))
+
+
 @dataclass
 class Ordered:
     """A reduced model with an order of elimination.
@@ -67,19 +86,21 @@ class Ordered:
     given: list[int]
     cost: EliminationCost
 
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers that a draw takes: of each variable, of the configuration, to accept."""
+        n = len(self.model.barren) + len(self.order)
+        return n + (self.cost.n_configurations > 1) + (self.model.log_defect > 0.0)
+
 
 def _log2(value: float) -> float:
     return math.log2(value) if value > 1.0 else 0.0
 
 
-def _ordered(
-    model: Reduced, keep: Collection[int], copies: int, limits: tuple[float, float]
-) -> Ordered:
+def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits) -> Ordered:
     """Find an order and, where memory is short, what to condition on."""
     max_work, max_memory = limits
-    model = Reduced(
-        model.target, model.values, absorb(model.factors), model.constant, model.barren
-    )
+    model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
     sizes, free = model.sizes, model.free
     if len(free) > MOST_VARIABLES:
         raise ValueError(
@@ -113,7 +134,7 @@ def ordered(
     keep: Collection[int] = (),
     pruned: bool = True,
     copies: int = 1,
-    limits: tuple[float, float] = (MAX_WORK, MAX_MEMORY),
+    limits: Limits = (MAX_WORK, MAX_MEMORY),
 ) -> Ordered:
     """Make a model small and find an order; nothing is eliminated yet.
 
@@ -145,14 +166,14 @@ def ordered(
     return found
 
 
-def fits(cost: EliminationCost, limits: tuple[float, float]) -> bool:
+def fits(cost: EliminationCost, limits: Limits) -> bool:
     """Whether an elimination keeps the limits."""
     max_work, max_memory = limits
     within = cost.log2_work <= math.log2(max_work) and cost.log2_memory <= math.log2(max_memory)
     return within and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
 
 
-def check_fits(target: Target, cost: EliminationCost, limits: tuple[float, float]) -> None:
+def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
     """Refuse what exceeds the limits, and say what would fit."""
     max_work, max_memory = limits
     if fits(cost, limits):
@@ -246,14 +267,13 @@ class Elimination:
     # ----------------------------------------------------------------- draws
 
     @property
-    def n_uniforms(self) -> int:
-        """Uniform numbers that a draw takes."""
-        return self.n_buckets + (self.log_sums.size > 1) + (self.model.log_defect > 0.0)
+    def entries_per_draw(self) -> int:
+        """Table entries that a draw looks at."""
+        buckets = self.passes.plan.buckets
+        return int((np.diff(buckets.factor_start) * buckets.k).sum())
 
-    def draw(
-        self, u: Array, out: States, lp: Array, room: Room | None = None
-    ) -> NDArray[np.bool_]:
-        """Make a draw by each row of uniform numbers, of shape (draws, n_uniforms).
+    def draw(self, u: Array, out: States, lp: Array, room: Room | None = None) -> NDArray[np.bool_]:
+        """Make a draw by each row of uniform numbers, of shape (draws, found.n_uniforms).
 
         ``out`` gets the states, ``lp`` their log p. Returns which of them are accepted: all, but
         where sums of rows of barren variables differ. Threads may draw at once if each has a room
@@ -286,7 +306,7 @@ class Elimination:
             yield int(drawn[rows[0]]), rows
 
     def values_of(self, x: Values) -> States:
-        """Values of the target, of shape (states, variables), of indices of what is left of them."""
+        """Values of the target, (states, variables), of indices of what is left of them."""
         names = np.zeros((self.sizes.size, int(self.sizes.max(initial=1))), self.target.dtype)
         for i, left in enumerate(self.model.values):
             names[i, : left.size] = np.asarray(self.target.values)[left]
@@ -330,7 +350,9 @@ class Elimination:
 
         def of_configuration(c: int) -> Array:
             found = self.passes.marginals(k)
-            for v, value in zip(self.found.given, self.configuration(c)[self.found.given], strict=True):
+            for v, value in zip(
+                self.found.given, self.configuration(c)[self.found.given], strict=True
+            ):
                 found[v, value] = 1.0
             return found
 
@@ -359,3 +381,22 @@ class Elimination:
         result = np.zeros(tuple(int(self.target.cardinalities[v]) for v in variables))
         result[np.ix_(*(self.model.values[v] for v in variables))] = found
         return result
+
+
+def log_partition_of(elimination: Elimination) -> float:
+    """Logarithm of the sum over all states, with a warning where it is not exact."""
+    defect = elimination.model.log_defect
+    if defect > 0.0:
+        warn_of_defect(elimination.model, f"log Z may be off by {defect / 2:.2g}")
+    return elimination.log_sum - defect / 2
+
+
+def warn_of_defect(model: Reduced, what: str) -> None:
+    """Say how far answers may be off since rows of tables sum to 1 only nearly."""
+    off = sum(b.log_low < 0.0 for b in model.barren)
+    warnings.warn(
+        f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only nearly, and "
+        f"what follows from that does not fit into max_work: {what}.",
+        ModelWarning,
+        stacklevel=4,
+    )

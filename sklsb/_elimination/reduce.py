@@ -71,8 +71,13 @@ class Reduced:
     @property
     def free(self) -> list[int]:
         """Variables that are to be eliminated."""
-        barren = {b.variable for b in self.barren}
+        barren = set(self.barren_variables)
         return [i for i, v in enumerate(self.values) if v.size > 1 and i not in barren]
+
+    @property
+    def barren_variables(self) -> list[int]:
+        """Variables that were put aside."""
+        return [b.variable for b in self.barren]
 
     @property
     def log_barren(self) -> float:

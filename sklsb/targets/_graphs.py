@@ -233,11 +233,11 @@ class GraphTarget(Target):
 
     @abstractmethod
     def _field_tables(self) -> NDArray[np.float64]:
-        """Log p of each value of each site by its field alone, shape (n_sites, values)."""
+        """Return log p of each value of each site by its field alone, shape (n_sites, values)."""
 
     @abstractmethod
     def _pair_table(self) -> NDArray[np.float64]:
-        """What a coupling is multiplied by, for each pair of values."""
+        """Return what a coupling is multiplied by, for each pair of values."""
 
     def _unit(self) -> NDArray[np.float64]:
         """Return the unit of each site, of which its couplings are kept as integer multiples."""

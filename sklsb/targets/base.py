@@ -143,9 +143,9 @@ class Target(ABC):
 
         .. math:: \log p(x) = \sum_f t_f(x_{S_f})
 
-        A list of pairs of a scope, the sites S_f, and a table t_f with one axis per site, of as many
-        entries as the site has values, finite or -inf. A constant has the scope ``()``. `sklsb.exact`
-        and `EliminationSampler` compute with them.
+        A list of pairs of a scope, the sites S_f, and a table t_f with one axis per site, of as
+        many entries as the site has values, finite or -inf. A constant has the scope ``()``.
+        `sklsb.exact` and `EliminationSampler` compute with them.
         """
         return None
 

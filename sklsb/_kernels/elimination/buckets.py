@@ -23,8 +23,8 @@ class Buckets(NamedTuple):
     """One bucket per variable, in the order of elimination.
 
     A bucket holds the tables and messages that are joined before its variable is summed out. The
-    axes of its message are the other variables in them, the one that is eliminated last first. Memory
-    holds the tables, then the messages, all flat; a position is an index into it.
+    axes of its message are the other variables in them, the one that is eliminated last first.
+    Memory holds the tables, then the messages, all flat; a position is an index into it.
     """
 
     variable: Int64

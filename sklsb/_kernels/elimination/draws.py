@@ -1,11 +1,11 @@
-"""The way back: values are drawn, each from its conditional given those that were eliminated later."""
+"""The way back: values are drawn, each given those that were eliminated later."""
 
 import math
 
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
-from sklsb._kernels.elimination.buckets import DRAW, FOLLOW, LARGEST, LINEAR
+from sklsb._kernels.elimination.buckets import FOLLOW, LARGEST, LINEAR
 
 
 @inlined

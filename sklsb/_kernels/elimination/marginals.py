@@ -37,8 +37,8 @@ def spread(buckets, memory, base, room, joint, marginal, progress, settings):
 
     ``joint`` is laid out as the messages in memory, and zero but for the roots, which are 1.
     ``marginal`` of shape (variables, largest number of values) is added to. ``progress`` =
-    (bucket, entry), from the last bucket down; ``settings`` = (way of joining, position of the first
-    message, entries per call). Returns the number of entries that were passed on.
+    (bucket, entry), from the last bucket down; ``settings`` = (way of joining, position of the
+    first message, entries per call). Returns the number of entries that were passed on.
     """
     mode, shift, budget = settings
     i, entry, spent = progress[0], progress[1], 0

@@ -161,9 +161,7 @@ def _make_block(buckets, memory, room, i, n_varying, out, mode):
     for q in range(n_varying):
         f = room.kind[q]
         if buckets.offset_start[f] < 0:
-            _join_value(
-                memory, np.int64(room.at[q]), buckets.own_stride[f], room.outer, k, mode
-            )
+            _join_value(memory, np.int64(room.at[q]), buckets.own_stride[f], room.outer, k, mode)
     for v in range(k):
         factor = room.outer[v]
         for j in range(n):
@@ -196,8 +194,8 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
     """Make the messages, one bucket after another, about ``budget`` entries per call.
 
     ``progress`` = (bucket, block, 1 if a message is zero throughout); a call goes on where the last
-    one ended. ``exponents`` gets the power of two that each message was divided by. Returns the number
-    of entries that were made.
+    one ended. ``exponents`` gets the power of two that each message was divided by. Returns the
+    number of entries that were made.
     """
     i, block, spent = progress[0], progress[1], 0
     while i < buckets.variable.size and spent < budget and progress[2] == 0:

@@ -33,7 +33,7 @@ class Graph(NamedTuple):
 
 @inlined
 def _count(word):
-    """Number of bits."""
+    """Count the bits."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + (
         (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
