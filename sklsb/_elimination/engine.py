@@ -55,7 +55,7 @@ def check_limits(max_work: Any, max_memory: Any) -> Limits:
     for name, value in (("max_work", max_work), ("max_memory", max_memory)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
-        if not 1 <= value < math.inf:
+        if not 1.0 <= float(value) < math.inf:
             raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
     return float(max_work), float(max_memory)
 

@@ -21,7 +21,7 @@ from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb.targets.base import Target
 
 # Below so much work other ways to the marginals are not looked for.
-_CHEAP = 2.0**20
+_CHEAP = 2.0**24
 
 
 def whole_or_parts(

@@ -6,6 +6,7 @@ order of a model is always the same.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,8 @@ def _try(
     graph: Graph, score: tuple[float, float, float], seed: int, most: float, limit: float
 ) -> tuple[NDArray[np.int64] | None, float, int]:
     """Return an order, its work and what it took to find it; None if the work exceeds ``most``."""
-    mine = Graph(*(array.copy() for array in graph))
+    copies: Any = [array.copy() for array in graph]
+    mine = Graph(*copies)
     mine.random[0] = seed
     while find_order(mine, (*score, limit), most, _WORDS_PER_CALL):
         pass

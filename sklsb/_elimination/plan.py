@@ -1,5 +1,6 @@
 """Where everything lies: tables, messages, and the buckets that join them."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ class _Builder:
         columns["axis_start"].append(len(columns["axis_variable"]))
         columns["factor_start"].append(len(columns["position"]))
         columns["given_start"].append(len(columns["given_variable"]))
-        columns["offset"] = np.concatenate([*self._offsets, np.empty(0)])
+        columns["offset"] = list(itertools.chain(*self._offsets))
         kinds: dict[str, Any] = {"row_sum": np.float64, "offset": np.uint32}
         return Buckets(
             **{name: np.array(c, dtype=kinds.get(name, np.int64)) for name, c in columns.items()}
@@ -190,7 +191,7 @@ def build(
     # Tables come before messages, so the positions of these are known when all tables are.
     arrived: list[list[int]] = [[] for _ in order]
     messages = 0
-    starts = []
+    starts: list[int] = []
     for i, v in enumerate(order):
         builder.open(v, axes[i], messages, 0.0)
         for scope, table in waiting[i]:

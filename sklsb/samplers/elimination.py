@@ -105,7 +105,7 @@ class EliminationSampler(BaseSampler):
     array([0.7, 0.7, 0.7])
     """
 
-    _ensemble: Redraws  # type: ignore[assignment]
+    _ensemble: Redraws
 
     def __init__(
         self,
