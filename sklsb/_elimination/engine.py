@@ -101,6 +101,9 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     """Find an order and, where memory is short, what to condition on."""
     max_work, max_memory = limits
     model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
+    for scope, table in model.factors:
+        if not table.max() > -np.inf:
+            raise no_state(model.target, scope)
     sizes, free = model.sizes, model.free
     if len(free) > MOST_VARIABLES:
         raise ValueError(
@@ -373,7 +376,8 @@ class Elimination:
             for first in range(0, n, _STATES):
                 index = np.arange(first, min(first + _STATES, n))
                 x = self.passes.states(index.size, self.configuration(c))
-                x[variables] = np.unravel_index(index, shape)
+                if variables:
+                    x[variables] = np.unravel_index(index, shape)
                 result[index] = self.passes.probabilities(x, self.n_buckets - len(inside))
             return result
 

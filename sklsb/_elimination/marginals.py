@@ -41,12 +41,13 @@ def whole_or_parts(
         return one
     most = min(2.0**whole.cost.log2_work, limits[0])
     barren = set(core.model.barren_variables)
+    share = limits[0] / len(barren), limits[1]
     parts = [(core, [i for i in range(n) if i not in barren])]
     work, memory = 2.0**core.cost.log2_work, core.cost.log2_memory
     for i in sorted(barren):
         if work > most:
             return one
-        part = ordered(struck, keep=[i], limits=limits)
+        part = ordered(struck, keep=[i], limits=share)
         parts.append((part, [i]))
         work += 2.0**part.cost.log2_work
         memory = max(memory, part.cost.log2_memory)

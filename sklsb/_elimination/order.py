@@ -17,8 +17,9 @@ from sklsb._kernels.elimination.order import Graph, find_order
 # Tries after the first one; below so much work there are none.
 _TRIES = 512
 _ENOUGH = 2.0**20
-# Of the random tries: words of bits looked at per entry of the best order so far.
+# Of the random tries: words of bits looked at, per entry of the best order so far and in all.
 _WORDS_PER_ENTRY = 2.0
+_MOST_WORDS = 2.0**31
 # Variables that are worth fewer tries are too many: their graph is kept as a matrix of bits.
 MOST_VARIABLES = 1 << 15
 # Words of bits between two returns to Python, a tenth of a second.
@@ -74,6 +75,22 @@ def _try(
     return found, float(mine.total[0]), int(mine.done[1])
 
 
+def _is_hopeless(graph: Graph, max_work: float) -> bool:
+    """Whether some of the variables all have so many neighbours among each other that none fits.
+
+    The first of them to be eliminated has a table of more than ``max_work`` entries.
+    """
+    least = int(np.log2(max_work) / graph.log_k.min())
+    left = np.unpackbits(np.full(graph.near.shape[1] * 8, 255, np.uint8), bitorder="little")
+    while True:
+        mask = np.packbits(left, bitorder="little").view(np.uint64)
+        degree = np.bitwise_count(graph.near & mask).sum(axis=1)
+        gone = (degree < least) & (left[: degree.size] > 0)
+        if not gone.any():
+            return bool(left[: degree.size].any())
+        left[: degree.size][gone] = 0
+
+
 def _score(seed: int) -> tuple[float, float, float]:
     rng = np.random.default_rng([seed, 0x5B])
     fill = float(rng.choice([1.0, 1.0, 0.5, 0.0]))
@@ -109,9 +126,11 @@ def best_order(
     limit = float(np.log2(max_work)) + 1.0
     found, work, words = _try(graph, _FILL, 0, np.inf, limit)
     order = np.arange(len(variables)) if found is None else found
+    if work > max_work and _is_hopeless(graph, max_work):
+        return [variables[i] for i in order.tolist()], work
     spent = 0
     for seed in range(1, _TRIES + 1):
-        affordable = _WORDS_PER_ENTRY * min(max(work, 1.0), 4.0 * max_work)
+        affordable = min(_WORDS_PER_ENTRY * work, _MOST_WORDS)
         if work < _ENOUGH or spent + words > affordable:
             break
         found, total, words = _try(graph, _score(seed), seed, work, limit)

@@ -190,7 +190,10 @@ class Passes:
         return out + (plan.shift + plan.barren_shift + inside)
 
     def marginals(self, k: int) -> Array:
-        """Probability of each value of each variable that was summed out, (variables, k)."""
+        """Probability of each value of each variable that was summed out, (variables, k).
+
+        0 of barren variables.
+        """
         plan, buckets = self.plan, self.plan.buckets
         joint = np.zeros(plan.n_entries - plan.n_tables)
         joint[buckets.message[self.roots] - plan.n_tables] = 1.0
@@ -200,7 +203,7 @@ class Passes:
         while progress[0] >= 0:
             args = (buckets, self.memory, self.base, self._room, joint, result, progress)
             self.progress(int(spread(*args, settings)))
-        eliminated = buckets.variable
+        eliminated = buckets.variable[buckets.message >= 0]
         result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
         return result
 

@@ -1,6 +1,5 @@
 """Where everything lies: tables, messages, and the buckets that join them."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,11 +132,10 @@ class _Builder:
         columns["axis_start"].append(len(columns["axis_variable"]))
         columns["factor_start"].append(len(columns["position"]))
         columns["given_start"].append(len(columns["given_variable"]))
-        columns["offset"] = list(itertools.chain(*self._offsets))
-        kinds: dict[str, Any] = {"row_sum": np.float64, "offset": np.uint32}
-        return Buckets(
-            **{name: np.array(c, dtype=kinds.get(name, np.int64)) for name, c in columns.items()}
-        )
+        arrays: dict[str, Any] = {name: np.array(c, np.int64) for name, c in columns.items()}
+        arrays["row_sum"] = np.array(columns["row_sum"], dtype=np.float64)
+        arrays["offset"] = np.concatenate([*self._offsets, np.empty(0)]).astype(np.uint32)
+        return Buckets(**arrays)
 
 
 def _strides(scope: Sequence[int], shape: Sequence[int]) -> dict[int, int]:

@@ -195,19 +195,32 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
 
 def absorb(factors: list[Factor]) -> list[Factor]:
     """Add each table to one whose scope holds its own, if there is one."""
-    hosts: list[tuple[tuple[int, ...], set[int], Array]] = []
-    of: dict[int, list[int]] = {}
-    for scope, table in sorted(factors, key=lambda factor: -factor.table.size):
-        mine = set(scope)
+    hosts: list[Factor] = []
+    same: dict[frozenset[int], int] = {}
+    of: dict[int, list[int]] = {}  # hosts of more variables than the present one has
+    n_listed = 0
+    for scope, table in sorted(factors, key=lambda factor: -len(factor.scope)):
+        while n_listed < len(hosts) and len(hosts[n_listed].scope) > len(scope):
+            for i in hosts[n_listed].scope:
+                of.setdefault(i, []).append(n_listed)
+            n_listed += 1
+        mine = frozenset(scope)
         near = min((of.get(i, []) for i in scope), key=len)
-        host = next((h for h in near if mine <= hosts[h][1]), None)
+        host = same.get(mine)
         if host is None:
-            for i in scope:
-                of.setdefault(i, []).append(len(hosts))
-            hosts.append((scope, mine, table.copy()))
-            continue
-        outer, _, sums = hosts[host]
-        order = sorted(range(len(scope)), key=lambda axis: outer.index(scope[axis]))
-        shape = [size if i in mine else 1 for i, size in zip(outer, sums.shape, strict=True)]
-        sums += table.transpose(order).reshape(shape)
-    return [Factor(scope, table) for scope, _, table in hosts]
+            host = next((h for h in near if mine.issubset(hosts[h].scope)), None)
+        if host is None:
+            same[mine] = len(hosts)
+            hosts.append(Factor(scope, table.copy()))
+        else:
+            _add(hosts[host], scope, table)
+    return hosts
+
+
+def _add(host: Factor, scope: tuple[int, ...], table: Array) -> None:
+    """Add a table to one over more variables, in place."""
+    order = sorted(range(len(scope)), key=lambda axis: host.scope.index(scope[axis]))
+    shape = [
+        size if i in scope else 1 for i, size in zip(host.scope, host.table.shape, strict=True)
+    ]
+    host.table[...] += table.transpose(order).reshape(shape)

@@ -43,6 +43,9 @@ def spread(buckets, memory, base, room, joint, marginal, progress, settings):
     mode, shift, budget = settings
     i, entry, spent = progress[0], progress[1], 0
     while i >= 0 and spent < budget:
+        if buckets.message[i] < 0:  # barren: what its neighbours do together is not known
+            i -= 1
+            continue
         first = buckets.factor_start[i]
         n_factors = buckets.factor_start[i + 1] - first
         axes = buckets.axis_start[i + 1] - buckets.axis_start[i]

@@ -11,6 +11,8 @@ from sklsb._kernels._jit import inlined, kernel
 # Added to the key of a variable that must be eliminated last, or whose table is beyond all limits.
 _LAST = 1e9
 _HUGE = 1e6
+# Neighbours of a variable whose table is certainly too large.
+_MANY = 64
 
 
 class Graph(NamedTuple):
@@ -116,9 +118,12 @@ def _remove(graph, v):
     for a in range(n):
         u = graph.one[a]
         graph.stale[u] = 1
-        m = _list(graph.near[u], graph.other)
-        for b in range(m):
-            graph.stale[graph.other[b]] = 1
+        # The fill of those behind changes too, which matters while tables are small.
+        if n < _MANY:
+            m = _list(graph.near[u], graph.other)
+            for b in range(m):
+                graph.stale[graph.other[b]] = 1
+            graph.done[1] += m
     graph.done[1] += n * words
     graph.left[v] = 0
 
