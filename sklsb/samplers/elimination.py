@@ -177,12 +177,12 @@ class EliminationSampler(BaseSampler):
         n = len(ensemble)
         nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
         ensemble.run(1, (0, 0, 0), *nothing)
-        self.__dict__.pop("_marginals", None)
         elimination = ensemble.elimination
         return {"log_z_": log_partition_of(elimination), "cost_": elimination.found.cost}
 
     def _warn_about_burn_in(self) -> None:
-        """There is none."""
+        """Only forget the marginals of another target: there is no burn-in."""
+        self.__dict__.pop("_marginals", None)
 
     def _draw(self, n: int, thin: int, *args: Any) -> int:
         self._ensemble.want(n * thin)
