@@ -187,6 +187,16 @@ def test_graphs(name):
     assert np.abs(along - p).max() < 1e-14
 
 
+def test_a_torus_against_its_transfer_matrix():
+    n, coupling = 8, 0.3
+    rows = exact.states(Ising(np.zeros((n, n)))).astype(float)
+    within = coupling * (rows * np.roll(rows, 1, axis=1)).sum(axis=1)
+    matrix = np.exp(within[:, None] + coupling * rows @ rows.T)
+    expected = np.log(np.trace(np.linalg.matrix_power(matrix, n)))
+    torus = Ising.lattice(np.zeros((n, n)), coupling)
+    assert exact.log_partition(torus) == pytest.approx(expected, rel=1e-14)
+
+
 @pytest.mark.parametrize(
     ("target", "log_z"),
     [
