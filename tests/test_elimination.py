@@ -637,6 +637,20 @@ def test_errors_say_what_to_do(call, error, message):
         call(lattice(4))
 
 
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [
+        (((0, 1), np.zeros((2, 3))), r"scope \(0, 1\) and a table of shape \(2, 3\).*\(2, 2\)"),
+        (((1, 1), np.zeros((2, 2))), "name each site once"),
+        (((0,), np.array([0.0, np.nan])), r"log_factors\[0\] has an entry that is NaN or inf"),
+        (((0,), np.array([0.0, np.inf])), r"log_factors\[0\] has an entry that is NaN or inf"),
+    ],
+)
+def test_factors_of_a_target_of_ones_own_are_checked(factor, message):
+    with pytest.raises(ValueError, match=message):
+        exact.log_partition(Logs([2, 2], [factor]))
+
+
 def test_impossible_models():
     contradiction = MarkovNetwork([2, 2], [((0, 1), EQUAL), ((0, 1), 1 - EQUAL)])
     with pytest.raises(ValueError, match="no state of positive probability"):

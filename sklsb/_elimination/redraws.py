@@ -1,7 +1,6 @@
 """Chains whose every transition is an independent exact draw."""
 
 import copy
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from sklsb.targets.base import States, Target
 
 # Uniform numbers that are held at once.
 _MOST_NUMBERS = 1 << 22
+# Values that are drawn ahead in each chain of a sliced model.
+_MOST_AHEAD = 1 << 26
 
 
 class Redraw(NamedTuple):
@@ -90,7 +91,7 @@ class Redraws:
         )
         self.chains.evaluations[:1] = n_entries(elimination.found.cost)
         # Draws that were made ahead, by chain: states and log p.
-        self._ahead: list[deque[tuple[States, float]]] = [deque() for _ in range(n)]
+        self._ahead = [(self.chains.x[:0], np.empty(0))] * n
         self._wanted = 0
         self._pool: ThreadPoolExecutor | None = None
         self._rooms: list[Room] = []
@@ -203,15 +204,15 @@ class Redraws:
 
     def _take(self, c: int, n: int, room: Room) -> tuple[States, Array]:
         """Return the next n draws of a chain, and their log p without the constant."""
-        ahead = self._ahead[c]
         if self.elimination.log_sums.size == 1:
             return self._make(c, n, room)
-        if len(ahead) < n:
-            x, lp = self._make(c, max(n, self._wanted) - len(ahead), room)
-            ahead.extend(zip(x, lp.tolist(), strict=True))
-        taken = [ahead.popleft() for _ in range(n)]
-        x = np.array([x for x, _ in taken], self.target.dtype).reshape(n, self.target.n_sites)
-        return x, np.array([lp for _, lp in taken])
+        x, lp = self._ahead[c]
+        if len(x) < n:
+            most = max(n, _MOST_AHEAD // max(1, self.target.n_sites))
+            more = self._make(c, min(max(n, self._wanted), most) - len(x), room)
+            x, lp = np.concatenate([x, more[0]]), np.concatenate([lp, more[1]])
+        self._ahead[c] = x[n:], lp[n:]
+        return x[:n], lp[:n]
 
     def _make(self, c: int, n: int, room: Room) -> tuple[States, Array]:
         """Draw until n draws are accepted; the last one made is the last one accepted."""
