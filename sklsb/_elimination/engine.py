@@ -125,7 +125,7 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     configurations = math.prod(int(sizes[v]) for v in given)
     cost = EliminationCost(
         _log2(work) + _log2(configurations),
-        _log2(max(8 * (n_tables + copies * messages), configurations)),
+        _log2(8 * max(n_tables + copies * messages, configurations)),
         configurations,
     )
     return Ordered(model, order, given, cost)
