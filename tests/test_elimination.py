@@ -19,6 +19,7 @@ from sklsb._elimination.reduce import absorb, prune, strike
 from sklsb._elimination.slicing import cliques, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG
 from sklsb.exceptions import ModelWarning
+from sklsb.testing import check_target
 
 DATA = pathlib.Path(
     os.environ.get("SKLSB_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
@@ -730,3 +731,15 @@ def of_result(path):
             if file.exists()
         )
     return MarkovNetwork.from_uai(path.with_name(f"{stem}.uai"), evidence)
+
+
+# ----------------------------------------------------------------- the check of factors
+
+
+def test_factors_that_do_not_sum_to_log_p_are_found(monkeypatch):
+    grid = graph_models()["grid"]
+    check_target(grid)
+    wrong = grid.log_factors[1:]
+    monkeypatch.setattr(Ising, "log_factors", property(lambda self: wrong[1:]))
+    with pytest.raises(AssertionError, match="the sum of log_factors against log_prob"):
+        check_target(grid)

@@ -27,7 +27,7 @@ from sklsb._kernels.elimination.messages import place_all, send
 Values = NDArray[np.uint32]
 # Table entries between two returns to Python, a tenth of a second about.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
-_SPREAD_BUDGET = {LINEAR: 1 << 22, LOG: 1 << 20}
+_SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
 # Log2 of what underflow may have lost, relative to the sum, and of what it takes from a product.
 _MOST_LOST = -64.0
 _SMALLEST = -1022.0
