@@ -163,7 +163,8 @@ class EliminationSampler(BaseSampler):
                 self._resolve(target)
                 self._eliminated = self._eliminate(target)
                 # Where a search for a possible state may fail, elimination does not.
-                if initial_states is None and not self.warm_start:
+                goes_on = self.warm_start and hasattr(self, "_ensemble")
+                if initial_states is None and not goes_on:
                     initial_states = self._start(target, self._eliminated)
             super()._fit(target, initial_states)
         finally:
