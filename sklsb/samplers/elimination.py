@@ -185,6 +185,13 @@ class EliminationSampler(BaseSampler):
         """Only forget the marginals of another target: there is no burn-in."""
         self.__dict__.pop("_marginals", None)
 
+    def _looks(self, target: Target) -> int:
+        """No neighbour is looked at for a start: it has no say in the draws."""
+        return 0
+
+    def _warn_if_separated(self) -> None:
+        """Never: independent draws leave every mode."""
+
     def _draw(self, n: int, thin: int, *args: Any) -> int:
         self._ensemble.want(n * thin)
         return super()._draw(n, thin, *args)
