@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from sklsb._elimination.redraws import Redraw
 from sklsb._states import count, digits_of, neighbours, states
 from sklsb.balancing import BalancingFunction, Tabulated
 from sklsb.rules import (
@@ -193,6 +194,14 @@ def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
         np.hstack([part.log_move for part in parts]) + np.log(share),
         rule.lazy + share * np.sum([part.stay for part in parts], axis=0),
     )
+
+
+@log_matrix.register
+def _(rule: Redraw, target: Target) -> Array:
+    log_p = target.log_prob(states(target))
+    possible = (log_p > -np.inf)[:, None]
+    with np.errstate(divide="ignore"):
+        return np.where(possible, log_p - logsumexp(log_p), np.log(np.eye(log_p.size)))
 
 
 @log_matrix.register(Balanced)

@@ -1,6 +1,11 @@
-r"""Small targets by enumeration: every state, its probability, the whole transition matrix.
+r"""Exact answers: by elimination on models made of factors, by enumeration on small targets.
 
-Everything here is computed in numpy from ``target.log_ratios`` and from the tabulated balancing
+**Elimination** sums variables out one after another. `log_partition`, `marginals`, `most_likely`
+and `sample` do that, on any `Ising`, `Potts` or `MarkovNetwork` whose structure allows it;
+`elimination_cost` tells in advance. See the page "Exact answers".
+
+**Enumeration** gives every state, its probability, the whole transition matrix of a sampler. That
+is computed in numpy from ``target.log_ratios`` and from the tabulated balancing
 function, on its own path, so that it can stand as the reference for the compiled kernels. It is
 meant for documentation and tests, on targets of up to about 12 two-valued variables. Out of a
 state of probability zero, where no chain ever is, it stays where it is.
@@ -19,6 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from sklsb._elimination.answers import (
+    elimination_cost,
+    log_partition,
+    marginals,
+    most_likely,
+    sample,
+)
+from sklsb._elimination.engine import EliminationCost
 from sklsb._matrices import log_matrix, matrix
 from sklsb._states import neighbours, states
 from sklsb.balancing import BalancingFunction
@@ -26,12 +39,18 @@ from sklsb.rules import Balanced, Rule
 from sklsb.targets.base import Target
 
 __all__ = [
+    "EliminationCost",
     "eigenvalues",
+    "elimination_cost",
     "log_matrix",
+    "log_partition",
     "log_transition_matrix",
+    "marginals",
+    "most_likely",
     "mutual_information",
     "neighbours",
     "probabilities",
+    "sample",
     "spectral_gap",
     "states",
     "transition_matrix",

@@ -10,6 +10,7 @@ import pytest
 from sklsb import (
     RBM,
     Barker,
+    EliminationSampler,
     FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
@@ -105,3 +106,17 @@ def test_a_sampler_fits_and_draws(sampler):
     draws = sampler.sample(10, thin="sweep")
     assert draws["x"].shape == (2, 10, 3)
     np.testing.assert_allclose(draws["lp"], ising.log_prob(draws["x"].values), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ising", "potts", "network", "evidence"])
+def test_elimination(name):
+    target = targets[name]
+    p = exact.probabilities(target)
+    x, log_p = exact.states(target), target.log_prob(exact.states(target))
+    assert exact.log_partition(target) == pytest.approx(np.log(np.exp(log_p).sum()), abs=1e-14)
+    found = exact.marginals(target)["p"].values
+    expected = [[p[x[:, i] == v].sum() for v in target.values] for i in range(target.n_sites)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    assert float(exact.most_likely(target)["lp"]) == pytest.approx(log_p.max(), abs=1e-14)
+    sampler = EliminationSampler(n_chains=1, random_state=0).fit(target)
+    assert np.isfinite(target.log_prob(sampler.sample(20)["x"])).all()

@@ -1,7 +1,8 @@
 """Samplers."""
 
+from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
 
-__all__ = ["GibbsSampler", "HammingBallSampler", "LSBSampler"]
+__all__ = ["EliminationSampler", "GibbsSampler", "HammingBallSampler", "LSBSampler"]

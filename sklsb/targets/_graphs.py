@@ -220,6 +220,25 @@ class GraphTarget(Target):
         """Pairs of variables that are coupled, as a boolean matrix."""
         return self.couplings != 0
 
+    @property
+    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+        """Fields, couplings, and the constant of the self-loops."""
+        result: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [((), np.array(self.constant))]
+        result += [((i,), table) for i, table in enumerate(self._field_tables())]
+        upper = sp.triu(self.couplings, 1).tocoo()
+        shape = self._pair_table()
+        for i, j, coupling in zip(*upper.coords, upper.data.tolist(), strict=True):
+            result.append(((int(i), int(j)), coupling * shape))
+        return result
+
+    @abstractmethod
+    def _field_tables(self) -> NDArray[np.float64]:
+        """Return log p of each value of each site by its field alone, shape (n_sites, values)."""
+
+    @abstractmethod
+    def _pair_table(self) -> NDArray[np.float64]:
+        """Return what a coupling is multiplied by, for each pair of values."""
+
     def _unit(self) -> NDArray[np.float64]:
         """Return the unit of each site, of which its couplings are kept as integer multiples."""
         return fixed_point_unit(abs(self.couplings).sum(axis=1))

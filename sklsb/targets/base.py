@@ -137,6 +137,18 @@ class Target(ABC):
         """
         return None
 
+    @property
+    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:
+        r"""What log p is a sum of: tables over a few variables each; None if it is not.
+
+        .. math:: \log p(x) = \sum_f t_f(x_{S_f})
+
+        A list of pairs of a scope, the sites S_f, and a table t_f with one axis per site, of as
+        many entries as the site has values, finite or -inf. A constant has the scope ``()``.
+        `sklsb.exact` and `EliminationSampler` compute with them.
+        """
+        return None
+
     def site_view(self) -> NamedTuple:
         """Arrays for rules that look at the moves of a few variables.
 
@@ -540,6 +552,19 @@ class Conditioned(Target):
     def graph(self) -> sp.csr_array | None:
         """Which variables depend on each other given the rest, as in the target."""
         return self.target.graph
+
+    @property
+    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:
+        """Those of the target, and -inf where a variable is not as observed."""
+        given = self.target.log_factors
+        if given is None:
+            return None
+        found = list(given)
+        k = self.cardinalities
+        places = np.searchsorted(self.values, self.observed)
+        for site, place in zip(self.sites.tolist(), places.tolist(), strict=True):
+            found.append(((site,), np.where(np.arange(k[site]) == place, 0.0, -np.inf)))
+        return found
 
     @property
     def layers(self) -> Any:

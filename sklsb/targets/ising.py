@@ -468,6 +468,12 @@ class Ising(GraphTarget):
 
         return IsingModel(self.couplings, self.field, device)
 
+    def _field_tables(self) -> NDArray[np.float64]:
+        return np.stack([-self.field, self.field], axis=1)
+
+    def _pair_table(self) -> NDArray[np.float64]:
+        return np.array([[1.0, -1.0], [-1.0, 1.0]])
+
     def _make_view(self) -> IsingView:
         # In each row: the site itself (its own log-ratio changes sign) among its neighbours.
         n = self.n_sites

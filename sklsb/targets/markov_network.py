@@ -298,6 +298,16 @@ class MarkovNetwork(Target):
         return result
 
     @property
+    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+        """Scopes and logarithms of the tables."""
+        result = []
+        for f in range(self.n_factors):
+            scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
+            table = self._log_table[self._table_start[f] : self._table_start[f + 1]]
+            result.append((tuple(scope.tolist()), table.reshape(self._cardinalities[scope])))
+        return result
+
+    @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of the dimension site: the names, or 0 to n_sites - 1."""
         if self._names_of_sites is not None:

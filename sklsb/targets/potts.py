@@ -217,6 +217,12 @@ class Potts(GraphTarget):
 
         return PottsModel(self.couplings, self.field, device)
 
+    def _field_tables(self) -> NDArray[np.float64]:
+        return self.field
+
+    def _pair_table(self) -> NDArray[np.float64]:
+        return np.eye(len(self.values))
+
     def _make_view(self) -> PottsView:
         n, others, unit = self.n_sites, len(self.values) - 1, self._unit()
         check_touched(4 * others**2 * (self.couplings.nnz + n))

@@ -36,7 +36,8 @@ def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> Sta
 def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
     """Check a target against its contract, its compiled functions included.
 
-    Its log-ratios must be differences of its log-probabilities. In the kernels, at random states
+    Its log-ratios must be differences of its log-probabilities, and its factors, if it offers some,
+    must sum to these. In the kernels, at random states
     and after random moves: log-ratios and log p must equal those of the Python methods to
     rounding, caches must equal a rebuild bit for bit, a move must be undone by its inverse, and
     the list of touched moves must name every move whose log-ratio changed.
@@ -70,8 +71,23 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     there = target.log_prob(_some_neighbours(target, x, some))
     what = "log_ratios must be differences of log_prob"
     expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
+    _check_factors(target, x, log_p)
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
+
+
+def _check_factors(target: Target, x: States, log_p: NDArray[np.float64]) -> None:
+    factors = target.log_factors
+    if factors is None:
+        return
+    index = np.searchsorted(target.values, x)
+    total, terms = np.zeros(len(x)), np.zeros(len(x))
+    for scope, table in factors:
+        entries = table[tuple(index[:, i] for i in scope)]
+        total += entries
+        terms += np.abs(entries)
+    gate = EPS * (len(factors) + 16) * terms
+    expect_near(total, log_p, gate, "the sum of log_factors against log_prob")
 
 
 def _check_copy(target: Target, x: States) -> None:

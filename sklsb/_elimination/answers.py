@@ -1,0 +1,385 @@
+"""The public functions of `sklsb.exact` that eliminate."""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from sklsb._elimination.engine import (
+    MAX_MEMORY,
+    MAX_WORK,
+    Elimination,
+    EliminationCost,
+    Limits,
+    check_fits,
+    check_limits,
+    log_partition_of,
+    n_entries,
+    ordered,
+    warn_of_defect,
+)
+from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
+from sklsb._elimination.reduce import strike
+from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb.samplers._base import _Progress
+from sklsb.targets.base import Target
+
+__all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
+
+_TASKS = ("log_partition", "marginals", "most_likely", "sample")
+
+
+def check_target(target: Any) -> Target:
+    """Return the target, or say what it is instead."""
+    if not isinstance(target, Target):
+        raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
+    return target
+
+
+def _shown(verbose: int) -> Callable[[EliminationCost], AbstractContextManager[Any]]:
+    """Return what makes a progress bar over the table entries of an elimination, or nothing."""
+    return lambda cost: _Progress(verbose, "eliminate", n_entries(cost))
+
+
+def elimination_cost(
+    target: Target, task: str = "log_partition", *, max_memory: float = MAX_MEMORY
+) -> EliminationCost:
+    """Say what an exact answer takes, without doing the work.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`): `Ising`, `Potts`,
+        `MarkovNetwork`, with evidence too.
+    task : {"log_partition", "marginals", "most_likely", "sample"}
+        Which answer. Log Z and draws often take less than marginals: what nobody observed below
+        needs no table.
+    max_memory : float, default=2**28
+        Bytes; what does not fit is made piece by piece, at more work.
+
+    Returns
+    -------
+    EliminationCost
+        ``log2_work``, of the table entries that are computed (2 to 6 ns each; for marginals about
+        20 ns), ``log2_memory``, of the bytes that are held, and ``n_configurations``, the number of
+        pieces.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If no state has positive probability, or there are more than 32,768 variables to
+        eliminate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> for n in (10, 20):
+    ...     grid = Ising.lattice(np.zeros((n, n)), 0.3, periodic=False)
+    ...     print(round(exact.elimination_cost(grid).log2_work))
+    16
+    29
+    """
+    if task not in _TASKS:
+        raise ValueError(f"task is {task!r}; it must be one of {list(_TASKS)}.")
+    _, memory = check_limits(1, max_memory)
+    limits = MAX_WORK, memory
+    struck = strike(check_target(target))
+    if task == "marginals":
+        return whole_or_parts(struck, limits)[1]
+    return ordered(struck, pruned=task != "most_likely", limits=limits).cost
+
+
+def log_partition(
+    target: Target,
+    *,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> float:
+    r"""Natural logarithm of the partition function, by variable elimination.
+
+    .. math:: \log Z = \log \sum_x \exp(\text{log\_prob}(x))
+
+    Of a Bayesian network with evidence this is the log-probability of the evidence; of two models
+    of the same data, the difference is the log Bayes factor.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    max_work : float, default=2**30
+        Table entries that may be computed.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability.
+
+    Warns
+    -----
+    ModelWarning
+        If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it
+        says how far the answer may be off.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> round(exact.log_partition(Ising.lattice(np.zeros((10, 10)), 0.3)), 6)
+    79.060017
+    """
+    limits = check_limits(max_work, max_memory)
+    found = ordered(strike(check_target(target)), limits=limits)
+    check_fits(target, found.cost, limits)
+    with _shown(verbose)(found.cost) as progress:
+        return log_partition_of(Elimination(found, LINEAR, progress))
+
+
+# ----------------------------------------------------------------- marginals
+
+
+def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
+    """Return the sites of named variables, or say what is wrong with them."""
+    if isinstance(variables, str) or not isinstance(variables, Iterable):
+        raise TypeError(f"variables is {variables!r}; give a list of variables.")
+    names = target._names()
+    sites = []
+    for name in variables:
+        site = names.get(name)
+        if site is None or isinstance(name, bool):
+            known = list(names)[-target.n_sites :]
+            near = difflib.get_close_matches(str(name), [k for k in known if isinstance(k, str)])
+            raise ValueError(
+                f"variables names {name!r}; the target has {target.n_sites} variables, with names "
+                f"like {near or known[:3]}."
+            )
+        if site in sites:
+            raise ValueError(f"variables names {name!r} twice; keep one.")
+        sites.append(site)
+    return sites
+
+
+def _dim(target: Target, site: int) -> str:
+    """Name of the dimension of a variable in a joint distribution."""
+    label = target.label(site)
+    if isinstance(label, str) and label not in ("p", "mcse"):
+        return label
+    parts = label if isinstance(label, tuple) else (label,)
+    return "_".join(f"{dim}_{part}" for dim, part in zip(target.dims, parts, strict=True))
+
+
+def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr.Dataset:
+    """Joint distribution of some variables, one dimension each."""
+    struck = strike(target)
+    size = math.prod(int(struck.sizes[i]) for i in sites)
+    if 8 * size > limits[1] or len(sites) > 32:
+        raise ValueError(
+            f"variables names {len(sites)} variables with 2**{math.log2(size):.1f} joint values; "
+            f"max_memory holds 2**{math.log2(limits[1] / 8):.1f}. Name fewer."
+        )
+    found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
+    check_fits(target, found.cost, limits)
+    with _shown(verbose)(found.cost) as progress:
+        p = Elimination(found, LINEAR, progress).joint(sites)
+    defect = found.model.log_defect
+    if defect > 0.0:
+        warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
+    dims = [_dim(target, i) for i in sites]
+    values = np.asarray(target.values)
+    return xr.Dataset(
+        {"p": (dims, p), "mcse": (dims, np.zeros_like(p))},
+        coords={dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)},
+    )
+
+
+def marginals(
+    target: Target,
+    variables: Iterable[Any] | None = None,
+    *,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> xr.Dataset:
+    """Probability of each value of each variable, or of joint values, by variable elimination.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    variables : list of variables, optional
+        Named as in ``target.condition``. Their joint distribution is wanted.
+    max_work : float, default=2**30
+        Table entries that may be computed.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims
+        and ``state``. With ``variables``, of one dimension each, which is called like the variable,
+        or ``site_3`` where that is a number; its coordinate holds the values.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability, or a variable does
+        not exist.
+
+    Warns
+    -----
+    ModelWarning
+        As of `log_partition`.
+
+    Examples
+    --------
+    >>> from sklsb import MarkovNetwork, exact
+    >>> rain = MarkovNetwork([2, 3], [((0,), [0.8, 0.2]), ((0, 1), [[1, 1, 0], [0, 1, 3]])])
+    >>> exact.marginals(rain)["p"].values.round(3)
+    array([[0.667, 0.333, 0.   ],
+           [0.333, 0.417, 0.25 ]])
+    >>> exact.marginals(rain, [0, 1])["p"].sel(site_0=1).values.round(3)
+    array([0.   , 0.083, 0.25 ])
+    """
+    limits = check_limits(max_work, max_memory)
+    check_target(target)
+    if variables is not None:
+        return _joint(target, _sites(target, variables), limits, verbose)
+    return marginals_dataset(target, all_marginals(target, limits, _shown(verbose)))
+
+
+# ----------------------------------------------------------------- states
+
+
+def most_likely(
+    target: Target,
+    *,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> xr.Dataset:
+    """Return a state of largest probability (MAP, MPE), by variable elimination.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    max_work : float, default=2**30
+        Table entries that may be computed.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Returns
+    -------
+    xarray.Dataset
+        Variable ``x`` of the target's dims, with the scalar coordinate ``lp``, its log-density: as
+        `sklsb.diagnostics.best_state` returns it. Of several such states always the same one.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> from sklsb import Ising, exact
+    >>> best = exact.most_likely(Ising.from_maxcut(nx.cycle_graph(5)))
+    >>> float(best["lp"])  # weight of the largest cut
+    4.0
+    """
+    limits = check_limits(max_work, max_memory)
+    found = ordered(strike(check_target(target)), pruned=False, limits=limits)
+    check_fits(target, found.cost, limits)
+    with _shown(verbose)(found.cost) as progress:
+        x = Elimination(found, MAX, progress).most_likely()
+    lp = float(target.log_prob(x))
+    return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
+
+
+def sample(
+    target: Target,
+    n: int,
+    *,
+    random_state: Any = None,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> xr.Dataset:
+    """Make independent exact draws, by variable elimination.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    n : int
+        Number of draws.
+    random_state : int, SeedSequence, Generator or None, default=None
+        Seed. The same int gives the same draws, bit for bit.
+    max_work : float, default=2**30
+        Table entries that may be computed before the first draw.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Returns
+    -------
+    xarray.Dataset
+        As of the samplers: ``x`` of dims (chain, draw) and those of the target, with the coordinate
+        ``lp``. There is one chain; its draws are independent.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability.
+
+    See Also
+    --------
+    sklsb.EliminationSampler : several calls, several chains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> draws = exact.sample(Ising.lattice(np.zeros((8, 8)), 0.5), 1000, random_state=0)
+    >>> dict(draws.sizes)
+    {'chain': 1, 'draw': 1000, 'row': 8, 'col': 8}
+    """
+    from sklsb.samplers.elimination import EliminationSampler
+
+    sampler = EliminationSampler(
+        max_work=max_work,
+        max_memory=max_memory,
+        n_chains=1,
+        random_state=random_state,
+        verbose=verbose,
+    )
+    return sampler.fit(check_target(target)).sample(n)

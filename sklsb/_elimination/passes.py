@@ -1,0 +1,213 @@
+"""The passes of elimination over a plan: messages forward, values and marginals backward."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._elimination.plan import Plan
+from sklsb._elimination.reduce import Array
+from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels.elimination import draws
+from sklsb._kernels.elimination.buckets import (
+    BATCH,
+    DRAW,
+    FOLLOW,
+    LARGEST,
+    LINEAR,
+    LOG,
+    MAX,
+    Room,
+    new_room,
+)
+from sklsb._kernels.elimination.marginals import spread
+from sklsb._kernels.elimination.messages import place_all, send
+
+Values = NDArray[np.uint32]
+# Table entries between two returns to Python, a tenth of a second about.
+_BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
+_SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
+# Log2 of what underflow may have lost, relative to the sum, and of what it takes from a product.
+_MOST_LOST = -64.0
+_SMALLEST = -1022.0
+
+
+def no_progress(done: int) -> None:
+    """Show nothing."""
+
+
+class Passes:
+    """Runs the compiled passes over a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is laid out.
+    n_sites : int
+        Variables of the model.
+    mode : {LINEAR, LOG, MAX}
+        How tables are joined and summed out.
+    progress : callable, optional
+        Called with the number of table entries made since the last call.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        n_sites: int,
+        mode: int = LINEAR,
+        progress: Callable[[int], None] = no_progress,
+    ):
+        warn_if_uncached()
+        self.plan, self.n_sites, self.progress = plan, n_sites, progress
+        buckets = plan.buckets
+        self.base = np.zeros(buckets.position.size, dtype=np.int64)
+        self.exponents = np.zeros(buckets.variable.size, dtype=np.int64)
+        self.memory = np.empty(plan.n_entries)
+        self._room = new_room(buckets)
+        sends = buckets.message >= 0
+        self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
+        self.use(mode)
+
+    def use(self, mode: int) -> None:
+        """Change how tables are joined; messages must be made again."""
+        self.mode = mode
+        tables = self.plan.log_tables
+        self.memory[: self.plan.n_tables] = np.exp(tables) if mode == LINEAR else tables
+
+    # ----------------------------------------------------------------- forward
+
+    def forward(self, x: NDArray[np.int64]) -> float:
+        """Make all messages given the values of some variables.
+
+        Returns the logarithm of the sum, or maximum, of all products of tables; -inf if all are
+        zero; NaN in the linear domain if products that are too small for a float may matter.
+        """
+        plan, buckets = self.plan, self.plan.buckets
+        inside = math.fsum(log_at(plan.inside, x))
+        if inside == -math.inf:
+            return -math.inf
+        place_all(buckets, x, self.base)
+        progress = np.zeros(3, dtype=np.int64)
+        self.exponents[:] = 0
+        while progress[0] < buckets.variable.size and not progress[2]:
+            args = (buckets, self.memory, self.base, self._room, self.exponents, progress)
+            self.progress(int(send(*args, self.mode, _BUDGET[self.mode])))
+        total = inside + plan.shift
+        if self.mode == LINEAR:
+            return total + self._log_sum(int(progress[0]) if progress[2] else None)
+        if progress[2]:
+            return -math.inf
+        return total + float(self.memory[buckets.message[self.roots]].sum())
+
+    def _log_sum(self, failed: int | None) -> float:
+        """Logarithm of the product of the roots, NaN where it may have been lost.
+
+        Of each message there is a bound of what underflow has lost, relative to its largest entry,
+        and of its smallest entry that is not zero. If all products of the bucket that ``failed``
+        were above the smallest float, its message is truly zero.
+        """
+        buckets, n_tables = self.plan.buckets, self.plan.n_tables
+        lost: dict[int, float] = {}
+        least: dict[int, float] = {}
+        lost_at_roots = -math.inf
+        for i in np.flatnonzero(buckets.message >= 0).tolist():
+            mine = buckets.position[buckets.factor_start[i] : buckets.factor_start[i + 1]].tolist()
+            low = math.fsum(least[p] if p >= n_tables else self._least[p] for p in mine)
+            if i == failed:
+                return -math.inf if low > _SMALLEST else math.nan
+            terms = [lost[p] for p in mine if p in lost]
+            terms += [_SMALLEST] * (2 * len(mine) + 1) if low < _SMALLEST else []
+            at, scale = int(buckets.message[i]), float(self.exponents[i])
+            least[at] = low - scale
+            lost[at] = -math.inf
+            if terms:
+                lost[at] = float(np.logaddexp2.reduce(terms)) + math.log2(buckets.k[i]) + 1 - scale
+            if i in self.roots:
+                lost_at_roots = float(np.logaddexp2(lost_at_roots, lost[at]))
+        if lost_at_roots > _MOST_LOST:
+            return math.nan
+        logs = np.log(self.memory[buckets.message[self.roots]])
+        return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
+
+    @property
+    def _least(self) -> dict[int, float]:
+        """Log2 of the smallest entry of each table that is not zero, by position."""
+        if not hasattr(self, "_least_of_tables"):
+            plan = self.plan
+            starts = np.unique(plan.buckets.position[plan.buckets.position < plan.n_tables])
+            finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
+            low = np.minimum.reduceat(finite, starts) if starts.size else starts
+            found = (low / math.log(2.0)).tolist()
+            self._least_of_tables = dict(zip(starts.tolist(), found, strict=True))
+        return self._least_of_tables
+
+    # ----------------------------------------------------------------- backward
+
+    def states(self, n: int, x: NDArray[np.int64]) -> Values:
+        """N states, of shape (variables, n), in which some variables have the values given."""
+        return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)
+
+    def draw(self, x: Values, u: Array, room: Room | None = None) -> Array:
+        """Draw states by uniform numbers of shape (states, at least as many as buckets), into x.
+
+        Returns the probability with which each should be accepted: 1 but where sums of rows of
+        barren variables differ.
+        """
+        return self._backward(x, u, DRAW, 0, room)
+
+    def largest(self, x: Values) -> None:
+        """Choose the most probable values, after a forward pass with maxima."""
+        self._backward(x, np.zeros((x.shape[1], 0)), LARGEST, 0)
+
+    def probabilities(self, x: Values, last: int = 0) -> Array:
+        """Probability that the way back takes given values of the buckets from ``last`` on."""
+        return self._backward(x, np.zeros((x.shape[1], 0)), FOLLOW, last)
+
+    def _backward(
+        self, x: Values, u: Array, way: int, last: int, room: Room | None = None
+    ) -> Array:
+        p = np.ones(x.shape[1])
+        settings = min(self.mode, LOG), way, last
+        for a in range(0, x.shape[1], BATCH):
+            part = np.ascontiguousarray(x[:, a : a + BATCH])
+            end = a + part.shape[1]
+            args = (self.plan.buckets, self.memory, self.base, room or self._room)
+            draws.backward(*args, part, u[a:end], p[a:end], settings)
+            x[:, a:end] = part
+        return p
+
+    def log_densities(self, x: Values, room: Room | None = None) -> Array:
+        """Sum of the logarithms of all tables, those of barren variables included."""
+        plan = self.plan
+        out = np.empty(x.shape[1])
+        for a in range(0, x.shape[1], BATCH):
+            part = np.ascontiguousarray(x[:, a : a + BATCH])
+            args = (plan.buckets, plan.log_tables, self.base, room or self._room)
+            draws.log_densities(*args, part, out[a : a + part.shape[1]])
+        inside = math.fsum(log_at(plan.inside, x[:, 0].astype(np.int64))) if x.shape[1] else 0.0
+        return out + (plan.shift + plan.barren_shift + inside)
+
+    def marginals(self, k: int) -> Array:
+        """Probability of each value of each variable that was summed out, (variables, k).
+
+        0 of barren variables.
+        """
+        plan, buckets = self.plan, self.plan.buckets
+        joint = np.zeros(plan.n_entries - plan.n_tables)
+        joint[buckets.message[self.roots] - plan.n_tables] = 1.0
+        result = np.zeros((self.n_sites, k))
+        progress = np.array([buckets.variable.size - 1, 0])
+        settings = self.mode, plan.n_tables, _SPREAD_BUDGET[self.mode]
+        while progress[0] >= 0:
+            args = (buckets, self.memory, self.base, self._room, joint, result, progress)
+            self.progress(int(spread(*args, settings)))
+        eliminated = buckets.variable[buckets.message >= 0]
+        result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
+        return result
+
+
+def log_at(factors: list, x: NDArray[np.int64]) -> list[float]:
+    """Logarithm of each factor at some values."""
+    return [float(table[tuple(x[list(scope)].tolist())]) for scope, table in factors]

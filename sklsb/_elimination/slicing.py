@@ -1,0 +1,76 @@
+"""Conditioning on a few variables, where the messages do not fit into memory.
+
+The elimination is then run for each joint value of those.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._elimination.reduce import Factor
+
+
+def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, ...]]:
+    """Return the axes of the message of each variable, the one eliminated last first."""
+    place = {v: i for i, v in enumerate(order)}
+    waiting: list[list[set[int]]] = [[] for _ in order]
+    for scope, _ in factors:
+        inside = {v for v in scope if v in place}
+        if inside:
+            waiting[min(place[v] for v in inside)].append(inside)
+    result = []
+    for i, v in enumerate(order):
+        axes = set().union(*waiting[i]) - {v}
+        found = tuple(sorted(axes, key=lambda u: -place[u]))
+        result.append(found)
+        if found:
+            waiting[place[found[-1]]].append(axes)
+    return result
+
+
+def work_of(
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return the entries of all tables, and those of all messages."""
+    logs = np.log2(sizes.astype(np.float64))
+    messages = np.array([2.0 ** float(logs[list(found)].sum()) for found in axes])
+    return float((messages * sizes[list(order)]).sum()), float(messages.sum())
+
+
+def choose_slices(
+    order: Sequence[int],
+    factors: Sequence[Factor],
+    sizes: NDArray[np.int64],
+    most: float,
+    keep: Collection[int] = (),
+) -> list[int]:
+    """Choose variables, greedily, until the messages take at most so many entries.
+
+    The next one is that which makes the work grow least, relative to what it saves.
+    """
+    axes = cliques(order, factors)
+    logs = np.log2(sizes.astype(np.float64))
+    place = {v: i for i, v in enumerate(order)}
+    n = len(order)
+    inside = np.eye(n, dtype=np.bool_)
+    for i, found in enumerate(axes):
+        inside[i, [place[u] for u in found]] = True
+    log_k = logs[list(order)]
+    size = inside @ log_k
+    allowed = np.array([v not in keep for v in order])
+    left = np.ones(n, dtype=np.bool_)
+    chosen: list[int] = []
+    while left.any() and float(np.exp2(size[left] - log_k[left]).sum()) > most:
+        entries = np.where(left, np.exp2(size), 0.0)
+        saved = (entries @ inside) * (1.0 - np.exp2(-log_k))
+        grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
+        score = np.where(left & allowed, (grown - np.log2(entries.sum())) / log_k, np.inf)
+        best = int(score.argmin())
+        if not left[best] or not allowed[best]:
+            break
+        chosen.append(order[best])
+        size = size - inside[:, best] * log_k[best]
+        inside[:, best] = False
+        left[best] = False
+    return chosen

@@ -1,0 +1,1 @@
+"""Bucket elimination: orders, messages, draws and marginals."""

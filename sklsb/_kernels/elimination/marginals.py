@@ -1,0 +1,76 @@
+"""Marginals: probabilities of the cliques, from the last bucket to the first one."""
+
+import math
+
+import numpy as np
+
+from sklsb._kernels._jit import inlined, kernel
+from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._kernels.elimination.messages import advance, count_from
+
+
+@inlined
+def _weigh(buckets, memory, room, n_factors, k, mode):
+    """Conditional probabilities of the values of a variable, times what they sum to."""
+    total = 0.0
+    for v in range(k):
+        weight = 1.0 if mode == LINEAR else 0.0
+        for q in range(n_factors):
+            at = room.at[q] + np.uint64(v * buckets.own_stride[room.kind[q]])
+            weight = weight * memory[at] if mode == LINEAR else weight + memory[at]
+        room.outer[v] = weight
+        total += weight
+    if mode != LINEAR:
+        top = -np.inf
+        for v in range(k):
+            top = max(top, room.outer[v])
+        total = 0.0
+        for v in range(k):
+            room.outer[v] = math.exp(room.outer[v] - top) if top > -np.inf else 0.0
+            total += room.outer[v]
+    return total
+
+
+@kernel
+def spread(buckets, memory, base, room, joint, marginal, progress, settings):
+    """Pass the probabilities of the axes of each message on to the buckets below it.
+
+    ``joint`` is laid out as the messages in memory, and zero but for the roots, which are 1.
+    ``marginal`` of shape (variables, largest number of values) is added to. ``progress`` =
+    (bucket, entry), from the last bucket down; ``settings`` = (way of joining, position of the
+    first message, entries per call). Returns the number of entries that were passed on.
+    """
+    mode, shift, budget = settings
+    i, entry, spent = progress[0], progress[1], 0
+    while i >= 0 and spent < budget:
+        if buckets.message[i] < 0:  # barren: what its neighbours do together is not known
+            i -= 1
+            continue
+        first = buckets.factor_start[i]
+        n_factors = buckets.factor_start[i + 1] - first
+        axes = buckets.axis_start[i + 1] - buckets.axis_start[i]
+        k, size, mine = buckets.k[i], buckets.message_size[i], buckets.message[i] - shift
+        for q in range(n_factors):
+            room.kind[q] = first + q
+        count_from(buckets, base, room, i, n_factors, axes, entry)
+        while entry < size and spent < budget:
+            p = joint[np.uint64(mine + entry)]
+            total = _weigh(buckets, memory, room, n_factors, k, mode) if p > 0.0 else 0.0
+            if total > 0.0:
+                scale = p / total
+                for v in range(k):
+                    weight = room.outer[v] * scale
+                    marginal[buckets.variable[i], v] += weight
+                    for q in range(n_factors):
+                        f = first + q
+                        if buckets.position[f] >= shift:
+                            at = np.int64(room.at[q]) + v * buckets.own_stride[f] - shift
+                            joint[np.uint64(at)] += weight
+            advance(buckets, room, i, n_factors, axes)
+            entry += 1
+            spent += k
+        spent += 64
+        if entry == size:
+            i, entry = i - 1, 0
+    progress[0], progress[1] = i, entry
+    return spent

@@ -1,0 +1,158 @@
+"""Orders of elimination: greedy, by fill and size, with noise."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import inlined, kernel
+
+# Added to the key of a variable that must be eliminated last, or whose table is beyond all limits.
+_LAST = 1e9
+_HUGE = 1e6
+# Neighbours of a variable whose table is certainly too large.
+_MANY = 64
+
+
+class Graph(NamedTuple):
+    """A graph that is being eliminated: the neighbours of each variable are a row of bits."""
+
+    near: NDArray[np.uint64]  # (n, words)
+    log_k: NDArray[np.float64]  # log2 of the numbers of values
+    late: NDArray[np.int64]  # 1: to be eliminated after all others
+    left: NDArray[np.int64]  # 1: not eliminated yet
+    stale: NDArray[np.int64]  # 1: its key must be computed again
+    size: NDArray[np.float64]  # log2 of the entries of its table
+    key: NDArray[np.float64]  # the least is eliminated next
+    one: NDArray[np.int64]  # (n + 64,) lists of neighbours
+    other: NDArray[np.int64]
+    order: NDArray[np.int64]  # (n,) out
+    done: NDArray[np.int64]  # (2,) variables eliminated, words of bits looked at
+    total: NDArray[np.float64]  # (1,) entries of all tables
+    random: NDArray[np.uint64]  # (1,) state of the random numbers
+
+
+@inlined
+def _count(word):
+    """Count the bits."""
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + (
+        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@inlined
+def _list(row, out):
+    """Write the bits of a row as numbers; return how many there are."""
+    n = 0
+    for w in range(row.size):
+        word = row[w]
+        while word != np.uint64(0):
+            low = word & (~word + np.uint64(1))
+            out[n] = 64 * w + np.int64(_count(low - np.uint64(1)))
+            n += 1
+            word ^= low
+    return n
+
+
+@inlined
+def _uniform(state):
+    """Draw a uniform number in (0, 1), by SplitMix64."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (np.float64(z >> np.uint64(12)) + 0.5) * 2.0**-52
+
+
+@inlined
+def _weigh(graph, v, score):
+    """Compute the key of a variable from what its elimination would connect."""
+    fill_weight, size_weight, noise, most = score
+    words = graph.near.shape[1]
+    n = _list(graph.near[v], graph.one)
+    size = graph.log_k[v]
+    for a in range(n):
+        size += graph.log_k[graph.one[a]]
+    graph.size[v] = size
+    key = size_weight * size + _LAST * graph.late[v]
+    if size > most:  # it is a bad choice whatever it connects
+        key += _HUGE + size
+    else:
+        fill = 0
+        for a in range(n):
+            u = graph.one[a]
+            for w in range(words):
+                fill += np.int64(_count(graph.near[v, w] & ~graph.near[u, w]))
+        fill -= n
+        graph.done[1] += n * words
+        if fill == 0:
+            key -= 1e3
+        key += fill_weight * math.log1p(np.float64(fill))
+        if noise > 0.0:
+            key -= noise * math.log(-math.log(_uniform(graph.random)))
+    graph.key[v] = key
+    graph.stale[v] = 0
+
+
+@inlined
+def _bit(v):
+    return np.uint64(1) << np.uint64(v & 63)
+
+
+@inlined
+def _remove(graph, v):
+    """Connect the neighbours of a variable with each other, and take it out."""
+    words = graph.near.shape[1]
+    n = _list(graph.near[v], graph.one)
+    for a in range(n):
+        u = graph.one[a]
+        for w in range(words):
+            graph.near[u, w] |= graph.near[v, w]
+        graph.near[u, u >> 6] &= ~_bit(u)
+        graph.near[u, v >> 6] &= ~_bit(v)
+    for a in range(n):
+        u = graph.one[a]
+        graph.stale[u] = 1
+        # The fill of those behind changes too, which matters while tables are small.
+        if n < _MANY:
+            m = _list(graph.near[u], graph.other)
+            for b in range(m):
+                graph.stale[graph.other[b]] = 1
+            graph.done[1] += m
+    graph.done[1] += n * words
+    graph.left[v] = 0
+
+
+@kernel
+def find_order(graph, score, most_total, most_words):
+    """Eliminate the variable of least key, again and again; return whether there is more to do.
+
+    ``score`` = (weight of the fill, weight of the size, noise, log2 of the largest table whose fill
+    is counted). It gives up, with ``total`` above ``most_total``, where that is exceeded, and
+    interrupts itself after so many more words of bits.
+    """
+    n = graph.left.size
+    stop = graph.done[1] + most_words
+    while graph.done[0] < n:
+        if graph.done[1] > stop:
+            return True
+        best, key = -1, np.inf
+        for v in range(n):
+            if graph.left[v]:
+                if graph.stale[v]:
+                    _weigh(graph, v, score)
+                if graph.key[v] < key:
+                    best, key = v, graph.key[v]
+        graph.done[1] += n >> 3
+        graph.total[0] += 2.0 ** graph.size[best]
+        if graph.total[0] > most_total:
+            return False
+        graph.order[graph.done[0]] = best
+        graph.done[0] += 1
+        _remove(graph, best)
+    return False

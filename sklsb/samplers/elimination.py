@@ -1,0 +1,207 @@
+"""Independent exact draws by variable elimination."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb._elimination.engine import (
+    MAX_MEMORY,
+    MAX_WORK,
+    Elimination,
+    EliminationCost,
+    check_fits,
+    check_limits,
+    log_partition_of,
+    n_entries,
+    ordered,
+)
+from sklsb._elimination.marginals import all_marginals, marginals_dataset
+from sklsb._elimination.redraws import Redraw, Redraws
+from sklsb._elimination.reduce import strike
+from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.streams import Streams
+from sklsb.targets.base import States, Target
+
+
+class EliminationSampler(BaseSampler):
+    r"""Independent exact draws from a product of factors, by variable elimination.
+
+    Variables are summed out one after another; then they are drawn in the opposite order, each from
+    its conditional distribution given those that are drawn already:
+
+    .. math:: x_i \sim p(x_i \mid x_{i+1}, \dots, x_d)
+
+    There is no Markov chain, no burn-in and no autocorrelation. It is possible where the tables
+    that arise on the way are not too large, which depends on how the variables are connected;
+    `sklsb.exact.elimination_cost` tells. Models with zeros and cold models, on which chains fail,
+    cost no more than others.
+
+    Parameters
+    ----------
+    max_work : float, default=2**30
+        Table entries that may be computed in `fit`; 2**30 take seconds.
+    max_memory : float, default=2**28
+        Bytes that may be held; what does not fit is made piece by piece.
+    n_chains : int, default=4
+        Number of series of draws. They are all independent, as their draws are.
+    n_jobs : int, optional
+        Number of threads (None is 1, -1 all cores); it never changes a draw.
+    random_state : int, SeedSequence, Generator or None, default=None
+        Seed. The same int gives the same draws, bit for bit.
+    verbose : int, default=0
+        1 shows a progress bar.
+    warm_start : bool, default=False
+        Whether another `fit` goes on with the present streams.
+
+    Attributes
+    ----------
+    target_ : Target
+        What was fitted.
+    n_sites_ : int
+        Number of variables.
+    log_z_ : float
+        Natural logarithm of the sum of exp(log_prob) over all states.
+    marginals_ : xarray.Dataset
+        Exact probability of each value of each variable, computed when it is first asked for.
+    cost_ : EliminationCost
+        What `fit` took.
+    state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
+        Last draws.
+    sample_stats_ : xarray.Dataset
+        lp of each draw of the last `sample`.
+    n_evaluations_ : int
+        Table entries computed so far.
+
+    Raises
+    ------
+    TypeError
+        In `fit`, if the target offers no factors (`Target.log_factors`).
+    ValueError
+        In `fit`, if it takes more than the limits, or no state has positive probability.
+
+    See Also
+    --------
+    sklsb.exact.marginals : also joint ones.
+    sklsb.exact.most_likely : the most probable state.
+
+    References
+    ----------
+    .. [1] R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial
+       Intelligence 113 (1999).
+
+    Examples
+    --------
+    >>> from sklsb import EliminationSampler, MarkovNetwork
+    >>> equal = [[1.0, 0.0], [0.0, 1.0]]  # no single change leads from one state to the other
+    >>> network = MarkovNetwork([2, 2, 2], [((0, 1), equal), ((1, 2), equal), ((0,), [0.3, 0.7])])
+    >>> sampler = EliminationSampler(random_state=0).fit(network)
+    >>> draws = sampler.sample(1000)
+    >>> sampler.marginals_["p"].sel(state=1).values.round(6)
+    array([0.7, 0.7, 0.7])
+    """
+
+    _ensemble: Redraws
+
+    def __init__(
+        self,
+        *,
+        max_work: float = MAX_WORK,
+        max_memory: float = MAX_MEMORY,
+        n_chains: int = 4,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ):
+        self.max_work = max_work
+        self.max_memory = max_memory
+        self.n_chains = n_chains
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    def _resolve(self, target: Target) -> None:
+        if not isinstance(self.warm_start, bool | np.bool_):
+            raise TypeError(f"warm_start is {self.warm_start!r}; give True or False.")
+        check_limits(self.max_work, self.max_memory)
+
+    def _rule(self, target: Target) -> Redraw:
+        limits = check_limits(self.max_work, self.max_memory)
+        return Redraw(ordered(strike(target), limits=limits).n_uniforms)
+
+    def _shown(self, cost: EliminationCost) -> AbstractContextManager[Any]:
+        return _Progress(self.verbose, "eliminate", n_entries(cost))
+
+    def _eliminate(self, target: Target) -> Elimination:
+        limits = check_limits(self.max_work, self.max_memory)
+        found = ordered(strike(target), limits=limits)
+        check_fits(target, found.cost, limits)
+        with self._shown(found.cost) as progress:
+            elimination = Elimination(found, LINEAR, progress)
+            elimination.run()
+        return elimination
+
+    def _start(self, target: Target, elimination: Elimination) -> States:
+        """Return a possible state, always the same one."""
+        x = np.empty((1, target.n_sites), target.dtype)
+        rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
+        while not accepted[0]:
+            u = rng.random((1, elimination.found.n_uniforms))
+            accepted = elimination.draw(u, x, np.empty(1))
+        return x
+
+    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
+        check_count(self.n_chains, "n_chains", 1)
+        try:
+            if isinstance(target, Target):
+                self._resolve(target)
+                self._eliminated = self._eliminate(target)
+                # Where a search for a possible state may fail, elimination does not.
+                goes_on = self.warm_start and hasattr(self, "_ensemble")
+                if initial_states is None and not goes_on:
+                    initial_states = self._start(target, self._eliminated)
+            super()._fit(target, initial_states)
+        finally:
+            self.__dict__.pop("_eliminated", None)
+
+    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
+        return Redraws(self._eliminated, states, streams, self._effective_n_jobs())
+
+    def _burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
+        """Make one draw, so that the present states are draws."""
+        n = len(ensemble)
+        nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
+        ensemble.run(1, (0, 0, 0), *nothing)
+        elimination = ensemble.elimination
+        return {"log_z_": log_partition_of(elimination), "cost_": elimination.found.cost}
+
+    def _warn_about_burn_in(self) -> None:
+        """Only forget the marginals of another target: there is no burn-in."""
+        self.__dict__.pop("_marginals", None)
+
+    def _looks(self, target: Target) -> int:
+        """No neighbour is looked at for a start: it has no say in the draws."""
+        return 0
+
+    def _warn_if_separated(self) -> None:
+        """Never: independent draws leave every mode."""
+
+    def _draw(self, n: int, thin: int, *args: Any) -> int:
+        self._ensemble.want(n * thin)
+        return super()._draw(n, thin, *args)
+
+    @property
+    def marginals_(self) -> xr.Dataset:
+        """Exact probability of each value of each variable."""
+        check_is_fitted(self, "target_")
+        if not hasattr(self, "_marginals"):
+            limits = check_limits(self.max_work, self.max_memory)
+            p = all_marginals(self.target_, limits, self._shown)
+            self._marginals = marginals_dataset(self.target_, p)
+        return self._marginals.copy(deep=True)

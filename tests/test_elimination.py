@@ -1,0 +1,745 @@
+"""Exact answers by elimination: against enumeration, along every completion, sliced, on files."""
+
+import math
+import os
+import pathlib
+import signal
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from sklsb import RBM, Ising, MarkovNetwork, Potts, Target, diagnostics, exact, io
+from sklsb._elimination import answers, order
+from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
+from sklsb._elimination.passes import Passes
+from sklsb._elimination.plan import build
+from sklsb._elimination.reduce import absorb, prune, strike
+from sklsb._elimination.slicing import cliques, work_of
+from sklsb._kernels.elimination.buckets import LINEAR, LOG
+from sklsb.exceptions import ModelWarning
+from sklsb.testing import check_target
+
+DATA = pathlib.Path(
+    os.environ.get("SKLSB_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
+)
+SEEDS = range(60)
+EQUAL = np.eye(2)
+
+
+def random_network(seed, n=6, extreme=False):
+    """Tables with zeros over variables of 1 to 4 values, often in several parts, with evidence."""
+    rng = np.random.default_rng(seed)
+    k = rng.integers(1, 5, n)
+    possible, factors = rng.integers(k), []
+    for _ in range(rng.integers(9)):
+        scope = rng.permutation(n)[: rng.integers(4)]
+        shape = k[scope]
+        table = 10.0 ** rng.uniform(-300, 300, shape) if extreme else np.exp(rng.normal(size=shape))
+        zero = np.asarray(rng.random(table.shape) < 0.3)
+        zero[tuple(possible[scope])] = False
+        factors.append((tuple(scope.tolist()), np.where(zero, 0.0, table)))
+    network = MarkovNetwork(k, factors)
+    return network.condition({1: int(possible[1])}) if seed % 3 == 0 else network
+
+
+def bayesian(seed, n=8, off=0.0):
+    """A Bayesian network, of which rows of conditional tables sum to 1 within ``off``."""
+    rng = np.random.default_rng(seed)
+    k = rng.integers(2, 4, n)
+    factors = []
+    for i in range(n):
+        parents = rng.permutation(i)[: rng.integers(3)].tolist()
+        table = rng.random([*k[parents], k[i]])
+        table /= table.sum(axis=-1, keepdims=True)
+        table *= 1.0 + off * rng.uniform(-1.0, 1.0, (*table.shape[:-1], 1))
+        factors.append(((*parents, i), table))
+    return MarkovNetwork(k, factors)
+
+
+def two_layers(off=0.0):
+    """Causes, and forty effects of three of them each: only together they are dear."""
+    rng = np.random.default_rng(0)
+    factors = [((i,), [0.4, 0.6]) for i in range(14)]
+    for i in range(14, 54):
+        table = rng.random((2, 2, 2, 1))
+        rows = 1.0 + off * rng.uniform(-1.0, 1.0, table.shape)
+        causes = rng.permutation(14)[:3].tolist()
+        factors.append(((*causes, i), np.concatenate([table, 1.0 - table], axis=3) * rows))
+    return MarkovNetwork([2] * 54, factors)
+
+
+def enumerated(target):
+    """States, log p, log Z and probabilities."""
+    x = exact.states(target)
+    log_p = target.log_prob(x)
+    log_z = logsumexp(log_p)
+    return x, log_p, log_z, np.exp(log_p - log_z)
+
+
+def marginals_of(target, x, p):
+    return np.stack(
+        [((x[:, i, None] == target.values) * p[:, None]).sum(0) for i in range(x.shape[1])]
+    )
+
+
+def indices_left(elimination, x):
+    """Indices of the values that are left; and which states have such values only."""
+    values = np.asarray(elimination.target.values)
+    left = np.zeros(x.shape, dtype=np.int64)
+    possible = np.ones(len(x), dtype=bool)
+    for i, kept in enumerate(elimination.model.values):
+        names = values[kept]
+        left[:, i] = np.minimum(np.searchsorted(names, x[:, i]), names.size - 1)
+        possible &= names[left[:, i]] == x[:, i]
+    return left, possible
+
+
+def followed(elimination, x):
+    """Probability of each state by the way back, over all configurations."""
+    left, possible = indices_left(elimination, x)
+    p, log_p = np.zeros(len(x)), np.full(len(x), -np.inf)
+    log_sum = elimination.log_sum
+    given = elimination.found.given
+    for c in range(elimination.log_sums.size):
+        log_z = elimination.forward(c)
+        mine = possible & (left[:, given] == elimination.configuration(c)[given]).all(axis=1)
+        if log_z == -np.inf or not mine.any():
+            continue
+        states = np.ascontiguousarray(left[mine].T.astype(np.uint32))
+        share = math.exp(log_z + elimination.constant - log_sum)
+        p[mine] = elimination.passes.probabilities(states) * share
+        log_p[mine] = elimination.passes.log_densities(states) + elimination.model.constant
+    return p, log_p
+
+
+# ----------------------------------------------------------------- against enumeration
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_answers_equal_enumeration(seed):
+    network = random_network(seed, extreme=seed % 5 == 4)
+    x, log_p, log_z, p = enumerated(network)
+    size = 1.0 + abs(log_p[p > 0]).max()
+    assert abs(exact.log_partition(network) - log_z) < 4e-15 * size
+    found = exact.marginals(network)
+    assert np.abs(found["p"].values - marginals_of(network, x, p)).max() < 1e-14 * size
+    best = exact.most_likely(network)
+    assert float(best["lp"]) >= log_p.max() - 4e-15 * size
+    assert float(best["lp"]) == network.log_prob(best["x"].values)
+    pair = np.random.default_rng(seed).permutation(network.n_sites)[:2].tolist()
+    joint = exact.marginals(network, pair)["p"].values
+    expected = np.zeros(joint.shape)
+    np.add.at(expected, tuple(x[:, pair].T), p)
+    assert np.abs(joint - expected).max() < 1e-14 * size
+
+
+@pytest.mark.parametrize("memory", [MAX_MEMORY, 240])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_way_back_along_every_completion(seed, memory):
+    network = random_network(seed)
+    x, log_p, log_z, p = enumerated(network)
+    found = ordered(strike(network), limits=(MAX_WORK, memory))
+    elimination = Elimination(found)
+    assert abs(elimination.log_sum - log_z) < 1e-13 * (1.0 + abs(log_z))
+    along, densities = followed(elimination, x)
+    assert np.abs(along - p).max() < 1e-14
+    assert np.array_equal(along > 0, p > 0)
+    possible = densities > -np.inf
+    assert np.allclose(densities[possible], log_p[possible], rtol=0, atol=1e-13)
+    assert np.all(log_p[~possible] == -np.inf)
+
+
+def test_some_of_them_were_sliced():
+    costs = [ordered(strike(random_network(seed)), limits=(MAX_WORK, 240)).cost for seed in SEEDS]
+    assert sum(cost.n_configurations > 1 for cost in costs) > 10
+
+
+def graph_models():
+    rng = np.random.default_rng(0)
+    grid = Ising.lattice(rng.normal(size=(3, 3)), 0.4)
+    field = rng.normal(size=(5, 3))
+    field[[0, 1, 3], [2, 0, 1]] = -np.inf
+    couplings = rng.normal(size=(5, 5))
+    potts = Potts(couplings + couplings.T, field)
+    loops = Ising(np.diag([1.5, -0.5]), [0.2, 0.1])
+    cut = Ising.from_maxcut(nx.cycle_graph(5), beta=2.0)
+    return {
+        "grid": grid,
+        "grid with evidence": grid.condition({(0, 1): 1, (2, 2): -1}),
+        "potts": potts,
+        "potts with evidence": potts.condition({0: 1}),
+        "only constants": loops,
+        "cut": cut,
+    }
+
+
+@pytest.mark.parametrize("name", graph_models())
+def test_graphs(name):
+    target = graph_models()[name]
+    x, log_p, log_z, p = enumerated(target)
+    assert abs(exact.log_partition(target) - log_z) < 1e-13
+    found = exact.marginals(target)
+    expected = marginals_of(target, x, p).reshape(found["p"].shape)
+    assert np.abs(found["p"].values - expected).max() < 1e-14
+    assert float(exact.most_likely(target)["lp"]) == pytest.approx(log_p.max(), abs=1e-13)
+    along, _ = followed(Elimination(ordered(strike(target))), x)
+    assert np.abs(along - p).max() < 1e-14
+
+
+def test_a_torus_against_its_transfer_matrix():
+    n, coupling = 8, 0.3
+    rows = exact.states(Ising(np.zeros((n, n)))).astype(float)
+    within = coupling * (rows * np.roll(rows, 1, axis=1)).sum(axis=1)
+    matrix = np.exp(within[:, None] + coupling * rows @ rows.T)
+    expected = np.log(np.trace(np.linalg.matrix_power(matrix, n)))
+    torus = Ising.lattice(np.zeros((n, n)), coupling)
+    assert exact.log_partition(torus) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("target", "log_z"),
+    [
+        (Ising(np.zeros((0, 0))), 0.0),
+        (Ising(np.zeros((3, 3))), 3 * math.log(2)),
+        (MarkovNetwork([2, 3], []), math.log(6)),
+        (MarkovNetwork([1, 1], [((0, 1), [[0.5]])]), math.log(0.5)),
+        (MarkovNetwork([2], [((), 7.0)]), math.log(14.0)),
+    ],
+)
+def test_small_models(target, log_z):
+    assert exact.log_partition(target) == pytest.approx(log_z, abs=1e-15)
+    p = exact.marginals(target)["p"].values
+    assert np.allclose(p.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+    assert exact.most_likely(target)["x"].shape == target.shape
+    assert exact.sample(target, 3, random_state=0)["x"].shape == (1, 3, *target.shape)
+
+
+def test_marginals_have_the_shape_of_those_of_draws():
+    grid = graph_models()["grid with evidence"]
+    draws = exact.sample(grid, 400, random_state=0)
+    found, estimated = exact.marginals(grid), diagnostics.marginals(draws, grid)
+    assert found.sizes == estimated.sizes
+    assert set(found.coords) == set(estimated.coords)
+    assert set(found.data_vars) == set(estimated.data_vars)
+    assert not found["mcse"].values.any()
+    free = estimated["mcse"].values > 0
+    error = np.abs(found["p"] - estimated["p"]).values[free] / estimated["mcse"].values[free]
+    assert error.max() < 6.0
+
+
+def test_joint_marginals_have_named_dimensions():
+    network = MarkovNetwork([2, 3], [((0, 1), [[1, 1, 0], [0, 1, 3]])], names=["rain", "p"])
+    joint = exact.marginals(network, ["p", "rain"])
+    assert dict(joint["p"].sizes) == {"site_p": 3, "rain": 2}
+    assert np.allclose(joint["p"].values.T * 6, [[1, 1, 0], [0, 1, 3]])
+    grid = graph_models()["grid"]
+    dims = exact.marginals(grid, [(0, 1), (2, 2)])["p"].dims
+    assert dims == ("row_0_col_1", "row_2_col_2")
+    nothing = exact.marginals(grid, [])["p"]
+    assert nothing.dims == ()
+    assert float(nothing) == 1.0
+
+
+# ----------------------------------------------------------------- reduction
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_unobserved_bayesian_networks_need_no_tables(seed):
+    network = bayesian(seed)
+    model = prune(strike(network))
+    assert not model.free
+    assert exact.log_partition(network) == pytest.approx(0.0, abs=1e-14)
+    x, _, _, p = enumerated(network)
+    along, _ = followed(Elimination(ordered(strike(network))), x)
+    assert np.abs(along - p).max() < 1e-14
+    assert np.abs(exact.marginals(network)["p"].values - marginals_of(network, x, p)).max() < 1e-14
+    log_p = network.log_prob(x)
+    assert float(exact.most_likely(network)["lp"]) == pytest.approx(log_p.max(), abs=1e-13)
+
+
+def test_marginals_of_barren_variables_one_by_one(monkeypatch):
+    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    network = two_layers()
+    for target in (network, network.condition({20: 1})):
+        struck = strike(target)
+        parts, _ = answers.whole_or_parts(struck, (MAX_WORK, MAX_MEMORY))
+        assert len(parts) == 1 + len(prune(struck).barren)
+        whole = Elimination(ordered(struck, pruned=False, copies=2)).marginals()
+        assert np.abs(exact.marginals(target)["p"].values - whole).max() < 1e-14
+
+
+@pytest.mark.parametrize("off", [1e-12, 1e-5])
+def test_rows_that_sum_to_one_only_nearly_are_taken_as_they_are(off):
+    network = bayesian(3, off=off)
+    x, _, log_z, p = enumerated(network)
+    found = ordered(strike(network))
+    assert found.model.free
+    assert found.model.log_defect == 0.0
+    assert abs(exact.log_partition(network) - log_z) < 1e-14
+    assert np.abs(exact.marginals(network)["p"].values - marginals_of(network, x, p)).max() < 1e-14
+    along, _ = followed(Elimination(found), x)
+    assert np.abs(along - p).max() < 1e-14
+
+
+def test_where_they_do_not_fit_draws_are_corrected_and_answers_bounded():
+    network = bayesian(3, off=2e-4)
+    x, _, log_z, p = enumerated(network)
+    limits = {"max_work": 8}  # nothing of it fits, but what needs no tables
+    with pytest.warns(ModelWarning, match="sum to 1 only nearly.*log Z may be off by") as told:
+        found = exact.log_partition(network, **limits)
+    bound = float(str(told[0].message).split("off by ")[1].rstrip("."))
+    assert 1e-5 < bound < 2e-3
+    assert abs(found - log_z) <= bound * 1.01
+    model = ordered(strike(network), limits=(8.0, MAX_MEMORY))
+    assert model.model.log_defect > 0.0
+    # The probability of a draw times that of accepting it.
+    elimination = Elimination(model)
+    left, _ = indices_left(elimination, x)
+    states = np.ascontiguousarray(left.T.astype(np.uint32))
+    elimination.forward(0)
+    drawn = elimination.passes.probabilities(states)
+    rows = np.ones(len(x))
+    for b in model.model.barren:
+        sums = np.exp(b.factor.table).sum(axis=b.factor.scope.index(b.variable))
+        parents = [v for v in b.factor.scope if v != b.variable]
+        rows *= (sums / sums.max())[tuple(left[:, v] for v in parents)]
+    assert np.abs(drawn * rows / (drawn * rows).sum() - p).max() < 1e-14
+    n = 2000
+    u = np.random.default_rng(0).random((n, model.n_uniforms))
+    out, log_p = np.empty((n, network.n_sites), np.int8), np.empty(n)
+    accepted = elimination.draw(u, out, log_p)
+    places = np.ravel_multi_index(out.T, network.cardinalities)
+    assert np.array_equal(accepted, u[:, -1] < rows[places])
+    assert 0 < (~accepted).sum() < 20
+    assert np.allclose(log_p, network.log_prob(out), rtol=0, atol=1e-13)
+    with pytest.warns(ModelWarning, match="log Z may be off"):
+        draws = exact.sample(network, 100, random_state=0, max_work=8)
+    assert draws["x"].shape == (1, 100, network.n_sites)
+
+
+def test_marginals_of_such_networks_are_bounded(monkeypatch):
+    network = two_layers(2e-4)
+    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    expected = exact.marginals(network)["p"]
+    with pytest.warns(ModelWarning, match="marginals may be off by 0.01"):
+        found = exact.marginals(network, max_work=2000)["p"]
+    assert 1e-9 < float(np.abs(found - expected).max()) < 1e-3
+    with pytest.raises(ValueError, match="max_work allows"):
+        exact.marginals(two_layers(2e-3), max_work=2000)
+
+
+def test_values_that_zeros_exclude_are_struck_out():
+    chain = MarkovNetwork([2, 2, 2], [((0, 1), EQUAL), ((1, 2), EQUAL)]).condition({2: 1})
+    model = strike(chain)
+    assert model.sizes.tolist() == [1, 1, 1]
+    assert exact.log_partition(chain) == 0.0
+    assert exact.sample(chain, 2, random_state=0)["x"].values.tolist() == [[[1, 1, 1]] * 2]
+
+
+def test_absorbing_keeps_the_sum_of_all_tables():
+    network = random_network(7)
+    factors = strike(network).factors
+    joined = absorb(factors)
+    assert len(joined) < len(factors)
+    states = np.indices(strike(network).sizes).reshape(network.n_sites, -1)
+
+    def total(tables):
+        return sum(table[tuple(states[list(scope)])] for scope, table in tables)
+
+    assert np.allclose(total(factors), total(joined), rtol=0, atol=1e-13)
+
+
+# ----------------------------------------------------------------- numbers too small for floats
+
+
+def frustrated(scale, n=12):
+    """A cycle of variables each of which pays exp(-scale) for what the next one wants."""
+    rng = np.random.default_rng(0)
+    k = [3] * n
+    factors = [((i, (i + 1) % n), -scale * rng.random((3, 3))) for i in range(n)]
+    factors += [((i, (i + 3) % n), -scale * rng.random((3, 3))) for i in range(0, n, 2)]
+    return Logs(k, factors)
+
+
+class Logs(Target):
+    """A target of one's own that offers its factors."""
+
+    dims = ("site",)
+
+    def __init__(self, k, factors):
+        self.shape, self.values = (len(k),), tuple(range(max(k)))
+        self.factors = factors
+
+    @property
+    def log_factors(self):
+        return self.factors
+
+    def log_prob(self, x):
+        x = self.check_states(x).astype(int)
+        return sum(
+            table[tuple(np.moveaxis(x[..., list(scope)], -1, 0))] for scope, table in self.factors
+        )
+
+    def log_ratios(self, x):
+        raise NotImplementedError
+
+    def view(self):
+        raise NotImplementedError
+
+
+def test_a_target_of_ones_own():
+    target = frustrated(1.0, 8)
+    x, _, log_z, p = enumerated(target)
+    assert abs(exact.log_partition(target) - log_z) < 1e-13
+    assert np.abs(exact.marginals(target)["p"].values - marginals_of(target, x, p)).max() < 1e-14
+    target.condition({0: 1})
+    assert len(target.factors) == 12  # evidence adds to a list of its own
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 3000.0])
+def test_underflow_is_noticed_and_all_is_done_in_logarithms(scale):
+    target = frustrated(scale, 8)
+    x, log_p, log_z, p = enumerated(target)
+    elimination = Elimination(ordered(strike(target)))
+    assert abs(elimination.log_sum - log_z) < 1e-14 * (1.0 + abs(log_z))
+    along, _ = followed(elimination, x)
+    assert np.abs(along - p).max() < 1e-14 * (1.0 + abs(log_z))
+    found = exact.marginals(target)["p"].values
+    assert np.abs(found - marginals_of(target, x, p)).max() < 1e-14 * (1.0 + abs(log_z))
+    assert float(exact.most_likely(target)["lp"]) == log_p.max()
+
+
+def test_messages_of_nothing_but_small_numbers():
+    chain = Logs(
+        [2] * 4,
+        [
+            ((0, 1), np.array([[0.0, -800.0], [-800.0, -800.0]])),
+            ((1, 2), np.array([[-800.0, -800.0], [-800.0, 0.0]])),
+            ((2, 3), np.array([[0.0, -800.0], [-800.0, -800.0]])),
+        ],
+    )
+    _, _, log_z, _ = enumerated(chain)
+    elimination = Elimination(ordered(strike(chain)))
+    assert abs(elimination.log_sum - log_z) < 1e-12
+    assert elimination.passes.mode == LOG
+    # A message that is truly zero needs no logarithms.
+    impossible = MarkovNetwork(
+        [2] * 3, [((0, 1), 1 - EQUAL), ((1, 2), 1 - EQUAL), ((0, 2), 1 - EQUAL)]
+    )
+    with pytest.raises(ValueError, match="no state of positive probability"):
+        exact.log_partition(impossible)
+    elimination = Elimination(ordered(strike(impossible)))
+    assert elimination.forward(0) == -np.inf
+    assert elimination.passes.mode == LINEAR
+
+
+# ----------------------------------------------------------------- blocks given the rest
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_block_given_the_rest(seed):
+    network = random_network(seed)
+    x, log_p, _, p = enumerated(network)
+    model = strike(network)
+    free, sizes = model.free, model.sizes
+    block = free[: max(1, len(free) // 2)] if free else []
+    given = [v for v in free if v not in block]
+    plan = build(block, absorb(model.factors), sizes, given=given)
+    passes = Passes(plan, sizes.size)
+    elimination = Elimination(ordered(model, pruned=False))
+    left, possible = indices_left(elimination, x)
+    for row in np.flatnonzero(p > 0)[:10]:
+        same = possible & (left[:, given] == left[row, given]).all(axis=1)
+        log_z = passes.forward(left[row])
+        assert abs(log_z + model.constant - logsumexp(log_p[same])) < 1e-12
+        states = np.ascontiguousarray(left[same].T.astype(np.uint32))
+        found = passes.probabilities(states)
+        assert np.abs(found - p[same] / p[same].sum()).max() < 1e-14
+
+
+# ----------------------------------------------------------------- draws
+
+
+def drawn(target, u, memory=MAX_MEMORY):
+    elimination = Elimination(ordered(strike(target), limits=(MAX_WORK, memory)))
+    out, log_p = np.empty((len(u), target.n_sites), target.dtype), np.empty(len(u))
+    elimination.draw(u, out, log_p)
+    return out, log_p
+
+
+@pytest.mark.parametrize("edge", [0.0, 2.0**-53, 1.0 - 2.0**-53])
+def test_extreme_uniform_numbers_never_draw_what_is_impossible(edge):
+    for seed in range(20):
+        network = random_network(seed)
+        n = ordered(strike(network)).n_uniforms
+        x, log_p = drawn(network, np.full((1, n), edge))
+        assert log_p[0] > -np.inf
+        assert network.log_prob(x[0]) > -np.inf
+
+
+@pytest.mark.parametrize("memory", [MAX_MEMORY, 240])
+def test_uniform_numbers_of_a_fine_grid_draw_each_state_as_often_as_is_right(memory):
+    network = MarkovNetwork([2, 2], [((0, 1), [[0.1, 0.2], [0.0, 0.7]])])
+    n = 1000
+    grid = (np.indices((n, n)).reshape(2, -1).T + 0.5) / n
+    x, _ = drawn(network, grid, memory)
+    count = np.bincount(2 * x[:, 0] + x[:, 1], minlength=4) / n**2
+    assert np.abs(count - [0.1, 0.2, 0.0, 0.7]).max() <= 1.0 / n
+
+
+@pytest.mark.parametrize("memory", [MAX_MEMORY, 1 << 10])
+def test_draws_have_the_right_frequencies(memory):
+    grid = graph_models()["grid"]
+    x, _, _, p = enumerated(grid)
+    cost = ordered(strike(grid), limits=(MAX_WORK, memory)).cost
+    assert (cost.n_configurations > 1) == (memory < MAX_MEMORY)
+    n = 200_000
+    draws = exact.sample(grid, n, random_state=0, max_memory=memory)
+    index = ((draws["x"].values.reshape(n, -1) > 0) @ (1 << np.arange(9)[::-1])).astype(int)
+    count = np.bincount(index, minlength=512)
+    assert np.array_equal(x[index[0]], draws["x"].values[0, 0].ravel())
+    # Chi-square of 511 degrees of freedom: above 750 with probability below 1e-9.
+    assert ((count - n * p) ** 2 / (n * p)).sum() < 750
+
+
+def test_the_same_seed_gives_the_same_draws_however_they_are_made():
+    grid = graph_models()["grid"]
+    one = exact.sample(grid, 300, random_state=3)
+    assert one.equals(exact.sample(grid, 300, random_state=3))
+    assert not one.equals(exact.sample(grid, 300, random_state=4))
+    assert np.array_equal(one["x"][:, :100], exact.sample(grid, 100, random_state=3)["x"])
+    assert np.allclose(one["lp"], grid.log_prob(one["x"]), rtol=0, atol=1e-13)
+    assert one["x"].dtype == np.int8
+
+
+# ----------------------------------------------------------------- orders
+
+
+def lattice(n):
+    return Ising.lattice(np.random.default_rng(0).normal(size=(n, n)), 0.4)
+
+
+def test_orders_are_reproducible_and_their_work_is_what_they_say():
+    model = strike(lattice(12))
+    factors, sizes = absorb(model.factors), model.sizes
+    first = order.best_order(model.free, factors, sizes)
+    assert first == order.best_order(model.free, factors, sizes)
+    found, work = first
+    assert sorted(found) == model.free
+    assert work == work_of(found, cliques(found, factors), sizes)[0]
+    late = model.free[5:8]
+    found, _ = order.best_order(model.free, factors, sizes, late)
+    assert sorted(found[-3:]) == late
+
+
+def test_tries_improve_an_order(monkeypatch):
+    model = strike(lattice(16))
+    factors, sizes = absorb(model.factors), model.sizes
+    _, best = order.best_order(model.free, factors, sizes)
+    monkeypatch.setattr(order, "_TRIES", 0)
+    _, first = order.best_order(model.free, factors, sizes)
+    assert best < first
+
+
+@pytest.mark.parametrize("graph", [nx.path_graph(40), nx.balanced_tree(2, 4), nx.cycle_graph(30)])
+def test_orders_of_simple_graphs_are_the_best(graph):
+    target = Ising(nx.to_scipy_sparse_array(graph, dtype=float) * 0.3)
+    widest = 3 if len(graph) == 30 else 2
+    assert exact.elimination_cost(target).log2_work <= np.log2(len(graph) * 2.0**widest)
+
+
+def test_a_graph_beyond_all_limits_is_told_quickly():
+    rng = np.random.default_rng(0)
+    half = np.triu(rng.normal(size=(300, 300)), 1)
+    cost = exact.elimination_cost(Ising(half + half.T))
+    assert cost.log2_work == pytest.approx(301, abs=0.5)
+    with pytest.raises(ValueError, match=r"about 2\*\*301.0 table entries, and max_work allows 2"):
+        exact.log_partition(Ising(half + half.T))
+
+
+def test_sliced_answers_equal_unsliced_ones():
+    target = lattice(6)
+    whole = exact.elimination_cost(target)
+    small = exact.elimination_cost(target, max_memory=1 << 12)
+    assert small.log2_memory <= 12.0 < whole.log2_memory
+    assert small.n_configurations > 1 == whole.n_configurations
+    memory = {"max_memory": 1 << 13}
+    assert exact.log_partition(target, **memory) == pytest.approx(
+        exact.log_partition(target), abs=1e-12
+    )
+    gap = np.abs(exact.marginals(target, **memory)["p"] - exact.marginals(target)["p"]).max()
+    assert float(gap) < 1e-13
+    best = exact.most_likely(target, **memory)
+    assert best.equals(exact.most_likely(target))
+
+
+# ----------------------------------------------------------------- errors, progress, Ctrl-C
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda t: exact.log_partition(t, max_work=64),
+            ValueError,
+            r"max_work allows 2\*\*6.0 \(it would fit max_work=2\*\*\d+\)",
+        ),
+        (
+            lambda t: exact.log_partition(t, max_memory=100),
+            ValueError,
+            r"bytes of memory, and max_memory allows 2\*\*6.6",
+        ),
+        (
+            lambda t: exact.log_partition(t, max_work=0),
+            ValueError,
+            "max_work is 0; give a finite number",
+        ),
+        (lambda t: exact.log_partition(t, max_memory=np.inf), ValueError, "max_memory is inf"),
+        (
+            lambda t: exact.log_partition(t, max_work="big"),
+            TypeError,
+            "max_work is 'big'; give a number",
+        ),
+        (
+            lambda t: exact.elimination_cost(t, "argmax"),
+            ValueError,
+            r"task is 'argmax'; it must be one of",
+        ),
+        (
+            lambda t: exact.marginals(t, "ab"),
+            TypeError,
+            "variables is 'ab'; give a list of variables",
+        ),
+        (lambda t: exact.marginals(t, 3), TypeError, "variables is 3"),
+        (
+            lambda t: exact.marginals(t, [99]),
+            ValueError,
+            "variables names 99; the target has 16 variables",
+        ),
+        (lambda t: exact.marginals(t, [1, 1]), ValueError, "variables names 1 twice"),
+        (
+            lambda t: exact.marginals(t, range(16), max_memory=2**17),
+            ValueError,
+            r"16 variables with 2\*\*16.0 joint values; max_memory holds 2\*\*14.0",
+        ),
+        (lambda t: exact.most_likely("x"), TypeError, "target is 'x', not a sklsb Target"),
+        (
+            lambda t: exact.log_partition(RBM([[1.0]], [0.0], [0.0])),
+            TypeError,
+            r"RBM.* is not made of factors.*log_factors",
+        ),
+        (lambda t: exact.sample(t, 1, max_work=64), ValueError, "Exact answers on Ising"),
+    ],
+)
+def test_errors_say_what_to_do(call, error, message):
+    with pytest.raises(error, match=message):
+        call(lattice(4))
+
+
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [
+        (((0, 1), np.zeros((2, 3))), r"scope \(0, 1\) and a table of shape \(2, 3\).*\(2, 2\)"),
+        (((1, 1), np.zeros((2, 2))), "name each site once"),
+        (((0,), np.array([0.0, np.nan])), r"log_factors\[0\] has an entry that is NaN or inf"),
+        (((0,), np.array([0.0, np.inf])), r"log_factors\[0\] has an entry that is NaN or inf"),
+    ],
+)
+def test_factors_of_a_target_of_ones_own_are_checked(factor, message):
+    with pytest.raises(ValueError, match=message):
+        exact.log_partition(Logs([2, 2], [factor]))
+
+
+def test_impossible_models():
+    contradiction = MarkovNetwork([2, 2], [((0, 1), EQUAL), ((0, 1), 1 - EQUAL)])
+    with pytest.raises(ValueError, match="no state of positive probability"):
+        exact.log_partition(contradiction)
+    nothing = MarkovNetwork([2], [((0,), [1.0, 0.0]), ((0,), [0.0, 1.0])])
+    with pytest.raises(ValueError, match=r"a factor over \(0,\) cannot be satisfied"):
+        exact.marginals(nothing)
+
+
+def test_progress_goes_to_its_end(capfd):
+    exact.log_partition(lattice(8), verbose=1)
+    assert "eliminate" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_ctrl_c_between_chunks(ctrl_c, monkeypatch, after):
+    monkeypatch.setattr("sklsb._elimination.passes._BUDGET", dict.fromkeys(range(3), 1 << 10))
+    seen = []
+
+    def interrupt(done):
+        seen.append(done)
+        if len(seen) == after + 1:
+            signal.raise_signal(signal.SIGINT)
+
+    elimination = Elimination(ordered(strike(lattice(8))), LINEAR, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        elimination.run()
+    assert elimination.log_sum == exact.log_partition(lattice(8))
+
+
+# ----------------------------------------------------------------- published files
+
+
+def files(pattern):
+    found = sorted((DATA / "uai").glob(pattern))
+    reason = f"no uai/{pattern} in {DATA}; set SKLSB_DATA"
+    return [pytest.param(path, id=path.name) for path in found] or [
+        pytest.param(None, marks=pytest.mark.skip(reason=reason))
+    ]
+
+
+@pytest.mark.parametrize("path", files("*.PR"))
+def test_partition_functions_of_published_files(path):
+    network = of_result(path)
+    cost = exact.elimination_cost(network)
+    if cost.log2_work > 24:
+        pytest.skip(f"takes 2**{cost.log2_work:.0f} entries; benchmarks/elimination.py does it")
+    published = io.read_pr(path)
+    found = exact.log_partition(network) / math.log(10)
+    digits = path.read_text().split()[-1].partition("e")[0].lstrip("-").replace(".", "")
+    last = 10.0 ** (math.floor(math.log10(max(abs(published), 1e-3))) + 1 - len(digits))
+    assert abs(found - published) <= max(0.6 * last, 1e-12)
+
+
+@pytest.mark.parametrize("path", files("*.MAR"))
+def test_marginals_of_published_files(path):
+    network = of_result(path)
+    cost = exact.elimination_cost(network, "marginals")
+    if cost.log2_work > 22:
+        pytest.skip(f"takes 2**{cost.log2_work:.0f} entries; benchmarks/elimination.py does it")
+    found = exact.marginals(network)["p"].values
+    for p, published in zip(found, io.read_mar(path), strict=True):
+        assert np.abs(p[: published.size] - published).max() < 6e-7
+        assert not p[published.size :].any()
+
+
+def of_result(path):
+    """The network that a result file belongs to, with its evidence."""
+    stem = path.name.split(".")[0]
+    kind = path.name.removeprefix(stem).rpartition(".")[0]
+    if kind in (".noevidence", ".exact"):
+        evidence = None
+    else:
+        evidence = next(
+            file
+            for file in (path.with_suffix(".evid"), path.with_name(f"{stem}.uai.evid"))
+            if file.exists()
+        )
+    return MarkovNetwork.from_uai(path.with_name(f"{stem}.uai"), evidence)
+
+
+# ----------------------------------------------------------------- the check of factors
+
+
+def test_factors_that_do_not_sum_to_log_p_are_found(monkeypatch):
+    grid = graph_models()["grid"]
+    check_target(grid)
+    wrong = grid.log_factors[1:]
+    monkeypatch.setattr(Ising, "log_factors", property(lambda self: wrong[1:]))
+    with pytest.raises(AssertionError, match="the sum of log_factors against log_prob"):
+        check_target(grid)
