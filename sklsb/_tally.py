@@ -101,12 +101,12 @@ class Tally:
         free = np.flatnonzero(target.n_possible > 1)
         room = _MOST_COUNTS // (n_chains * _FEWEST_BATCHES)
         # Of two values one is counted; some variables stand for all if there are too many.
-        size = np.where(target.cardinalities == 2, 1, target.cardinalities)
+        size = np.where(target.cardinalities == 2, 1, target.cardinalities).astype(np.int64)
         share = max(1, -(-int(size[free].sum()) // room))
         self.sites = free[::share]
         size = size[self.sites]
         self.first = np.cumsum(size) - size
-        self.two_valued = bool((size == 1).all())
+        self.two_valued = bool(size.size and (size == 1).all())
         n_counts = int(size.sum())
         n_batches = _MOST_COUNTS // max(1, n_chains * n_counts)
         n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))

@@ -25,7 +25,7 @@ from sklsb._elimination.engine import (
 from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
-from sklsb.samplers._base import _Progress
+from sklsb.samplers._progress import Progress
 from sklsb.targets.base import Target
 
 __all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
@@ -42,7 +42,7 @@ def check_target(target: Any) -> Target:
 
 def _shown(verbose: int) -> Callable[[EliminationCost], AbstractContextManager[Any]]:
     """Return what makes a progress bar over the table entries of an elimination, or nothing."""
-    return lambda cost: _Progress(verbose, "eliminate", n_entries(cost))
+    return lambda cost: Progress(verbose, "eliminate", n_entries(cost))
 
 
 def elimination_cost(

@@ -1,7 +1,6 @@
 """What every sampler shares: streams, chains, segments, progress, the returned datasets."""
 
 import numbers
-import signal
 import threading
 import time
 import warnings
@@ -31,7 +30,8 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.starts import INITS, SWEEPS, Effort, Starts, draw_starts
+from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
+from sklsb.starts import INITS, Starts
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
@@ -39,9 +39,6 @@ from sklsb.targets.base import States, Target
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
 # A third value of a variable makes a cycle of odd length, and is as good as a rejection.
 _FEWEST_PER_SWEEP = 0.01
-# Transitions of the first segment, and the time that the later ones should take.
-FIRST_SEGMENT = 64
-_SEGMENT_SECONDS = 0.1
 # Bytes of states held for the statistics of `record`.
 _MOST_RECORDED = 1 << 24
 
@@ -57,57 +54,10 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     return int(value)
 
 
-def next_segment(segment: int, size: int, seconds: float) -> int:
-    """Return the transitions of the next segment, a tenth of a second; no chain depends on it."""
-    return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
-
-
-def _transitions_of_a_sweep(rule: Rule, target: Target) -> int:
+def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
+    """Transitions in which each variable has one chance to move."""
     found = rule.facts.transitions_per_sweep
     return max(1, target.n_sites if found is None else found)
-
-
-class _Progress:
-    """A tqdm bar over the transitions of all chains, or nothing."""
-
-    def __init__(self, verbose: int, what: str, total: int):
-        self._bar: Any = None
-        if verbose:
-            from tqdm.auto import tqdm
-
-            self._bar = tqdm(total=total, desc=what, unit="step", unit_scale=True)
-
-    def __call__(self, n: int) -> None:
-        if self._bar is not None:
-            self._bar.update(n)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Note a first Ctrl-C instead of raising it, so that all chains finish their segment."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    noted: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        if noted:
-            raise KeyboardInterrupt
-        noted.append(number)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(noted)
-    finally:
-        if before is not None:  # None: it was not set from Python, and cannot be set again
-            signal.signal(signal.SIGINT, before)
 
 
 class BaseSampler(BaseEstimator, ABC):
@@ -136,33 +86,8 @@ class BaseSampler(BaseEstimator, ABC):
         """Return chains at some states, on their streams."""
 
     @abstractmethod
-    def _first_rule(self, target: Target) -> Rule:
-        """Return the rule that the burn-in begins with."""
-
-    @abstractmethod
-    def _budget(self, target: Target) -> tuple[int, int]:
-        """Return the evaluations that the start of a chain may take, and those of a sweep."""
-
     def _starts(self, target: Target, streams: Streams) -> Starts:
-        rule, first_order = self._first_rule(target), bool(getattr(self, "fast", False))
-        sweep = _transitions_of_a_sweep(rule, target)
-
-        def walk(
-            states: States, streams: Streams, n_draws: int, sweeps: float
-        ) -> tuple[States, int]:
-            walkers = self._new_ensemble(target, states, streams)
-            walkers.start(rule)
-            thin = max(1, round(sweeps * sweep))
-            draws = np.empty((len(states), n_draws, target.n_sites), dtype=target.dtype)
-            stats = np.empty((*draws.shape[:2], len(rule.facts.stat_names)))
-            walkers.run(n_draws * thin, (thin, 0, 0), draws, stats)
-            return draws, int(walkers.chains.evaluations.sum())
-
-        budget, of_sweep = self._budget(target)
-        of_look = 1 if first_order else int((target.cardinalities - 1).sum())
-        looks = budget // (2 * max(1, of_look))
-        n_walkers = budget // (2 * SWEEPS * max(1, of_sweep))
-        return draw_starts(target, self.init, streams, Effort(looks, n_walkers, walk, first_order))
+        """Return the states that chains start from if none are given."""
 
     def _effective_n_jobs(self) -> int:
         return int(joblib.effective_n_jobs(self.n_jobs))
@@ -337,7 +262,7 @@ class BaseSampler(BaseEstimator, ABC):
     @property
     def _sweep(self) -> int:
         """Transitions in which each variable has one chance to move."""
-        return _transitions_of_a_sweep(self._ensemble.rule, self.target_)
+        return transitions_of_a_sweep(self._ensemble.rule, self.target_)
 
     def _check_thin(self, thin: int | str) -> int:
         if isinstance(thin, str):
@@ -436,9 +361,9 @@ class BaseSampler(BaseEstimator, ABC):
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = FIRST_SEGMENT
         with (
-            _deferred_interrupt() as interrupted,
+            deferred_interrupt() as interrupted,
             ensemble.threads(),
-            _Progress(self.verbose, "sample", total * n_chains) as progress,
+            Progress(self.verbose, "sample", total * n_chains) as progress,
         ):
             while made < total:
                 began = time.perf_counter()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
-from sklsb.samplers._base import FIRST_SEGMENT, _Progress, next_segment
+from sklsb.samplers._progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.targets.base import States
 
 # Rows of the history, at most.
@@ -49,7 +49,7 @@ def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0
     log_prob, acceptance = [], []
     most = max(1, MOST_NUMBERS // max(1, facts.n_uniforms))
     made, segment = 0, FIRST_SEGMENT
-    with _Progress(verbose, "burn-in", n * n_chains) as progress:
+    with Progress(verbose, "burn-in", n * n_chains) as progress:
         for end in ends:
             begin = made
             while made < end:

@@ -12,8 +12,10 @@ from sklsb._ensemble import Ensemble
 from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb.chains import draws_dataset
-from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._base import BaseSampler, check_count, transitions_of_a_sweep
 from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._scouting import scouted_starts
+from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target
 
@@ -73,21 +75,18 @@ class FixedRuleSampler(BaseSampler):
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
         return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
 
-    def _first_rule(self, target: Target) -> Rule:
-        return self._rule(target)
-
-    def _budget(self, target: Target) -> tuple[int, int]:
+    def _starts(self, target: Target, streams: Streams) -> Starts:
         rule = self._rule(target)
         of_sweep = int((target.cardinalities - 1).sum())
-        per_sweep = rule.facts.transitions_per_sweep or max(1, target.n_sites)
-        return self._length(target, rule) * of_sweep // (4 * max(1, per_sweep)), of_sweep
+        n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
+        budget = int(n_sweeps * of_sweep / 4), of_sweep
+        return scouted_starts(target, self.init, streams, rule, self._new_ensemble, budget)
 
     def _length(self, target: Target, rule: Rule) -> int:
         """Transitions of the burn-in: as many sweeps as of any other sampler by default."""
         if self.n_burn_in is not None:
             return int(self.n_burn_in)
-        per_sweep = rule.facts.transitions_per_sweep or max(1, target.n_sites)
-        return per_sweep * max(5, -(-2000 // max(1, target.n_sites)))
+        return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
 
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         ensemble.start(ensemble.rule)

@@ -23,7 +23,9 @@ from sklsb._elimination.marginals import all_marginals, marginals_dataset
 from sklsb._elimination.redraws import Redraw, Redraws
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._progress import Progress
+from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -136,7 +138,7 @@ class EliminationSampler(BaseSampler):
         return Redraw(ordered(strike(target), limits=limits).n_uniforms)
 
     def _shown(self, cost: EliminationCost) -> AbstractContextManager[Any]:
-        return _Progress(self.verbose, "eliminate", n_entries(cost))
+        return Progress(self.verbose, "eliminate", n_entries(cost))
 
     def _eliminate(self, target: Target) -> Elimination:
         limits = check_limits(self.max_work, self.max_memory)
@@ -147,14 +149,15 @@ class EliminationSampler(BaseSampler):
             elimination.run()
         return elimination
 
-    def _start(self, target: Target, elimination: Elimination) -> States:
-        """Return a possible state, always the same one."""
+    def _starts(self, target: Target, streams: Streams) -> Starts:
+        """Return a possible state, always the same one: it has no say in the draws."""
+        n, elimination = len(streams), self._eliminated
         x = np.empty((1, target.n_sites), target.dtype)
         rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
         while not accepted[0]:
             u = rng.random((1, elimination.found.n_uniforms))
             accepted = elimination.draw(u, x, np.empty(1))
-        return x
+        return Starts(np.tile(x, (n, 1)), np.zeros(n, dtype=np.int64))
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         check_count(self.n_chains, "n_chains", 1)
@@ -162,10 +165,6 @@ class EliminationSampler(BaseSampler):
             if isinstance(target, Target):
                 self._resolve(target)
                 self._eliminated = self._eliminate(target)
-                # Where a search for a possible state may fail, elimination does not.
-                goes_on = self.warm_start and hasattr(self, "_ensemble")
-                if initial_states is None and not goes_on:
-                    initial_states = self._start(target, self._eliminated)
             super()._fit(target, initial_states)
         finally:
             self.__dict__.pop("_eliminated", None)
@@ -184,10 +183,6 @@ class EliminationSampler(BaseSampler):
     def _warn_about_burn_in(self) -> None:
         """Only forget the marginals of another target: there is no burn-in."""
         self.__dict__.pop("_marginals", None)
-
-    def _looks(self, target: Target) -> int:
-        """No neighbour is looked at for a start: it has no say in the draws."""
-        return 0
 
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""

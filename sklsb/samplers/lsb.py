@@ -31,8 +31,11 @@ from sklsb.learning import (
 )
 from sklsb.pilot import STARVED, Outcome, compare, starved
 from sklsb.rules import FirstOrder
-from sklsb.samplers._base import BaseSampler, _Progress, check_count
+from sklsb.samplers._base import BaseSampler, check_count
 from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._progress import Progress
+from sklsb.samplers._scouting import scouted_starts
+from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -293,10 +296,8 @@ class LSBSampler(BaseSampler):
     def _length(self, target: Target) -> int:
         return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
 
-    def _first_rule(self, target: Target) -> Balanced:
-        return Balanced(self._function.table(), float(self.lazy))
-
-    def _budget(self, target: Target) -> tuple[int, int]:
+    def _starts(self, target: Target, streams: Streams) -> Starts:
+        rule = Balanced(self._function.table(), float(self.lazy))
         n, of_step = self._length(target), 1.0
         if not self.fast:
             view: Any = target.view()
@@ -304,7 +305,15 @@ class LSBSampler(BaseSampler):
         budget = n * of_step / 4
         if isinstance(self._function, LearnableFunction) and not self.fast:
             budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
-        return int(budget), int(target.n_sites * of_step)
+        return scouted_starts(
+            target,
+            self.init,
+            streams,
+            rule,
+            self._new_ensemble,
+            (int(budget), int(target.n_sites * of_step)),
+            first_order=self.fast,
+        )
 
     def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self._length(target)
@@ -348,7 +357,7 @@ class LSBSampler(BaseSampler):
         draws = None
         if self.keep_burn_in:
             draws = np.empty((n_chains, n, target.n_sites), dtype=target.dtype)
-        with _Progress(self.verbose, "burn-in", n * n_chains) as progress:
+        with Progress(self.verbose, "burn-in", n * n_chains) as progress:
             found = burn_in(
                 ensemble,
                 self._function,
