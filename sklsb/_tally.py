@@ -72,7 +72,7 @@ def agreement(sums: Array, squares: Array, size: int) -> Agreement:
     chance = []
     with np.errstate(divide="ignore", invalid="ignore"):
         r_hat = np.sqrt(1.0 - 1.0 / n + between / within)
-        for longer in (4, 1):
+        for longer in (max(1, min(4, b // 2)), 1):
             k = b // longer
             joined = means[:, b - k * longer :].reshape(m, k, longer, *between.shape).mean(axis=2)
             error = joined.var(axis=1, ddof=1).mean(axis=0) / k
