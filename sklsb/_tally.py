@@ -17,7 +17,7 @@ from sklsb.targets.base import States, Target
 # Batches of each chain, and counts held for all chains.
 _MOST_BATCHES, _FEWEST_BATCHES, _MOST_COUNTS = 32, 8, 1 << 24
 # Draws at which lp is kept.
-_MOST_LP = 1024
+_MOST_LP = 256
 # Fewer draws of a chain tell nothing.
 FEWEST_DRAWS = 64
 # Disagreement that is none of rounding or chance, whatever the errors.
@@ -72,7 +72,7 @@ def agreement(sums: Array, squares: Array, size: int) -> Agreement:
     chance = []
     with np.errstate(divide="ignore", invalid="ignore"):
         r_hat = np.sqrt(1.0 - 1.0 / n + between / within)
-        for longer in (4, 1):
+        for longer in (max(1, min(4, b // 2)), 1):
             k = b // longer
             joined = means[:, b - k * longer :].reshape(m, k, longer, *between.shape).mean(axis=2)
             error = joined.var(axis=1, ddof=1).mean(axis=0) / k
@@ -115,6 +115,14 @@ class Tally:
         self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
         self.n_draws = 0
         self.since = 0  # transitions since a state was looked at
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        mine, theirs = self.__dict__, other.__dict__
+        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def by_sweep(cls, target: Target, n_chains: int, sweep: int) -> "Tally":

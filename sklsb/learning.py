@@ -172,6 +172,8 @@ class History(NamedTuple):
     ) -> "History":
         """Return what it is where nothing was learned."""
         n = len(ends)
+        if not n:
+            return cls.from_rows([], log_prob.shape[1])
         theta, even_part = _shown(function)
         nothing = np.full(n, np.nan)
         made = np.array(ends, dtype=np.int64)

@@ -71,6 +71,21 @@ def dense(d, seed=0, scale=1.0):
     return sklsb.Ising(half + half.T, rng.standard_normal(d))
 
 
+def mixture_of_products(d, seed=0):
+    """A machine of one hidden unit: a broad and a sharp product distribution of equal mass.
+
+    Returns it, and the probabilities of 1 of the sharp and of the broad one.
+    """
+    rng = np.random.default_rng([7, seed])
+    signs = rng.integers(2, size=(2, d))
+    size = rng.uniform([[0.6], [0.93]], [[0.75], [0.99]], size=(2, d))
+    broad, sharp = np.where(signs, size, 1 - size)
+    bias = np.log(broad / (1 - broad))
+    weight = np.log(sharp / (1 - sharp)) - bias
+    hidden = np.logaddexp(0, bias).sum() - np.logaddexp(0, bias + weight).sum()
+    return sklsb.RBM(weight[:, None], bias, [hidden]), sharp, broad
+
+
 class RoundedMin(sklsb.BalancingFunction):
     """As a user would write it."""
 

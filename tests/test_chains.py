@@ -14,6 +14,7 @@ from sklsb.samplers import _base
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning"),
 ]
 
 
@@ -256,7 +257,9 @@ def test_a_statistic_never_sees_nothing(grid, monkeypatch):
 
 def test_record_holds_few_states_at_a_time(monkeypatch):
     # The point of record: however many draws, and whatever the number of sites.
-    monkeypatch.setattr("sklsb.samplers._base._SEGMENT_SECONDS", 1e9)  # however slow the machine
+    monkeypatch.setattr(
+        "sklsb.samplers._progress._SEGMENT_SECONDS", 1e9
+    )  # however slow the machine
     target = Ising(sp.csr_array((10_000, 10_000)), 0.5)
     sampler = fitted(target, n_chains=1, n_burn_in=5)
     largest = []

@@ -32,6 +32,7 @@ from sklsb.testing._objectives import _conditionals
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning"),
 ]
 
 FUNCTIONS = {

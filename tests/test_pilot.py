@@ -32,6 +32,7 @@ from sklsb.pilot import (
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning"),
 ]
 FIXED_FUNCTIONS = {name: cls() for name, cls in FIXED.items()}
 

@@ -24,11 +24,12 @@ from sklsb import (
     Network,
     learning,
 )
-from sklsb.samplers import _base, _fixed
+from sklsb.samplers import _base, _burn_in
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning"),
 ]
 
 LATTICE = Ising.lattice(np.random.default_rng(0).normal(scale=0.5, size=(4, 5)), coupling=0.2)
@@ -147,7 +148,7 @@ def test_any_segment(monkeypatch, name):
     calls = (40, 3), (50, 1)
     n_uniforms = stored(name)._ensemble.rule.facts.n_uniforms
     for segment in (7, 119) if name == "fast" else (1, 7, 100, 119, 120, 121):
-        for module in (_base, _fixed):  # _fixed: of the burn-in
+        for module in (_base, _burn_in):  # _burn_in: of the burn-in
             monkeypatch.setattr(module, "MOST_NUMBERS", segment * n_uniforms)
         for n_jobs in (None, 2):
             assert everything(stored(name, n_jobs), *calls) == wanted(name, *calls)

@@ -223,7 +223,9 @@ def test_what_a_state_holds():
     quietly(sampler, 4, thin=3)
     state = sampler._ensemble.state()
     assert isinstance(state, ChainState)
-    assert state.counters == Counters(pending=(3, 0), n_transitions=12, n_draws=4)
+    tally = state.counters.tally
+    assert state.counters == Counters((3, 0), n_transitions=12, n_draws=4, tally=tally)
+    assert tally.n_draws == 4
     common = {"moved", "evaluations", "acceptance", "refusable"}
     assert set(state.arrays) == common | {"last", "second.last", "second.first.offset"}
     assert set(fitted("chromatic")._ensemble.state().arrays) == common
@@ -267,7 +269,7 @@ def test_segments_are_bounded_by_numbers(monkeypatch):
         return real(self, rule, c, n)
 
     monkeypatch.setattr(_base, "MOST_NUMBERS", 30)
-    monkeypatch.setattr("sklsb.samplers._fixed.MOST_NUMBERS", 30)
+    monkeypatch.setattr("sklsb.samplers._burn_in.MOST_NUMBERS", 30)
     monkeypatch.setattr(Streams, "numbers", watched)
     assert draws(fitted("chromatic"), 100) == wanted
     assert max(sizes) == 30
@@ -293,9 +295,9 @@ def interrupted_after(monkeypatch, n_segments, size):
             return 0.0
 
     with monkeypatch.context() as patch:
-        patch.setattr(_base, "_deferred_interrupt", deferred)
+        patch.setattr(_base, "deferred_interrupt", deferred)
         patch.setattr(_base, "FIRST_SEGMENT", size)
-        patch.setattr(_base, "_SEGMENT_SECONDS", 1e-9)
+        patch.setattr("sklsb.samplers._progress._SEGMENT_SECONDS", 1e-9)
         patch.setattr(_base, "time", Clock)
         yield
 

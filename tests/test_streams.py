@@ -46,15 +46,21 @@ def some(rngs, n=5):
 # ----------------------------------------------------------------- where they begin
 
 
+def children(n, spawn_key=()):
+    """Streams by a key that contains a constant of the package, the letters "lsb"."""
+    key = int.from_bytes(b"lsb", "big")
+    sequences = [np.random.SeedSequence(SEED, spawn_key=(*spawn_key, key, c)) for c in range(n)]
+    return [np.random.default_rng(sequence) for sequence in sequences]
+
+
 @pytest.mark.parametrize("n", [1, 4])
-def test_chains_have_the_children_of_the_seed(n):
-    children = np.random.SeedSequence(SEED).spawn(n)
-    wanted = some([np.random.default_rng(child) for child in children])
-    np.testing.assert_array_equal(some(spawn(SEED, n)), wanted)
+def test_chains_have_children_of_the_package(n):
+    np.testing.assert_array_equal(some(spawn(SEED, n)), some(children(n)))
     sequence = np.random.SeedSequence(SEED, spawn_key=(7,))
-    wanted = some([np.random.default_rng(child) for child in sequence.spawn(n)])
+    sequence.spawn(2)
+    wanted = some(children(n, spawn_key=(7,)))
     np.testing.assert_array_equal(some(spawn(sequence, n)), wanted)  # though it has spawned
-    assert sequence.n_children_spawned == n
+    assert sequence.n_children_spawned == 2
 
 
 @pytest.mark.parametrize(
@@ -64,8 +70,7 @@ def test_samplers_drive_their_chains_by_these(sampler):
     sampler.set_params(n_chains=3, n_burn_in=0, random_state=SEED)
     x = np.ones((3, 5), dtype=int)
     sampler.fit(TARGET, initial_states=x)
-    children = np.random.SeedSequence(SEED).spawn(3)
-    wanted = [np.random.default_rng(child) for child in children]
+    wanted = children(3)
     np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(wanted))
     n = exact.rule_of(sampler, TARGET).facts.n_uniforms
     sampler.sample(7, thin=2)
@@ -74,9 +79,10 @@ def test_samplers_drive_their_chains_by_these(sampler):
     np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(wanted))
 
 
-def test_starting_states_come_first():
-    sampler = GibbsSampler(n_chains=2, n_burn_in=0, random_state=SEED).fit(TARGET)
-    wanted = [TARGET.random_state(rng) for rng in spawn(SEED, 2)]
+def test_starting_states_have_streams_of_their_own():
+    sampler = GibbsSampler(n_chains=2, n_burn_in=0, init="uniform", random_state=SEED).fit(TARGET)
+    np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(children(2)))
+    wanted = [TARGET.random_state(rng) for rng in new(2).of("start")]
     np.testing.assert_array_equal(sampler.state_, wanted)
 
 
@@ -120,8 +126,8 @@ def test_all_streams_are_different():
     numbers = np.concatenate([some(row, 3) for row in [one.chain, *rows]])
     assert len(np.unique(numbers)) == numbers.size == 4 * 3 * (1 + 3 * (len(PURPOSES) - 1))
     # And none is a child, or a grandchild, that a user spawns from the same seed.
-    children = np.random.SeedSequence(SEED).spawn(6)
-    family = [child for parent in children for child in parent.spawn(10)] + children[4:]
+    theirs = np.random.SeedSequence(SEED).spawn(6)
+    family = [child for parent in theirs for child in parent.spawn(10)] + theirs
     theirs = some([np.random.default_rng(child) for child in family], 3)
     assert not np.isin(theirs, numbers).any()
 

@@ -478,10 +478,11 @@ class BaseSampler(BaseEstimator, ABC):
             place = int(np.nanargmin(found["p_value"].values))
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
+        size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
         warnings.warn(
-            f"The chains disagree: they have not converged, or they are in separated modes that "
-            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}, effective sample size "
-            f"{ess:.0f} (see disagreement_). Answers and errors from these draws may be wrong. "
+            "The chains disagree: they have not converged, or they are in separated modes that "
+            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size} "
+            "(see disagreement_). Answers and errors from these draws may be wrong. "
             "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
             "another random_state; or take another sampler.",
             SeparatedModesWarning,

@@ -1,0 +1,249 @@
+"""Whether chains agree: R-hat, effective sample sizes, and what is said of them."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+from models import dense, mixture_of_products
+
+from sklsb import GibbsSampler, Ising, LSBSampler, MarkovNetwork, Potts, diagnostics
+from sklsb._tally import FEWEST_DRAWS, Tally, agreement
+from sklsb.exceptions import SamplerWarning, SeparatedModesWarning
+
+LATTICE = Ising.lattice(np.random.default_rng(0).normal(size=(4, 4)), coupling=0.2)
+MIXED = MarkovNetwork([2, 3, 1, 4], [((0, 1), [[1.0, 2.0, 0.5], [0.5, 1.0, 3.0]])])
+TIED = Ising([[0.0, 6.0, 0.0], [6.0, 0.0, 0.0], [0.0, 0.0, 0.0]], [0.0, 0.0, 0.3])
+
+
+def dataset(x, target, lp=None):
+    lp = target.log_prob(x) if lp is None else lp
+    dims = ("chain", "draw", *target.dims)
+    x = x.reshape(*x.shape[:2], *target.shape)
+    return xr.Dataset({"x": (dims, x)}, coords={"lp": (("chain", "draw"), lp)})
+
+
+def independent(target, n_chains, n, seed=0):
+    rng = np.random.default_rng(seed)
+    values = np.asarray(target.values, dtype=target.dtype)
+    return values[rng.integers(target.cardinalities, size=(n_chains, n, target.n_sites))]
+
+
+# ----------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("n_chains", [1, 2, 5])
+@pytest.mark.parametrize("target", [LATTICE, MIXED], ids=["two values", "mixed"])
+def test_r_hat_is_that_of_arviz(target, n_chains):
+    arviz = pytest.importorskip("arviz")
+    x = independent(target, n_chains, 512)
+    halves = 2 * n_chains, 256
+    x[0, :200, 0] = target.values[0]  # some disagreement
+    found = diagnostics.disagreement(dataset(x, target), target)
+    for site in range(target.n_sites):
+        if target.cardinalities[site] == 1:
+            assert np.isnan(found["r_hat"].values.flat[site])
+            continue
+        of_values = [
+            float(arviz.rhat((x[:, :, site] == v).reshape(halves) * 1.0, method="identity"))
+            for v in target.values[: target.cardinalities[site]]
+        ]
+        assert found["r_hat"].values.flat[site] == pytest.approx(max(of_values), rel=1e-9)
+
+
+def test_r_hat_of_lp_is_rank_normalised():
+    arviz = pytest.importorskip("arviz")
+    x, rng = independent(LATTICE, 4, 256), np.random.default_rng(1)
+    lp = rng.standard_cauchy((4, 256)) + np.arange(4)[:, None]
+    found = diagnostics.disagreement(dataset(x, LATTICE, lp), LATTICE)
+    assert float(found["r_hat_lp"]) == pytest.approx(float(arviz.rhat(lp, method="z_scale")), 1e-9)
+    assert found.attrs["worst"] == "lp"
+    assert not found.attrs["agree"]
+
+
+def test_effective_sample_sizes():
+    """Of two-state chains, whose sizes are known: n (1 - rho) / (1 + rho)."""
+    rng, rho, n = np.random.default_rng(0), 0.8, 20_000
+    stay = rng.random((4, n, 16)) < rho
+    x = np.where(rng.integers(2, size=(4, n, 16)) > 0, 1, -1).astype(np.int8)
+    for t in range(1, n):
+        x[:, t] = np.where(stay[:, t], x[:, t - 1], x[:, t])
+    found = diagnostics.disagreement(dataset(x, LATTICE), LATTICE)
+    assert found.attrs["agree"]
+    wanted = 4 * n * (1 - rho) / (1 + rho)
+    assert np.median(found["ess"]) == pytest.approx(wanted, rel=0.15)
+
+
+@pytest.mark.parametrize(("n_chains", "n"), [(1, 500), (2, 100), (4, 1000)])
+def test_chains_that_agree_are_rarely_accused(n_chains, n):
+    """With p-values that hold: of 400 runs at most as many as 3 in a hundred allow."""
+    accused = sum(
+        not diagnostics.disagreement(
+            dataset(independent(LATTICE, n_chains, n, seed), LATTICE), LATTICE
+        ).agree
+        for seed in range(400)
+    )
+    assert accused <= 12
+
+
+@pytest.mark.parametrize("n_chains", [1, 4])
+def test_chains_that_disagree_are_told(n_chains):
+    x = independent(LATTICE, n_chains, 400)
+    x[0, 200:, 5] = 1  # half of one chain keeps a value
+    found = diagnostics.disagreement(dataset(x, LATTICE), LATTICE)
+    assert not found.agree
+    assert found.worst == "(1, 1)"
+    assert int(found["p_value"].values.argmin()) == 5
+
+
+def test_values_that_nothing_changes():
+    x = independent(LATTICE, 2, 100)
+    x[:, :, 3] = -1
+    x[0, :, 7], x[1, :, 7] = 1, -1
+    found = diagnostics.disagreement(dataset(x, LATTICE), LATTICE)
+    assert np.isnan(found["r_hat"].values.flat[3])
+    assert found["r_hat"].values.flat[7] == np.inf
+    assert found["p_value"].values.flat[7] == 0.0
+    assert (found.worst, found.agree) == ("(1, 3)", 0)
+
+
+def test_agreement_of_constants_says_nothing():
+    one = agreement(np.full((2, 8, 3), 5.0), np.full((2, 8, 3), 5.0), 5)
+    assert np.isnan(one.r_hat).all()
+    assert np.isnan(one.p_value).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.isel(draw=slice(0, 63)), r"63 draws of each chain; .* at least 64"),
+        (lambda d: d.drop_vars("lp"), "draws has no lp"),
+        (lambda d: d.isel(row=0), "draws has x of"),
+        (lambda d: d.drop_vars("x"), "no variable x"),
+    ],
+)
+def test_wrong_draws(change, message):
+    draws = change(dataset(independent(LATTICE, 2, 100), LATTICE))
+    with pytest.raises(ValueError, match=message):
+        diagnostics.disagreement(draws, LATTICE)
+
+
+# ----------------------------------------------------------------- running counts
+
+
+@pytest.mark.parametrize("target", [LATTICE, MIXED], ids=["two values", "mixed"])
+@pytest.mark.parametrize(("every", "thin"), [(1, 1), (5, 1), (5, 2), (4, 4), (3, 7)])
+def test_a_tally_counts_every_kth_draw_however_they_come(target, every, thin):
+    x = independent(target, 3, 1000)
+    lp = np.random.default_rng(2).normal(size=(3, 1000))
+    whole, parts = Tally(target, 3, every), Tally(target, 3, every)
+    whole.add(x, lp, thin)
+    for begin, end in zip([0, 1, 2, 40, 41, 600], [1, 2, 40, 41, 600, 1000], strict=True):
+        parts.add(x[:, begin:end], lp[:, begin:end], thin)
+    assert whole == parts
+    stride = -(-every // thin)
+    seen = x[:, stride - 1 :: stride] if thin == 1 else x[:, -(-every // thin) - 1 :: stride]
+    assert whole.n_draws == seen.shape[1]
+    begin, wanted = 0, seen
+    for i, site in enumerate(whole.sites):
+        k = target.cardinalities[site]
+        values = target.values[1:2] if k == 2 else target.values[:k]
+        for v in values:
+            total = whole.counts[:, :, whole.first[i] + begin].sum(axis=1)
+            np.testing.assert_array_equal(total, (wanted[:, :, site] == v).sum(axis=1))
+            begin += 1
+        begin = 0
+    assert pickle.loads(pickle.dumps(whole)) == whole
+
+
+def test_a_tally_takes_the_same_room_however_long():
+    tally = Tally(LATTICE, 2)
+    size = len(pickle.dumps(tally))
+    for seed in range(20):
+        tally.add(independent(LATTICE, 2, 1000, seed), np.zeros((2, 1000)), 1)
+    assert tally.n_draws == 20_000
+    assert len(pickle.dumps(tally)) < size + 100
+    filled = -(-tally.n_draws // tally.batch)
+    assert tally.counts.shape[1] // 2 <= filled <= tally.counts.shape[1]
+
+
+def test_some_of_very_many_variables_stand_for_all():
+    target = Ising(np.zeros((1, 1))).__class__.lattice(np.zeros((1500, 1500)), coupling=0.1)
+    tally = Tally(target, 4)
+    assert tally.counts.nbytes <= 8 << 24
+    assert 1000 < tally.sites.size < target.n_sites
+
+
+# ----------------------------------------------------------------- what samplers say
+
+
+@pytest.mark.parametrize("settings", [{}, {"record": {"total": lambda x: x.sum(axis=1)}}])
+@pytest.mark.parametrize(
+    "sampler", [LSBSampler("barker"), GibbsSampler(), GibbsSampler("chromatic")], ids=str
+)
+def test_separated_modes_are_told(sampler, settings):
+    sampler.set_params(n_chains=4, random_state=1)
+    start = np.repeat([[1, 1, 1], [-1, -1, -1]], 2, axis=0)
+    sampler.fit(TIED, initial_states=start)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        sampler.sample(400, thin="sweep", **settings)
+    [message] = [str(w.message) for w in told if w.category is SeparatedModesWarning]
+    assert re.search(r"Most of all in variable [01]: R-hat .*\(see disagreement_\)", message)
+    found = sampler.disagreement_
+    assert not found.agree
+    assert found["r_hat"].values[2] < 1.1 < found["r_hat"].values[0]
+    # The same from the draws, where they are kept.
+    if not settings:
+        other = diagnostics.disagreement(sampler._draws, TIED)
+        assert other.agree == found.agree
+
+
+def test_one_chain_is_compared_with_itself():
+    target, *_ = mixture_of_products(20, 3)
+    sampler = LSBSampler("barker", n_chains=1, random_state=0).fit(target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        sampler.sample(500, thin="sweep")
+    assert sampler.disagreement_.sizes == {"site": 20}
+
+
+def test_a_mixture_is_told_by_default():
+    """Under uniform starts all chains agree, and all are wrong."""
+    target, _, broad = mixture_of_products(50, 2)
+    with pytest.warns(SeparatedModesWarning):
+        LSBSampler("barker", random_state=0).fit(target).sample(500, thin="sweep")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler = LSBSampler("barker", random_state=0, init="uniform").fit(target)
+        x = sampler.sample(500, thin="sweep")["x"]
+    np.testing.assert_allclose(x.mean(("chain", "draw")), broad, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [LATTICE, dense(8, scale=0.2), Potts.lattice(np.zeros((4, 4, 3)), coupling=0.3)],
+    ids=["lattice", "dense", "potts"],
+)
+def test_chains_that_mix_are_not_accused(target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(5):
+            sampler = LSBSampler("barker", random_state=seed).fit(target)
+            sampler.sample(500, thin="sweep")
+            assert sampler.disagreement_.agree
+
+
+def test_nothing_is_said_of_few_draws_and_a_fit_forgets():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        sampler = LSBSampler("barker", random_state=0).fit(TIED)
+        for _ in range(3):
+            sampler.sample(FEWEST_DRAWS // 4, thin="sweep")
+        assert not hasattr(sampler, "disagreement_")
+        sampler.sample(FEWEST_DRAWS // 4, thin="sweep")  # together they are enough
+    assert sampler.disagreement_.n_draws == FEWEST_DRAWS
+    sampler.fit(LATTICE)
+    assert not hasattr(sampler, "disagreement_")

@@ -1,0 +1,177 @@
+"""Where chains start: both ends of the temperature, and what the search costs."""
+
+import numpy as np
+import pytest
+from models import dense, mixture_of_products
+
+from sklsb import (
+    RBM,
+    FunctionTarget,
+    GibbsSampler,
+    HammingBallSampler,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    Potts,
+    exact,
+)
+from sklsb.starts import MOST_LOOKS, Effort, draw_starts
+from sklsb.streams import Streams, spawn
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+
+LATTICE = Ising.lattice(np.random.default_rng(0).normal(size=(6, 6)), coupling=0.3)
+NETWORK = MarkovNetwork(
+    [2, 3, 1, 4],
+    [((0, 1), [[1.0, 2.0, 0.0], [0.5, 1.0, 3.0]]), ((1, 2, 3), np.arange(1.0, 13.0))],
+)
+SAMPLERS = {
+    "balanced": LSBSampler("barker"),
+    "learned": LSBSampler(pilot=False),
+    "gibbs": GibbsSampler(),
+    "ball": HammingBallSampler(3),
+}
+each_sampler = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+
+
+def never(*args):
+    raise AssertionError("no chain should run")
+
+
+def found(target, init="quenched", n=4, looks=60, seed=0, **settings):
+    return draw_starts(target, init, Streams(spawn(seed, n)), Effort(looks, 0, never, **settings))
+
+
+TARGETS = {
+    "lattice": LATTICE,
+    "dense": dense(12),
+    "potts": Potts.lattice(np.random.default_rng(1).normal(size=(4, 4, 3)), coupling=0.5),
+    "network": NETWORK,
+    "evidence": NETWORK.condition({1: 2}),
+    "function": FunctionTarget(lambda x: np.abs(x - 1.2).sum(-1), 7, 3),
+    "nothing": MarkovNetwork([1, 1], []),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_nothing_leads_up_from_a_quenched_state(target):
+    x = found(target).x
+    assert x.dtype == target.dtype
+    assert np.isfinite(target.log_prob(x)).all()
+    ratios = target.log_ratios(x)
+    assert (ratios <= 1e-9).all()
+    # Of a small target the best of many walks is the most probable state of all.
+    if target.n_sites <= 7:
+        states = exact.states(target)
+        highest = target.log_prob(states).max()
+        assert target.log_prob(x[0]) == pytest.approx(highest, abs=1e-12)
+
+
+def test_every_second_chain_is_quenched():
+    uniform, both, quenched = (found(LATTICE, init).x for init in ("uniform", "both", "quenched"))
+    streams = Streams(spawn(0, 4))
+    wanted = [LATTICE.random_state(rng) for rng in streams.of("start")]
+    np.testing.assert_array_equal(uniform, wanted)
+    np.testing.assert_array_equal(both[::2], uniform[::2])
+    assert (LATTICE.log_ratios(both[1::2]) <= 1e-12).all()
+    assert (LATTICE.log_ratios(quenched) <= 1e-12).all()
+    assert (LATTICE.log_ratios(uniform) > 0).any(axis=1).all()
+
+
+def test_a_start_does_not_depend_on_the_other_chains():
+    for init in ("both", "quenched"):
+        np.testing.assert_array_equal(found(LATTICE, init, 3).x, found(LATTICE, init, 6).x[:3])
+
+
+@pytest.mark.parametrize("looks", [0, 5, 40, 10**9])
+def test_the_search_is_bounded_in_evaluations(looks):
+    calls = []
+
+    def f(x):
+        calls.append(len(x))
+        return (x * np.linspace(-1, 1, 40)).sum(axis=-1) + np.abs(np.diff(x)).sum(axis=-1)
+
+    target = FunctionTarget(f, 40)
+    calls.clear()
+    starts = found(target, looks=looks, n=1)
+    most = min(max(looks, 5), MOST_LOOKS) * 40
+    # Beside those of neighbours there are a few of the states that are tried.
+    assert most * 0.2 <= sum(calls) <= starts.evaluations[0] + 200 <= 2 * most + 400
+
+
+def test_starts_count_as_evaluations():
+    uniform = LSBSampler("barker", init="uniform", n_burn_in=0, random_state=0).fit(LATTICE)
+    both = LSBSampler("barker", n_burn_in=0, random_state=0).fit(LATTICE)
+    given = LSBSampler("barker", n_burn_in=0, random_state=0).fit(
+        LATTICE, initial_states=uniform.state_
+    )
+    assert given.n_evaluations_ == uniform.n_evaluations_
+    assert both.n_evaluations_ - uniform.n_evaluations_ >= 2 * 36
+    assert both.history_.sizes["iteration"] == 0
+
+
+@each_sampler
+def test_init_is_a_parameter_of_every_sampler(sampler):
+    sampler = sampler.__class__(**sampler.get_params()).set_params(
+        n_chains=2, n_burn_in=0, random_state=3
+    )
+    x = {init: sampler.set_params(init=init).fit(LATTICE).state_ for init in ("uniform", "both")}
+    np.testing.assert_array_equal(x["uniform"][0], x["both"][0])
+    assert LATTICE.log_prob(x["both"][1]) > LATTICE.log_prob(x["uniform"][1])
+    assert sampler.sample(3).attrs["init"] == "'both'"
+    for wrong in ("cold", None, 3, ["both"]):
+        with pytest.raises(ValueError, match=r"init is .*; it must be one of \['both', 'uniform'"):
+            sampler.set_params(init=wrong).fit(LATTICE)
+
+
+def test_initial_states_and_warm_starts_come_first():
+    x = -np.ones(36, dtype=int)
+    sampler = LSBSampler("sqrt", n_burn_in=0, random_state=0, warm_start=True)
+    sampler.fit(LATTICE, initial_states=x)
+    np.testing.assert_array_equal(sampler.state_, np.tile(x, (4, 1)))
+    sampler.sample(50)
+    before = sampler.state_
+    np.testing.assert_array_equal(sampler.fit(LATTICE).state_, before)
+
+
+def test_modes_that_uniform_draws_do_not_lead_to():
+    """A broad and a sharp component of equal mass: uniform draws all see the broad one."""
+    for seed in range(6):
+        target, sharp, broad = mixture_of_products(30, seed)
+        x = found(target, "both").x
+
+        of_sharp, of_broad = (np.log(np.where(x, p, 1 - p)).sum(axis=1) for p in (sharp, broad))
+        assert (of_sharp[::2] < of_broad[::2]).all()
+        assert of_sharp[1] > of_broad[1]  # the best of many walks
+
+
+def test_scattered_states_of_evidence():
+    machine = RBM(np.full((6, 2), 2.0), np.full(6, -2.0), np.zeros(2)).condition({0: 1, 3: 0})
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        assert machine.scattered_state(rng)[[0, 3]].tolist() == [1, 0]
+
+
+def test_a_rare_value_that_chains_keep():
+    """Two variables of eight values that go with a third: few draws lead to its rare value."""
+    table = np.ones((2, 8))
+    table[0, 7] = table[1, :7] = 1e-14
+    target = MarkovNetwork([2, 8, 8, 2], [((0, 1), table), ((0, 2), table), ((0,), [1.0, 2.0])])
+    assert exact.marginals(target)["p"].values[0, 1] == pytest.approx(2 / 51, abs=1e-9)
+    uniform = 0
+    for seed in range(3):
+        sampler = LSBSampler(random_state=seed, pilot=False)
+        x = sampler.fit(target).state_
+        assert (x[1::2, :3] == (1, 7, 7)).all()
+        uniform += sampler.set_params(init="uniform").fit(target).state_[:, 0].sum()
+    assert uniform <= 3  # of 12
+
+
+@pytest.mark.parametrize("init", ["both", "quenched"])
+def test_first_order_searches(init):
+    pytest.importorskip("torch")
+    starts = found(LATTICE, init, first_order=True)
+    assert (LATTICE.log_ratios(starts.x[1::2]) <= 1e-9).all()
+    assert starts.evaluations.max() < 36 * 4  # gradients: far fewer than log-ratios
+    sampler = LSBSampler("sqrt", fast=True, n_burn_in=0, init=init, random_state=0).fit(LATTICE)
+    assert 8 <= sampler.n_evaluations_ < 36 * 4
