@@ -147,7 +147,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``, with the coordinate lp; at least 32 draws of each chain.
+        As returned by ``sample``, with the coordinate lp; at least 64 draws of each chain.
     target : Target
         What was sampled.
 
@@ -164,7 +164,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If there are fewer than 32 draws of each chain, or they are not of this target.
+        If there are fewer than 64 draws of each chain, or they are not of this target.
 
     Notes
     -----

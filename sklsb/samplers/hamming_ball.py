@@ -61,6 +61,9 @@ class HammingBallSampler(FixedRuleSampler):
         lp by chain at up to 200 iterations of the burn-in.
     sample_stats_ : xarray.Dataset
         lp of each draw of the last `sample`.
+    disagreement_ : xarray.Dataset
+        Whether chains, and halves of chains, agree, by all draws since `fit`: see
+        `sklsb.diagnostics.disagreement`. Only if there are enough of them.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all chains: a ball of n states takes n - 1,
         and the way to its centre up to ``radius`` more.
