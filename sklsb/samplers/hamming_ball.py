@@ -89,7 +89,7 @@ class HammingBallSampler(FixedRuleSampler):
     >>> from sklsb import HammingBallSampler, Ising
     >>> ising = Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
     >>> sampler = HammingBallSampler(6, radius=2, n_chains=2, random_state=0).fit(ising)
-    >>> draws = sampler.sample(1000)
+    >>> draws = sampler.sample(1000, thin="sweep")
     >>> dict(draws.sizes)
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
