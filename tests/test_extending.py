@@ -135,6 +135,7 @@ def test_sampler_without_parameters_of_its_own():
     assert sampler.get_params() == {
         "n_chains": 3,
         "n_burn_in": 10,
+        "init": "both",
         "n_jobs": None,
         "random_state": 0,
         "verbose": 0,

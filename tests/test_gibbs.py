@@ -212,6 +212,7 @@ def test_defaults():
         "block_size": 1,
         "n_chains": 4,
         "n_burn_in": None,
+        "init": "both",
         "n_jobs": None,
         "random_state": None,
         "verbose": 0,
@@ -372,6 +373,7 @@ def test_frozen_variables(scan, size):
         sampler.sample(400)
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_variables_that_move_are_noted():
     for sampler in (
         fitted(dense(4, scale=0.1)),

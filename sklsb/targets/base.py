@@ -456,6 +456,8 @@ class Conditioned(Target):
 
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw one as the target does, changed to the evidence where that is possible."""
+        if type(self.target).scattered_state is Target.scattered_state:  # it has no way of its own
+            return self.random_state(rng)
         x = self.target.scattered_state(rng)
         x[self.sites] = self.observed
         return x if np.isfinite(self.target.log_prob(x)) else self.random_state(rng)
