@@ -56,6 +56,7 @@ def effective_sizes(balancing, case, n_chains, seed, n_draws, n_burn_in):
             pilot=False,
             n_chains=n_chains if learned else 1,
             n_burn_in=n_burn_in,
+            init="uniform",  # as in the paper
             random_state=np.random.SeedSequence([seed, case, c]),
         ).fit(model)
         sums = sampler.sample(n_draws, record={"sum": lambda x: x.sum(axis=(1, 2), dtype=np.int64)})

@@ -100,8 +100,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     does the term 3 / m: as if three effective draws more had the value (or lacked it), much as in
     the intervals of Agresti and Coull [1]_. Both were chosen by simulation, so that p lies
     within 2 mcse in nine cases of ten or more where 1 to 20 visits are expected and the value was
-    seen (``benchmarks/coverage.py``). After hundreds of visits they add 1 % or 2 % to mcse, after
-    thousands less.
+    seen (``benchmarks/marginal_errors.py``). After hundreds of visits they add 1 % or 2 % to mcse,
+    after thousands less.
 
     What was not seen has left no trace. If most visits are short and a few very long, draws
     without a long one give too small an error.
@@ -147,7 +147,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``, with the coordinate lp; at least 32 draws of each chain.
+        As returned by ``sample``, with the coordinate lp; at least 64 draws of each chain.
     target : Target
         What was sampled.
 
@@ -164,7 +164,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If there are fewer than 32 draws of each chain, or they are not of this target.
+        If there are fewer than 64 draws of each chain, or they are not of this target.
 
     Notes
     -----

@@ -74,6 +74,9 @@ class GibbsSampler(FixedRuleSampler):
         lp by chain at up to 200 iterations of the burn-in.
     sample_stats_ : xarray.Dataset
         lp of each draw of the last `sample`.
+    disagreement_ : xarray.Dataset
+        Whether chains, and halves of chains, agree, by all draws since `fit`: see
+        `sklsb.diagnostics.disagreement`. Only if there are enough of them.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all chains: a block of n joint states takes
         n - 1. With "layers", units that were drawn.

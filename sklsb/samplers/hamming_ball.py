@@ -61,6 +61,9 @@ class HammingBallSampler(FixedRuleSampler):
         lp by chain at up to 200 iterations of the burn-in.
     sample_stats_ : xarray.Dataset
         lp of each draw of the last `sample`.
+    disagreement_ : xarray.Dataset
+        Whether chains, and halves of chains, agree, by all draws since `fit`: see
+        `sklsb.diagnostics.disagreement`. Only if there are enough of them.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all chains: a ball of n states takes n - 1,
         and the way to its centre up to ``radius`` more.
@@ -86,7 +89,7 @@ class HammingBallSampler(FixedRuleSampler):
     >>> from sklsb import HammingBallSampler, Ising
     >>> ising = Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
     >>> sampler = HammingBallSampler(6, radius=2, n_chains=2, random_state=0).fit(ising)
-    >>> draws = sampler.sample(1000)
+    >>> draws = sampler.sample(1000, thin="sweep")
     >>> dict(draws.sizes)
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """

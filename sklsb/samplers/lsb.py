@@ -145,6 +145,9 @@ class LSBSampler(BaseSampler):
         burn_in_evaluations, mixing_evaluations, pilot_evaluations.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`.
+    disagreement_ : xarray.Dataset
+        Whether chains, and halves of chains, agree, by all draws since `fit`: see
+        `sklsb.diagnostics.disagreement`. Only if there are enough of them.
     n_evaluations_ : int
         Log-ratios of single-variable changes evaluated so far, over all chains; with
         ``fast=True``, log-densities with their gradients.

@@ -8,7 +8,7 @@ if these are fewer) that are expected: the mean over the replicates. Prints, for
 ArviZ and that of diagnostics.marginals, the coverage among the replicates that saw the value, among
 all (not seen: NaN, so not covered), and the mean ratio of the two errors. Takes ten minutes.
 
-    python benchmarks/coverage.py [--replicates 100] [--json coverage.json]
+    python benchmarks/marginal_errors.py [--replicates 100] [--json marginal_errors.json]
 """
 
 import argparse
@@ -204,7 +204,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("coverage.json"))
+    parser.add_argument("--json", type=Path, default=Path("marginal_errors.json"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(options.seed)

@@ -1,0 +1,256 @@
+"""Whether wrong answers are told.
+
+An answer is *wrong* if a marginal is off by more than 5 of its stated errors and by more than 0.01.
+It is *told* if fit or sample gave a warning about the chains. All runs are LSBSampler by default,
+sample(1000, thin="sweep").
+
+mixtures: two product distributions, a broad and a sharp one, as an RBM of one hidden unit, 10 to 60
+sites. The first of them that are wrong from uniform starts, then by default, by the size of the
+basin of the sharp one: the share of uniform draws from which the steepest way leads there. Once
+more with draws for the search that do not come from the hidden layer; and as if there were none,
+which is what a function of one's own gets.
+unimodal: targets of all classes with a single mode. What is told there is a false alarm.
+alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals.
+
+Takes half an hour on one core.
+
+    python benchmarks/told.py [mixtures] [unimodal] [alarm --bif alarm.bif] [--json told.json]
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from sklsb import (
+    RBM,
+    FunctionTarget,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    Potts,
+    VariableSelection,
+    exact,
+)
+from sklsb.diagnostics import marginals
+from sklsb.exceptions import SamplerWarning
+
+GROUPS = ((0.0, 0.001), (0.001, 0.003), (0.003, 0.01), (0.01, 1.0))
+EVIDENCE = {"HRBP": "HIGH", "CVP": "LOW", "PRESS": "HIGH", "MINVOL": "ZERO"}
+
+
+def run(target, seed, truth=None, **options):
+    """Whether the answer is wrong (None without the truth), by how much, and the warnings."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        sampler = LSBSampler(random_state=seed, **options).fit(target)
+        draws = sampler.sample(1000, thin="sweep")
+    told = {w.category.__name__ for w in given if issubclass(w.category, SamplerWarning)}
+    row = {"seed": seed, "told": sorted(told), "wrong": None}
+    if truth is not None:
+        found = marginals(draws, target)
+        off = np.abs(found["p"].values - truth)
+        row["off"] = float(off.max())
+        # A value that was never seen has an error of NaN.
+        far = off > 5 * np.nan_to_num(found["mcse"].values)
+        row["wrong"] = bool((far & (off > 0.01)).any())
+    return row
+
+
+def summary(rows):
+    """Numbers of runs that are wrong and told, and so on."""
+    wrong, told = (np.array([bool(row[name]) for row in rows], bool) for name in ("wrong", "told"))
+    return {
+        "runs": len(rows),
+        "told": int(told.sum()),
+        "wrong, told": int((wrong & told).sum()),
+        "wrong, not told": int((wrong & ~told).sum()),
+        "right, told": int((~wrong & told).sum()),
+        "right, not told": int((~wrong & ~told).sum()),
+    }
+
+
+def show(title, rows):
+    print(f"{title}: " + ", ".join(f"{name} {n}" for name, n in summary(rows).items()), flush=True)
+
+
+# ----------------------------------------------------------------- mixtures
+
+
+class Unscattered(RBM):
+    """A machine whose hidden layer gives no draws to the search."""
+
+    def scattered_state(self, rng):
+        return self.random_state(rng)
+
+
+class Layerless(Unscattered):
+    """A machine of which the sampler sees no hidden layer, as if it were a function."""
+
+    layers = None
+
+
+def mixture(seed, kind=RBM):
+    """Return a machine, its marginals, and how large the sharp basin is."""
+    rng = np.random.default_rng([11, seed])
+    d, mass = int(rng.integers(10, 61)), rng.uniform(0.3, 0.7)
+    broad, sharp = rng.uniform(0.6, 0.75, d), rng.uniform(0.93, 0.99, d)
+    signs = rng.integers(2, size=d)
+    others = 1 - signs if rng.integers(2) else rng.integers(2, size=d)
+    p = np.where(signs, broad, 1 - broad), np.where(others, sharp, 1 - sharp)
+    bias = np.log(p[0] / (1 - p[0]))
+    weights = np.log(p[1] / (1 - p[1])) - bias
+    # The unit is off in the broad component, on in the sharp one.
+    reach = np.sum(np.logaddexp(0, bias + weights) - np.logaddexp(0, bias))
+    hidden_bias = np.log(mass / (1 - mass)) - reach
+    target = kind(weights[:, None], bias, np.array([hidden_bias]))
+    on = (1 - mass) * p[0] + mass * p[1]
+    return target, np.stack([1 - on, on], axis=1), basin(target, rng)
+
+
+def basin(target, rng, n_draws=4000):
+    """Share of uniform draws from which the steepest way up leads to where the unit is on."""
+    x = rng.integers(2, size=(n_draws, target.n_sites), dtype=target.dtype)
+    walking = np.arange(n_draws)
+    while walking.size:
+        ratios = target.log_ratios(x[walking])
+        best = ratios.argmax(axis=1)
+        up = ratios[np.arange(walking.size), best] > 0
+        walking = walking[up]
+        x[walking, best[up]] = 1 - x[walking, best[up]]
+    return float((target.hidden_probabilities(x)[:, 0] > 0.5).mean())
+
+
+def mixtures(n_wrong):
+    """The first that are wrong from uniform starts, and what is said of them by default."""
+    rows = {"uniform": []}
+    seed = 0
+    while sum(row["wrong"] for row in rows["uniform"]) < n_wrong:
+        target, truth, share = mixture(seed)
+        row = run(target, seed, truth, init="uniform")
+        rows["uniform"].append(row | {"n_sites": target.n_sites, "basin": share})
+        seed += 1
+    show("mixtures, from uniform starts", rows["uniform"])
+    chosen = [row for row in rows["uniform"] if row["wrong"]]
+    for kind in (RBM, Unscattered, Layerless):
+        rows[kind.__name__] = []
+        for old in chosen:
+            target, truth, share = mixture(old["seed"], kind)
+            row = run(target, old["seed"], truth)
+            rows[kind.__name__].append(row | {"n_sites": target.n_sites, "basin": share})
+        show(f"those that are wrong, by default, {kind.__name__}", rows[kind.__name__])
+        for low, high in GROUPS:
+            group = [row for row in rows[kind.__name__] if low <= row["basin"] < high]
+            if group:
+                show(f"  sharp basin {low:g} to {high:g}", group)
+    return rows
+
+
+# ----------------------------------------------------------------- unimodal
+
+
+def small(kind, rng):
+    """A unimodal target of one of eight kinds."""
+    n = int(rng.integers(10, 60))
+    if kind == "Ising lattice":
+        field = rng.normal(size=(int(rng.integers(6, 31)),) * 2)
+        return Ising.lattice(field, coupling=float(rng.uniform(0, 0.3)))
+    if kind == "Ising, dense":
+        n *= 2
+        upper = np.triu(rng.normal(size=(n, n)), 1) * 0.25 / np.sqrt(n)
+        return Ising(upper + upper.T, rng.normal(size=n))
+    if kind == "Potts lattice":
+        side, n_states = int(rng.integers(4, 16)), int(rng.integers(3, 6))
+        field = rng.normal(size=(side, side, n_states))
+        return Potts.lattice(field, coupling=float(rng.uniform(0, 0.4)))
+    if kind == "RBM":
+        m = n // 2
+        return RBM(rng.normal(size=(n, m)) * 0.3, rng.normal(size=n), rng.normal(size=m) * 0.5)
+    if kind == "MarkovNetwork":
+        sizes = rng.integers(2, 5, size=n).tolist()
+        factors = []
+        for _ in range(int(1.3 * n)):
+            i, j = (int(k) for k in rng.choice(n, 2, replace=False))
+            factors.append(((i, j), np.exp(0.5 * rng.normal(size=(sizes[i], sizes[j])))))
+        return MarkovNetwork(sizes, factors)
+    if kind == "VariableSelection":
+        columns = rng.normal(size=(100, int(rng.integers(5, 30))))
+        return VariableSelection(columns, 0.3 * columns[:, 0] + rng.normal(size=100))
+    if kind == "product":
+        p = rng.uniform(0.02, 0.98, n)
+        return Ising(np.zeros((n, n)), np.log(p / (1 - p)) / 2)
+    slope = rng.normal(size=int(rng.integers(8, 25)))
+
+    def log_prob(x):
+        return (x * slope).sum(-1) - 0.1 * np.abs(x[..., 1:] - x[..., :-1]).sum(-1)
+
+    return FunctionTarget(log_prob, slope.size)
+
+
+KINDS = (
+    "Ising lattice",
+    "Ising, dense",
+    "Potts lattice",
+    "RBM",
+    "MarkovNetwork",
+    "VariableSelection",
+    "product",
+    "function",
+)
+
+
+def unimodal(n_targets):
+    rows = []
+    for k in range(n_targets):
+        kind = KINDS[k % len(KINDS)]
+        target = small(kind, np.random.default_rng([77, k]))
+        rows.append(run(target, k) | {"kind": kind, "n_sites": target.n_sites})
+        if rows[-1]["told"]:
+            print(f"  {k} {kind}: {', '.join(rows[-1]['told'])}", flush=True)
+    print(f"unimodal: {sum(bool(row['told']) for row in rows)} told of {n_targets}", flush=True)
+    return rows
+
+
+# ----------------------------------------------------------------- alarm
+
+
+def alarm(path, n_seeds):
+    target = MarkovNetwork.from_bif(path).condition(EVIDENCE)
+    truth = exact.marginals(target)["p"].values
+    rows = [run(target, seed, truth) for seed in range(1, n_seeds + 1)]
+    show("alarm with evidence", rows)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", nargs="*", help="mixtures, unimodal, alarm; by default the first 2")
+    parser.add_argument("--wrong", type=int, default=50, help="mixtures that are wrong")
+    parser.add_argument("--targets", type=int, default=100, help="unimodal targets")
+    parser.add_argument("--seeds", type=int, default=40, help="of the alarm network")
+    parser.add_argument("--bif", type=Path, help="file of the alarm network")
+    parser.add_argument("--json", type=Path, default=Path("told.json"))
+    options = parser.parse_args()
+    parts = options.part or ["mixtures", "unimodal"] + ["alarm"] * (options.bif is not None)
+    if unknown := set(parts) - {"mixtures", "unimodal", "alarm"}:
+        parser.error(f"unknown: {', '.join(unknown)}")
+    if "alarm" in parts and options.bif is None:
+        parser.error("alarm needs --bif")
+    everything = {}
+    for part in parts:
+        began = time.perf_counter()
+        if part == "mixtures":
+            everything[part] = mixtures(options.wrong)
+        elif part == "unimodal":
+            everything[part] = unimodal(options.targets)
+        else:
+            everything[part] = alarm(options.bif, options.seeds)
+        print(f"{part} took {time.perf_counter() - began:.0f} s", flush=True)
+        options.json.write_text(json.dumps(everything, indent=1))
+
+
+if __name__ == "__main__":
+    main()
