@@ -24,7 +24,12 @@ from sklsb import (
     exact,
     testing,
 )
-from sklsb.exceptions import FrozenSitesWarning, SamplerWarning, ShortRunWarning
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    SamplerWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+)
 from sklsb.samplers.gibbs import colors
 
 INF = np.inf
@@ -385,6 +390,7 @@ def test_variables_that_move_are_noted():
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", SeparatedModesWarning)
             x = sampler.sample(400)["x"].values
         changes = (x[:, 1:] != x[:, :-1]).any(axis=(0, 1))
         k = sampler.target_.cardinalities

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb import __version__
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
+from sklsb._starts import INITS, Starts
 from sklsb._tally import FEWEST_DRAWS, Tally
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
 from sklsb.diagnostics import disagreement
@@ -31,7 +32,6 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
-from sklsb.starts import INITS, Starts
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, LearnableEnsemble
 from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._starts import Starts
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
 from sklsb.exceptions import StarvedMovesWarning
@@ -35,7 +36,6 @@ from sklsb.samplers._base import BaseSampler, check_count
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
-from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
