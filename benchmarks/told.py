@@ -7,8 +7,7 @@ sample(1000, thin="sweep").
 mixtures: two product distributions, a broad and a sharp one, as an RBM of one hidden unit, 10 to 60
 sites. The first of them that are wrong from uniform starts, then by default, by the size of the
 basin of the sharp one: the share of uniform draws from which the steepest way leads there. Once
-more with draws for the search that do not come from the hidden layer; and as if there were none,
-which is what a function of one's own gets.
+more as if there were no hidden layer, which is what a function of one's own gets.
 unimodal: targets of all classes with a single mode. What is told there is a false alarm.
 alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals.
 
@@ -80,17 +79,13 @@ def show(title, rows):
 # ----------------------------------------------------------------- mixtures
 
 
-class Unscattered(RBM):
-    """A machine whose hidden layer gives no draws to the search."""
-
-    def scattered_state(self, rng):
-        return self.random_state(rng)
-
-
-class Layerless(Unscattered):
+class Layerless(RBM):
     """A machine of which the sampler sees no hidden layer, as if it were a function."""
 
     layers = None
+
+    def scattered_state(self, rng):
+        return self.random_state(rng)
 
 
 def mixture(seed, kind=RBM):
@@ -135,7 +130,7 @@ def mixtures(n_wrong):
         seed += 1
     show("mixtures, from uniform starts", rows["uniform"])
     chosen = [row for row in rows["uniform"] if row["wrong"]]
-    for kind in (RBM, Unscattered, Layerless):
+    for kind in (RBM, Layerless):
         rows[kind.__name__] = []
         for old in chosen:
             target, truth, share = mixture(old["seed"], kind)

@@ -56,7 +56,9 @@ print(f"Wrong, each pixel by itself: {np.mean(alone != truth):.1%}")
 # Sampling it
 # -----------
 # Each pixel can change to three other colours, so there are 18,432 moves to choose from. A sweep is
-# 6,144 transitions; the burn-in takes 6 sweeps, and the draws are a sweep apart.
+# 6,144 transitions; the burn-in takes 6 sweeps, and the draws are a sweep apart. A
+# warning says that the chains disagree: they do about a corner of a region at the left edge, some
+# dozens of pixels that change colour together and seldom. A longer run brings R-hat down there.
 
 start = time.perf_counter()
 sampler = LSBSampler(n_burn_in=6 * truth.size, random_state=0).fit(target)
