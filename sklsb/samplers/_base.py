@@ -100,6 +100,10 @@ class BaseSampler(BaseEstimator, ABC):
         another.
         """
 
+    def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
+        """Return the chains that draws are made with; the same ones here."""
+        return ensemble
+
     @abstractmethod
     def _warn_about_burn_in(self) -> None:
         """Warn about what the fitted attributes show."""
@@ -181,6 +185,7 @@ class BaseSampler(BaseEstimator, ABC):
         ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
+            ensemble = self._settle(ensemble, fitted)
         ensemble.chains.moved[:] = False
         for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
