@@ -217,6 +217,28 @@ def test_separated_modes_are_found_by_scouts():
     assert np.abs((x.sum(axis=2) > 0).mean(axis=1) - 0.5).max() < 0.15
 
 
+def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch):
+    up = np.ones((4, 4))
+    settings = {"n_burn_in": 300, "random_state": 0}
+    sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
+    assert sampler.blocks_.kind == "whole"
+    assert "with exact draws" in sampler.blocks_.why
+    monkeypatch.setattr("sklsb.samplers._blocks._CHEAP_WORK", 2.0)
+    sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
+    assert sampler.blocks_.kind == "none"
+
+
+@pytest.mark.parametrize("blocks", ["auto", None])
+def test_warnings_say_where_exact_answers_are(blocks):
+    sampler = fitted(two_modes(), blocks)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        sampler.sample(2000)
+    said = [str(w.message) for w in seen if issubclass(w.category, SamplerWarning)]
+    assert bool(said) == (blocks is None)
+    assert all("exact.marginals" in text for text in said if "sweep" not in text)
+
+
 def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
     monkeypatch.setattr("sklsb.samplers._blocks.MAX_WORK", 2**10)
     monkeypatch.setattr("sklsb.samplers._blocks.LOG2_SIZE", 4)

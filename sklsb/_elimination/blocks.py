@@ -26,6 +26,8 @@ _MOST_ENTRIES = 1 << 21
 _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
 # Work of a redraw that is none of entries, in entries: it is made in Python.
 _OVERHEAD = 1 << 15
+# Log2 of the entries of all messages of a model that is eliminated without being asked.
+_CHEAP = 24.0
 
 
 class Whole:
@@ -207,10 +209,12 @@ def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -
 
 
 def _neighbours(model: Reduced) -> dict[int, set[int]]:
+    free = set(model.free)
     near: dict[int, set[int]] = {v: set() for v in model.free}
     for scope, _ in model.factors:
-        for v in scope:
-            near[v].update(scope)
+        inside = free.intersection(scope)
+        for v in inside:
+            near[v].update(inside)
     for v, others in near.items():
         others.discard(v)
     return near
@@ -252,12 +256,21 @@ def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) ->
     return orders
 
 
+def is_cheap(model: Reduced) -> bool:
+    """Whether a greedy order eliminates a model with few entries; nothing is tried twice."""
+    log_k = np.log2(model.sizes.astype(np.float64))
+    often = dict.fromkeys(model.free, 0)
+    near, rng = _neighbours(model), np.random.default_rng(0)
+    return len(_choose(near, log_k, _CHEAP, often, rng, 2.0**_CHEAP)) == len(often)
+
+
 def _choose(
     near: dict[int, set[int]],
     log_k: NDArray[np.float64],
     most: float,
     often: dict[int, int],
     rng: Rng,
+    room: float = _MOST_ENTRIES,
 ) -> list[int]:
     """Choose one block; ``near`` is used up."""
     size = {v: float(log_k[v] + log_k[list(near[v])].sum()) for v in near}
@@ -267,7 +280,6 @@ def _choose(
     # What is conditioned on comes last here: in a random order, and what many blocks have.
     later = sorted(near, key=lambda v: (often[v] > 0, rng.random() ** (1.0 / (1 + often[v]))))
     order: list[int] = []
-    room = float(_MOST_ENTRIES)
     while heap:
         known, _, v = heapq.heappop(heap)
         if v not in near or known != size[v]:

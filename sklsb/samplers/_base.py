@@ -30,6 +30,7 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.samplers._hint import exact_hint
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
 from sklsb.starts import INITS, Starts
 from sklsb.state import Counters
@@ -75,6 +76,7 @@ class BaseSampler(BaseEstimator, ABC):
     warm_start: bool
 
     _ensemble: ChainEnsemble
+    _known_hint: str | None
     disagreement_: xr.Dataset
 
     @abstractmethod
@@ -195,6 +197,7 @@ class BaseSampler(BaseEstimator, ABC):
         self.target_ = target
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
+        self._known_hint = None
         tally = Tally.by_sweep(target, n_chains, self._sweep)
         ensemble.counters = Counters(tally=tally)
 
@@ -462,10 +465,15 @@ class BaseSampler(BaseEstimator, ABC):
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
-                "sklsb.diagnostics.ess gives NaN.",
+                f"sklsb.diagnostics.ess gives NaN.{self._exact_hint()}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _exact_hint(self) -> str:
+        if self._known_hint is None:
+            self._known_hint = exact_hint(self.target_)
+        return self._known_hint
 
     def _warn_if_separated(self) -> None:
         tally = self._ensemble.counters.tally
@@ -488,7 +496,7 @@ class BaseSampler(BaseEstimator, ABC):
             f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}, effective sample size "
             f"{ess:.0f} (see disagreement_). Answers and errors from these draws may be wrong. "
             "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            "another random_state; or take another sampler.",
+            f"another random_state; or take another sampler.{self._exact_hint()}",
             SeparatedModesWarning,
             stacklevel=4,
         )

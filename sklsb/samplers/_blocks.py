@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._blocked import BlockedEnsemble, Source, mixture
-from sklsb._elimination.blocks import Pool, Whole, choose_blocks
+from sklsb._elimination.blocks import Pool, Whole, choose_blocks, is_cheap
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
@@ -19,7 +19,7 @@ from sklsb._elimination.engine import (
     ordered,
 )
 from sklsb._elimination.order import MOST_VARIABLES
-from sklsb._elimination.reduce import Reduced, strike
+from sklsb._elimination.reduce import Reduced, prune, strike
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._kernels.rules.balanced import Balanced
@@ -37,6 +37,8 @@ LOG2_SIZE, MOST_LOG2_SIZE = 12, int(math.log2(MAX_MEMORY)) - 3
 _MOST_PAIRS = 1 << 20
 # Sweeps of the first and the second try of the scouts, and looks at each of them.
 _SCOUTS, _LOOKS = (16, 64), 128
+# Variables, and work, of a model whose exact draws scouts are compared with.
+_MOST_CHECKED, _CHEAP_WORK = 2000, 2.0**26
 # Log-ratios that take as long as an entry of a table.
 _OF_ENTRY = 1.0 / 8.0
 # Redraws in a sweep, at least: of a whole model, and of a pool; redraws of each block before draws.
@@ -123,10 +125,29 @@ def has_joint_zeros(model: Reduced) -> bool:
     return any(len(scope) > 1 and not (table > -np.inf).all() for scope, table in model.factors)
 
 
+def _exact_draws(target: Target, rngs: list[np.random.Generator]) -> tuple[Any, Any, int] | None:
+    """Return exact draws, as looks of as many scouts, their log p, and the work; if it is cheap."""
+    if target.n_sites > _MOST_CHECKED:
+        return None
+    struck = strike(target)
+    if not is_cheap(prune(struck)):
+        return None
+    found = ordered(struck, limits=(float(MAX_WORK), float(MAX_MEMORY)))
+    if not fits(found.cost, (_CHEAP_WORK, float(MAX_MEMORY))) or found.cost.n_configurations > 1:
+        return None
+    elimination = _eliminated(found, 0)
+    source = Whole(elimination, len(rngs))
+    source.want([_LOOKS] * len(rngs), _LOOKS, rngs)
+    draws = np.stack([source.take(c, _LOOKS) for c in range(len(rngs))])
+    work = n_entries(found.cost) + draws[..., 0].size * elimination.entries_per_draw
+    return draws, target.log_prob(draws) - target.constant, work
+
+
 def _scout(ensemble: BalancedEnsemble, n: int) -> str:
     """Let copies of the chains go on, and tell how they disagree; empty if they do not.
 
-    Twice: what is only slow has longer the second time. What it takes is counted.
+    Twice: what is only slow has longer the second time. Where exact draws are cheap they are
+    compared with as many of these, since all chains may be in one mode. What it takes is counted.
     """
     target, n_chains = ensemble.target, len(ensemble)
     streams = Streams(ensemble.streams.of("scout", 1))
@@ -140,14 +161,24 @@ def _scout(ensemble: BalancedEnsemble, n: int) -> str:
             stats = np.empty((n_chains, _LOOKS, 2))
             for k in range(_LOOKS):
                 scouts.run(thin, (thin, 0, k), draws, stats)
-            tally = Tally(target, n_chains)
-            tally.add(draws, stats[:, :, 0], 1)
-            of = disagreement(tally, target)
-            found = "" if of.agree else f"most of all in {of.worst}"
+            found = _disagree(target, draws, stats[:, :, 0])
             if not found:
                 break
+    exact = None if found else _exact_draws(target, ensemble.streams.of("scout", 2))
+    if exact is not None:
+        both = (draws, exact[0]), (stats[:, :, 0], exact[1])
+        found = _disagree(target, *(np.concatenate(pair) for pair in both))
+        found = found and f"with exact draws, {found}"
+        ensemble.chains.evaluations[0] += exact[2]
     ensemble.chains.evaluations[:] += scouts.chains.evaluations
     return found
+
+
+def _disagree(target: Target, draws: Any, log_prob: Any) -> str:
+    tally = Tally(target, len(draws))
+    tally.add(draws, log_prob, 1)
+    found = disagreement(tally, target)
+    return "" if found.agree else f"most of all in {found.worst}"
 
 
 def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tuple[bool, str]:
