@@ -149,6 +149,16 @@ class Target(ABC):
         """
         return None
 
+    @property
+    def _has_factors(self) -> bool:
+        """Whether there are `log_factors`, which take time to be listed."""
+        return type(self).log_factors is not Target.log_factors
+
+    @property
+    def _joint_zeros(self) -> bool:
+        """Whether a factor over several variables may have zeros."""
+        return self._has_factors
+
     def site_view(self) -> NamedTuple:
         """Arrays for rules that look at the moves of a few variables.
 
@@ -567,6 +577,14 @@ class Conditioned(Target):
         for site, place in zip(self.sites.tolist(), places.tolist(), strict=True):
             found.append(((site,), np.where(np.arange(k[site]) == place, 0.0, -np.inf)))
         return found
+
+    @property
+    def _has_factors(self) -> bool:
+        return self.target._has_factors
+
+    @property
+    def _joint_zeros(self) -> bool:
+        return self.target._joint_zeros
 
     @property
     def layers(self) -> Any:

@@ -308,6 +308,10 @@ class MarkovNetwork(Target):
         return result
 
     @property
+    def _joint_zeros(self) -> bool:
+        return not self._table.all()
+
+    @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of the dimension site: the names, or 0 to n_sites - 1."""
         if self._names_of_sites is not None:
