@@ -10,6 +10,7 @@ _OBJECTS = {
     "GibbsSampler": "sklsb.samplers",
     "HammingBallSampler": "sklsb.samplers",
     "LSBSampler": "sklsb.samplers",
+    "ParallelTempering": "sklsb.samplers",
     "FunctionTarget": "sklsb.targets",
     "Ising": "sklsb.targets",
     "MarkovNetwork": "sklsb.targets",
