@@ -53,12 +53,13 @@ def measure(folder, name, seconds, seed):
         sampler = ParallelTempering(random_state=seed).fit(network)
         fitted = time.perf_counter() - began
         counts, n, size = 0.0, 0, 64
-        while (spent := time.perf_counter() - began) < seconds:
+        while (spent := time.perf_counter() - began) < seconds or not n:
+            caught.clear()
             x = sampler.sample(size)["x"].values
             counts = counts + np.stack([(x == v).sum(axis=(0, 1)) for v in network.values], axis=1)
             n += x.shape[0] * x.shape[1]
             rate = size / max(time.perf_counter() - began - spent, 1e-6)
-            size = max(1, min(4 * size, int(rate * min(5.0, seconds - spent))))
+            size = max(1, min(4 * size, int(rate * min(5.0, max(0.1, seconds - spent)))))
     found = counts / n
     error = max(np.abs(found[i, : q.size] - q).max() for i, q in enumerate(p))
     drawing = time.perf_counter() - began - fitted

@@ -11,6 +11,7 @@ _OBJECTS = {
     "HammingBallSampler": "sklsb.samplers",
     "LSBSampler": "sklsb.samplers",
     "ParallelTempering": "sklsb.samplers",
+    "anneal": "sklsb.annealing",
     "FunctionTarget": "sklsb.targets",
     "Ising": "sklsb.targets",
     "MarkovNetwork": "sklsb.targets",
@@ -29,6 +30,7 @@ _OBJECTS = {
     "Network": "sklsb.balancing",
 }
 _MODULES = [
+    "annealing",
     "balancing",
     "chains",
     "datasets",

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.tempering.paths import Reference, Scaled, Softened
 from sklsb.targets.base import Conditioned, Target
 from sklsb.targets.markov_network import MarkovNetwork
@@ -56,6 +57,7 @@ class Tables(NamedTuple):
     log_table: Array
     soft: NDArray[np.bool_]  # zeros of values that are possible by themselves
     smallest: Array  # smallest logarithm in the table of each entry
+    largest: Array
 
     def at(self, beta: Array) -> Array:
         """Logarithms at some betas, shape (n, n_entries); at 1 the tables as they are."""
@@ -77,7 +79,7 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
         return None
     log_table = plain.view().log_table
     excluded = np.zeros(log_table.size, dtype=np.bool_)
-    smallest = np.zeros(log_table.size)
+    smallest, largest = np.zeros(log_table.size), np.zeros(log_table.size)
     ends = np.cumsum([0, *(table.size for _, table in plain.log_factors)])
     for (scope, table), (a, b) in zip(plain.log_factors, pairwise(ends.tolist()), strict=True):
         if not scope:
@@ -86,9 +88,10 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
         inside[np.ix_(*(domains.possible[i] for i in scope))] = True
         excluded[a:b] = ~inside.ravel()
         left = table[inside & np.isfinite(table)]
-        smallest[a:b] = left.min() if left.size else 0.0
+        if left.size:
+            smallest[a:b], largest[a:b] = left.min(), left.max()
     soft = np.isneginf(log_table) & ~excluded
-    return Tables(log_table, soft, smallest) if soft.any() else None
+    return Tables(log_table, soft, smallest, largest) if soft.any() else None
 
 
 class PathMaker:
@@ -116,3 +119,21 @@ class PathMaker:
         start = np.empty(0, np.uint64) if touched[0] is None else touched[0]
         near = np.empty(0, np.uint32) if touched[1] is None else touched[1]
         return Scaled(self.view, beta, self._reference, start, near)
+
+
+def hardened_view(target: Target) -> Any:
+    """Return the view of a target for a search: zeros of tables are small numbers there.
+
+    A zero is as much less than the smallest other entry of its table as that is less than the
+    largest, and by exp(-5) more.
+    """
+    view: Any = target.site_view()
+    domains = domains_of(target)
+    tables = tables_of(target, domains)
+    if tables is None:
+        return view
+    spread = tables.largest - tables.smallest
+    log_table = np.where(tables.soft, tables.smallest - spread - 5.0, tables.log_table)
+    network: Any = view.inner if isinstance(view, ConditionedView) else view
+    network = network._replace(log_table=log_table)
+    return view._replace(inner=network) if isinstance(view, ConditionedView) else network

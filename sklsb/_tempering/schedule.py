@@ -16,8 +16,8 @@ FIRST_REPLICAS, FEWEST_REPLICAS, MOST_REPLICAS = 8, 3, 64
 FIRST_ROUND = 16
 # The schedule is good enough if the barrier changes by less, and no swap is refused more often.
 _STEADY, _OFTEN = 0.05, 0.65
-# Rounds at least.
-_FEWEST_ROUNDS = 4
+# Rounds at least, and round trips of each ladder in the last one.
+_FEWEST_ROUNDS, _FEWEST_TRIPS = 4, 4
 # Rejection of a pair of levels, at least: a pair that is never refused takes some room too.
 _FEWEST_REJECTED = 1e-3
 
@@ -106,7 +106,10 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
         capped = n_replicas is None and wanted > MOST_REPLICAS
         n = n_replicas or min(wanted, MOST_REPLICAS, 2 * ladders.beta.size)
         steady = abs(barrier - last) < _STEADY * barrier or barrier < _STEADY
-        settled = len(rounds) >= _FEWEST_ROUNDS and steady and refused.max(initial=0.0) < _OFTEN
+        # As long as no replica has gone around, the states depend on where they started.
+        around = ladders.ladder.trips.sum() >= _FEWEST_TRIPS * len(ladders)
+        good = steady and refused.max(initial=0.0) < _OFTEN
+        settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
         ladders = ladders.at(equal_steps(ladders.beta, refused, n))
         last, size = barrier, 2 * size
     _settle(ladders, max(FIRST_ROUND, n_burn_in - spent if not rounds else size // 2))
