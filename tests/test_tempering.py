@@ -232,7 +232,7 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_marginals_and_log_z(name):
     target = TARGETS[name]()
-    sampler = make(n_chains=4, n_burn_in=512).fit(target)
+    sampler = make(n_chains=4, n_burn_in=500).fit(target)
     found = marginals(sampler.sample(2000), target)
     p = exact.probabilities(target)
     x = np.array(list(itertools.product(*(target.values[:k] for k in target.cardinalities))))
@@ -249,6 +249,14 @@ def test_marginals_and_log_z(name):
     best = sampler.best_state_
     np.testing.assert_allclose(best["lp"], target.log_prob(best["x"]), rtol=0, atol=1e-13)
     np.testing.assert_allclose(best["lp"].max(), log_p.max(), rtol=0, atol=1e-13)
+
+
+def test_needless_tempering_is_told():
+    easy = Ising.lattice(np.full((4, 4), 0.1), coupling=0.1)
+    with pytest.warns(TemperingWarning, match="not worth it here"):
+        make(n_burn_in=512).fit(easy)
+    hard = Ising.lattice(np.zeros((4, 4)), coupling=1.0)
+    make(n_burn_in=512).fit(hard)
 
 
 def test_impossible_states_of_functions_are_told():
@@ -448,7 +456,7 @@ def test_stated_error_of_log_z_covers():
     for target in models:
         truth, hits = exact.log_partition(target), 0
         for seed in range(100):
-            sampler = make(n_chains=4, random_state=seed, n_burn_in=512).fit(target)
+            sampler = make(n_chains=4, random_state=seed, n_burn_in=500).fit(target)
             draws(sampler, 1000)
             hits += abs(sampler.log_z_ - truth) < t.ppf(0.975, 3) * sampler.log_z_error_
         assert 88 <= hits <= 100

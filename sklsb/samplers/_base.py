@@ -483,7 +483,8 @@ class BaseSampler(BaseEstimator, ABC):
             f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}, effective sample size "
             f"{ess:.0f} (see disagreement_). Answers and errors from these draws may be wrong. "
             "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            "another random_state; or take another sampler.",
+            "another random_state; or take ParallelTempering or EliminationSampler (the page "
+            '"Separated modes" of the documentation).',
             SeparatedModesWarning,
             stacklevel=4,
         )

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._kernels.facts import Rule
 from sklsb._tempering.ladders import KEPT_SCANS, Ladders
 from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, rejections, tune
+from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._base import BaseSampler, check_count
 from sklsb.samplers._explorers import explorer_of
@@ -106,7 +107,8 @@ class ParallelTempering(BaseSampler):
     -----
     TemperingWarning
         If there are fewer than ten round trips, or none in some ladder; if more than 64 replicas
-        are needed; if zeros of a function may separate the levels.
+        are needed; if zeros of a function may separate the levels; if plain chains do as well,
+        which is looked at where ``n_burn_in`` is 512 or more.
 
     See Also
     --------
@@ -212,6 +214,7 @@ class ParallelTempering(BaseSampler):
             "betas_": done.ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
             "_capped": done.capped,
+            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble),
         }
 
     # ----------------------------------------------------------------- what was seen
@@ -313,6 +316,14 @@ class ParallelTempering(BaseSampler):
                 f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
                 f"{self.barrier_:.3g}): swaps are refused often. See n_round_trips_ before you "
                 "trust the draws; n_replicas sets a larger number.",
+                TemperingWarning,
+                stacklevel=3,
+            )
+        if self._needless:
+            warnings.warn(
+                "Tempering is not worth it here: plain chains agree, and take less work for an "
+                f"independent draw than {self.betas_.size} replicas do. Use the explorer by "
+                "itself, as GibbsSampler.",
                 TemperingWarning,
                 stacklevel=3,
             )
