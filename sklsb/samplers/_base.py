@@ -497,7 +497,8 @@ class BaseSampler(BaseEstimator, ABC):
             f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size} "
             "(see disagreement_). Answers and errors from these draws may be wrong. "
             "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            f"another random_state; or take another sampler.{self._exact_hint()}",
+            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
+            f"documentation).{self._exact_hint()}",
             SeparatedModesWarning,
             stacklevel=4,
         )

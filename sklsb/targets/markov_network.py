@@ -347,6 +347,12 @@ class MarkovNetwork(Target):
         """Return how many values of each variable agree with evidence, as far as it is seen."""
         return self._support.n_possible_given(sites, observed)
 
+    def possible_values(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> list[NDArray[np.bool_]]:
+        """Return which values of each variable agree with evidence, as far as it is seen."""
+        return self._support.left_given(sites, observed)
+
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
 
