@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
+from sklsb._starts import Starts
 from sklsb._tempering.ladders import KEPT_SCANS, Ladders
 from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, rejections, tune
 from sklsb._tempering.worth import plain_chains_mix
@@ -16,7 +17,6 @@ from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._base import BaseSampler, check_count
 from sklsb.samplers._explorers import explorer_of
 from sklsb.samplers._progress import Told
-from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
