@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._elimination.engine import Elimination, n_entries
+from sklsb._elimination.engine import Elimination
 from sklsb._elimination.passes import Passes
 from sklsb._elimination.plan import build
 from sklsb._elimination.reduce import Factor, Reduced, absorb
@@ -24,6 +24,8 @@ N_BLOCKS = 16
 _MOST_ENTRIES = 1 << 21
 # Uniform numbers, and values of states, that are held at once.
 _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
+# Redraws of each chain that are made together of a model that does not fit in one piece, at least.
+_GROUP = 1024
 # Work of a redraw that is none of entries, in entries: it is made in Python.
 _OVERHEAD = 1 << 15
 # Log2 of the entries of all messages of a model that is eliminated without being asked.
@@ -76,10 +78,8 @@ class Whole:
 
     @property
     def work(self) -> float:
-        """Table entries that a redraw looks at, the first ones apart."""
-        cost = self.elimination.found.cost
-        again = n_entries(cost) / 1000 if cost.n_configurations > 1 else 0.0
-        return self.elimination.entries_per_draw + again
+        """Table entries that a redraw looks at, those of eliminations apart."""
+        return float(self.elimination.entries_per_draw)
 
     def want(self, numbers: Sequence[int], most: int, rngs: list[Rng]) -> None:
         """Have so many redraws of each chain ready, and up to ``most`` if some must be made.
@@ -91,7 +91,7 @@ class Whole:
             return
         if self.elimination.log_sums.size > 1:
             d = self.elimination.target.n_sites
-            most = min(most, _MOST_AHEAD // max(1, d * len(rngs)))
+            most = min(max(most, _GROUP), _MOST_AHEAD // max(1, d * len(rngs)))
         else:
             most = 0
         lacking = [max(n, most) - len(x) for x, n in zip(self._ahead, numbers, strict=True)]
