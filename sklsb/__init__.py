@@ -10,6 +10,8 @@ _OBJECTS = {
     "GibbsSampler": "sklsb.samplers",
     "HammingBallSampler": "sklsb.samplers",
     "LSBSampler": "sklsb.samplers",
+    "ParallelTempering": "sklsb.samplers",
+    "anneal": "sklsb.annealing",
     "FunctionTarget": "sklsb.targets",
     "Ising": "sklsb.targets",
     "MarkovNetwork": "sklsb.targets",
@@ -28,6 +30,7 @@ _OBJECTS = {
     "Network": "sklsb.balancing",
 }
 _MODULES = [
+    "annealing",
     "balancing",
     "chains",
     "datasets",

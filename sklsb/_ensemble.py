@@ -153,7 +153,45 @@ def _no_guard(chains: Chains) -> AbstractContextManager[Callable[[BaseException]
     return nullcontext(lambda error: None)
 
 
-class Ensemble:
+class Threaded:
+    """Work on a target that is divided among threads."""
+
+    target: Target
+    n_jobs: int
+    _pool: Executor | None = None
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Keep a pool of threads for the time of a fit or a sample."""
+        if self.n_jobs == 1:
+            yield
+            return
+        with ThreadPoolExecutor(self.n_jobs) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
+        """Call work((first, last)) on one range of 0, ..., n per thread."""
+        # A target whose functions may fail puts the chains back, and raises what went wrong.
+        guard = getattr(self.target, "guard", _no_guard)
+        with guard(chains) as stop:
+            if self._pool is None:
+                work((0, n))
+                return
+            ends = np.linspace(0, n, self.n_jobs + 1).astype(int).tolist()
+            futures = [self._pool.submit(work, span) for span in pairwise(ends)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
+                stop(error)
+                wait(futures)
+                raise
+
+
+class Ensemble(Threaded):
     """Chains that a compiled rule moves, each with its own streams of random numbers.
 
     Parameters
@@ -183,7 +221,6 @@ class Ensemble:
         self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
         self.n_jobs = min(n_jobs, max(1, len(self.streams)))
         self.counters = Counters()
-        self._pool: Executor | None = None
         self._allocate(rule, states)
 
     def _allocate(self, rule: Rule, states: States) -> None:
@@ -230,37 +267,9 @@ class Ensemble:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = self.from_state(**state).__dict__
 
-    # ----------------------------------------------------------------- threads
-
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """Keep a pool of threads for the time of a fit or a sample."""
-        if self.n_jobs == 1:
-            yield
-            return
-        with ThreadPoolExecutor(self.n_jobs) as self._pool:
-            try:
-                yield
-            finally:
-                self._pool = None
-
     def _over_chains(self, work: Callable[[tuple[int, int]], None]) -> None:
         """Call work((first, last)) on one range of chains per thread."""
-        # A target whose functions may fail puts the chains back, and raises what went wrong.
-        guard = getattr(self.target, "guard", _no_guard)
-        with guard(self.chains) as stop:
-            if self._pool is None:
-                work((0, len(self)))
-                return
-            ends = np.linspace(0, len(self), self.n_jobs + 1).astype(int).tolist()
-            futures = [self._pool.submit(work, span) for span in pairwise(ends)]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
-                stop(error)
-                wait(futures)
-                raise
+        self._spread(work, len(self), self.chains)
 
     # ----------------------------------------------------------------- moving
 

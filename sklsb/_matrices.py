@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb._elimination.redraws import Redraw
+from sklsb._kernels.rules.blocks import Blocks
 from sklsb._states import count, digits_of, neighbours, states
 from sklsb.balancing import BalancingFunction, Tabulated
 from sklsb.rules import (
@@ -329,6 +330,12 @@ def _(rule: Layers, target: Target) -> Array:
     matrix = logsumexp(to_hidden[:, :, None] + down[None, :, :], axis=1)
     same = (x[:, None, ~rule.free] == x[None, :, ~rule.free]).all(axis=2)
     return _stay_if_impossible(np.where(same, matrix, -np.inf), possible)
+
+
+@log_matrix.register
+def _(rule: Blocks, target: Target) -> Array:
+    found = _log_sum(_conditional(target, block) for block in rule.blocks)
+    return _stay_if_impossible(found - np.log(len(rule.blocks)), _possible(target)[1])
 
 
 @log_matrix.register

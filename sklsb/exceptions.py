@@ -9,6 +9,7 @@ __all__ = [
     "SeparatedModesWarning",
     "ShortRunWarning",
     "StarvedMovesWarning",
+    "TemperingWarning",
     "UncachedKernelsWarning",
 ]
 
@@ -43,6 +44,10 @@ class ShortRunWarning(SamplerWarning):
 
 class StarvedMovesWarning(SamplerWarning):
     """A learned function gives some moves so little weight that they are practically never made."""
+
+
+class TemperingWarning(SamplerWarning):
+    """Replicas cross between the temperatures too rarely, or need not: see the message."""
 
 
 class UncachedKernelsWarning(UserWarning):

@@ -57,6 +57,8 @@ _NOISE, _LARGE = 2.0, 0.05
 _EPS = float(np.finfo(np.float64).eps)
 # Smaller differences are noise of the pilot.
 _MARGIN = float(np.log(1.1))
+# Larger ones decide, whatever the errors: they are seldom noise, and that would cost little.
+_LARGE = float(np.log(1.5))
 FEWEST_DRAWS = 48
 # Transitions of each chain that tell what one costs, and find a number of flips before that.
 _TRIAL, _ADAPTING = 16, 32
@@ -89,7 +91,8 @@ class Outcome(NamedTuple):
             best = int(np.argmax(ess)) if fixed.all() else 0
             for group in (~fixed, fixed):
                 rival = int(np.argmax(np.where(group, ess, -np.inf)))
-                noise = max(_MARGIN, 2.0 * float(np.hypot(error[rival], error[best])))
+                noise = 2.0 * float(np.hypot(error[rival], error[best]))
+                noise = min(max(_MARGIN, noise), _LARGE)
                 best = rival if ess[rival] - ess[best] > noise else best
         return self.names[best]
 

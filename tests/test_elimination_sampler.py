@@ -176,7 +176,7 @@ def test_draws_do_not_depend_on_initial_states(target):
 def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
     expected = draws(make(memory).fit(target), 3000)
     sampler = make(memory).fit(target)
-    monkeypatch.setattr("sklsb.samplers._base._SEGMENT_SECONDS", 1e-9)
+    monkeypatch.setattr("sklsb.samplers._progress._SEGMENT_SECONDS", 1e-9)
     seen = []
     run = sampler._ensemble.run
 

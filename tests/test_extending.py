@@ -131,17 +131,20 @@ def test_rule_of_ones_own_in_a_mixture():
 
 
 def test_sampler_without_parameters_of_its_own():
-    sampler = MetropolisSampler(n_chains=3, random_state=0, n_burn_in=10)
+    sampler = MetropolisSampler(n_chains=3, random_state=0, n_burn_in=10, init="uniform")
     assert sampler.get_params() == {
         "n_chains": 3,
         "n_burn_in": 10,
+        "init": "uniform",
         "n_jobs": None,
         "random_state": 0,
         "verbose": 0,
         "warm_start": False,
         "keep_burn_in": False,
     }
-    assert repr(sampler) == "MetropolisSampler(n_burn_in=10, n_chains=3, random_state=0)"
+    assert repr(sampler).replace("\n", " ").split() == (
+        ["MetropolisSampler(init='uniform',", "n_burn_in=10,", "n_chains=3,", "random_state=0)"]
+    )
     draws = sampler.fit(spins()).sample(20)
     assert sampler.sample_stats_["acceptance_rate"].shape == draws["lp"].shape == (3, 20)
     assert sampler.n_evaluations_ == 3 * (10 + 20)

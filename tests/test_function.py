@@ -198,6 +198,7 @@ def counted(function):
     return counting
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_one_call_for_each_new_state():
     def wide(x):
         return np.sin(x @ np.arange(1.0, 41.0) ** 2)
@@ -212,6 +213,7 @@ def test_one_call_for_each_new_state():
     assert 0.8 * 2000 < len(f.shapes) <= 2000
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
 def test_a_function_of_one_state_is_called_for_each():
     f = counted(single)
     sampler = fit(FunctionTarget(f, D))
@@ -458,7 +460,9 @@ def test_a_failure_in_fit_is_raised(name, n_jobs):
     f = Failing(action)
     target = FunctionTarget(f, D)
     for balancing, n_calls in (("sqrt", 1), ("sqrt", 20), ("learned", 7), ("learned", 300)):
-        sampler = LSBSampler(balancing, n_burn_in=500, n_jobs=n_jobs, random_state=0)
+        sampler = LSBSampler(
+            balancing, n_burn_in=500, init="uniform", n_jobs=n_jobs, random_state=0
+        )
         f.left = n_calls + (4 if name in ("shape", "none", "nan") else 0)  # states to start from
         with pytest.raises(error, match=message):
             sampler.fit(target)
@@ -585,6 +589,7 @@ def test_a_callback_that_never_began_is_an_interrupt():
         LSBSampler("sqrt", n_burn_in=50).fit(Interrupted(batched, D))
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_ctrl_c(n_jobs):

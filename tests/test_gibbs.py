@@ -24,7 +24,12 @@ from sklsb import (
     exact,
     testing,
 )
-from sklsb.exceptions import FrozenSitesWarning, SamplerWarning, ShortRunWarning
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    SamplerWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+)
 from sklsb.samplers.gibbs import colors
 
 INF = np.inf
@@ -212,6 +217,7 @@ def test_defaults():
         "block_size": 1,
         "n_chains": 4,
         "n_burn_in": None,
+        "init": "both",
         "n_jobs": None,
         "random_state": None,
         "verbose": 0,
@@ -372,6 +378,7 @@ def test_frozen_variables(scan, size):
         sampler.sample(400)
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_variables_that_move_are_noted():
     for sampler in (
         fitted(dense(4, scale=0.1)),
@@ -383,6 +390,7 @@ def test_variables_that_move_are_noted():
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", SeparatedModesWarning)
             x = sampler.sample(400)["x"].values
         changes = (x[:, 1:] != x[:, :-1]).any(axis=(0, 1))
         k = sampler.target_.cardinalities

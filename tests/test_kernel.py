@@ -526,7 +526,7 @@ SAMPLE = """
     from sklsb import LSBSampler
     sampler = LSBSampler("sqrt", n_chains=1, n_burn_in=10, random_state=0)
     for _ in range(2):
-        sampler.fit(Ising([[0.0, 1.0], [1.0, 0.0]], [0.3, -0.8])).sample(20)
+        sampler.fit(Ising([[0.0, 1.0], [1.0, 0.0]], [0.3, -0.8])).sample(60)
 """
 START = """
     import numpy as np

@@ -175,6 +175,7 @@ def test_subnormal_entries_are_not_zero():
     assert network.n_possible.tolist() == [2]
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_many_values_are_int16():
     rng = np.random.default_rng(0)
     network = MarkovNetwork([200, 3], [((0, 1), rng.random((200, 3)) + 0.1)])
@@ -278,6 +279,7 @@ def test_names():
     assert x.sel(site="rain").max() == 1
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_the_warning_of_frozen_variables_has_a_name():
     tied = MarkovNetwork([2, 2, 2], [((1, 2), [[1, 0], [0, 1]])], names=["a", "b", "c"])
     sampler = LSBSampler("sqrt", lazy=0.5, n_burn_in=50, random_state=0).fit(tied)

@@ -216,10 +216,11 @@ def check_layers(package):
 
 
 def check_mixture(package):
-    target = pair(package)
-    one = package.exact.rule_of(package.GibbsSampler(), target)
-    other = package.rules.Balanced(package.Barker().table())
-    check_rule_of(package, package.rules.Mixture.of(one, other, 0.3), target)
+    for target in (pair(package), triple(package)):
+        one = package.exact.rule_of(package.GibbsSampler(), target)
+        other = package.rules.Balanced(package.Barker().table())
+        rule = package.rules.Mixture.of(one, other, 0.3)
+        package.testing.check_rule(rule, target)
 
 
 CHECKS = [
@@ -786,8 +787,8 @@ MUTANTS = {
     # Draws
     "stream shared by all chains": Mutant(
         STREAMS,
-        "[_child(parent, c) for c",
-        "[_child(parent, 0) for c",
+        "[_child(parent, _PACKAGE, c) for c",
+        "[_child(parent, _PACKAGE, 0) for c",
         check_sampler,
         "its own stream",
     ),
@@ -808,7 +809,7 @@ MUTANTS = {
             "            for j in range(chain.x.size if made + 1 == thin else 0):",
         ),
         check_sampler,
-        "draws against single steps|lp of the sample stats",
+        "draws against single steps|lp of the sample stats|after fit against the burn-in",
     ),
     "thinning off by one": Mutant(
         BASE,

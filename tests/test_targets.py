@@ -195,6 +195,7 @@ def test_label():
     assert type(Ising(np.zeros((2, 2))).label(1)) is int
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_labels_reach_the_draws():
     sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=20, random_state=0)
     draws = sampler.fit(Ising(weighted_graph())).sample(200)

@@ -457,7 +457,10 @@ def test_a_target_of_a_user_with_evidence():
 
 def test_evaluations_are_gradients():
     target = random_rbm()
-    sampler = LSBSampler("sqrt", fast=True, n_chains=3, n_burn_in=50, random_state=0).fit(target)
+    sampler = LSBSampler(
+        "sqrt", fast=True, n_chains=3, n_burn_in=50, init="uniform", random_state=0
+    )
+    sampler.fit(target)
     assert sampler.n_evaluations_ == 3 * 51
     sampler.sample(10, thin=4)
     assert sampler.n_evaluations_ == 3 * 91
@@ -870,6 +873,8 @@ def test_nan_on_the_way_is_an_error():
 
     target = TorchTarget(log_prob, 20, initial_state=[0] * 20)
     with pytest.raises(ValueError, match=r"was NaN or \+inf at a state that was proposed"):
+        LSBSampler("sqrt", fast=True, n_burn_in=200, init="uniform", random_state=0).fit(target)
+    with pytest.raises(ValueError, match="log_prob returned nan at the state"):  # on the way uphill
         LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
 
 

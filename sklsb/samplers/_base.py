@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb import __version__
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
+from sklsb._starts import INITS, Starts
 from sklsb._tally import FEWEST_DRAWS, Tally
 from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
 from sklsb.diagnostics import disagreement
@@ -30,8 +31,8 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.samplers._hint import exact_hint
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
-from sklsb.starts import INITS, Starts
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
@@ -75,6 +76,7 @@ class BaseSampler(BaseEstimator, ABC):
     warm_start: bool
 
     _ensemble: ChainEnsemble
+    _known_hint: str | None
     disagreement_: xr.Dataset
 
     @abstractmethod
@@ -99,6 +101,10 @@ class BaseSampler(BaseEstimator, ABC):
         It sets none itself: an error or a Ctrl-C must not leave half of one fit and half of
         another.
         """
+
+    def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
+        """Return the chains that draws are made with; the same ones here."""
+        return ensemble
 
     @abstractmethod
     def _warn_about_burn_in(self) -> None:
@@ -181,6 +187,7 @@ class BaseSampler(BaseEstimator, ABC):
         ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
+            ensemble = self._settle(ensemble, fitted)
         ensemble.chains.moved[:] = False
         for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
@@ -190,6 +197,7 @@ class BaseSampler(BaseEstimator, ABC):
         self.target_ = target
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
+        self._known_hint = None
         tally = Tally.by_sweep(target, n_chains, self._sweep)
         ensemble.counters = Counters(tally=tally)
 
@@ -457,10 +465,15 @@ class BaseSampler(BaseEstimator, ABC):
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
-                "sklsb.diagnostics.ess gives NaN.",
+                f"sklsb.diagnostics.ess gives NaN.{self._exact_hint()}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _exact_hint(self) -> str:
+        if self._known_hint is None:
+            self._known_hint = exact_hint(self.target_)
+        return self._known_hint
 
     def _warn_if_separated(self) -> None:
         tally = self._ensemble.counters.tally
@@ -484,7 +497,8 @@ class BaseSampler(BaseEstimator, ABC):
             f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size} "
             "(see disagreement_). Answers and errors from these draws may be wrong. "
             "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            "another random_state; or take another sampler.",
+            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
+            f"documentation).{self._exact_hint()}",
             SeparatedModesWarning,
             stacklevel=4,
         )

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sklsb._ensemble import Ensemble
 from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
+from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
 from sklsb.samplers._base import BaseSampler, check_count, transitions_of_a_sweep
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._scouting import scouted_starts
-from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target
 

@@ -57,3 +57,22 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     finally:
         if before is not None:  # None: it was not set from Python, and cannot be set again
             signal.signal(signal.SIGINT, before)
+
+
+class Told:
+    """A table of what each round showed, a line at a time, or nothing."""
+
+    def __init__(self, verbose: int):
+        self.verbose = verbose
+        self._header = True
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        if not self.verbose:
+            return
+        from tqdm.auto import tqdm
+
+        if self._header:
+            tqdm.write("  ".join(f"{name:>12}" for name in row))
+            self._header = False
+        shown = (f"{v:12.4g}" if isinstance(v, float) else f"{v:12d}" for v in row.values())
+        tqdm.write("  ".join(shown))

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from sklsb._kernels.facts import Rule
+from sklsb._starts import SWEEPS, Effort, Starts, draw_starts
 from sklsb.samplers._base import transitions_of_a_sweep
-from sklsb.starts import SWEEPS, Effort, Starts, draw_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -27,7 +27,7 @@ def scouted_starts(
     Parameters
     ----------
     target, init, streams, first_order
-        As of `sklsb.starts.draw_starts`.
+        As of `sklsb._starts.draw_starts`.
     rule : rule
         What the burn-in begins with.
     new_ensemble : callable

@@ -23,9 +23,9 @@ from sklsb._elimination.marginals import all_marginals, marginals_dataset
 from sklsb._elimination.redraws import Redraw, Redraws
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._starts import Starts
 from sklsb.samplers._base import BaseSampler, check_count
 from sklsb.samplers._progress import Progress
-from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 

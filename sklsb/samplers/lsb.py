@@ -10,9 +10,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, LearnableEnsemble
+from sklsb._blocked import BlockedEnsemble
+from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, ChainEnsemble, LearnableEnsemble
 from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._starts import Starts
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
 from sklsb.chains import draws_dataset
 from sklsb.exceptions import StarvedMovesWarning
@@ -30,12 +32,12 @@ from sklsb.learning import (
     fit_flux,
 )
 from sklsb.pilot import STARVED, Outcome, compare, starved
-from sklsb.rules import FirstOrder
+from sklsb.rules import FirstOrder, Mixture
 from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
-from sklsb.starts import Starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -108,6 +110,14 @@ class LSBSampler(BaseSampler):
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
         without a GPU at hand and never run: see the limits in the documentation.
+    blocks : "auto", None or int, default="auto"
+        Exact redraws of blocks of variables given the others, made by elimination: a transition
+        is, by a coin that does not depend on the state, a locally balanced one or a redraw.
+        "auto": only where they are needed, since zeros tie variables to each other or copies of
+        the chains disagree after the burn-in. If the elimination of the whole model takes at most
+        2**30 table entries, the block is the whole model; else one of up to 16 blocks, with tables
+        of 2**12 entries. An int w: always, with tables of at most 2**w entries. None: never.
+        Only with ``fast=False``, on targets made of factors.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator or None, default=None
@@ -135,6 +145,9 @@ class LSBSampler(BaseSampler):
         variances), its standard error ess_error, lp_ess_per_step (which has no vote),
         acceptance_rate, the transitions of each chain that this rests on, and n_flips; see
         `sklsb.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
+    blocks_ : BlockChoice
+        Which blocks are redrawn in `sample`: ``kind`` ("none", "whole" or "pool"), ``why``, the
+        ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states.
     history_ : xarray.Dataset
@@ -144,13 +157,14 @@ class LSBSampler(BaseSampler):
         attrs: skipped_updates, and the log-ratios evaluated in each part of `fit` as
         burn_in_evaluations, mixing_evaluations, pilot_evaluations.
     sample_stats_ : xarray.Dataset
-        lp and acceptance_rate of each draw of the last `sample`.
+        lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
+        balanced transitions since the draw before, NaN if there were none.
     disagreement_ : xarray.Dataset
         Whether chains, and halves of chains, agree, by all draws since `fit`: see
         `sklsb.diagnostics.disagreement`. Only if there are enough of them.
     n_evaluations_ : int
         Log-ratios of single-variable changes evaluated so far, over all chains; with
-        ``fast=True``, log-densities with their gradients.
+        ``fast=True``, log-densities with their gradients. With blocks also table entries.
     burn_in_ : xarray.Dataset
         States of the burn-in, if ``keep_burn_in``.
 
@@ -189,6 +203,7 @@ class LSBSampler(BaseSampler):
         pilot: bool = True,
         lazy: float = 0.0,
         device: str | None = None,
+        blocks: str | int | None = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -207,6 +222,7 @@ class LSBSampler(BaseSampler):
         self.pilot = pilot
         self.lazy = lazy
         self.device = device
+        self.blocks = blocks
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -230,6 +246,7 @@ class LSBSampler(BaseSampler):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
         self._check_n_flips()
+        check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:
             raise ValueError(
                 f"device is {self.device!r} but fast is False; only the first-order path, "
@@ -248,10 +265,10 @@ class LSBSampler(BaseSampler):
 
             device_of(target, self.device)
 
-    def _rule(self, target: Target) -> Balanced | FirstOrder:
+    def _rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
         """Return the rule of the frozen function, or before `fit` of the function to begin with."""
         if hasattr(self, "balancing_"):  # what was fitted, whatever was set since
-            return cast(Balanced | FirstOrder, self._ensemble.rule)
+            return cast(Balanced | FirstOrder | Mixture, self._ensemble.rule)
         table, lazy = get_balancing(self.balancing).table(), float(self.lazy)
         if not self.fast:
             return Balanced(table, lazy)
@@ -351,6 +368,22 @@ class LSBSampler(BaseSampler):
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
+
+    def _settle(self, ensemble: LearnableEnsemble, fitted: dict[str, Any]) -> ChainEnsemble:
+        found: tuple[ChainEnsemble, BlockChoice] = add_blocks(
+            ensemble,
+            self.blocks,
+            fast=self.fast,
+            n_burn_in=self._length(ensemble.target),
+            verbose=self.verbose,
+        )
+        fitted["blocks_"] = found[1]
+        return found[0]
+
+    def _draw(self, n: int, thin: int, *args: Any) -> int:
+        if isinstance(self._ensemble, BlockedEnsemble):
+            self._ensemble.want(n * thin)
+        return super()._draw(n, thin, *args)
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
@@ -546,5 +579,9 @@ class LSBSampler(BaseSampler):
 
     def _attrs(self) -> dict[str, Any]:
         chosen = getattr(self, "candidates_", xr.Dataset()).attrs.get("chosen", "")
-        found = {"balancing_": repr(self.balancing_), "n_flips_": self.n_flips_}
+        found = {
+            "balancing_": repr(self.balancing_),
+            "n_flips_": self.n_flips_,
+            "blocks_": repr(self.blocks_),
+        }
         return super()._attrs() | found | ({"chosen": chosen} if chosen else {})

@@ -231,6 +231,10 @@ class GraphTarget(Target):
             result.append(((int(i), int(j)), coupling * shape))
         return result
 
+    @property
+    def _joint_zeros(self) -> bool:
+        return False  # couplings are finite
+
     @abstractmethod
     def _field_tables(self) -> NDArray[np.float64]:
         """Return log p of each value of each site by its field alone, shape (n_sites, values)."""

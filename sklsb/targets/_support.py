@@ -128,7 +128,7 @@ class Support:
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return a state at which no table is zero and the given sites are as observed."""
-        left = self._observe(sites, observed)
+        left = self.left_given(sites, observed)
         if not self.allowed and not self.order.size:
             x = rng.integers(self.cardinalities)
             x[sites] = observed
@@ -150,10 +150,12 @@ class Support:
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the number of values of each variable that are left with evidence."""
-        return np.array([domain.sum() for domain in self._observe(sites, observed)], dtype=np.int64)
+        return np.array(
+            [domain.sum() for domain in self.left_given(sites, observed)], dtype=np.int64
+        )
 
-    def _observe(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
-        """Values left once the observed ones are known."""
+    def left_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
+        """Return which values of each variable are left with evidence."""
         domains = _Domains(self.domains)
         try:
             if self.impossible is not None:

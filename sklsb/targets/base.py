@@ -149,6 +149,16 @@ class Target(ABC):
         """
         return None
 
+    @property
+    def _has_factors(self) -> bool:
+        """Whether there are `log_factors`, which take time to be listed."""
+        return type(self).log_factors is not Target.log_factors
+
+    @property
+    def _joint_zeros(self) -> bool:
+        """Whether a factor over several variables may have zeros."""
+        return self._has_factors
+
     def site_view(self) -> NamedTuple:
         """Arrays for rules that look at the moves of a few variables.
 
@@ -456,6 +466,8 @@ class Conditioned(Target):
 
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw one as the target does, changed to the evidence where that is possible."""
+        if type(self.target).scattered_state is Target.scattered_state:  # it has no way of its own
+            return self.random_state(rng)
         x = self.target.scattered_state(rng)
         x[self.sites] = self.observed
         return x if np.isfinite(self.target.log_prob(x)) else self.random_state(rng)
@@ -565,6 +577,14 @@ class Conditioned(Target):
         for site, place in zip(self.sites.tolist(), places.tolist(), strict=True):
             found.append(((site,), np.where(np.arange(k[site]) == place, 0.0, -np.inf)))
         return found
+
+    @property
+    def _has_factors(self) -> bool:
+        return self.target._has_factors
+
+    @property
+    def _joint_zeros(self) -> bool:
+        return self.target._joint_zeros
 
     @property
     def layers(self) -> Any:

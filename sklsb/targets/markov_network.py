@@ -308,6 +308,10 @@ class MarkovNetwork(Target):
         return result
 
     @property
+    def _joint_zeros(self) -> bool:
+        return not self._table.all()
+
+    @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of the dimension site: the names, or 0 to n_sites - 1."""
         if self._names_of_sites is not None:
@@ -342,6 +346,12 @@ class MarkovNetwork(Target):
     ) -> NDArray[np.int64]:
         """Return how many values of each variable agree with evidence, as far as it is seen."""
         return self._support.n_possible_given(sites, observed)
+
+    def possible_values(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> list[NDArray[np.bool_]]:
+        """Return which values of each variable agree with evidence, as far as it is seen."""
+        return self._support.left_given(sites, observed)
 
     def random_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).

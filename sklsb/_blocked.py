@@ -1,0 +1,181 @@
+"""Chains whose transitions are locally balanced steps or, by a coin, exact redraws of blocks."""
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._elimination.blocks import Pool, Whole
+from sklsb._ensemble import Array, Ensemble
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.blocks import Blocks
+from sklsb._kernels.rules.mixture import Mixture
+from sklsb.streams import Streams
+from sklsb.targets.base import States, Target
+
+Source = Whole | Pool
+
+
+def mixture(rule: Balanced, source: Source, share: float) -> Mixture:
+    """Return the rule of locally balanced steps and, with probability ``share``, redraws."""
+    sites = source.blocks
+    start = np.cumsum([0, *(block.size for block in sites)])
+    blocks = Blocks(np.concatenate(sites).astype(np.int64), start.astype(np.int64), source.whole)
+    return Mixture.of(rule, blocks, share)
+
+
+class BlockedEnsemble(Ensemble):
+    """Chains that a mixture of locally balanced steps and redraws of blocks moves.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    states : ndarray of shape (n_chains, n_sites)
+        Where the chains start; copied.
+    streams : Streams
+        One of each purpose per chain: the coins are those of "coin", redraws are made by "redraw".
+    n_jobs : int
+        Number of threads. It never changes a chain.
+    rule : Mixture
+        As of `mixture`.
+    source : Whole or Pool
+        Where the new states come from.
+    """
+
+    rule: Mixture
+
+    def __init__(
+        self,
+        target: Target,
+        states: States,
+        streams: Streams,
+        n_jobs: int,
+        rule: Mixture,
+        source: Source,
+    ):
+        super().__init__(target, states, streams, n_jobs, rule)
+        self.source = source
+        self._wanted = 0
+        # Made before threads begin: two of them must not make one each.
+        self._redraw = self.streams.of("redraw")
+        self._coin = self.streams.of("coin", 1)
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"source": self.source}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = state["state"]
+        rest = kept.streams.copy(), state["n_jobs"], kept.rule, state["source"]
+        self.__init__(state["target"], kept.x, *rest)  # type: ignore[misc]
+        kept.put(self.chains)
+        self.counters = kept.counters.copy()
+
+    def copy(self) -> "BlockedEnsemble":
+        """Return chains that go on by themselves."""
+        made = type(self).__new__(type(self))
+        made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
+        return made
+
+    # ----------------------------------------------------------------- moving
+
+    def want(self, n: int) -> None:
+        """Announce so many transitions, so that a sliced model is eliminated once for all."""
+        self._wanted = n
+
+    def advance(self, uniforms: Array) -> None:
+        """Refuse: what a redraw takes does not come from outside."""
+        raise NotImplementedError("Redraws are made by streams of their own; call run.")
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions in every chain, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw).
+        """
+        self._refresh()
+        room = self.chains.part.second.state.shape[1]
+        for begin in range(0, n_transitions, room):
+            size = min(room, n_transitions - begin)
+            self._run_part(size, _later(schedule, begin), draws, stats)
+
+    def _run_part(
+        self, n: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make as many transitions as there is room for redraws."""
+        # What the coins will be, so that redraws are ready when they come.
+        redrawn = [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
+        if isinstance(self.source, Whole):
+            numbers = [int(mine.sum()) for mine in redrawn]
+            wanted = int(self.rule.share * max(self._wanted, n)) + 1
+            self.source.want(numbers, wanted, self._redraw)
+        self._wanted = max(0, self._wanted - n)
+
+        def work(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                row = self.streams.numbers(self.rule, c, n)[None]
+                if isinstance(self.source, Whole):
+                    self._whole(c, row, redrawn[c], schedule, draws, stats)
+                else:
+                    self._pooled(c, row, redrawn[c], schedule, draws, stats)
+
+        self._over_chains(work)
+
+    def _put(self, c: int, states: States, entries: float) -> None:
+        """Let a chain take states, and count what they took, with the weighing of all moves."""
+        waiting = self.chains.part.second
+        waiting.state[c, : len(states)] = states
+        waiting.taken[c] = 0
+        n_moves = self.chains.moved.shape[1]
+        self.chains.evaluations[c] += int(entries) + len(states) * n_moves
+
+    def _whole(
+        self,
+        c: int,
+        row: Array,
+        redrawn: NDArray[np.bool_],
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: Array,
+    ) -> None:
+        source: Any = self.source
+        states = source.take(c, int(redrawn.sum()))
+        self._put(c, states, len(states) * source.elimination.entries_per_draw)
+        self._run((c, c + 1), row, redrawn.size, schedule, draws, stats)
+
+    def _pooled(
+        self,
+        c: int,
+        row: Array,
+        redrawn: NDArray[np.bool_],
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: Array,
+    ) -> None:
+        """Go from one redraw to the next, which depends on the state before it."""
+        source: Any = self.source
+        one, other = (1 + part.facts.n_uniforms for part in (self.rule.first, self.rule.second))
+        ends = np.cumsum(np.where(redrawn, other, one))
+        n = redrawn.size
+        begins = np.flatnonzero(redrawn).tolist()
+        if not redrawn[0]:
+            begins.insert(0, 0)
+        for begin, end in zip(begins, [*begins[1:], n], strict=True):
+            if redrawn[begin]:
+                new, entries = source.redraw(self.chains.x[c], self._redraw[c])
+                self._put(c, new[None], entries)
+            at = int(ends[begin - 1]) if begin else 0
+            mine = row[:, at : int(ends[end - 1])]
+            self._run((c, c + 1), mine, end - begin, _later(schedule, begin), draws, stats)
+
+
+def _later(schedule: tuple[int, int, int], n: int) -> tuple[int, int, int]:
+    """Return the schedule after n more transitions."""
+    thin, made, draw = schedule
+    if not thin:
+        return schedule
+    return thin, (made + n) % thin, draw + (made + n) // thin

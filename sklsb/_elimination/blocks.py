@@ -1,0 +1,309 @@
+"""Blocks of variables that are drawn jointly given the rest: the whole model, or a pool of blocks.
+
+The variables of a block are those of which tables stay small where the rest is conditioned on.
+"""
+
+import heapq
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._elimination.engine import Elimination
+from sklsb._elimination.passes import Passes
+from sklsb._elimination.plan import build
+from sklsb._elimination.reduce import Factor, Reduced, absorb
+from sklsb._kernels.elimination.buckets import LINEAR, LOG, new_room
+from sklsb.targets.base import States
+
+Rng = np.random.Generator
+N_BLOCKS = 16
+# Entries of the messages of a block.
+_MOST_ENTRIES = 1 << 21
+# Uniform numbers, and values of states, that are held at once.
+_MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
+# Redraws of each chain that are made together of a model that does not fit in one piece, at least.
+_GROUP = 1024
+# Work of a redraw that is none of entries, in entries: it is made in Python.
+_OVERHEAD = 1 << 15
+# Log2 of the entries of all messages of a model that is eliminated without being asked.
+_CHEAP = 24.0
+
+
+class Whole:
+    """Redraws of the whole model, which depend on nothing and are made ahead.
+
+    Parameters
+    ----------
+    elimination : Elimination
+        The model, eliminated.
+    n_chains : int
+        Number of chains that take them.
+    """
+
+    whole = True
+
+    def __init__(self, elimination: Elimination, n_chains: int):
+        self.elimination = elimination
+        self._room = new_room(elimination.passes.plan.buckets)
+        d, dtype = elimination.target.n_sites, elimination.target.dtype
+        self._ahead: list[States] = [np.empty((0, d), dtype)] * n_chains
+
+    def __getstate__(self) -> dict[str, Any]:
+        found, log_sums = self.elimination.found, self.elimination.log_sums
+        return {"found": found, "log_sums": log_sums, "ahead": self._ahead}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        elimination = Elimination(state["found"], LINEAR)
+        elimination.log_sums[:] = state["log_sums"]
+        self.__init__(elimination, len(state["ahead"]))  # type: ignore[misc]
+        self._ahead = list(state["ahead"])
+
+    def copy(self) -> "Whole":
+        """Return the same, to go on by itself."""
+        made = type(self).__new__(type(self))
+        if self.elimination.log_sums.size > 1:  # it has the messages of one configuration at a time
+            made.__setstate__(self.__getstate__())
+        else:
+            made.__init__(self.elimination, len(self._ahead))  # type: ignore[misc]
+            made._ahead = list(self._ahead)
+        return made
+
+    @property
+    def blocks(self) -> list[NDArray[np.int64]]:
+        """The variables of the only block."""
+        return [np.arange(self.elimination.target.n_sites)]
+
+    @property
+    def work(self) -> float:
+        """Table entries that a redraw looks at, those of eliminations apart."""
+        return float(self.elimination.entries_per_draw)
+
+    def want(self, numbers: Sequence[int], most: int, rngs: list[Rng]) -> None:
+        """Have so many redraws of each chain ready, and up to ``most`` if some must be made.
+
+        A sliced model is eliminated again for each configuration that is drawn, so draws are made
+        for all chains together.
+        """
+        if all(len(x) >= n for x, n in zip(self._ahead, numbers, strict=True)):
+            return
+        if self.elimination.log_sums.size > 1:
+            d = self.elimination.target.n_sites
+            most = min(max(most, _GROUP), _MOST_AHEAD // max(1, d * len(rngs)))
+        else:
+            most = 0
+        lacking = [max(n, most) - len(x) for x, n in zip(self._ahead, numbers, strict=True)]
+        before = [rng.bit_generator.state for rng in rngs], list(self._ahead)
+        try:
+            while max(lacking) > 0:
+                self._make(lacking, rngs)
+                lacking = [max(n, most) - len(x) for x, n in zip(self._ahead, numbers, strict=True)]
+        except BaseException:  # Ctrl-C: the numbers are not lost
+            for rng, state in zip(rngs, before[0], strict=True):
+                rng.bit_generator.state = state
+            self._ahead = before[1]
+            raise
+
+    def _make(self, lacking: list[int], rngs: list[Rng]) -> None:
+        width = self.elimination.found.n_uniforms
+        most = max(1, _MOST_NUMBERS // max(1, width * len(rngs)))
+        sizes = [max(0, min(n, most)) for n in lacking]
+        u = np.concatenate(
+            [rng.random((size, width)) for rng, size in zip(rngs, sizes, strict=True)]
+        )
+        x = np.empty((len(u), self.elimination.target.n_sites), self.elimination.target.dtype)
+        accepted = self.elimination.draw(u, x, np.empty(len(u)), self._room)
+        end = 0
+        for c, size in enumerate(sizes):
+            mine = slice(end, end + size)
+            self._ahead[c] = np.concatenate([self._ahead[c], x[mine][accepted[mine]]])
+            end += size
+
+    def take(self, c: int, n: int) -> States:
+        """Return the next redraws of a chain, which are ready."""
+        x = self._ahead[c]
+        self._ahead[c] = x[n:]
+        return x[:n]
+
+
+class Pool:
+    """Blocks of variables, one of which is drawn anew given the other variables.
+
+    Parameters
+    ----------
+    model : Reduced
+        What `strike` has left of a target.
+    orders : list of list of int
+        Variables of each block, in the order in which they are eliminated.
+    """
+
+    whole = False
+
+    def __init__(self, model: Reduced, orders: list[list[int]]):
+        self.model, self.orders = model, orders
+        factors = absorb(model.factors)
+        self._passes = [_passes(order, factors, model.sizes) for order in orders]
+        # Chains share the memory of a block.
+        self._locks = [threading.Lock() for _ in orders]
+        n_values = len(model.target.values)
+        self._index = np.zeros((len(model.values), n_values), dtype=np.int64)
+        for row, left in zip(self._index, model.values, strict=True):
+            row[left] = np.arange(left.size)
+        self.entries = [int(p.plan.buckets.message_size @ p.plan.buckets.k) for p in self._passes]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "orders": self.orders}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def copy(self) -> "Pool":
+        """Return itself: nothing in it goes on."""
+        return self
+
+    @property
+    def blocks(self) -> list[NDArray[np.int64]]:
+        """The variables of each block."""
+        return [np.sort(np.array(order, dtype=np.int64)) for order in self.orders]
+
+    @property
+    def work(self) -> float:
+        """Table entries that a redraw makes, on average."""
+        return float(np.mean(self.entries)) + _OVERHEAD
+
+    def redraw(self, x: States, rng: Rng) -> tuple[States, int]:
+        """Return a state in which one block is drawn anew, and the entries that it took."""
+        b = min(int(rng.random() * len(self.orders)), len(self.orders) - 1)
+        u = rng.random((1, len(self.orders[b])))
+        target = self.model.target
+        place = np.searchsorted(np.asarray(target.values), x)
+        given = self._index[np.arange(x.size), place]
+        with self._locks[b]:
+            values = self.forward(b, given)
+            self._passes[b].draw(values, u)
+        changed = self.orders[b]
+        result = x.copy()
+        names = np.asarray(target.values)
+        for i, value in zip(changed, values[changed, 0].tolist(), strict=True):
+            result[i] = names[self.model.values[i][value]]
+        return result, self.entries[b]
+
+    def forward(self, b: int, given: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Make the messages of a block given the other variables, by indices of values left."""
+        passes = self._passes[b]
+        if passes.mode != LINEAR:
+            passes.use(LINEAR)
+        if np.isnan(passes.forward(given)):  # too small for a float
+            passes.use(LOG)
+            passes.forward(given)
+        return passes.states(1, given)
+
+
+def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -> Passes:
+    """Lay out a block; of the other tables nothing is needed."""
+    inside = set(order)
+    mine = [factor for factor in factors if inside.intersection(factor.scope)]
+    return Passes(build(order, mine, sizes), sizes.size)
+
+
+def _neighbours(model: Reduced) -> dict[int, set[int]]:
+    free = set(model.free)
+    near: dict[int, set[int]] = {v: set() for v in model.free}
+    for scope, _ in model.factors:
+        inside = free.intersection(scope)
+        for v in inside:
+            near[v].update(inside)
+    for v, others in near.items():
+        others.discard(v)
+    return near
+
+
+def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) -> list[list[int]]:
+    """Choose blocks whose tables have at most 2**log2_size entries.
+
+    The cheapest variable is eliminated, again and again; where its table would be too large, a
+    random one is conditioned on instead, rather one that other blocks have. Of a model that fits
+    whole there is one block, of all free variables.
+
+    Parameters
+    ----------
+    model : Reduced
+        What `strike` has left of a target.
+    log2_size : float
+        Logarithm to base 2 of the entries of the largest table.
+    n_blocks : int
+        Number of blocks.
+
+    Returns
+    -------
+    list of list of int
+        The variables of each block in their order of elimination.
+    """
+    log_k = np.log2(model.sizes.astype(np.float64))
+    often = dict.fromkeys(model.free, 0)
+    orders: list[list[int]] = []
+    for b in range(n_blocks):
+        rng = np.random.default_rng([b, 0xB10C])
+        order = _choose(_neighbours(model), log_k, log2_size, often, rng)
+        if order:
+            orders.append(order)
+        if len(order) == len(often):
+            return [order] if order else []
+        for v in order:
+            often[v] += 1
+    return orders
+
+
+def is_cheap(model: Reduced) -> bool:
+    """Whether a greedy order eliminates a model with few entries; nothing is tried twice."""
+    log_k = np.log2(model.sizes.astype(np.float64))
+    often = dict.fromkeys(model.free, 0)
+    near, rng = _neighbours(model), np.random.default_rng(0)
+    return len(_choose(near, log_k, _CHEAP, often, rng, 2.0**_CHEAP)) == len(often)
+
+
+def _choose(
+    near: dict[int, set[int]],
+    log_k: NDArray[np.float64],
+    most: float,
+    often: dict[int, int],
+    rng: Rng,
+    room: float = _MOST_ENTRIES,
+) -> list[int]:
+    """Choose one block; ``near`` is used up."""
+    size = {v: float(log_k[v] + log_k[list(near[v])].sum()) for v in near}
+    tie = {v: float(u) for v, u in zip(near, rng.random(len(near)), strict=True)}
+    heap = [(size[v], tie[v], v) for v in near]
+    heapq.heapify(heap)
+    # What is conditioned on comes last here: in a random order, and what many blocks have.
+    later = sorted(near, key=lambda v: (often[v] > 0, rng.random() ** (1.0 / (1 + often[v]))))
+    order: list[int] = []
+    while heap:
+        known, _, v = heapq.heappop(heap)
+        if v not in near or known != size[v]:
+            continue
+        fits = size[v] <= most and room >= 2.0 ** (size[v] - log_k[v])
+        if fits:
+            room -= 2.0 ** (size[v] - log_k[v])
+            order.append(v)
+        else:
+            heapq.heappush(heap, (known, tie[v], v))
+            v = _next_condition(later, near)
+        touched = near.pop(v)
+        for u in touched:
+            near[u].discard(v)
+            if fits:
+                near[u] |= touched
+                near[u].discard(u)
+        for u in touched:
+            size[u] = float(log_k[u] + log_k[list(near[u])].sum())
+            heapq.heappush(heap, (size[u], tie[u], u))
+    return order
+
+
+def _next_condition(later: list[int], near: dict[int, set[int]]) -> int:
+    while later[-1] not in near:
+        later.pop()
+    return later.pop()

@@ -1,0 +1,1 @@
+"""Tempering in the kernels."""

@@ -1,0 +1,70 @@
+"""Simulated annealing in the kernels."""
+
+import numpy as np
+
+from sklsb._kernels._jit import inlined, kernel
+from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_prob, log_ratio
+from sklsb._kernels.numeric import exp
+from sklsb._kernels.state import chain_at
+
+# exp(-45) is less than the distance of two uniform numbers.
+_NEVER = -45.0
+
+
+@inlined
+def _climb(view, chain, sites):
+    """Make the best change of each variable in turn as long as any leads up."""
+    higher = True
+    while higher:
+        higher = False
+        for k in range(sites.size):
+            site = np.uint64(sites[k])
+            begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
+            best, largest = begin, 0.0
+            for move in range(begin, end):
+                ratio = log_ratio(view, chain, np.uint64(move))
+                if ratio > largest:
+                    best, largest = np.uint64(move), ratio
+            chain.evaluations[0] += np.int64(end - begin)
+            # A change that is rounding could lead back and forth.
+            if largest > 1e-12:
+                flip(view, chain, best)
+                higher = True
+
+
+@kernel
+def cool(view, chains, c, sites, beta, numbers):
+    """Make a sweep of Metropolis' algorithm of chain c at each beta.
+
+    ``numbers`` has one for each sweep and site.
+    """
+    chain = chain_at(chains, c)
+    at = 0
+    for s in range(beta.size):
+        for k in range(sites.size):
+            site = np.uint64(sites[k])
+            begin = first_move(view, site)
+            n = np.int64(first_move(view, site + np.uint64(1)) - begin)
+            u = numbers[at] * n
+            at += 1
+            which = min(np.int64(u), n - 1)
+            move = begin + np.uint64(which)
+            change = beta[s] * log_ratio(view, chain, move)
+            if change >= 0.0 or (change > _NEVER and u - which < exp(change)):
+                flip(view, chain, move)
+        forget_way(view, chain)
+        chain.evaluations[0] += sites.size
+
+
+@kernel
+def begin(view, chains, c):
+    """Compute the cache of chain c."""
+    init_cache(view, chain_at(chains, c))
+
+
+@kernel
+def finish(view, chains, c, sites):
+    """Go uphill from the state of chain c; return log p there."""
+    chain = chain_at(chains, c)
+    _climb(view, chain, sites)
+    return log_prob(view, chain)

@@ -1,0 +1,163 @@
+"""Ladders of replicas at the levels of a path, and what they do in a scan."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import called, inlined, kernel
+from sklsb._kernels.contract import first_move, init_cache, prepare, rebuild, step
+from sklsb._kernels.state import chain_at
+from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
+
+
+class Ladder(NamedTuple):
+    """What is known of some ladders beside the states of their replicas, one row each ladder."""
+
+    at: NDArray[np.int64]  # replica at each level
+    heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
+    trips: NDArray[np.int64]  # (n, 1) round trips
+    rejected: NDArray[np.float64]  # sums over the swaps tried of each pair of levels
+    tried: NDArray[np.int64]
+    bennett: NDArray[np.float64]  # (n, n_pairs, 2) sums of this batch
+    best_log_prob: NDArray[np.float64]  # (n, 1)
+    best: NDArray[np.int16]  # a state
+    impossible: NDArray[np.int64]  # (n, 1) draws from the reference where p = 0
+    x: NDArray[np.int16]  # state at the last level
+    moved: NDArray[np.bool_]  # of that, by the first move of each site
+    process: NDArray[np.int16]  # (n, n_kept, n_levels) level of each replica in the last scans
+
+
+@inlined
+def _go_on(path, rule, ladder, chains, where, numbers, schedule):
+    """Draw from the reference at level 0, and make transitions at the others."""
+    c, begin, n_steps, width = where
+    n_levels = ladder.at.shape[1]
+    n_uniforms = schedule
+    for k in range(n_levels):
+        row = ladder.at[c, k]
+        chain = chain_at(chains, c * n_levels + row)
+        u = numbers[row, begin : begin + width]
+        if k == 0:
+            draw_reference(path.reference, chain, u)
+            init_cache(at_level(path, 0), chain)
+            continue
+        view = at_level(path, k)
+        for t in range(n_steps):
+            step(view, rule, chain, u[t * n_uniforms :])
+
+
+@inlined
+def _sigmoid(a):
+    """1 / (1 + exp(-a)), also at infinity."""
+    return 1.0 / (1.0 + math.exp(-a)) if a > -700.0 else 0.0
+
+
+@inlined
+def _note_best(ladder, c, chain, found):
+    if found > ladder.best_log_prob[c, 0]:
+        ladder.best_log_prob[c, 0] = found
+        for i in range(chain.x.size):
+            ladder.best[c, i] = chain.x[i]
+
+
+@called
+def _levels_of(path, chain, k):
+    """Log p of a state at the levels k and k + 1, and at the last one."""
+    return log_probs(path, chain, k)
+
+
+@called
+def _arrive(path, rule, chain, k):
+    """Compute what a replica keeps at its new level."""
+    prepare(at_level(path, k), rule, chain)
+
+
+@inlined
+def _swap(path, rule, ladder, chains, c, k, u, shift):
+    """Let the replicas at the levels k and k + 1 change places, or not."""
+    n_levels = ladder.at.shape[1]
+    low, high = ladder.at[c, k], ladder.at[c, k + 1]
+    first = chain_at(chains, c * n_levels + low)
+    second = chain_at(chains, c * n_levels + high)
+    first_low, first_high, first_top = _levels_of(path, first, k)
+    second_low, second_high, second_top = _levels_of(path, second, k)
+    _note_best(ladder, c, first, first_top)
+    _note_best(ladder, c, second, second_top)
+    ladder.impossible[c, 0] += np.int64(k == 0 and first_top == -np.inf)
+    up, down = first_high - first_low, second_low - second_high
+    log_accept = up + down
+    accept = 1.0 if log_accept >= 0.0 else math.exp(log_accept)
+    ladder.tried[c, k] += 1
+    ladder.rejected[c, k] += 1.0 - accept
+    ladder.bennett[c, k, 0] += _sigmoid(up - shift)
+    ladder.bennett[c, k, 1] += _sigmoid(down + shift)
+    if u < accept:
+        ladder.at[c, k], ladder.at[c, k + 1] = high, low
+        if k > 0:
+            _arrive(path, rule, second, k)
+        _arrive(path, rule, first, k + 1)
+
+
+@inlined
+def _look(path, ladder, chains, c, n_scans):
+    """Note where the replicas are, and what changed at the last level."""
+    n_levels = ladder.at.shape[1]
+    bottom, top = ladder.at[c, 0], ladder.at[c, n_levels - 1]
+    ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)
+    ladder.heading[c, bottom] = 1
+    if ladder.heading[c, top] == 1:
+        ladder.heading[c, top] = 2
+    place = n_scans % ladder.process.shape[1]
+    for k in range(n_levels):
+        ladder.process[c, place, ladder.at[c, k]] = k
+    chain = chain_at(chains, c * n_levels + top)
+    for i in range(chain.x.size):
+        if ladder.x[c, i] != chain.x[i]:
+            ladder.x[c, i] = chain.x[i]
+            ladder.moved[c, np.int64(first_move(path.inner, np.uint64(i)))] = True
+    return chain
+
+
+@kernel
+def scan(path, rule, chains, ladder, c, numbers, coins, shift, schedule, draws, stats):
+    """Make scans of ladder c; a draw from the last level whenever ``thin`` of them have been made.
+
+    A scan lets the replica at each level make transitions, then pairs of neighbours change places:
+    those whose lower level is even in even scans, the others in odd ones. ``numbers`` has a row for
+    each replica, of which a scan takes ``width``; ``coins`` one number for each scan and pair, used
+    or not. ``schedule`` = (scans, transitions, numbers of a transition, width, scans made before,
+    thin, scans since the last draw, index of the next draw).
+    """
+    n_scans, n_steps, n_uniforms, width, before, thin, made, draw = schedule
+    n_pairs = ladder.at.shape[1] - 1
+    for s in range(n_scans):
+        _go_on(path, rule, ladder, chains, (c, s * width, n_steps, width), numbers, n_uniforms)
+        for k in range((before + s) % 2, n_pairs, 2):
+            u = coins[s * n_pairs + k]
+            _swap(path, rule, ladder, chains, c, k, u, shift[k])
+        chain = _look(path, ladder, chains, c, before + s)
+        made += 1
+        if made == thin:
+            for j in range(chain.x.size):
+                draws[c, draw, j] = chain.x[j]
+            stats[c, draw, 0] = _levels_of(path, chain, n_pairs - 1)[2]
+            made = 0
+            draw += 1
+
+
+@kernel
+def start(path, rule, chains, ladder, c, again):
+    """Compute what the replicas of ladder c keep, or compute it again from what they carry."""
+    n_levels = ladder.at.shape[1]
+    for k in range(n_levels):
+        chain = chain_at(chains, c * n_levels + ladder.at[c, k])
+        view = at_level(path, k)
+        init_cache(view, chain)
+        if k == 0:
+            continue
+        if again:
+            rebuild(view, rule, chain)
+        else:
+            prepare(view, rule, chain)

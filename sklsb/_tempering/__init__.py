@@ -1,0 +1,1 @@
+"""Ladders of replicas between a reference and a target."""

@@ -1,0 +1,339 @@
+"""Ladders: independent sets of replicas of a target, one at each of some temperatures."""
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._ensemble import MOST_NUMBERS, Ensemble, Threaded
+from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels.facts import Facts, Rule
+from sklsb._kernels.state import NoPart
+from sklsb._kernels.tempering import scan
+from sklsb._kernels.tempering.paths import Softened
+from sklsb._kernels.tempering.scan import Ladder
+from sklsb._tempering.bennett import Batches
+from sklsb._tempering.paths import PathMaker
+from sklsb.state import ChainState, Counters
+from sklsb.streams import Streams
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Scans whose levels are kept.
+KEPT_SCANS = 1024
+
+
+class Scan(NamedTuple):
+    """What a ladder does in one scan; it has no compiled step of its own.
+
+    Parameters
+    ----------
+    explorer : rule
+        What moves the replicas.
+    n_steps : int
+        Transitions of each replica in a scan.
+    width : int
+        Uniform numbers of each replica in a scan.
+    n_levels : int
+        Replicas of a ladder.
+    """
+
+    explorer: Rule
+    n_steps: int
+    width: int
+    n_levels: int
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=self.width * self.n_levels,
+            transitions_per_sweep=1,
+            evaluation=self.explorer.facts.evaluation,
+            reversible=False,
+        )
+
+    def new_part(self, target: Any, n_chains: int) -> NoPart:
+        """Nothing: it is kept by the replicas."""
+        return NoPart()
+
+
+class _Tops(NamedTuple):
+    """What samplers look at: the states at beta = 1, one row each ladder."""
+
+    x: States
+    moved: NDArray[np.bool_]
+    evaluations: NDArray[np.int64]
+    acceptance: Array
+    part: NoPart
+
+
+def steps_of(explorer: Rule, target: Target) -> int:
+    """Transitions of each replica in a scan.
+
+    A sweep of Gibbs sampling; a quarter as many locally balanced steps as there are variables.
+    """
+    found = explorer.facts.transitions_per_sweep
+    return max(1, target.n_sites // 4) if found is None else found
+
+
+class Ladders(Threaded):
+    """Ladders of replicas, each with its own streams of random numbers.
+
+    The numbers of a replica stay with it wherever it goes; those that decide swaps come from a
+    stream of the ladder.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    states : ndarray of shape (n_ladders, n_levels, n_sites)
+        Where the replicas start, from level 0 on.
+    streams : Streams
+        One row per ladder.
+    explorer : rule
+        What moves the replicas.
+    beta : ndarray of shape (n_levels,)
+        Increasing, from 0 to 1.
+    n_jobs : int, default=1
+        Number of threads. It never changes a draw.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        states: States,
+        streams: Streams,
+        explorer: Rule,
+        beta: Array,
+        n_jobs: int = 1,
+    ):
+        self.target, self.streams, self.beta = target, streams, beta
+        self.n_jobs = min(n_jobs, max(1, len(streams)))
+        self.counters = Counters()
+        n, n_levels, n_sites = states.shape
+        own = [streams.of("chain", r) for r in range(n_levels)]
+        rngs = [own[r][c] for c in range(n) for r in range(n_levels)]
+        self.replicas = Ensemble(target, states.reshape(-1, n_sites), rngs, 1, explorer)
+        n_steps = steps_of(explorer, target)
+        width = max(n_steps * explorer.facts.n_uniforms, n_sites)
+        self.rule = Scan(explorer, n_steps, width, n_levels)
+        self._maker = PathMaker(target, explorer.facts.sees_all_moves)
+        self.domains = self._maker.domains
+        self._path = self._maker.at(beta)
+        self.ladder = self._new_ladder(n, n_levels)
+        self.batches = Batches(np.zeros(n_levels - 1))
+        self.n_scans = 0
+        self._up_to_date = False
+        self._again = False
+
+    def _new_ladder(self, n: int, n_levels: int) -> Ladder:
+        n_sites, n_pairs = self.target.n_sites, n_levels - 1
+        first = self.replicas.chains.x.reshape(n, n_levels, n_sites)[:, -1].astype(np.int16)
+        return Ladder(
+            at=np.tile(np.arange(n_levels), (n, 1)),
+            heading=np.zeros((n, n_levels), np.int8),
+            trips=np.zeros((n, 1), np.int64),
+            rejected=np.zeros((n, n_pairs)),
+            tried=np.zeros((n, n_pairs), np.int64),
+            bennett=np.zeros((n, n_pairs, 2)),
+            best_log_prob=np.full((n, 1), -np.inf),
+            best=first.copy(),
+            impossible=np.zeros((n, 1), np.int64),
+            x=first.copy(),
+            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), np.bool_),
+            process=np.zeros((n, KEPT_SCANS, n_levels), np.int16),
+        )
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @property
+    def chains(self) -> _Tops:
+        """The states at beta = 1."""
+        n, ladder = len(self), self.ladder
+        evaluations = self.replicas.chains.evaluations.reshape(n, -1).sum(axis=1, keepdims=True)
+        x = ladder.x.astype(self.target.dtype)
+        return _Tops(x, ladder.moved, evaluations, np.zeros((n, 1)), NoPart())
+
+    @property
+    def softened(self) -> bool:
+        """Whether zeros are softened on the way."""
+        return isinstance(self._path, Softened)
+
+    @property
+    def states(self) -> States:
+        """States of the replicas by level, shape (n_ladders, n_levels, n_sites)."""
+        n, n_levels = self.ladder.at.shape
+        x = self.replicas.chains.x.reshape(n, n_levels, -1)
+        return np.take_along_axis(x, self.ladder.at[:, :, np.newaxis], axis=1)
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def state(self) -> ChainState:
+        """Streams and states at beta = 1, with which another fit may begin; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def __getstate__(self) -> dict[str, Any]:
+        replicas = self.replicas
+        return {
+            "target": self.target,
+            "n_jobs": self.n_jobs,
+            "beta": self.beta,
+            "streams": self.streams.copy(),
+            "replicas": ChainState.of(replicas.chains, Streams([]), replicas.rule, Counters()),
+            "ladder": {name: v.copy() for name, v in self.ladder._asdict().items()},
+            "batches": copy.deepcopy(self.batches),
+            "n_scans": self.n_scans,
+            "counters": self.counters.copy(),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        replicas: ChainState = state["replicas"]
+        n = len(state["streams"])
+        x = replicas.x.reshape(n, -1, replicas.x.shape[1])
+        streams = state["streams"].copy()
+        self.__init__(  # type: ignore[misc]
+            state["target"], x, streams, replicas.rule, state["beta"], state["n_jobs"]
+        )
+        replicas.put(self.replicas.chains)
+        self.ladder = Ladder(**{name: v.copy() for name, v in state["ladder"].items()})
+        self.batches = copy.deepcopy(state["batches"])
+        self.n_scans, self.counters = state["n_scans"], state["counters"].copy()
+        self._again = True
+
+    def copy(self) -> "Ladders":
+        """Return ladders that go on by themselves."""
+        made = type(self).__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        return made
+
+    def at(self, beta: Array) -> "Ladders":
+        """Return ladders at other temperatures that begin with the states of these.
+
+        The last level keeps its own; the others take those of the nearest one between the two ends,
+        at which any state has positive probability, as it has at theirs.
+        """
+        nearest = [0]
+        for b in beta[1:-1].tolist():
+            nearest.append(1 + int(np.abs(self.beta[1:] - b).argmin()))
+        nearest.append(self.beta.size - 1)
+        made = Ladders(
+            self.target,
+            self.states[:, nearest],
+            self.streams,
+            self.rule.explorer,
+            beta,
+            self.n_jobs,
+        )
+        made._pool, made.counters = self._pool, self.counters
+        made.ladder.best_log_prob[:], made.ladder.best[:] = (
+            self.ladder.best_log_prob,
+            self.ladder.best,
+        )
+        made.ladder.impossible[:] = self.ladder.impossible
+        made.add_evaluations(self.chains.evaluations[:, 0])
+        return made
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each ladder that were made elsewhere."""
+        self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
+
+    # ----------------------------------------------------------------- moving
+
+    def _over_ladders(self, work: Any) -> None:
+        """Call work(ladder) on all, by threads."""
+
+        def of_span(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                work(c)
+
+        before = {}
+        if hasattr(self.target, "guard"):  # it puts the replicas back; so must be all the rest
+            before = {name: v.copy() for name, v in self.ladder._asdict().items()}
+        try:
+            self._spread(of_span, len(self), self.replicas.chains)
+        except BaseException:
+            for name, values in before.items():
+                getattr(self.ladder, name)[:] = values
+            self._up_to_date, self._again = False, True
+            raise
+
+    def _refresh(self) -> None:
+        if self._up_to_date:
+            return
+        warn_if_uncached()
+        rule, chains, ladder, again = (
+            self.rule.explorer,
+            self.replicas.chains,
+            self.ladder,
+            self._again,
+        )
+        self._over_ladders(lambda c: scan.start(self._path, rule, chains, ladder, c, again))
+        self._up_to_date = True
+
+    def forget_acceptance(self) -> None:
+        """Nothing: swaps are counted on their own."""
+
+    def forget_swaps(self) -> None:
+        """Begin the counts of swaps and of round trips anew."""
+        for name in ("rejected", "tried", "trips", "bennett"):
+            getattr(self.ladder, name)[:] = 0
+
+    def log_prob(self) -> Array:
+        """Log p of the states at beta = 1, without the target's constant."""
+        return self.target.log_prob(self.chains.x) - self.target.constant
+
+    def advance(self, uniforms: Array) -> None:
+        """Refuse: the numbers of replicas and of swaps are not of one kind."""
+        raise TypeError("Ladders take their numbers from their own streams; call run.")
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make scans in every ladder, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, scans since the last draw, index of the next draw).
+        """
+        self._refresh()
+        thin, made, first = schedule
+        most = max(1, MOST_NUMBERS // max(1, self.rule.facts.n_uniforms))
+        left = n_transitions
+        while left > 0:
+            size = min(left, most, self.batches.room)
+            self._scan(size, (thin, made, first), draws, stats)
+            self.batches.add(size, self.ladder.bennett)
+            self.n_scans += size
+            left -= size
+            if thin:
+                first, made = first + (made + size) // thin, (made + size) % thin
+
+    def _scan(
+        self, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        rule, n_levels = self.rule, self.rule.n_levels
+        rngs, coins = self.replicas.streams.chain, self.streams.of("swap")
+        n_uniforms = rule.explorer.facts.n_uniforms
+        whole = (n_scans, rule.n_steps, n_uniforms, rule.width, self.n_scans, *schedule)
+
+        def work(c: int) -> None:
+            numbers = np.empty((n_levels, n_scans * rule.width))
+            for row, rng in zip(numbers, rngs[c * n_levels : (c + 1) * n_levels], strict=True):
+                rng.random(out=row)
+            u = coins[c].random(n_scans * (n_levels - 1))
+            scan.scan(
+                self._path,
+                rule.explorer,
+                self.replicas.chains,
+                self.ladder,
+                c,
+                numbers,
+                u,
+                self.batches.shift,
+                whole,
+                draws,
+                stats,
+            )
+
+        self._over_ladders(work)

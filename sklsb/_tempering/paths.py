@@ -1,0 +1,139 @@
+"""The path from a reference to a target: log p times beta, with the zeros of tables softened."""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.targets.conditioned import ConditionedView
+from sklsb._kernels.tempering.paths import Reference, Scaled, Softened
+from sklsb.targets.base import Conditioned, Target
+from sklsb.targets.markov_network import MarkovNetwork
+
+Array = NDArray[np.float64]
+# A zero is at beta as if it were (1 - beta)**_HARDENING.
+_HARDENING = 4.0
+
+
+class Domains(NamedTuple):
+    """Values that variables may have, at every level."""
+
+    possible: list[NDArray[np.bool_]]  # of each variable, which of its values
+    free: NDArray[np.int64]  # variables that have several
+
+    @property
+    def log_size(self) -> float:
+        """Logarithm of the number of states of the free variables."""
+        return float(np.log([self.possible[i].sum() for i in self.free.tolist()]).sum())
+
+
+def domains_of(target: Target) -> Domains:
+    """Return the values that a target does not exclude by themselves."""
+    plain, sites, observed = target, np.empty(0, np.int64), np.empty(0, np.int64)
+    if isinstance(target, Conditioned):
+        plain, sites, observed = target.target, target.sites, target.observed
+    if isinstance(plain, MarkovNetwork):
+        found = plain.possible_values(sites, observed)
+    else:
+        found = [np.ones(k, dtype=np.bool_) for k in target.cardinalities.tolist()]
+        for site, value in zip(sites.tolist(), observed.tolist(), strict=True):
+            found[site] = np.asarray(target.values[: found[site].size]) == value
+    return Domains(found, np.flatnonzero([mask.sum() > 1 for mask in found]))
+
+
+def _reference(target: Target, domains: Domains) -> Reference:
+    values = np.asarray(target.values, dtype=np.int64)
+    found = [values[: mask.size][mask] for mask in domains.possible]
+    chosen = [found[i] for i in domains.free.tolist()]
+    start = np.concatenate([[0], np.cumsum([one.size for one in chosen])]).astype(np.int64)
+    value = np.concatenate([*chosen, np.empty(0, np.int64)]).astype(np.int64)
+    return Reference(domains.free.astype(np.int64), start, value)
+
+
+class Tables(NamedTuple):
+    """The tables of a network, and what their zeros become."""
+
+    log_table: Array
+    soft: NDArray[np.bool_]  # zeros of values that are possible by themselves
+    smallest: Array  # smallest logarithm in the table of each entry
+    largest: Array
+
+    def at(self, beta: Array) -> Array:
+        """Logarithms at some betas, shape (n, n_entries); at 1 the tables as they are."""
+        rows = np.empty((beta.size, self.log_table.size))
+        finite = np.where(self.soft, self.smallest, self.log_table)
+        for row, b in zip(rows, beta.tolist(), strict=True):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                row[:] = b * finite + np.where(self.soft, _HARDENING * np.log1p(-b), 0.0)
+            row[~np.isfinite(finite)] = -np.inf
+            if b == 1.0:
+                row[:] = self.log_table
+        return rows
+
+
+def tables_of(target: Target, domains: Domains) -> Tables | None:
+    """Return the tables of a network that has zeros beside those of its domains; else None."""
+    plain = target.target if isinstance(target, Conditioned) else target
+    if not isinstance(plain, MarkovNetwork):
+        return None
+    log_table = plain.view().log_table
+    excluded = np.zeros(log_table.size, dtype=np.bool_)
+    smallest, largest = np.zeros(log_table.size), np.zeros(log_table.size)
+    ends = np.cumsum([0, *(table.size for _, table in plain.log_factors)])
+    for (scope, table), (a, b) in zip(plain.log_factors, pairwise(ends.tolist()), strict=True):
+        if not scope:
+            continue
+        inside = np.zeros(table.shape, dtype=np.bool_)
+        inside[np.ix_(*(domains.possible[i] for i in scope))] = True
+        excluded[a:b] = ~inside.ravel()
+        left = table[inside & np.isfinite(table)]
+        if left.size:
+            smallest[a:b], largest[a:b] = left.min(), left.max()
+    soft = np.isneginf(log_table) & ~excluded
+    return Tables(log_table, soft, smallest, largest) if soft.any() else None
+
+
+class PathMaker:
+    """Paths to one target, at any betas.
+
+    Parameters
+    ----------
+    target : Target
+        Where they end.
+    sees_all_moves : bool
+        Whether the rule that explores looks at all moves.
+    """
+
+    def __init__(self, target: Target, sees_all_moves: bool):
+        self.view: Any = target.view() if sees_all_moves else target.site_view()
+        self.domains = domains_of(target)
+        self._reference = _reference(target, self.domains)
+        self._tables = tables_of(target, self.domains)
+
+    def at(self, beta: Array) -> Scaled | Softened:
+        """Return the path whose levels are at these betas, the first 0 and the last 1."""
+        if self._tables is not None:
+            return Softened(self.view, beta, self._reference, self._tables.at(beta))
+        touched = [getattr(self.view, name, None) for name in ("touched_start", "touched")]
+        start = np.empty(0, np.uint64) if touched[0] is None else touched[0]
+        near = np.empty(0, np.uint32) if touched[1] is None else touched[1]
+        return Scaled(self.view, beta, self._reference, start, near)
+
+
+def hardened_view(target: Target) -> Any:
+    """Return the view of a target for a search: zeros of tables are small numbers there.
+
+    A zero is as much less than the smallest other entry of its table as that is less than the
+    largest, and by exp(-5) more.
+    """
+    view: Any = target.site_view()
+    domains = domains_of(target)
+    tables = tables_of(target, domains)
+    if tables is None:
+        return view
+    spread = tables.largest - tables.smallest
+    log_table = np.where(tables.soft, tables.smallest - spread - 5.0, tables.log_table)
+    network: Any = view.inner if isinstance(view, ConditionedView) else view
+    network = network._replace(log_table=log_table)
+    return view._replace(inner=network) if isinstance(view, ConditionedView) else network

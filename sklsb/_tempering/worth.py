@@ -1,0 +1,41 @@
+"""Whether tempering is worth its replicas, or plain chains agree and mix."""
+
+import numpy as np
+
+from sklsb._ensemble import MOST_NUMBERS, Ensemble
+from sklsb._tally import Tally
+from sklsb._tempering.ladders import Ladders
+from sklsb.diagnostics import disagreement
+from sklsb.streams import Streams
+
+# Draws of each chain, as many transitions apart as a scan makes.
+_DRAWS = 512
+
+
+def plain_chains_mix(ladders: Ladders) -> bool:
+    """Whether plain chains of the same rule take less work for a draw than ladders do.
+
+    For each ladder two chains go without tempering, from its state and from a random one. They must
+    agree, and their draws be worth more than one in half as many as there are replicas.
+    """
+    target, explorer = ladders.target, ladders.rule.explorer
+    streams = ladders.streams
+    random = [target.random_state(rng) for rng in streams.of("start")]
+    x = np.concatenate([ladders.chains.x, np.array(random).reshape(len(streams), -1)])
+    rngs = [*streams.of("scout"), *streams.of("scout", 1)]
+    plain = Ensemble(target, x, Streams(rngs), ladders.n_jobs, explorer)
+    plain.start(explorer)
+    draws = np.empty((len(x), _DRAWS, target.n_sites), target.dtype)
+    stats = np.empty((len(x), _DRAWS, len(explorer.facts.stat_names)))
+    thin, tally = ladders.rule.n_steps, Tally(target, len(x))
+    size = max(1, MOST_NUMBERS // max(1, explorer.facts.n_uniforms * thin))
+    with plain.threads():
+        for first in range(0, _DRAWS, size):
+            n = min(size, _DRAWS - first)
+            plain.run(n * thin, (thin, 0, first), draws, stats)
+    half = _DRAWS // 2  # the rest goes from where the chains began
+    tally.add(draws[:, half:], stats[:, half:, 0], 1)
+    ladders.add_evaluations(plain.chains.evaluations.reshape(2, -1).sum(axis=0))
+    found = disagreement(tally, target)
+    worst = np.nanmin([float(found["ess_lp"]), *np.ravel(found["ess"].values)])
+    return bool(found.agree and worst > 2.0 * len(x) * half / ladders.beta.size)

@@ -1,0 +1,281 @@
+"""Whether blocks of variables are redrawn besides locally balanced steps, and which."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._blocked import BlockedEnsemble, Source, mixture
+from sklsb._elimination.blocks import Pool, Whole, choose_blocks, is_cheap
+from sklsb._elimination.engine import (
+    MAX_MEMORY,
+    MAX_WORK,
+    Elimination,
+    Ordered,
+    fits,
+    n_entries,
+    ordered,
+)
+from sklsb._elimination.order import MOST_VARIABLES
+from sklsb._elimination.reduce import Reduced, prune, strike
+from sklsb._ensemble import BalancedEnsemble
+from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._tally import Tally
+from sklsb.diagnostics import disagreement
+from sklsb.samplers._base import check_count
+from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._progress import Progress
+from sklsb.streams import Streams
+from sklsb.targets.base import Target
+
+# Log2 of the entries of a table of a block by default, and of the largest one that memory holds.
+LOG2_SIZE, MOST_LOG2_SIZE = 12, int(math.log2(MAX_MEMORY)) - 3
+# Pairs of variables beyond which a model is not looked at: all are connected with too many others.
+_MOST_PAIRS = 1 << 20
+# Sweeps of the first and the second try of the scouts, and looks at each of them.
+_SCOUTS, _LOOKS = (16, 64), 128
+# Variables, and work, of a model whose exact draws scouts are compared with.
+_MOST_CHECKED, _CHEAP_WORK = 2000, 2.0**26
+# Log-ratios that take as long as an entry of a table.
+_OF_ENTRY = 1.0 / 8.0
+# Redraws in a sweep, at least: of a whole model, and of a pool; redraws of each block before draws.
+_FEWEST = {True: 1.0 / 4.0, False: 1.0 / 16.0}
+_EACH = 4
+
+__all__ = ["LOG2_SIZE", "MOST_LOG2_SIZE", "BlockChoice", "add_blocks", "check_blocks"]
+
+
+@dataclass(frozen=True)
+class BlockChoice:
+    """Which blocks of variables are redrawn besides locally balanced steps, and why.
+
+    Parameters
+    ----------
+    kind : {"none", "whole", "pool"}
+        No blocks, one block of all variables, or several, of which a random one is drawn anew.
+    why : str
+        What was found.
+    share : float
+        Probability that a transition is a redraw.
+    sites : tuple of ndarray of int64
+        The variables of each block.
+    """
+
+    kind: str
+    why: str
+    share: float = 0.0
+    sites: tuple[NDArray[np.int64], ...] = ()
+
+    def __repr__(self) -> str:
+        sizes = [block.size for block in self.sites]
+        of = f", {len(sizes)} of {min(sizes)} to {max(sizes)} variables" if sizes else ""
+        share = f", share={self.share:.3g}" if sizes else ""
+        return f"BlockChoice({self.kind!r}{of}{share}, why={self.why!r})"
+
+
+def check_blocks(blocks: Any, fast: bool, target: Target) -> None:
+    """Say what is wrong with the parameter ``blocks``."""
+    if blocks is None or (isinstance(blocks, str) and blocks == "auto"):
+        return
+    if isinstance(blocks, str):
+        raise ValueError(
+            f'blocks is {blocks!r}; give "auto", None, or the logarithm to base 2 of the table '
+            "entries that a block may take."
+        )
+    if check_count(blocks, "blocks", 1) > MOST_LOG2_SIZE:
+        raise ValueError(
+            f"blocks is {blocks}: tables of 2**{blocks} entries take 2**{blocks + 3} bytes, and "
+            f"2**{int(math.log2(MAX_MEMORY))} are allowed. Give at most {MOST_LOG2_SIZE}."
+        )
+    if fast:
+        raise ValueError(
+            f"blocks is {blocks!r} and fast is True; only exact log-ratios, fast=False, go with "
+            "blocks."
+        )
+    if not target._has_factors:
+        raise TypeError(
+            f"blocks is {blocks!r}, and {target!r:.200} is not made of factors, which redraws of "
+            "blocks are made from. Ising, Potts and MarkovNetwork have them; a class of your own "
+            'can offer them by the property log_factors. Set blocks="auto" or None.'
+        )
+
+
+def _why_not(target: Target, blocks: Any, fast: bool) -> str:
+    """Say why there can be no blocks, or nothing."""
+    if blocks is None:
+        return "blocks=None"
+    if fast:
+        return "fast=True goes by first-order log-ratios"
+    if not target._has_factors:
+        return "the target is not made of factors"
+    n = target.n_sites
+    if n > MOST_VARIABLES:
+        return f"there are {n} variables; orders of elimination are looked for among fewer"
+    graph = target.graph
+    if blocks == "auto" and graph is not None and graph.nnz > _MOST_PAIRS:
+        return "too many pairs of variables are connected"
+    return ""
+
+
+def has_joint_zeros(model: Reduced) -> bool:
+    """Whether a zero over several variables is left, where values are struck that none allows."""
+    return any(len(scope) > 1 and not (table > -np.inf).all() for scope, table in model.factors)
+
+
+def _exact_draws(target: Target, rngs: list[np.random.Generator]) -> tuple[Any, Any, int] | None:
+    """Return exact draws, as looks of as many scouts, their log p, and the work; if it is cheap."""
+    if target.n_sites > _MOST_CHECKED:
+        return None
+    struck = strike(target)
+    if not is_cheap(prune(struck)):
+        return None
+    found = ordered(struck, limits=(float(MAX_WORK), float(MAX_MEMORY)))
+    if not fits(found.cost, (_CHEAP_WORK, float(MAX_MEMORY))) or found.cost.n_configurations > 1:
+        return None
+    elimination = _eliminated(found, 0)
+    source = Whole(elimination, len(rngs))
+    source.want([_LOOKS] * len(rngs), _LOOKS, rngs)
+    draws = np.stack([source.take(c, _LOOKS) for c in range(len(rngs))])
+    work = n_entries(found.cost) + draws[..., 0].size * elimination.entries_per_draw
+    return draws, target.log_prob(draws) - target.constant, work
+
+
+def _scout(ensemble: BalancedEnsemble, n: int) -> str:
+    """Let copies of the chains go on, and tell how they disagree; empty if they do not.
+
+    Twice: what is only slow has longer the second time. Where exact draws are cheap they are
+    compared with as many of these, since all chains may be in one mode. What it takes is counted.
+    """
+    target, n_chains = ensemble.target, len(ensemble)
+    streams = Streams(ensemble.streams.of("scout", 1))
+    scouts = BalancedEnsemble(target, ensemble.chains.x, streams, ensemble.n_jobs)
+    found = ""
+    with scouts.threads():
+        scouts.start(ensemble.rule)
+        for sweeps in _SCOUTS:
+            thin = max(n, sweeps * target.n_sites) // _LOOKS + 1
+            draws = np.empty((n_chains, _LOOKS, target.n_sites), dtype=target.dtype)
+            stats = np.empty((n_chains, _LOOKS, 2))
+            for k in range(_LOOKS):
+                scouts.run(thin, (thin, 0, k), draws, stats)
+            found = _disagree(target, draws, stats[:, :, 0])
+            if not found:
+                break
+    exact = None if found else _exact_draws(target, ensemble.streams.of("scout", 2))
+    if exact is not None:
+        both = (draws, exact[0]), (stats[:, :, 0], exact[1])
+        found = _disagree(target, *(np.concatenate(pair) for pair in both))
+        found = found and f"with exact draws, {found}"
+        ensemble.chains.evaluations[0] += exact[2]
+    ensemble.chains.evaluations[:] += scouts.chains.evaluations
+    return found
+
+
+def _disagree(target: Target, draws: Any, log_prob: Any) -> str:
+    tally = Tally(target, len(draws))
+    tally.add(draws, log_prob, 1)
+    found = disagreement(tally, target)
+    return "" if found.agree else f"most of all in {found.worst}"
+
+
+def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tuple[bool, str]:
+    """Return whether blocks are needed, and what was found."""
+    if blocks != "auto":
+        return True, f"blocks={blocks}"
+    if target._joint_zeros and has_joint_zeros(strike(target)):
+        return True, "zeros of tables tie variables to each other"
+    if not n:
+        return False, "no zero ties variables, and without a burn-in no scouts are sent"
+    found = _scout(ensemble, n)
+    if found:
+        return True, f"copies of the chains disagree after the burn-in, {found}"
+    return False, "no zero ties variables, and copies of the chains agree after the burn-in"
+
+
+def _eliminated(found: Ordered, verbose: int) -> Elimination:
+    with Progress(verbose, "eliminate", n_entries(found.cost)) as progress:
+        elimination = Elimination(found, LINEAR, progress)
+        elimination.run()
+    return elimination
+
+
+def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[Source | None, str]:
+    """Return what redraws are made by, if anything, and what it is like."""
+    struck = strike(target)
+    if not struck.free:
+        return None, "one state is possible"
+    limits = float(MAX_WORK), float(MAX_MEMORY)
+    orders: list[list[int]] = []
+    if blocks != "auto":
+        orders = choose_blocks(struck, int(blocks))
+        whole = len(orders) == 1 and len(orders[0]) == len(struck.free)
+    if blocks == "auto" or whole:
+        found = ordered(struck, limits=limits)
+        if fits(found.cost, limits):
+            return Whole(_eliminated(found, verbose), n_chains), "the model is redrawn as a whole"
+        orders = orders or choose_blocks(struck, LOG2_SIZE)
+    if not orders:
+        return None, "no block of its variables is small enough"
+    size = LOG2_SIZE if blocks == "auto" else int(blocks)
+    said = f"the model is too large to be redrawn as a whole, blocks have tables of 2**{size}"
+    if target._joint_zeros and has_joint_zeros(struck):
+        said += "; whether they lead to all possible states is not known"
+    else:
+        said += "; whether they lead from mode to mode is not known"
+    return Pool(struck, orders), said
+
+
+def add_blocks(
+    ensemble: Any, blocks: Any, *, fast: bool, n_burn_in: int, verbose: int = 0
+) -> tuple[Any, BlockChoice]:
+    """Return the chains that draws are made with, and what was chosen.
+
+    Parameters
+    ----------
+    ensemble : LearnableEnsemble
+        Chains after the burn-in, with the frozen rule.
+    blocks : "auto", None or int
+        As of `LSBSampler`.
+    fast : bool
+        Whether the chains go by first-order log-ratios.
+    n_burn_in : int
+        Transitions of the burn-in. 0: the chains stay where they are, and no scouts are sent.
+    verbose : int
+        1 shows a progress bar.
+    """
+    target, n_chains = ensemble.target, len(ensemble)
+    why = _why_not(target, blocks, fast)
+    if why:
+        return ensemble, BlockChoice("none", why)
+    needed, why = _why(target, ensemble, blocks, n_burn_in)
+    if not needed:
+        return ensemble, BlockChoice("none", why)
+    source, said = _source(target, blocks, n_chains, verbose)
+    if source is None:
+        return ensemble, BlockChoice("none", f"{why}; but {said}")
+    rule: Balanced = ensemble.rule
+    moves = int((target.cardinalities - 1).sum())
+    redraw, step = source.work * _OF_ENTRY + moves, ensemble.step_cost
+    share = max(step / (step + redraw), _FEWEST[source.whole] / max(1, target.n_sites))
+    share = min(0.5, share)
+    states = ensemble.chains.x.copy()
+    if isinstance(source, Whole) and n_burn_in:  # the chains begin where they should be
+        source.want([1] * n_chains, 1, ensemble.streams.of("redraw"))
+        states = np.concatenate([source.take(c, 1) for c in range(n_chains)])
+    made = BlockedEnsemble(
+        target, states, ensemble.streams, ensemble.n_jobs, mixture(rule, source, share), source
+    )
+    made.chains.evaluations[:] = ensemble.chains.evaluations
+    if isinstance(source, Whole):
+        made.chains.evaluations[0] += n_entries(source.elimination.found.cost)
+    made.start(made.rule)
+    if isinstance(source, Pool) and n_burn_in:
+        with made.threads():
+            run_burn_in(made, int(_EACH * len(source.orders) / share), keep=False, verbose=verbose)
+    choice = BlockChoice(
+        "whole" if source.whole else "pool", f"{why}; {said}", share, tuple(source.blocks)
+    )
+    return made, choice

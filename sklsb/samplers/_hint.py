@@ -1,0 +1,26 @@
+"""Whether a target on which chains fail has exact answers."""
+
+from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, fits, ordered
+from sklsb._elimination.reduce import strike
+from sklsb.targets.base import Target
+
+# Variables, and entries of the graph, beyond which it would take long to find out.
+_MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
+
+
+def exact_hint(target: Target) -> str:
+    """Return a sentence that says so, or nothing."""
+    if not target._has_factors or target.n_sites > _MOST_SITES:
+        return ""
+    if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
+        return ""
+    try:
+        found = ordered(strike(target), limits=(float(MAX_WORK), float(MAX_MEMORY)))
+    except ValueError:  # no state is possible
+        return ""
+    if not fits(found.cost, (float(MAX_WORK), float(MAX_MEMORY))):
+        return ""
+    return (
+        " sklsb.exact answers on this target without a chain (exact.marginals), and "
+        "EliminationSampler makes independent draws."
+    )

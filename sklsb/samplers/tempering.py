@@ -1,0 +1,357 @@
+"""Parallel tempering."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb._kernels.facts import Rule
+from sklsb._starts import Starts
+from sklsb._tempering.ladders import KEPT_SCANS, Ladders
+from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, rejections, tune
+from sklsb._tempering.worth import plain_chains_mix
+from sklsb.exceptions import TemperingWarning
+from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._explorers import explorer_of
+from sklsb.samplers._progress import Told
+from sklsb.streams import Streams
+from sklsb.targets.base import States, Target
+
+# Round trips of all ladders under which draws are not worth much.
+_FEWEST_TRIPS = 10
+# Scans of the burn-in by default: so many, or fewer where there are many variables.
+_MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
+
+
+class ParallelTempering(BaseSampler):
+    r"""Parallel tempering: replicas at several temperatures that change places.
+
+    A ladder has a replica at each of the inverse temperatures
+    :math:`0 = \beta_0 < \dots < \beta_K = 1`, with the distributions
+
+    .. math:: \pi_k(x) \propto p(x)^{\beta_k}
+
+    In a scan each replica makes transitions that leave its :math:`\pi_k` as it is; the one at
+    :math:`\beta = 0` is drawn anew, uniformly. Then neighbours change places, the even pairs and
+    the odd ones in turn, with probability
+    :math:`\min(1, \pi_k(x')\pi_j(x) / (\pi_k(x)\pi_j(x')))` [1]_. Where single changes never leave
+    a mode, a replica does that crosses to :math:`\beta = 0` and back. Draws are returned at
+    :math:`\beta = 1` only, where the distribution is that of the target, bit for bit.
+
+    In the tables of a `MarkovNetwork` zeros are softened on the way, so that the levels are
+    connected: at :math:`\beta < 1` a zero is :math:`m^\beta (1 - \beta)^4` with m the smallest
+    other entry of the table.
+
+    Parameters
+    ----------
+    explorer : "auto" or sampler, default="auto"
+        What moves the replicas: a `GibbsSampler`, `HammingBallSampler`, or an `LSBSampler` with a
+        fixed function, of which nothing but the rule is used. "auto" is sweeps of Gibbs sampling,
+        class by class where the graph of the target is sparse. A scan makes one sweep, or n_sites /
+        4 locally balanced steps.
+    n_replicas : "auto" or int, default="auto"
+        Replicas of a ladder, at least 2. "auto" finds out how many are needed, at most 64.
+    n_chains : int, default=4
+        Number of ladders. They are independent but for the temperatures, so that R-hat and errors
+        come from them.
+    n_burn_in : int, optional
+        Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
+        after each of which the temperatures are chosen anew, until they are good; then they are
+        frozen. If not given, 8192, or fewer if there are more than 1024 variables, at least 512.
+    n_jobs : int, optional
+        Number of threads (None is 1, -1 all cores); it never changes a draw.
+    random_state : int, SeedSequence, Generator or None, default=None
+        Seed. The same int gives the same draws, bit for bit.
+    verbose : int, default=0
+        1 shows a line for each round of the burn-in, and a progress bar over the draws.
+    warm_start : bool, default=False
+        Whether another `fit` goes on from the present states, temperatures and streams.
+
+    Attributes
+    ----------
+    target_ : Target
+        What was fitted.
+    n_sites_ : int
+        Number of variables.
+    betas_ : ndarray of shape (n_replicas,)
+        Inverse temperatures, from 0 to 1.
+    barrier_ : float
+        Sum of the rejection rates of all pairs of neighbours: about half as many replicas as are
+        needed.
+    swap_acceptance_ : ndarray of shape (n_replicas - 1,)
+        Share of the swaps of each pair that were accepted since the temperatures were frozen.
+    n_round_trips_ : ndarray of shape (n_chains,)
+        Times that a replica of each ladder went from beta = 0 to 1 and back since then. The error
+        of the draws goes with one over the square root of their sum.
+    log_z_, log_z_error_ : float
+        Natural logarithm of the sum of exp(log_prob) over all states, by Bennett's acceptance ratio
+        [2]_ over all scans since then, and its standard error from ladders and batches of scans.
+    index_process_ : xarray.DataArray
+        Level of each replica in the last scans, at most 1,024, of dims (chain, scan, replica).
+    best_state_ : xarray.Dataset
+        State of largest log-density that any replica of each ladder was seen in at the time of a
+        swap, ``x``, with its ``lp``.
+    history_ : xarray.Dataset
+        What the rounds of the burn-in showed: scans, replicas, barrier, round trips, log Z.
+    state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
+        Present states at beta = 1.
+    sample_stats_ : xarray.Dataset
+        lp of each draw of the last `sample`.
+    n_evaluations_ : int
+        Log-ratios of changes evaluated so far, over all replicas.
+
+    Warns
+    -----
+    TemperingWarning
+        If there are fewer than ten round trips, or none in some ladder; if more than 64 replicas
+        are needed; if zeros of a function may separate the levels; if plain chains do as well,
+        which is looked at where ``n_burn_in`` is 512 or more.
+
+    See Also
+    --------
+    EliminationSampler : exact draws, where the variables are loosely connected.
+    sklsb.anneal : the maximum of log p alone.
+
+    References
+    ----------
+    .. [1] S. Syed, A. Bouchard-Côté, G. Deligiannidis and A. Doucet, "Non-reversible parallel
+       tempering: a scalable highly parallel MCMC scheme", JRSS B 84 (2022).
+    .. [2] C. H. Bennett, "Efficient estimation of free energy differences from Monte Carlo data",
+       Journal of Computational Physics 22 (1976).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, ParallelTempering
+    >>> ising = Ising.lattice(np.zeros((6, 6)), coupling=0.8)  # all up or all down
+    >>> sampler = ParallelTempering(random_state=0).fit(ising)
+    >>> draws = sampler.sample(1000)
+    >>> up = (draws["x"].mean(("row", "col")) > 0).mean()
+    >>> bool(0.4 < up < 0.6)
+    True
+    """
+
+    _ensemble: Ladders
+
+    def __init__(
+        self,
+        explorer: Any = "auto",
+        *,
+        n_replicas: int | str = "auto",
+        n_chains: int = 4,
+        n_burn_in: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ):
+        self.explorer = explorer
+        self.n_replicas = n_replicas
+        self.n_chains = n_chains
+        self.n_burn_in = n_burn_in
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    def _rule(self, target: Target) -> Rule:
+        """Return what moves the replicas."""
+        return explorer_of(self.explorer, target)
+
+    def _resolve(self, target: Target) -> None:
+        if not isinstance(self.warm_start, bool | np.bool_):
+            raise TypeError(f"warm_start is {self.warm_start!r}; give True or False.")
+        if self.n_burn_in is not None:
+            check_count(self.n_burn_in, "n_burn_in", 0)
+        if isinstance(self.n_replicas, str):
+            if self.n_replicas != "auto":
+                raise ValueError(
+                    f'n_replicas is {self.n_replicas!r}; give a number of at least 2, or "auto".'
+                )
+        else:
+            check_count(self.n_replicas, "n_replicas", 2)
+        self._rule(target)
+
+    def _starts(self, target: Target, streams: Streams) -> Starts:
+        """Draw the states that all replicas of a ladder start from."""
+        x = [target.random_state(rng) for rng in streams.of("start")]
+        states = np.array(x, target.dtype).reshape(len(x), target.n_sites)
+        return Starts(states, np.zeros(len(x), dtype=np.int64))
+
+    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
+        self._going_on = initial_states is None and self.warm_start
+        try:
+            super()._fit(target, initial_states)
+        finally:
+            del self._going_on
+
+    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ladders:
+        old: Ladders | None = getattr(self, "_ensemble", None) if self.warm_start else None
+        beta = np.linspace(0.0, 1.0, FIRST_REPLICAS) if old is None else old.beta
+        if old is not None and old.target is target and self._going_on:
+            replicas = old.states
+        else:
+            replicas = np.repeat(states[:, np.newaxis], beta.size, axis=1)
+        return Ladders(
+            target, replicas, streams, self._rule(target), beta, self._effective_n_jobs()
+        )
+
+    def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
+        n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
+        length = self.n_burn_in
+        if length is None:
+            most = _MOST_SWEPT // max(1, target.n_sites)
+            length = min(_MOST_SCANS, max(_FEWEST_SCANS, most))
+        done = tune(ensemble, n_replicas, length, Told(self.verbose))
+        # The caller goes on with the ensemble that it made.
+        ensemble.__dict__.update(done.ladders.__dict__)
+        names = list(done.rounds[0])
+        history = {name: ("round", [row[name] for row in done.rounds]) for name in names}
+        return {
+            "betas_": done.ladders.beta.copy(),
+            "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
+            "_capped": done.capped,
+            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble),
+        }
+
+    # ----------------------------------------------------------------- what was seen
+
+    @property
+    def swap_acceptance_(self) -> NDArray[np.float64]:
+        """Share of the swaps of each pair of levels that were accepted."""
+        check_is_fitted(self, "target_")
+        return 1.0 - rejections(self._ensemble)
+
+    @property
+    def barrier_(self) -> float:
+        """Sum of the rejection rates of all pairs of levels."""
+        return float((1.0 - self.swap_acceptance_).sum())
+
+    @property
+    def n_round_trips_(self) -> NDArray[np.int64]:
+        """Round trips of the replicas of each ladder."""
+        check_is_fitted(self, "target_")
+        return self._ensemble.ladder.trips[:, 0].copy()
+
+    def _log_z(self) -> tuple[float, float]:
+        check_is_fitted(self, "target_")
+        ladders = self._ensemble
+        ratio, error = ladders.batches.log_ratio(ladders.ladder.bennett)
+        return ratio + ladders.domains.log_size + ladders.target.constant, error
+
+    @property
+    def log_z_(self) -> float:
+        """Natural logarithm of the sum of exp(log_prob) over all states."""
+        return self._log_z()[0]
+
+    @property
+    def log_z_error_(self) -> float:
+        """Standard error of ``log_z_``."""
+        return self._log_z()[1]
+
+    @property
+    def index_process_(self) -> xr.DataArray:
+        """Level of each replica in the last scans."""
+        check_is_fitted(self, "target_")
+        n_scans, process = self._ensemble.n_scans, self._ensemble.ladder.process
+        scans = np.arange(max(0, n_scans - KEPT_SCANS), n_scans)
+        return xr.DataArray(
+            process[:, scans % KEPT_SCANS],
+            dims=("chain", "scan", "replica"),
+            coords={
+                "chain": np.arange(len(process)),
+                "scan": scans,
+                "replica": np.arange(process.shape[2]),
+            },
+            name="level",
+        )
+
+    @property
+    def best_state_(self) -> xr.Dataset:
+        """State of largest log-density seen in each ladder."""
+        check_is_fitted(self, "target_")
+        target, ladder = self.target_, self._ensemble.ladder
+        x = ladder.best.astype(target.dtype).reshape(-1, *target.shape)
+        lp = ladder.best_log_prob[:, 0] + target.constant
+        return xr.Dataset(
+            {"x": (("chain", *target.dims), x)},
+            coords={"chain": np.arange(len(x)), **target.coords, "lp": ("chain", lp)},
+        )
+
+    def plot_index_process(self, ax: Any = None, *, chain: int = 0, n_scans: int = 256) -> Any:
+        """Draw the level of each replica of a ladder over the last scans.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if not given.
+        chain : int, default=0
+            Which ladder.
+        n_scans : int, default=256
+            How many scans.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots(layout="constrained")[1]
+        found = self.index_process_.sel(chain=chain).isel(scan=slice(-n_scans, None))
+        for replica in found["replica"].to_numpy():
+            ax.plot(found["scan"], found.sel(replica=replica), linewidth=0.8)
+        ax.set(xlabel="scan", ylabel="level of each replica (the last is beta = 1)")
+        return ax
+
+    # ----------------------------------------------------------------- warnings
+
+    def _warn_about_burn_in(self) -> None:
+        ladder = self._ensemble.ladder
+        if self._capped:
+            warnings.warn(
+                f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
+                f"{self.barrier_:.3g}): swaps are refused often. See n_round_trips_ before you "
+                "trust the draws; n_replicas sets a larger number.",
+                TemperingWarning,
+                stacklevel=3,
+            )
+        if self._needless:
+            warnings.warn(
+                "Tempering is not worth it here: plain chains agree, and take less work for an "
+                f"independent draw than {self.betas_.size} replicas do. Use the explorer by "
+                "itself, as GibbsSampler.",
+                TemperingWarning,
+                stacklevel=3,
+            )
+        if ladder.impossible.any() and not self._ensemble.softened:
+            warnings.warn(
+                "log p is -inf at some states, which stays so at every temperature but the first: "
+                "replicas may be unable to move between parts of the space. Where that may be, "
+                "give such states a small probability, or a MarkovNetwork, whose zeros are "
+                "softened.",
+                TemperingWarning,
+                stacklevel=3,
+            )
+
+    def _warn_about_draws(self, n_transitions: int) -> None:
+        super()._warn_about_draws(n_transitions)
+        trips = self.n_round_trips_
+        if not n_transitions or (trips.min() > 0 and trips.sum() >= _FEWEST_TRIPS):
+            return
+        none = int((trips == 0).sum())
+        worth = (
+            "do not trust the draws or log_z_"
+            if none
+            else "draws and log_z_ may be off by more than their errors say"
+        )
+        warnings.warn(
+            f"{int(trips.sum())} round trips between beta = 0 and 1 in {self._ensemble.n_scans} "
+            f"scans, and none in {none} of {trips.size} ladders (barrier {self.barrier_:.3g}): "
+            f"{worth}. Draw for longer, or take another sampler.",
+            TemperingWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,91 @@
+"""Annealing: the best states against enumeration and elimination, seeds, and errors."""
+
+import numpy as np
+import pytest
+
+from sklsb import FunctionTarget, Ising, MarkovNetwork, anneal, exact
+
+RNG = np.random.default_rng(0)
+
+
+def glass():
+    couplings = np.triu(np.random.default_rng(1).normal(size=(30, 30)), 1)
+    return Ising(couplings + couplings.T)
+
+
+def network():
+    table = [[0.0, 0.2, 0.3], [0.1, 0.0, 2.0], [0.7, 0.4, 0.0]]
+    return MarkovNetwork([3] * 8, [((i, (i + 1) % 8), table) for i in range(8)])
+
+
+TARGETS = {
+    "ising": lambda: Ising.lattice(RNG.normal(size=(4, 4)), coupling=-0.7),
+    "network": network,
+    "evidence": lambda: network().condition({2: 0, 5: 0}),
+    "flat": lambda: Ising(np.zeros((3, 3))),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_against_elimination(name):
+    target = TARGETS[name]()
+    found = anneal(target, n_sweeps=400, random_state=0)
+    truth = exact.most_likely(target)
+    np.testing.assert_allclose(found["lp"], target.log_prob(found["x"]), rtol=1e-14, atol=0)
+    assert float(found["lp"].max()) == pytest.approx(float(truth["lp"]), abs=1e-12)
+
+
+def test_functions():
+    calls = []
+
+    def log_prob(x):
+        calls.append(0)
+        if len(calls) > most:
+            raise KeyError("too often")
+        return -np.inf if x[0] == x[1] else float(x @ [1.0, 3.0, -2.0])
+
+    most = 10**6
+    target = FunctionTarget(log_prob, 3, [2, 3, 4])
+    found = anneal(target, n_sweeps=50, n_chains=2, random_state=0)
+    assert found["lp"].values.tolist() == [7.0, 7.0]
+    assert found["x"].values.tolist() == [[1, 2, 0]] * 2
+    most = len(calls) + 100
+    with pytest.raises(KeyError, match="too often"):
+        anneal(target, n_sweeps=500, random_state=0)
+
+
+def test_seeds():
+    target = glass()
+    runs = [anneal(target, n_sweeps=20, n_chains=n, random_state=0) for n in (4, 4, 2)]
+    assert runs[0].identical(runs[1])
+    assert runs[0].isel(chain=slice(2)).identical(runs[2])
+
+
+def test_seconds():
+    target = glass()
+    assert anneal(target, seconds=0.05, random_state=0)["x"].shape == (4, 30)
+
+
+def test_observed_variables_stay():
+    found = anneal(network().condition({0: 2}), n_sweeps=30, random_state=0)
+    assert (found["x"][:, 0] == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        ({"seconds": 1, "n_sweeps": 1}, ValueError, "give one of them"),
+        ({"seconds": 0}, ValueError, "seconds is 0"),
+        ({"seconds": "1"}, TypeError, "seconds is '1'"),
+        ({"n_sweeps": 0}, ValueError, "n_sweeps is 0"),
+        ({"n_chains": 0, "n_sweeps": 1}, ValueError, "n_chains is 0"),
+    ],
+)
+def test_errors(params, error, match):
+    with pytest.raises(error, match=match):
+        anneal(network(), **params)
+
+
+def test_not_a_target():
+    with pytest.raises(TypeError, match="not a sklsb Target"):
+        anneal(np.eye(3))
