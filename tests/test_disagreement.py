@@ -183,7 +183,7 @@ def test_some_of_very_many_variables_stand_for_all():
 @pytest.mark.parametrize(
     "sampler",
     [LSBSampler("barker", blocks=None), GibbsSampler(), GibbsSampler("chromatic")],
-    ids=str
+    ids=str,
 )
 def test_separated_modes_are_told(sampler, settings):
     sampler.set_params(n_chains=4, random_state=1)
