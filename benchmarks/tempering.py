@@ -18,7 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from sklsb import MarkovNetwork, ParallelTempering, io
-from sklsb.exceptions import TemperingWarning
+from sklsb.exceptions import SeparatedModesWarning, TemperingWarning
+
+TOLD = {SeparatedModesWarning.__name__, TemperingWarning.__name__}
 
 NETWORKS = {
     "grid4x4": ".exact",
@@ -54,7 +56,7 @@ def measure(folder, name, seconds, seed):
         fitted = time.perf_counter() - began
         counts, n, size = 0.0, 0, 64
         while (spent := time.perf_counter() - began) < seconds or not n:
-            caught.clear()
+            caught[:] = [w for w in caught if w.category is SeparatedModesWarning]
             x = sampler.sample(size)["x"].values
             counts = counts + np.stack([(x == v).sum(axis=(0, 1)) for v in network.values], axis=1)
             n += x.shape[0] * x.shape[1]
@@ -75,7 +77,7 @@ def measure(folder, name, seconds, seed):
         "error": float(error),
         "log_z": sampler.log_z_ - log_z,
         "stated": sampler.log_z_error_,
-        "warned": any(issubclass(w.category, TemperingWarning) for w in caught),
+        "warned": ", ".join(sorted({w.category.__name__ for w in caught} & TOLD)),
     }
 
 
@@ -98,7 +100,7 @@ def main():
         print(
             f"{name:14}{row['sites']:5}{row['replicas']:9}{row['barrier']:8.2f}{row['fit']:7.1f}"
             f"{row['scans']:8}{row['trips']:7}{row['trips_per_second']:7.1f}{row['error']:8.4f}"
-            f"{row['log_z']:8.3f}{row['stated']:8.3f}  {'yes' if row['warned'] else 'no'}",
+            f"{row['log_z']:8.3f}{row['stated']:8.3f}  {row['warned'] or 'no'}",
             flush=True,
         )
     if given.json:

@@ -181,7 +181,9 @@ def test_some_of_very_many_variables_stand_for_all():
 
 @pytest.mark.parametrize("settings", [{}, {"record": {"total": lambda x: x.sum(axis=1)}}])
 @pytest.mark.parametrize(
-    "sampler", [LSBSampler("barker"), GibbsSampler(), GibbsSampler("chromatic")], ids=str
+    "sampler",
+    [LSBSampler("barker", blocks=None), GibbsSampler(), GibbsSampler("chromatic")],
+    ids=str,
 )
 def test_separated_modes_are_told(sampler, settings):
     sampler.set_params(n_chains=4, random_state=1)

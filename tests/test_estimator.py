@@ -366,7 +366,9 @@ def test_n_evaluations_counts_the_touched_neighbours():
     ],
 )
 def test_history_covers_the_burn_in(target, n_burn_in, objective):
-    sampler = make("mixture", pilot=False, n_burn_in=n_burn_in, objective=objective).fit(target)
+    sampler = make(
+        "mixture", blocks=None, pilot=False, n_burn_in=n_burn_in, objective=objective
+    ).fit(target)
     history = sampler.history_
     blocks = min(n_burn_in, 2000)
     sizes = dict(history.sizes)

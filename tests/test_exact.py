@@ -211,7 +211,7 @@ def test_a_periodic_chain_is_announced(kind, function):
     for graph in GRAPHS:
         target = ising(graph, kind)
         if len(graph) and exact.eigenvalues(function, target)[0] <= -1 + 1e-9:
-            sampler = LSBSampler(function, n_chains=2, random_state=0)
+            sampler = LSBSampler(function, n_chains=2, blocks=None, random_state=0)
             with pytest.warns(PeriodicChainWarning, match=re.escape("Set lazy=0.5")):
                 sampler.fit(target)
 

@@ -551,7 +551,8 @@ def test_where_no_folder_can_be_written_kernels_are_not_kept(tmp_path):
     package = Copy(tmp_path)
     # No folder can be made below a file, not even by root.
     below = str(package.package / "py.typed" / "below")
-    (package.package / "_kernels" / "__pycache__").write_bytes(b"")
+    for folder in ("_kernels", "_kernels/elimination"):
+        (package.package / folder / "__pycache__").write_bytes(b"")
     folders = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "USERPROFILE"), below)
     message = check_uncached(package, SAMPLE, NUMBA_CACHE_DIR=below, **folders)
     assert "Set the environment variable NUMBA_CACHE_DIR" in message

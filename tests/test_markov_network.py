@@ -282,7 +282,7 @@ def test_names():
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.SeparatedModesWarning")
 def test_the_warning_of_frozen_variables_has_a_name():
     tied = MarkovNetwork([2, 2, 2], [((1, 2), [[1, 0], [0, 1]])], names=["a", "b", "c"])
-    sampler = LSBSampler("sqrt", lazy=0.5, n_burn_in=50, random_state=0).fit(tied)
+    sampler = LSBSampler("sqrt", lazy=0.5, n_burn_in=50, blocks=None, random_state=0).fit(tied)
     with pytest.warns(FrozenSitesWarning, match=r"2 of 3 .* \(the first is site 1, 'b'\)"):
         sampler.sample(100)
 

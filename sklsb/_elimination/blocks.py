@@ -29,7 +29,7 @@ _GROUP = 1024
 # Work of a redraw that is none of entries, in entries: it is made in Python.
 _OVERHEAD = 1 << 15
 # Log2 of the entries of all messages of a model that is eliminated without being asked.
-_CHEAP = 24.0
+_CHEAP = 25.0
 
 
 class Whole:

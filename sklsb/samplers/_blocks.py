@@ -127,7 +127,7 @@ def has_joint_zeros(model: Reduced) -> bool:
 
 def _exact_draws(target: Target, rngs: list[np.random.Generator]) -> tuple[Any, Any, int] | None:
     """Return exact draws, as looks of as many scouts, their log p, and the work; if it is cheap."""
-    if target.n_sites > _MOST_CHECKED:
+    if not 0 < target.n_sites <= _MOST_CHECKED:
         return None
     struck = strike(target)
     if not is_cheap(prune(struck)):
