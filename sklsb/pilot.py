@@ -56,9 +56,7 @@ _FINALISTS = (3, 3, 2, 2)
 _NOISE, _LARGE = 2.0, 0.05
 _EPS = float(np.finfo(np.float64).eps)
 # Smaller differences are noise of the pilot.
-_MARGIN = float(np.log(1.1))
-# Larger ones decide, whatever the errors: they are seldom noise, and that would cost little.
-_LARGE = float(np.log(1.5))
+_MARGIN = 0.1
 FEWEST_DRAWS = 48
 # Transitions of each chain that tell what one costs, and find a number of flips before that.
 _TRIAL, _ADAPTING = 16, 32
@@ -86,14 +84,14 @@ class Outcome(NamedTuple):
         """
         fixed = np.array([name in FIXED for name in self.names])
         with np.errstate(all="ignore"):
-            ess = np.log(np.nan_to_num(self.ess_per_step))
-            error = np.nan_to_num(self.ess_error / self.ess_per_step, nan=np.inf)
+            ess = np.nan_to_num(self.ess_per_step)
+            error = np.nan_to_num(self.ess_error, nan=np.inf)
             best = int(np.argmax(ess)) if fixed.all() else 0
             for group in (~fixed, fixed):
                 rival = int(np.argmax(np.where(group, ess, -np.inf)))
                 noise = 2.0 * float(np.hypot(error[rival], error[best]))
-                noise = min(max(_MARGIN, noise), _LARGE)
-                best = rival if ess[rival] - ess[best] > noise else best
+                better = ess[rival] - ess[best] > max(noise, _MARGIN * ess[best])
+                best = rival if better else best
         return self.names[best]
 
 
@@ -257,7 +255,7 @@ class _Runs:
             # Log p is taken relative to it, so that a large part that never changes does not
             # matter; the same for all candidates.
             self.reference = float(self.ensemble.log_prob()[0])
-            uniforms = self.ensemble.streams.pairs(n)
+            uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.streams.chain])
             self.ensemble.advance(uniforms)
         self.ensemble.forget_acceptance()
         self.n_transitions += n

@@ -160,7 +160,7 @@ def test_a_rare_value_that_chains_keep():
     assert exact.marginals(target)["p"].values[0, 1] == pytest.approx(2 / 51, abs=1e-9)
     uniform = 0
     for seed in range(3):
-        sampler = LSBSampler(random_state=seed, pilot=False)
+        sampler = LSBSampler(random_state=seed, pilot=False, blocks=None)
         x = sampler.fit(target).state_
         assert (x[1::2, :3] == (1, 7, 7)).all(axis=1).any()
         uniform += sampler.set_params(init="uniform").fit(target).state_[:, 0].sum()
