@@ -88,7 +88,7 @@ class BlockedEnsemble(Ensemble):
 
     def advance(self, uniforms: Array) -> None:
         """Refuse: what a redraw takes does not come from outside."""
-        raise NotImplementedError("Redraws are made by streams of their own; call run.")
+        raise TypeError("A chain with redraws takes no numbers from outside; call run.")
 
     def run(
         self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
