@@ -415,5 +415,5 @@ def test_numbers_do_not_come_from_outside():
     target = either()
     ensemble = blocked(target, whole_of(target, 1), possible_states(target)[:1])
     assert isinstance(ensemble.rule.second, Blocks)
-    with pytest.raises(TypeError, match="streams of their own"):
+    with pytest.raises(TypeError, match="takes no numbers from outside"):
         ensemble.advance(np.zeros((1, 1, 3)))
