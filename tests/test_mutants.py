@@ -119,7 +119,7 @@ def check_sampler(package):
 
 def check_long(package):
     """Offsets follow the weights: a chain falls into the mode of a strong field."""
-    sampler = package.LSBSampler("max", n_burn_in=50, n_chains=4, random_state=0)
+    sampler = package.LSBSampler("max", blocks=None, n_burn_in=50, n_chains=4, random_state=0)
     target = ising(package, field=4000.0)
     mode = np.tile(np.sign(target.field), (4, 1))
     states = sampler.fit(target, initial_states=-mode).state_

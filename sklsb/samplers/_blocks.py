@@ -35,8 +35,8 @@ from sklsb.targets.base import Target
 LOG2_SIZE, MOST_LOG2_SIZE = 12, int(math.log2(MAX_MEMORY)) - 3
 # Pairs of variables beyond which a model is not looked at: all are connected with too many others.
 _MOST_PAIRS = 1 << 20
-# Sweeps of the first and the second try of the scouts, and looks at each of them.
-_SCOUTS, _LOOKS = (16, 64), 128
+# Sweeps of the first and the second try of the scouts, transitions at least, and looks at them.
+_SCOUTS, _FEWEST_STEPS, _LOOKS = (16, 64), 1 << 12, 128
 # Variables, and work, of a model whose exact draws scouts are compared with.
 _MOST_CHECKED, _CHEAP_WORK = 2000, 2.0**26
 # Log-ratios that take as long as an entry of a table.
@@ -138,9 +138,12 @@ def _exact_draws(target: Target, rngs: list[np.random.Generator]) -> tuple[Any, 
     elimination = _eliminated(found, 0)
     source = Whole(elimination, len(rngs))
     source.want([_LOOKS] * len(rngs), _LOOKS, rngs)
-    draws = np.stack([source.take(c, _LOOKS) for c in range(len(rngs))])
-    work = n_entries(found.cost) + draws[..., 0].size * elimination.entries_per_draw
-    return draws, target.log_prob(draws) - target.constant, work
+    draws = np.concatenate([source.take(c, _LOOKS) for c in range(len(rngs))])
+    # As the kernels sum it, so that the same states have the same log p.
+    lp = BalancedEnsemble(target, draws, [rngs[0]] * len(draws)).log_prob()
+    work = n_entries(found.cost) + len(draws) * elimination.entries_per_draw
+    shape = len(rngs), _LOOKS
+    return draws.reshape(*shape, -1), lp.reshape(shape), work
 
 
 def _scout(ensemble: BalancedEnsemble, n: int) -> str:
@@ -152,24 +155,27 @@ def _scout(ensemble: BalancedEnsemble, n: int) -> str:
     target, n_chains = ensemble.target, len(ensemble)
     streams = Streams(ensemble.streams.of("scout", 1))
     scouts = BalancedEnsemble(target, ensemble.chains.x, streams, ensemble.n_jobs)
-    found = ""
+    exact, found = None, ""
     with scouts.threads():
         scouts.start(ensemble.rule)
         for sweeps in _SCOUTS:
-            thin = max(n, sweeps * target.n_sites) // _LOOKS + 1
+            thin = max(n, sweeps * target.n_sites, _FEWEST_STEPS) // _LOOKS + 1
             draws = np.empty((n_chains, _LOOKS, target.n_sites), dtype=target.dtype)
             stats = np.empty((n_chains, _LOOKS, 2))
             for k in range(_LOOKS):
                 scouts.run(thin, (thin, 0, k), draws, stats)
             found = _disagree(target, draws, stats[:, :, 0])
+            if found:
+                continue
+            exact = exact or _exact_draws(target, ensemble.streams.of("scout", 2))
+            if exact is None:
+                break
+            both = (draws, exact[0]), (stats[:, :, 0], exact[1])
+            found = _disagree(target, *(np.concatenate(pair) for pair in both))
             if not found:
                 break
-    exact = None if found else _exact_draws(target, ensemble.streams.of("scout", 2))
-    if exact is not None:
-        both = (draws, exact[0]), (stats[:, :, 0], exact[1])
-        found = _disagree(target, *(np.concatenate(pair) for pair in both))
-        found = found and f"with exact draws, {found}"
-        ensemble.chains.evaluations[0] += exact[2]
+            found = f"with exact draws, {found}"
+    ensemble.chains.evaluations[0] += exact[2] if exact else 0
     ensemble.chains.evaluations[:] += scouts.chains.evaluations
     return found
 

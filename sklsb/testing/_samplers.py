@@ -184,13 +184,14 @@ def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
         warnings.simplefilter("ignore", SamplerWarning)
         _check_parameters(sampler, target)
         rule = exact.rule_of(sampler, target)
+        stepping = sampler
         if isinstance(rule, Mixture) and isinstance(rule.second, Blocks):
             # Redraws take no numbers that could be chosen; the steps beside them do.
             _check_invariance(sampler, target)
-            rule = rule.first
+            stepping = rule = rule.first
         if isinstance(rule, Balanced | FirstOrder):
-            check_matrix(rule, target)
-            check_step(rule, target)
+            check_matrix(stepping, target)
+            check_step(stepping, target)
         else:
             if matrix_by_formula(rule):
                 _check_invariance(sampler, target)
