@@ -5,6 +5,7 @@ nothing can be taken back, it is written when the phase ends, and before that af
 seconds. Lines go to stderr.
 """
 
+import shutil
 import signal
 import sys
 import threading
@@ -57,6 +58,8 @@ class _Terminal(_File):
     _length = 0
 
     def show(self, line: str, last: bool = False) -> None:
+        if not last:  # one that goes over the edge could not be written over
+            line = line[: shutil.get_terminal_size().columns - 1]
         self.stream.write("\r" + line.ljust(self._length) + "\n" * last)
         self.stream.flush()
         self._length = 0 if last else len(line)
@@ -180,9 +183,9 @@ class Progress:
         parts.append(_duration(seconds))
         if compiled >= _PAUSE:
             parts[-1] += f" ({_duration(compiled)} of it compiling)"
-        if self.total and self._done and not last and seconds - compiled > _TRUSTED:
+        if self.total and 0 < self._done < self.total and not last and seconds - compiled > _TRUSTED:
             left = (seconds - compiled) * (self.total - self._done) / self._done
-            parts.append(f"{_duration(max(0.0, left))} left")
+            parts.append(f"{_duration(left)} left")
         return f"{self.what}: {', '.join(parts)}"
 
     def _compiling(self) -> None:
