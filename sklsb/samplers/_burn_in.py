@@ -15,7 +15,7 @@ from sklsb.targets.base import States
 _MOST_ROWS = 200
 
 
-class BurnIn(NamedTuple):
+class BurnInResult(NamedTuple):
     """What a burn-in showed; rows are at most 200 places in it."""
 
     ends: list[int]  # transitions made, by row
@@ -31,7 +31,7 @@ def run_burn_in(
     keep: bool,
     verbose: int = 0,
     start_with: Rule | None = None,
-) -> BurnIn:
+) -> BurnInResult:
     """Make n transitions of every chain.
 
     Parameters
@@ -49,7 +49,7 @@ def run_burn_in(
 
     Returns
     -------
-    BurnIn
+    BurnInResult
     """
     with Progress(verbose, "burn-in", n * len(ensemble)) as progress:
         if start_with is not None:
@@ -57,7 +57,7 @@ def run_burn_in(
         return _run(ensemble, n, keep, progress)
 
 
-def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnIn:
+def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:
     target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
     shape = (n_chains, n if keep else 0)
     draws = np.empty((*shape, target.n_sites), dtype=target.dtype)
@@ -81,7 +81,7 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
         acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
         ensemble.forget_acceptance()
     rows = (len(ends), n_chains)
-    return BurnIn(
+    return BurnInResult(
         ends,
         np.array(log_prob).reshape(rows),
         np.array(acceptance).reshape(rows),

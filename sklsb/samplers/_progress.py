@@ -183,7 +183,12 @@ class Progress:
         parts.append(_duration(seconds))
         if compiled >= _PAUSE:
             parts[-1] += f" ({_duration(compiled)} of it compiling)"
-        if self.total and 0 < self._done < self.total and not last and seconds - compiled > _TRUSTED:
+        if (
+            self.total
+            and 0 < self._done < self.total
+            and not last
+            and seconds - compiled > _TRUSTED
+        ):
             left = (seconds - compiled) * (self.total - self._done) / self._done
             parts.append(f"{_duration(left)} left")
         return f"{self.what}: {', '.join(parts)}"
