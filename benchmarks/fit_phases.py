@@ -2,7 +2,7 @@
 
 CPU seconds, all kernels compiled before: the median of some runs, each of which does all cases.
 
-    python benchmarks/fit_phases.py --runs 3
+    python benchmarks/fit_phases.py --runs 3 [--models dense] [--cases default]
 """
 
 import argparse
@@ -25,13 +25,18 @@ CASES = {
 
 
 def lattice():
+    """30 x 30 spins of which neighbours are coupled."""
     field = np.random.default_rng(0).normal(size=(30, 30))
     return Ising.lattice(field, coupling=0.3)
 
 
 def dense(d=1000):
+    """1,000 spins of which all are coupled."""
     half = np.triu(np.random.default_rng(0).normal(scale=0.5 / np.sqrt(d), size=(d, d)), 1)
     return Ising(half + half.T, np.random.default_rng(1).normal(size=d))
+
+
+MODELS = {"lattice": lattice, "dense": dense}
 
 
 class Clock:
@@ -75,20 +80,23 @@ def measured(target, params):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    runs = parser.parse_args().runs
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    args = parser.parse_args()
+    runs, cases = args.runs, {case: CASES[case] for case in args.cases}
     warnings.simplefilter("ignore")
-    for name, target in (("30x30 lattice", lattice()), ("1,000 sites, all coupled", dense())):
-        for params in CASES.values():  # compiles
+    for name, target in ((name, MODELS[name]()) for name in args.models):
+        for params in cases.values():  # compiles
             sampler = LSBSampler(n_burn_in=50, random_state=0, **params).fit(target)
             sampler.sample(2, record={"m": lambda x: x.sum(axis=-1)})
         found = [
-            {case: measured(target, params) for case, params in CASES.items()} for _ in range(runs)
+            {case: measured(target, params) for case, params in cases.items()} for _ in range(runs)
         ]
         print(f"\n{name}, 4 chains; CPU seconds, median of {runs}")
-        phases = list(found[0]["default"])
-        print(" " * 26, *(f"{case:>20}" for case in CASES))
+        phases = list(found[0][args.cases[0]])
+        print(" " * 26, *(f"{case:>20}" for case in cases))
         for phase in phases:
-            row = [np.median([run[case].get(phase, 0.0) for run in found]) for case in CASES]
+            row = [np.median([run[case].get(phase, 0.0) for run in found]) for case in cases]
             print(f"{phase:26}", *(f"{value:20.2f}" for value in row))
 
 
