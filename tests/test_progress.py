@@ -41,7 +41,14 @@ def test_a_fit_says_what_it_does():
     assert "\r" not in shown
     lines = [line for line in shown.splitlines() if "compiling kernels ..." not in line]
     last = {line.split(":")[0]: line for line in lines}  # some phases may last, compiling
-    assert list(last) == ["starts", "burn-in", "learning to mix", "pilot", "sample"]
+    assert list(last) == [
+        "starts",
+        "burn-in",
+        "learning to mix",
+        "pilot",
+        "copies of the chains",
+        "sample",
+    ]
     assert last["starts"].startswith("starts: 100%, 2/2 chains, ")
     assert last["burn-in"].startswith("burn-in: 100%, 800/800 steps, ")
     assert " evaluations of flux, " in last["learning to mix"]
