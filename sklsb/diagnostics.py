@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._tally import FEWEST_DRAWS, Tally
+from sklsb.chains import value_coords
 from sklsb.exceptions import FrozenSitesWarning
 from sklsb.targets.base import States, Target
 
@@ -84,9 +85,10 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     -------
     xarray.Dataset
         ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate holds the values of
-        the target. Both are 0 where a variable does not have the value. A value that is in all of
-        the draws or in none has an mcse of NaN, as the draws cannot tell how far from 1 or 0 its
-        probability is; unless it is known that the variable has one possible value only
+        the target; where values have names, the coordinate ``state_name`` has those. ``p`` and
+        ``mcse`` are 0 where a variable does not have the value. A value that is in all of the draws
+        or in none has an mcse of NaN, as the draws cannot tell how far from 1 or 0 its probability
+        is; unless it is known that the variable has one possible value only
         (`Target.n_possible`), as with evidence: then it is 0.
 
     Raises
@@ -127,7 +129,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
             name: ((*target.dims, "state"), v.reshape(shape))
             for name, v in (("p", p), ("mcse", mcse))
         },
-        coords={**target.coords, "state": np.asarray(target.values)},
+        coords=target.coords | value_coords(target),
     )
 
 
@@ -158,8 +160,10 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         smallest; ``p_value``, the smallest probability of an F as large in chains that agree. The
         same of log p as ``r_hat_lp``, ``ess_lp``, ``p_value_lp``. NaN where a variable never
         changed. Attributes: ``agree``, 0 if the smallest p_value times the number of values is
-        below 0.01, else 1; ``worst``, the variable of the smallest (or "lp"); ``n_draws``, of each
-        chain, that were looked at.
+        below 0.01, or if anything is lost, else 1; ``worst``, the variable of the smallest (or
+        "lp"); ``n_draws``, of each chain, that were looked at; ``lost``, of a sampler's own draws,
+        variables of which a rare value was found before the burn-in that chains keep for long, and
+        that the draws have for fewer than four such visits: they cannot tell how much it weighs.
 
     Raises
     ------
@@ -191,7 +195,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     p_value = np.append(sites["p_value"], of_lp.p_value)
     seen = np.where(np.isnan(p_value), 1.0, p_value)
     worst = int(seen.argmin())
-    agree = seen[worst] * (n_values + 1) >= _CHANCE
+    lost = tally.lost()
+    agree = not lost and seen[worst] * (n_values + 1) >= _CHANCE
     found = {
         name: (target.dims, values.reshape(target.shape)) for name, values in sites.items()
     } | {f"{name}_lp": float(getattr(of_lp, name)) for name in sites}
@@ -199,6 +204,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         "agree": int(agree),
         "worst": "lp" if worst == target.n_sites else str(target.label(worst)),
         "n_draws": tally.n_draws,
+        "lost": [str(target.label(site)) for site in lost],
     }
     return xr.Dataset(found, coords=target.coords, attrs=attrs)
 

@@ -1,6 +1,5 @@
 """The public functions of `sklsb.exact` that eliminate."""
 
-import difflib
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -24,6 +23,7 @@ from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
 from sklsb.samplers._eliminating import eliminated, shown, that_fits
+from sklsb.targets._names import site_called, sites_by_name
 from sklsb.targets.base import Target
 
 __all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
@@ -112,7 +112,7 @@ def log_partition(
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
@@ -149,17 +149,9 @@ def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
     """Return the sites of named variables, or say what is wrong with them."""
     if isinstance(variables, str) or not isinstance(variables, Iterable):
         raise TypeError(f"variables is {variables!r}; give a list of variables.")
-    names = target._names()
-    sites = []
+    by_name, sites = sites_by_name(target), []
     for name in variables:
-        site = names.get(name)
-        if site is None or isinstance(name, bool):
-            known = list(names)[-target.n_sites :]
-            near = difflib.get_close_matches(str(name), [k for k in known if isinstance(k, str)])
-            raise ValueError(
-                f"variables names {name!r}; the target has {target.n_sites} variables, with names "
-                f"like {near or known[:3]}."
-            )
+        site = site_called(target, by_name, name, "variables names")
         if site in sites:
             raise ValueError(f"variables names {name!r} twice; keep one.")
         sites.append(site)
@@ -193,10 +185,14 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
         warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
     dims = [_dim(target, i) for i in sites]
     values = np.asarray(target.values)
-    return xr.Dataset(
-        {"p": (dims, p), "mcse": (dims, np.zeros_like(p))},
-        coords={dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)},
-    )
+    coords: dict[str, Any] = {dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)}
+    if target.state_names is not None:
+        names = {
+            f"{dim}_name": (dim, list(target.state_names[i]))
+            for i, dim in zip(sites, dims, strict=True)
+        }
+        coords |= {name: found for name, found in names.items() if name not in dims}
+    return xr.Dataset({"p": (dims, p), "mcse": (dims, np.zeros_like(p))}, coords=coords)
 
 
 def marginals(
@@ -220,14 +216,15 @@ def marginals(
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
     xarray.Dataset
         ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims
         and ``state``. With ``variables``, of one dimension each, which is called like the variable,
-        or ``site_3`` where that is a number; its coordinate holds the values.
+        or ``site_3`` where that is a number; its coordinate holds the values, and where they have
+        names ``smoke_name`` those of the variable smoke.
 
     Raises
     ------
@@ -280,7 +277,7 @@ def most_likely(
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
@@ -328,14 +325,14 @@ def sample(
         A target that offers its factors (`Target.log_factors`).
     n : int
         Number of draws.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     max_work : float, default=2**30
         Table entries that may be computed before the first draw.
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------

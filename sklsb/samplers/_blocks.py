@@ -25,6 +25,7 @@ from sklsb.exceptions import BlocksWarning
 from sklsb.samplers._base import check_count
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._eliminating import eliminated
+from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouts import OF_ENTRY, scout
 from sklsb.targets.base import Target
 
@@ -207,13 +208,14 @@ def add_blocks(
     n_burn_in : int
         Transitions of the burn-in. 0: the chains stay where they are, and no scouts are sent.
     verbose : int
-        1 shows a progress bar.
+        1 shows a line for each phase.
     """
     target, n_chains = ensemble.target, len(ensemble)
     why = _why_not(target, blocks, fast)
     if why:
         return ensemble, BlockChoice("none", why)
-    needed, why = _why(target, ensemble, blocks, n_burn_in)
+    with Progress(verbose, "copies of the chains"):
+        needed, why = _why(target, ensemble, blocks, n_burn_in)
     if not needed:
         return ensemble, BlockChoice("none", why)
     source, said = _source(target, blocks, n_chains, verbose)
@@ -236,7 +238,8 @@ def add_blocks(
     made.chains.evaluations[:] = ensemble.chains.evaluations
     if isinstance(source, Whole):
         made.chains.evaluations[0] += n_entries(source.elimination.found.cost)
-    made.start(made.rule)
+    with Progress(verbose, "redraws"):
+        made.start(made.rule)
     if isinstance(source, Pool) and n_burn_in:
         with made.threads():
             run_burn_in(made, int(_EACH * len(source.orders) / share), keep=False, verbose=verbose)

@@ -47,10 +47,10 @@ class EliminationSampler(BaseSampler):
         Number of series of draws. They are all independent, as their draws are.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a draw.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows a line for each phase, and how long it takes.
     warm_start : bool, default=False
         Whether another `fit` goes on with the present streams.
 
