@@ -1,8 +1,7 @@
 """The public functions of `sklsb.exact` that eliminate."""
 
 import math
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from sklsb._elimination.engine import (
     check_fits,
     check_limits,
     log_partition_of,
-    n_entries,
     ordered,
     warn_of_defect,
 )
 from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
-from sklsb.samplers._progress import Progress
+from sklsb.samplers._eliminating import eliminated, shown, that_fits
 from sklsb.targets._names import site_called, sites_by_name
 from sklsb.targets.base import Target
 
@@ -38,11 +36,6 @@ def check_target(target: Any) -> Target:
     if not isinstance(target, Target):
         raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
     return target
-
-
-def _shown(verbose: int) -> Callable[[EliminationCost], AbstractContextManager[Any]]:
-    """Return what makes a progress bar over the table entries of an elimination, or nothing."""
-    return lambda cost: Progress(verbose, "eliminate", n_entries(cost))
 
 
 def elimination_cost(
@@ -146,10 +139,7 @@ def log_partition(
     79.060017
     """
     limits = check_limits(max_work, max_memory)
-    found = ordered(strike(check_target(target)), limits=limits)
-    check_fits(target, found.cost, limits)
-    with _shown(verbose)(found.cost) as progress:
-        return log_partition_of(Elimination(found, LINEAR, progress))
+    return log_partition_of(eliminated(that_fits(check_target(target), limits, verbose), verbose))
 
 
 # ----------------------------------------------------------------- marginals
@@ -188,7 +178,7 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
         )
     found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
     check_fits(target, found.cost, limits)
-    with _shown(verbose)(found.cost) as progress:
+    with shown(verbose)(found.cost) as progress:
         p = Elimination(found, LINEAR, progress).joint(sites)
     defect = found.model.log_defect
     if defect > 0.0:
@@ -263,7 +253,7 @@ def marginals(
     check_target(target)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose)
-    return marginals_dataset(target, all_marginals(target, limits, _shown(verbose)))
+    return marginals_dataset(target, all_marginals(target, limits, shown(verbose)))
 
 
 # ----------------------------------------------------------------- states
@@ -311,9 +301,8 @@ def most_likely(
     4.0
     """
     limits = check_limits(max_work, max_memory)
-    found = ordered(strike(check_target(target)), pruned=False, limits=limits)
-    check_fits(target, found.cost, limits)
-    with _shown(verbose)(found.cost) as progress:
+    found = that_fits(check_target(target), limits, verbose, pruned=False)
+    with shown(verbose)(found.cost) as progress:
         x = Elimination(found, MAX, progress).most_likely()
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})

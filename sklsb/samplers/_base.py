@@ -56,6 +56,12 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     return int(value)
 
 
+def check_bool(value: Any, name: str) -> None:
+    """Say what was given, if it is not True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}; give True or False.")
+
+
 def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
     """Transitions in which each variable has one chance to move."""
     found = rule.facts.transitions_per_sweep

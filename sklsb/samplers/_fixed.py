@@ -13,7 +13,7 @@ from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
-from sklsb.samplers._base import BaseSampler, check_count, transitions_of_a_sweep
+from sklsb.samplers._base import BaseSampler, check_bool, check_count, transitions_of_a_sweep
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -65,8 +65,7 @@ class FixedRuleSampler(BaseSampler):
 
     def _resolve(self, target: Target) -> None:
         for name in ("warm_start", "keep_burn_in"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+            check_bool(getattr(self, name), name)
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         needs = self._rule(target).facts.needs

@@ -33,8 +33,8 @@ from sklsb.learning import (
 )
 from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.rules import FirstOrder, Mixture
-from sklsb.samplers._base import BaseSampler, check_count
-from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks
+from sklsb.samplers._base import BaseSampler, check_bool, check_count
+from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
@@ -243,8 +243,7 @@ class LSBSampler(BaseSampler):
             if not isinstance(value, str) or value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
         for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+            check_bool(getattr(self, name), name)
         self._check_n_flips()
         check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:
@@ -572,6 +571,7 @@ class LSBSampler(BaseSampler):
         )
 
     def _warn_about_burn_in(self) -> None:
+        warn_of_doubt(self.blocks_, stacklevel=3)
         for name, deficit, least, most in self._starving:
             warnings.warn(
                 f"The function learned by {name!r} starves moves with abs(log p(x')/p(x)) from "

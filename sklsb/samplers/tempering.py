@@ -14,7 +14,7 @@ from sklsb._tempering.ladders import KEPT_SCANS, Ladders
 from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, rejections, tune
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
-from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._base import BaseSampler, check_bool, check_count
 from sklsb.samplers._explorers import explorer_of
 from sklsb.samplers._progress import Told
 from sklsb.streams import Streams
@@ -162,8 +162,7 @@ class ParallelTempering(BaseSampler):
         return explorer_of(self.explorer, target)
 
     def _resolve(self, target: Target) -> None:
-        if not isinstance(self.warm_start, bool | np.bool_):
-            raise TypeError(f"warm_start is {self.warm_start!r}; give True or False.")
+        check_bool(self.warm_start, "warm_start")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         if isinstance(self.n_replicas, str):
