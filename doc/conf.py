@@ -49,6 +49,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "backreferences_dir": None,
+    "within_subsection_order": "gallery_order.FromFirstSteps",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,

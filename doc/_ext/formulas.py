@@ -9,7 +9,10 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 # What the converter of docutils does not know.
-_NAMES = ((re.compile(r"\\dots\b"), r"\\ldots"), (re.compile(r"\\tfrac(\d)(\d)"), r"\\tfrac{\1}{\2}"))
+_NAMES = (
+    (re.compile(r"\\dots\b"), r"\\ldots"),
+    (re.compile(r"\\tfrac(\d)(\d)"), r"\\tfrac{\1}{\2}"),
+)
 
 
 def mathml(tex, node, block=False):

@@ -1,11 +1,15 @@
 """Draws of a restricted Boltzmann machine that was trained on digits."""
 
+import warnings
+
 import matplotlib.pyplot as plt
 
 from sklsb import GibbsSampler
 from sklsb.datasets import load_digits
+from sklsb.exceptions import SamplerWarning
 from sklsb.training import contrastive_divergence
 
+warnings.simplefilter("ignore", SamplerWarning)  # some pixels are white in all digits
 digits = load_digits()
 machine = contrastive_divergence(
     digits.data, n_hidden=100, n_epochs=100, shape=digits.shape, random_state=0
