@@ -2,7 +2,7 @@
 A first fit
 ===========
 
-A disc is hidden under noise: two pixels in five look wrong. Neighbouring pixels tend to agree, and
+A disc is hidden under noise: three pixels in ten look wrong. Neighbouring pixels tend to agree, and
 that is enough to get it back, each pixel with its probability.
 """
 
@@ -18,8 +18,8 @@ from sklsb import Ising, LSBSampler
 from sklsb.diagnostics import marginals
 
 disc = np.where(np.hypot(*np.mgrid[-15:15, -20:20]) < 10, 1, -1)
-noisy = disc + 3.0 * np.random.default_rng(0).normal(size=disc.shape)
-target = Ising.from_image(noisy, noise_sd=3.0, coupling=0.5)
+noisy = disc + 2.0 * np.random.default_rng(0).normal(size=disc.shape)
+target = Ising.from_image(noisy, noise_sd=2.0, coupling=0.5)
 print(f"{target}: {np.mean((noisy > 0) != (disc > 0)):.0%} of the pixels look wrong")
 
 # %%

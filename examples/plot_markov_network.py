@@ -56,4 +56,4 @@ p = [float(sampled["p"].sel(site=name, state=k)) for name, k in rows]
 axis.plot(p, place + 0.2, "o", color="black", label="sampled")
 axis.set_yticks(place, [f"{name}: {values[names.index(name)][k]}" for name, k in rows])
 axis.set(xlabel="probability", title="The car does not start, and the lights are dim")
-axis.legend()
+figure.legend(loc="outside lower center", ncols=3)

@@ -22,7 +22,7 @@ from sklsb import Ising, ParallelTempering, anneal, exact
 graph = nx.grid_2d_graph(18, 18)
 rng = np.random.default_rng(0)
 nx.set_edge_attributes(graph, {edge: int(rng.choice([-1, 1])) for edge in graph.edges}, "weight")
-beta = 3.0
+beta = 2.0
 target = Ising.from_maxcut(graph, beta)
 best = float(exact.most_likely(target)["lp"]) / beta
 print(f"{len(graph)} nodes, {graph.size()} edges; the best cut weighs {best:.0f}")
@@ -34,9 +34,9 @@ print(f"{len(graph)} nodes, {graph.size()} edges; the best cut weighs {best:.0f}
 # ``anneal`` looks for the best state alone. ``ParallelTempering`` draws good cuts in their
 # proportions, and crosses between those that are far apart.
 
-annealed = anneal(target, n_sweeps=1000, random_state=0)
+annealed = anneal(target, n_sweeps=5000, random_state=0)
 sampler = ParallelTempering(random_state=0).fit(target)
-draws = sampler.sample(500)
+draws = sampler.sample(1000)
 weights = draws["lp"] / beta
 print(f"annealing: {float(annealed['lp'].max()) / beta:.0f}")
 print(f"tempering: best {float(weights.max()):.0f}, mean {float(weights.mean()):.1f}, ", end="")
@@ -48,11 +48,11 @@ print(f"round trips {sampler.n_round_trips_.tolist()}")
 # Left: the weights of the drawn cuts. Right: the annealed cut; edges that it gets wrong are red.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-left.hist(weights.values.ravel(), bins=30)
+left.hist(weights.values.ravel(), bins=np.arange(weights.min() - 0.5, best + 1))
 left.axvline(best, color="red", label=f"the best, {best:.0f}")
 left.set(title="Weights of the drawn cuts", xlabel="weight")
 left.legend()
-side = dict(zip(graph, annealed["x"].isel(chain=int(annealed["lp"].argmax())).values, strict=True))
+side = dict(zip(graph, annealed["x"].values[annealed["lp"].values.argmax()], strict=True))
 wrong = [(u, v) for u, v, w in graph.edges.data("weight") if (side[u] != side[v]) != (w > 0)]
 place = {(row, column): (column, -row) for row, column in graph}
 nx.draw(graph, place, right, node_size=25, node_color=list(side.values()), edge_color="0.8")
