@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
+    "write_computation_times": False,  # that page takes scripts from elsewhere
     # Without torch its examples are shown but not run.
     "filename_pattern": r"/plot_" if has_torch else r"/plot_(?!dreamt_digits|torch_energy)",
 }
@@ -78,6 +79,7 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc", "edit-this-page"],
 }
+html_context = {"default_mode": "auto"}
 # A host of the repository says where it is, as "owner/name" on GitHub; then there are links.
 repository = os.environ.get("SKLSB_REPOSITORY", "")
 if repository:
@@ -86,7 +88,7 @@ if repository:
         "github_url": f"https://github.com/{repository}",
         "use_edit_page_button": True,
     }
-    html_context = {
+    html_context |= {
         "github_user": owner,
         "github_repo": name,
         "github_version": "main",

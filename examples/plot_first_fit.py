@@ -1,6 +1,6 @@
 """
-A first fit
-===========
+A disc in the noise
+===================
 
 A disc is hidden under noise: three pixels in ten look wrong. Neighbouring pixels tend to agree, and
 that is enough to get it back, each pixel with its probability.

@@ -13,6 +13,11 @@ _NAMES = (
     (re.compile(r"\\dots\b"), r"\\ldots"),
     (re.compile(r"\\tfrac(\d)(\d)"), r"\\tfrac{\1}{\2}"),
 )
+# Between the name of a function and its argument: a thin space, but before a bracket.
+_SPACES = (
+    (re.compile(r"<mo>&ApplyFunction;</mo>(?=\s*<mo)"), ""),
+    (re.compile(r"<mo>&ApplyFunction;</mo>"), '<mspace width="0.17em"></mspace>'),
+)
 
 
 def mathml(tex, node, block=False):
@@ -21,19 +26,22 @@ def mathml(tex, node, block=False):
         tex = pattern.sub(name, tex)
     tex = " ".join(tex.split())
     try:
-        return latex2mathml.tex2mathml(tex, as_block=block)
+        converted = latex2mathml.tex2mathml(tex, as_block=block)
     except MathError as error:
         logger.warning("the formula %r has no MathML: %s", tex, error, location=node)
         return f"<code>{node.astext()}</code>"
+    for pattern, space in _SPACES:
+        converted = pattern.sub(space, converted)
+    return converted
 
 
 def visit_inline(self, node):
-    self.body.append(f'<span class="math">{mathml(node.astext(), node)}</span>')
+    self.body.append(f'<span class="formula">{mathml(node.astext(), node)}</span>')
     raise nodes.SkipNode
 
 
 def visit_block(self, node):
-    self.body.append(self.starttag(node, "div", CLASS="math math-block"))
+    self.body.append(self.starttag(node, "div", CLASS="formula"))
     self.body.append(mathml(node.astext(), node, block=True) + "</div>\n")
     raise nodes.SkipNode
 
