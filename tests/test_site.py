@@ -4,6 +4,7 @@ Both need ``sphinx-build doc doc/_build/html`` first, and the second a Chromium.
 may depend on the network, so the browser is given none but this server.
 """
 
+import collections
 import functools
 import html.parser
 import http.server
@@ -20,6 +21,8 @@ SITE = pathlib.Path(__file__).parents[1] / "doc" / "_build" / "html"
 HARNESS = pathlib.Path(__file__).parent / "site_harness.html"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 LIMIT = 400.0  # seconds; some three pages per second and width
+MOST_WORDS = 1200  # of a page that is read from top to bottom
+LOOKED_UP = ("generated/", "auto_examples/", "api.", "changes.", "genindex.", "py-modindex.")
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,10 +44,12 @@ class Page(html.parser.HTMLParser):
         super().__init__()
         self.ids, self.links, self.loaded, self.without_alt = set(), [], [], []
         self.title, self._in_title = "", False
+        self.n_words, self._open = 0, collections.Counter()
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
         at = dict(attrs)
+        self._open[tag] += 1
         self.ids.add(at.get("id"))
         if tag == "a" and at.get("href"):
             self.links.append(at["href"])
@@ -58,8 +63,11 @@ class Page(html.parser.HTMLParser):
     def handle_data(self, data):
         if self._in_title:
             self.title += data
+        if self._open["article"] and not any(self._open[tag] for tag in ("pre", "table", "math")):
+            self.n_words += len(data.split())
 
     def handle_endtag(self, tag):
+        self._open[tag] -= 1
         self._in_title = self._in_title and tag != "title"
 
 
@@ -105,6 +113,11 @@ def test_images_have_words_titles_differ_and_nothing_comes_from_elsewhere():
     assert {n: p.without_alt for n, p in pages().items() if p.without_alt} == {}
     loaded = {link for page in pages().values() for link in page.loaded}
     assert sorted(filter(is_elsewhere, loaded - {x for x in loaded if x.startswith("data:")})) == []
+
+
+def test_pages_are_short_enough_to_read():
+    read = {name: page for name, page in pages().items() if not name.startswith(LOOKED_UP)}
+    assert {n: p.n_words for n, p in read.items() if p.n_words > MOST_WORDS} == {}
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
