@@ -43,7 +43,7 @@ print(f"tempering: best {float(weights.max()):.0f}, mean {float(weights.mean()):
 print(f"round trips {sampler.n_round_trips_.tolist()}")
 
 # %%
-# Many best cuts
+# What was drawn
 # --------------
 # Left: the weights of the drawn cuts. Right: the annealed cut; edges that it gets wrong are red.
 
