@@ -38,9 +38,9 @@ log_prob = LogDensity()
 target = TorchTarget(log_prob, n_sites=64)
 settings = {"fast": True, "n_chains": 64, "random_state": 0}
 chains = LSBSampler("barker", n_flips=4, n_burn_in=10, warm_start=True, init="uniform", **settings)
-optimizer = torch.optim.Adam(log_prob.parameters(), lr=2e-3)
-schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 600)
-for _ in range(600):
+optimizer = torch.optim.Adam(log_prob.parameters(), lr=4e-3)
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 250)
+for _ in range(250):
     own = torch.as_tensor(chains.fit(target).state_, dtype=torch.float32)
     loss = log_prob(own).mean() - log_prob(images[torch.randint(len(images), (64,))]).mean()
     optimizer.zero_grad()
