@@ -21,6 +21,7 @@ from sklsb.datasets import load_digits
 
 images = torch.as_tensor(load_digits().data, dtype=torch.float32)
 torch.manual_seed(0)
+torch.set_num_threads(1)  # small tensors
 
 
 class LogDensity(torch.nn.Module):
