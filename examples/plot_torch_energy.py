@@ -50,7 +50,7 @@ for _ in range(250):
     schedule.step()
 
 # %%
-# Draws of the network as it is: after seconds of training many are digits, and some are not.
+# Draws of the network as it is: after seconds of training some are digits, and others are not.
 sampler = LSBSampler("barker", n_flips="auto", init="uniform", **settings).fit(target)
 draws = sampler.sample(5, thin=200)["x"].to_numpy()[:20, -1].reshape(-1, 8, 8)
 figure, axes = plt.subplots(2, 10, figsize=(10, 2.2), layout="constrained")
