@@ -51,7 +51,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": None,
     "within_subsection_order": "gallery_order.FromFirstSteps",
     "abort_on_example_error": True,
-    "ignore_repr_types": r"matplotlib",
+    "ignore_repr_types": r"matplotlib|list",
     "download_all_examples": False,
     "show_signature": False,
     "write_computation_times": False,  # that page takes scripts from elsewhere
