@@ -2,6 +2,11 @@
 
 import importlib.metadata
 import importlib.util
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "_ext"))
 
 project = "sklsb"
 author = "the sklsb developers"
@@ -11,11 +16,14 @@ release = version = importlib.metadata.version("sklsb")
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "matplotlib.sphinxext.plot_directive",
     "numpydoc",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "formulas",
+    "thumbnails",
 ]
+html_math_renderer = "mathml"
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 default_role = None
@@ -41,16 +49,49 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "backreferences_dir": None,
+    "within_subsection_order": "gallery_order.FromFirstSteps",
     "abort_on_example_error": True,
+    "ignore_repr_types": r"matplotlib|list",
     "download_all_examples": False,
     "show_signature": False,
+    "write_computation_times": False,  # that page takes scripts from elsewhere
     # Without torch its examples are shown but not run.
     "filename_pattern": r"/plot_" if has_torch else r"/plot_(?!dreamt_digits|torch_energy)",
 }
 suppress_warnings = ["config.cache"]  # sphinx-gallery's settings cannot be pickled by Sphinx
 
+# Copied without prompts and without what Python prints.
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
 html_theme = "pydata_sphinx_theme"
-html_title = "sklsb"
+html_title = f"sklsb {version}"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
+html_copy_source = False
+html_sidebars = {"index": [], "search": [], "genindex": [], "py-modindex": []}
+html_theme_options = {
+    "logo": {"text": html_title},
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "header_links_before_dropdown": 6,
+    "navbar_end": ["theme-switcher", "navbar-icon-links"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc", "edit-this-page"],
+}
+html_context = {"default_mode": "auto"}
+# A host of the repository says where it is, as "owner/name" on GitHub; then there are links.
+repository = os.environ.get("SKLSB_REPOSITORY", "")
+if repository:
+    owner, name = repository.split("/")
+    html_theme_options |= {
+        "github_url": f"https://github.com/{repository}",
+        "use_edit_page_button": True,
+    }
+    html_context |= {
+        "github_user": owner,
+        "github_repo": name,
+        "github_version": "main",
+        "doc_path": "doc",
+    }

@@ -68,9 +68,9 @@ print(posterior)
 # -----------
 # ``fit`` is the burn-in, in which the sampler learns balancing functions; then it tries them and
 # the fixed ones, and keeps the best. One transition changes one pixel, so a *sweep* is 60,000 of
-# them: the burn-in is 20 sweeps, and the draws are a sweep apart. The chains start from pure noise
-# and run in two threads, which does not change them. ``verbose=1`` writes a line to stderr for each
-# thing that takes time.
+# them: the burn-in is 20 sweeps, and the draws are a sweep apart. Two chains start from pure noise,
+# the others where a search ends. They run in two threads, which does not change them. ``verbose=1``
+# writes a line to stderr for each thing that takes time.
 
 n_sweeps_burn_in, n_draws = 20, 250
 sampler = LSBSampler(

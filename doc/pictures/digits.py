@@ -1,0 +1,22 @@
+"""Draws of a restricted Boltzmann machine that was trained on digits."""
+
+import warnings
+
+import matplotlib.pyplot as plt
+
+from sklsb import GibbsSampler
+from sklsb.datasets import load_digits
+from sklsb.exceptions import SamplerWarning
+from sklsb.training import contrastive_divergence
+
+warnings.simplefilter("ignore", SamplerWarning)  # some pixels are white in all digits
+digits = load_digits()
+machine = contrastive_divergence(
+    digits.data, n_hidden=100, n_epochs=100, shape=digits.shape, random_state=0
+)
+sampler = GibbsSampler("layers", n_chains=12, n_burn_in=1000, init="uniform", random_state=1)
+draws = sampler.fit(machine).sample(100, thin=10)["x"]
+figure, axes = plt.subplots(4, 3, figsize=(4, 5.6), layout="constrained")
+for axis, image in zip(axes.flat, draws[:, -1], strict=True):
+    axis.imshow(image, cmap="Greys", vmin=0, vmax=1)
+    axis.set(xticks=[], yticks=[])

@@ -1,0 +1,183 @@
+"""The built documentation, as files and in a browser.
+
+Both need ``sphinx-build doc doc/_build/html`` first, and the second a Chromium. No page of the site
+may depend on the network, so the browser is given none but this server.
+"""
+
+import collections
+import functools
+import html.parser
+import http.server
+import json
+import pathlib
+import shutil
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+
+SITE = pathlib.Path(__file__).parents[1] / "doc" / "_build" / "html"
+HARNESS = pathlib.Path(__file__).parent / "site_harness.html"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+LIMIT = 400.0  # seconds; some three pages per second and width
+MOST_WORDS = 1200  # of a page that is read from top to bottom
+LOOKED_UP = ("generated/", "auto_examples/", "api.", "changes.", "genindex.", "py-modindex.")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (SITE / "index.html").exists(), reason="doc/_build/html is not built"),
+]
+
+HOOK = b"""<script>
+window.siteErrors = [];
+addEventListener("error", e => siteErrors.push(e.message || "cannot load " + (e.target.src || e.target.href)), true);
+addEventListener("unhandledrejection", e => siteErrors.push(String(e.reason)));
+console.error = (...words) => siteErrors.push(words.join(" "));
+</script>"""  # noqa: E501
+
+
+class Page(html.parser.HTMLParser):
+    """What a page links to, loads and calls itself."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.loaded, self.without_alt = set(), [], [], []
+        self.title, self._in_title = "", False
+        self.n_words, self._open = 0, collections.Counter()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        at = dict(attrs)
+        self._open[tag] += 1
+        self.ids.add(at.get("id"))
+        if tag == "a" and at.get("href"):
+            self.links.append(at["href"])
+        source = at.get("src") or (at.get("href") if tag == "link" else None)
+        if source and at.get("rel") != "canonical":
+            self.loaded.append(source)
+        if tag == "img" and not at.get("alt"):
+            self.without_alt.append(at.get("src"))
+        self._in_title = tag == "title" and not self.title
+
+    def handle_data(self, data):
+        if self._in_title:
+            self.title += data
+        if self._open["article"] and not any(self._open[tag] for tag in ("pre", "table", "math")):
+            self.n_words += len(data.split())
+
+    def handle_endtag(self, tag):
+        self._open[tag] -= 1
+        self._in_title = self._in_title and tag != "title"
+
+
+def page_names():
+    return sorted(
+        str(path.relative_to(SITE))
+        for path in SITE.rglob("*.html")
+        if not {"_static", "_modules"} & set(path.relative_to(SITE).parts)
+    )
+
+
+@functools.cache
+def pages():
+    return {name: Page(SITE / name) for name in page_names()}
+
+
+def is_elsewhere(link):
+    return bool(urllib.parse.urlsplit(link).scheme or link.startswith("//"))
+
+
+def test_every_internal_link_leads_somewhere():
+    broken = []
+    for name, page in pages().items():
+        for link in [*page.links, *page.loaded]:
+            if is_elsewhere(link):
+                continue
+            parts = urllib.parse.urlsplit(link)
+            path = (SITE / name).parent / urllib.parse.unquote(parts.path) if parts.path else None
+            target = SITE / name if path is None else path.resolve()
+            if not target.exists():
+                broken.append((name, link))
+            elif parts.fragment and target.suffix == ".html":
+                found = pages().get(str(target.relative_to(SITE.resolve())))
+                if found is not None and urllib.parse.unquote(parts.fragment) not in found.ids:
+                    broken.append((name, link))
+    assert len(pages()) > 40
+    assert not broken
+
+
+def test_images_have_words_titles_differ_and_nothing_comes_from_elsewhere():
+    titles = [page.title for page in pages().values()]
+    assert sorted({title for title in titles if titles.count(title) > 1 or not title}) == []
+    assert {n: p.without_alt for n, p in pages().items() if p.without_alt} == {}
+    loaded = {link for page in pages().values() for link in page.loaded}
+    assert sorted(filter(is_elsewhere, loaded - {x for x in loaded if x.startswith("data:")})) == []
+
+
+def test_pages_are_short_enough_to_read():
+    read = {name: page for name, page in pages().items() if not name.startswith(LOOKED_UP)}
+    assert {n: p.n_words for n, p in read.items() if p.n_words > MOST_WORDS} == {}
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves the site, with a hook for errors in each page, and takes the report."""
+
+    def do_GET(self):
+        name = urllib.parse.urlsplit(self.path).path.lstrip("/")
+        if name == "harness":
+            words = HARNESS.read_text(encoding="utf-8").replace("PAGES", json.dumps(page_names()))
+            return self.answer(words.encode())
+        if name.endswith(".html") and (SITE / name).exists():
+            return self.answer((SITE / name).read_bytes().replace(b"<head>", b"<head>" + HOOK, 1))
+        return super().do_GET()
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        self.server.report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(b"")
+        self.server.reported.set()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    handler = functools.partial(Handler, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.reported = threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1440,1000")
+        profile = f"--user-data-dir={tmp_path_factory.mktemp('profile')}"
+        address = f"http://127.0.0.1:{server.server_port}/harness"
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen([BROWSER, *options, profile, address], **silent) as browser:
+            try:
+                assert server.reported.wait(LIMIT), "the browser did not come to an end"
+            finally:
+                browser.terminate()
+                browser.wait()
+                server.shutdown()
+        return server.report
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["errors", "pictures", "sideways", "headings", "code", "bar"],
+)
+def test_pages_in_a_browser(report, fault):
+    assert len(report["pages"]) == 2 * len(page_names())
+    assert {key: page[fault] for key, page in report["pages"].items() if page[fault]} == {}
+
+
+def test_search_finds_evidence(report):
+    assert any("evidence.html" in link for link in report["found"])
