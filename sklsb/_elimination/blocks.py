@@ -208,7 +208,7 @@ def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -
     return Passes(build(order, mine, sizes), sizes.size)
 
 
-def _neighbours(model: Reduced) -> dict[int, set[int]]:
+def neighbours(model: Reduced) -> dict[int, set[int]]:
     free = set(model.free)
     near: dict[int, set[int]] = {v: set() for v in model.free}
     for scope, _ in model.factors:
@@ -246,7 +246,7 @@ def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) ->
     orders: list[list[int]] = []
     for b in range(n_blocks):
         rng = np.random.default_rng([b, 0xB10C])
-        order = _choose(_neighbours(model), log_k, log2_size, often, rng)
+        order = _choose(neighbours(model), log_k, log2_size, often, rng)
         if order:
             orders.append(order)
         if len(order) == len(often):
@@ -260,7 +260,7 @@ def is_cheap(model: Reduced) -> bool:
     """Whether a greedy order eliminates a model with few entries; nothing is tried twice."""
     log_k = np.log2(model.sizes.astype(np.float64))
     often = dict.fromkeys(model.free, 0)
-    near, rng = _neighbours(model), np.random.default_rng(0)
+    near, rng = neighbours(model), np.random.default_rng(0)
     return len(_choose(near, log_k, _CHEAP, often, rng, 2.0**_CHEAP)) == len(often)
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -65,14 +66,18 @@ class Told:
     def __init__(self, verbose: int):
         self.verbose = verbose
         self._header = True
+        self._began = time.perf_counter()
 
     def __call__(self, row: dict[str, Any]) -> None:
         if not self.verbose:
             return
         from tqdm.auto import tqdm
 
+        row = row | {"seconds": time.perf_counter() - self._began}
+        names = {name: name.replace("_", " ") for name in row}
+        width = {name: max(9, len(shown)) for name, shown in names.items()}
         if self._header:
-            tqdm.write("  ".join(f"{name:>12}" for name in row))
+            tqdm.write("  ".join(f"{names[name]:>{width[name]}}" for name in row))
             self._header = False
-        shown = (f"{v:12.4g}" if isinstance(v, float) else f"{v:12d}" for v in row.values())
-        tqdm.write("  ".join(shown))
+        kind = {name: ".4g" if isinstance(v, float) else "d" for name, v in row.items()}
+        tqdm.write("  ".join(f"{v:{width[name]}{kind[name]}}" for name, v in row.items()))
