@@ -540,6 +540,7 @@ def test_initial_states(ising):
         make().fit(ising, initial_states=np.ones(5, int))
 
 
+@QUIET
 def test_record_and_failing_functions(ising):
     found = make().fit(ising).sample(300, record={"sum": lambda x: x.sum(axis=(1, 2))})
     x = draws(make().fit(ising), 300)
