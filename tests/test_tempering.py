@@ -26,7 +26,7 @@ from sklsb import (
     exact,
 )
 from sklsb._tempering import schedule
-from sklsb._tempering.core import Core
+from sklsb._tempering.core import Core, core_of
 from sklsb._tempering.ladders import Ladders
 from sklsb._tempering.paths import PathMaker, product_of, tables_of
 from sklsb._tempering.pilot import Trial, compare
@@ -298,6 +298,29 @@ def test_draws_by_the_core_are_the_same_however_they_are_made():
     wrong = np.abs(p["p"].values - truth)
     assert (wrong < 5 * np.nan_to_num(p["mcse"].values) + 1e-12).all()
     assert abs(one.log_z_ - exact.log_partition(target)) < 5 * one.log_z_error_
+
+
+def test_cores_of_networks_that_are_easy():
+    """All variables barren; all summed out but one; nothing to choose."""
+    given = [[0.9, 0.1], [0.3, 0.7]]
+    barren = MarkovNetwork([2] * 3, [((0,), [0.6, 0.4]), ((0, 1), given), ((1, 2), given)])
+    core = core_of(barren, "auto")
+    assert core.sites.size == 1
+    assert exact.log_partition(core.network) + core.constant == pytest.approx(0.0, abs=1e-14)
+    assert core_of(MarkovNetwork([2, 2], [((0,), [1, 0]), ((1,), [0, 1])]), "auto") is None
+    assert core_of(MarkovNetwork([3], [((0,), [1, 0, 2])]), "auto") is None
+
+
+@QUIET
+def test_warm_start_with_a_core():
+    sampler = make(eliminate=4, warm_start=True).fit(loopy())
+    x = sampler.state_
+    sampler.set_params(n_burn_in=0).fit(loopy())
+    assert sampler.state_.shape == x.shape
+    sampler.set_params(eliminate=None).fit(loopy())
+    assert np.isfinite(loopy().log_prob(draws(sampler, 5))).all()
+    given = make(eliminate=4, n_burn_in=0).fit(loopy(), initial_states=x)
+    assert np.isfinite(loopy().log_prob(given.state_)).all()
 
 
 def test_what_is_eliminated(ising):

@@ -45,7 +45,10 @@ class Core:
     """
 
     def __init__(self, target: Target, log2_size: float):
-        model = prune(strike(target))
+        struck = strike(target)
+        pruned = prune(struck)
+        # Where nothing else would be left, barren variables are summed out like all others.
+        model = pruned if pruned.free else struck
         order = _order(model, log2_size)
         self.target, self.n_drawn = target, len(order) + len(model.barren)
         joined, factors = _sum_out(model, order)
