@@ -177,12 +177,13 @@ class BaseSampler(BaseEstimator, ABC):
         before = self._ensemble.state() if again else None
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
         spent: Any = 0  # evaluations
+        kept: Any = ()
         if initial_states is not None:
             states = self._check_initial(target, initial_states, n_chains)
         elif before:  # perhaps on another target
             states = self._check_initial(target, before.x, n_chains, "state_")
         else:
-            states, spent = self._starts(target, streams)
+            states, spent, kept = self._starts(target, streams)
         ensemble = self._new_ensemble(target, states, streams)
         ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
@@ -198,7 +199,7 @@ class BaseSampler(BaseEstimator, ABC):
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
-        tally = Tally.by_sweep(target, n_chains, self._sweep)
+        tally = Tally.by_sweep(target, n_chains, self._sweep, kept)
         ensemble.counters = Counters(tally=tally)
 
     @staticmethod
@@ -485,6 +486,26 @@ class BaseSampler(BaseEstimator, ABC):
         self.disagreement_ = found = disagreement(tally, self.target_)
         if found.agree:
             return
+        if found.lost:
+            what = (
+                "Before the burn-in a rare value of variable "
+                f"{found.lost[0]} was found that chains keep for long once they have it; the draws "
+                "came there a few times at most, or never. How much it weighs cannot be told from "
+                "them"
+            )
+        else:
+            what = self._described(found)
+        warnings.warn(
+            f"{what} (see disagreement_). Answers and errors from these draws may be wrong. "
+            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
+            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
+            f"documentation).{self._exact_hint()}",
+            SeparatedModesWarning,
+            stacklevel=4,
+        )
+
+    @staticmethod
+    def _described(found: xr.Dataset) -> str:
         where = found.worst
         r_hat, ess = float(found["r_hat_lp"]), float(found["ess_lp"])
         if where != "lp":
@@ -492,15 +513,9 @@ class BaseSampler(BaseEstimator, ABC):
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
-        warnings.warn(
+        return (
             "The chains disagree: they have not converged, or they are in separated modes that "
-            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size} "
-            "(see disagreement_). Answers and errors from these draws may be wrong. "
-            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
-            f"documentation).{self._exact_hint()}",
-            SeparatedModesWarning,
-            stacklevel=4,
+            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size}"
         )
 
     def _warn_if_periodic(self, acceptance: NDArray[np.float64], n_transitions: int) -> None:

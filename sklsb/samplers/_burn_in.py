@@ -14,7 +14,7 @@ from sklsb.targets.base import States
 _MOST_ROWS = 200
 
 
-class BurnIn(NamedTuple):
+class BurnInResult(NamedTuple):
     """What a burn-in showed; rows are at most 200 places in it."""
 
     ends: list[int]  # transitions made, by row
@@ -23,7 +23,7 @@ class BurnIn(NamedTuple):
     draws: States | None  # every state, if wanted
 
 
-def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0) -> BurnIn:
+def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0) -> BurnInResult:
     """Make n transitions of every chain.
 
     Parameters
@@ -39,7 +39,7 @@ def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0
 
     Returns
     -------
-    BurnIn
+    BurnInResult
     """
     target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
     shape = (n_chains, n if keep else 0)
@@ -65,7 +65,7 @@ def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0
             acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
             ensemble.forget_acceptance()
     rows = (len(ends), n_chains)
-    return BurnIn(
+    return BurnInResult(
         ends,
         np.array(log_prob).reshape(rows),
         np.array(acceptance).reshape(rows),
