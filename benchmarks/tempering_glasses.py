@@ -211,10 +211,10 @@ def theirs(model, target, seconds, seed, one):
         x = found.record.sample[:, np.argsort(np.array(list(found.variables)))]
         return time.process_time() - began, float(target.log_prob(x.astype(np.int8)).max())
 
-    pilot = min(run(1, 1000)[0] for _ in range(2))
-    # What building the problem takes is taken from neither: it is measured by a run of no sweeps.
-    empty = min(run(1, 1)[0] for _ in range(2))
-    n = max(1, round(seconds / max(1e-4, pilot - empty)))
+    # What building the problem takes is not counted: it is measured by a run of one sweep.
+    empty = min(run(1, 1)[0] for _ in range(3))
+    per_sweep = max(0.0, run(1, 20000)[0] - empty) / 20000
+    n = max(1, round(seconds / max(1e-6, 1000 * per_sweep)))
     return run(1, 1000 * n)[1] if one else run(n, 1000)[1]
 
 
