@@ -22,7 +22,7 @@ from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
 from sklsb._tally import FEWEST_DRAWS, Tally
-from sklsb.chains import draws_dataset, stats_dataset, to_datatree, to_inference_data
+from sklsb.chains import draws_dataset, stats_dataset
 from sklsb.diagnostics import disagreement
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -31,7 +31,8 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.samplers._hint import exact_hint
+from sklsb.samplers._exports import Exports
+from sklsb.samplers._hint import exact_hint, isolation
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
@@ -55,13 +56,19 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     return int(value)
 
 
+def check_bool(value: Any, name: str) -> None:
+    """Say what was given, if it is not True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}; give True or False.")
+
+
 def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
     """Transitions in which each variable has one chance to move."""
     found = rule.facts.transitions_per_sweep
     return max(1, target.n_sites if found is None else found)
 
 
-class BaseSampler(BaseEstimator, ABC):
+class BaseSampler(Exports, BaseEstimator, ABC):
     """Base of the samplers: everything but the mathematics.
 
     A subclass stores its parameters in ``__init__``, checks and resolves them in
@@ -143,6 +150,7 @@ class BaseSampler(BaseEstimator, ABC):
         with self._alone():
             self._fit(target, initial_states)
         self._warn_about_burn_in()
+        self._warn_if_isolated()
         return self
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
@@ -189,6 +197,7 @@ class BaseSampler(BaseEstimator, ABC):
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
             ensemble = self._settle(ensemble, fitted)
+        self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
         for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
@@ -300,7 +309,8 @@ class BaseSampler(BaseEstimator, ABC):
         xarray.Dataset
             Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
             above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
-            Log p and the acceptance rate of each draw are in ``sample_stats_``.
+            The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
+            each draw are in ``sample_stats_``.
 
         Raises
         ------
@@ -328,15 +338,16 @@ class BaseSampler(BaseEstimator, ABC):
         states = None if record else np.empty((n_chains, n, n_sites), dtype=self.target_.dtype)
         recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
         with self._alone():
+            first = self._ensemble.counters.n_draws
             done = self._draw(n, step, states, stats, record, recorded)
         stats = stats[:, :done]
         stats[:, :, 0] += self.target_.constant
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
         self.sample_stats_ = stats_dataset(
-            {name: stats[:, :, k].copy() for k, name in enumerate(names)}, attrs
+            {name: stats[:, :, k].copy() for k, name in enumerate(names)}, attrs, first
         )
         if states is not None:
-            result = draws_dataset(states[:, :done], self.target_, attrs)
+            result = draws_dataset(states[:, :done], self.target_, attrs, first)
             # A coordinate, so that it goes with each state and is no variable of its own.
             result = result.assign_coords(lp=self.sample_stats_["lp"])
         else:
@@ -344,7 +355,7 @@ class BaseSampler(BaseEstimator, ABC):
                 name: np.concatenate(parts, axis=1) if parts else np.empty((n_chains, 0))
                 for name, parts in recorded.items()
             }
-            result = stats_dataset(values, attrs)
+            result = stats_dataset(values, attrs, first)
         self._draws = result
         self._warn_about_draws(done * step)
         return result
@@ -466,10 +477,25 @@ class BaseSampler(BaseEstimator, ABC):
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
-                f"sklsb.diagnostics.ess gives NaN.{self._exact_hint()}",
+                "sklsb.diagnostics.ess gives NaN."
+                f"{self._isolation(n_transitions)}{self._exact_hint()}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _warn_if_isolated(self) -> None:
+        history = getattr(self, "history_", xr.Dataset())
+        if self._never_moved and history.sizes.get("iteration"):
+            found = self._isolation(int(history["iteration"][-1]))
+            if found:
+                warnings.warn(found.strip(), FrozenSitesWarning, stacklevel=3)
+
+    def _isolation(self, n_transitions: int) -> str:
+        """Return what to say if chains that did not move in a sweep or more cannot, or nothing."""
+        ensemble = self._ensemble
+        if n_transitions < self._sweep or ensemble.chains.moved.any() or ensemble.rule.facts.parts:
+            return ""
+        return isolation(self.target_, ensemble.chains.x)
 
     def _exact_hint(self) -> str:
         if self._known_hint is None:
@@ -561,31 +587,3 @@ class BaseSampler(BaseEstimator, ABC):
             "target": repr(self.target_),
             **self._settings,
         }
-
-    def _groups(self) -> dict[str, xr.Dataset]:
-        check_is_fitted(self, "target_")
-        if not hasattr(self, "_draws"):
-            raise ValueError("There are no draws (a pickle leaves them out); call sample first.")
-        groups = {"posterior": self._draws, "sample_stats": self.sample_stats_}
-        if hasattr(self, "burn_in_"):
-            groups["warmup_posterior"] = self.burn_in_
-        return groups
-
-    def to_datatree(self) -> xr.DataTree:
-        """Draws of the last `sample`, sample stats, warm-up if kept, and the settings as attrs.
-
-        Returns
-        -------
-        xarray.DataTree
-            Groups posterior, sample_stats and warmup_posterior, as in the ArviZ schema.
-        """
-        return to_datatree(self._groups(), self._attrs())
-
-    def to_inference_data(self) -> Any:
-        """Return the same as ArviZ's own: InferenceData before ArviZ 1.0, DataTree since.
-
-        Returns
-        -------
-        arviz.InferenceData or xarray.DataTree
-        """
-        return to_inference_data(self._groups(), self._attrs())

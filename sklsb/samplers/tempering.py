@@ -17,7 +17,7 @@ from sklsb._tempering.pilot import Trial, compare, shown
 from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, Tuned, rejections, tune
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
-from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._base import BaseSampler, check_bool, check_count
 from sklsb.samplers._explorers import explorers_of
 from sklsb.samplers._progress import Told
 from sklsb.streams import Streams
@@ -85,10 +85,10 @@ class ParallelTempering(BaseSampler):
         frozen. If not given, 8192, or fewer if there are more than 1024 variables, at least 512.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a draw.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     verbose : int, default=0
-        1 shows a line for each round of the burn-in, and a progress bar over the draws.
+        1 shows a row for each round of the burn-in, and a line for each phase.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states, temperatures and streams.
 
@@ -197,8 +197,7 @@ class ParallelTempering(BaseSampler):
         self.warm_start = warm_start
 
     def _resolve(self, target: Target) -> None:
-        if not isinstance(self.warm_start, bool | np.bool_):
-            raise TypeError(f"warm_start is {self.warm_start!r}; give True or False.")
+        check_bool(self.warm_start, "warm_start")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         if isinstance(self.n_replicas, str):
@@ -253,7 +252,8 @@ class ParallelTempering(BaseSampler):
         if length is None:
             most = _MOST_SWEPT // max(1, ensemble.inner.n_sites)
             length = min(_MOST_SCANS, max(_FEWEST_SCANS, most))
-        done = tune(ensemble, n_replicas, length, Told(self.verbose))
+        with Told(self.verbose) as told:
+            done = tune(ensemble, n_replicas, length, told)
         ladders, tried = self._choose_explorer(done, length)
         # The caller goes on with the ensemble that it made.
         ensemble.__dict__.update(ladders.__dict__)

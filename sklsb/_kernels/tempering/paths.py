@@ -11,16 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import contract, implements, inlined
-from sklsb._kernels.contract import (
-    first_move,
-    flip,
-    forget_way,
-    init_cache,
-    log_prob,
-    log_prob_is_cheap,
-    log_ratio,
-)
+from sklsb._kernels.contract import first_move, log_prob, log_ratio
 from sklsb._kernels.targets.conditioned import ConditionedView
+from sklsb._kernels.targets.inner import passing_on
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb._kernels.targets.tempered import TemperedView
 
@@ -73,6 +66,7 @@ class Guided(NamedTuple):
     guide: Guide
 
 
+@passing_on
 class GuidedView(NamedTuple):
     """The view of a target, with log q times a weight added to log p."""
 
@@ -170,11 +164,6 @@ def _guided_log_probs(path, chain, k):
     return low + (1.0 - path.beta[k]) * log_q, high + (1.0 - path.beta[k + 1]) * log_q, top
 
 
-@implements(init_cache, GuidedView)
-def _init_cache(view, chain):
-    return init_cache(view.inner, chain)
-
-
 @implements(log_ratio, GuidedView)
 def _log_ratio(view, chain, move):
     guide = view.guide
@@ -187,29 +176,9 @@ def _log_ratio(view, chain, move):
     return log_ratio(view.inner, chain, move) + view.weight * change
 
 
-@implements(flip, GuidedView)
-def _flip(view, chain, move):
-    return flip(view.inner, chain, move)
-
-
-@implements(first_move, GuidedView)
-def _first_move(view, site):
-    return first_move(view.inner, site)
-
-
 @implements(log_prob, GuidedView)
 def _log_prob(view, chain):
     return log_prob(view.inner, chain) + view.weight * _log_q(view.guide, chain)
-
-
-@implements(log_prob_is_cheap, GuidedView)
-def _log_prob_is_cheap(view):
-    return log_prob_is_cheap(view.inner)
-
-
-@implements(forget_way, GuidedView)
-def _forget_way(view, chain):
-    forget_way(view.inner, chain)
 
 
 @inlined
