@@ -291,7 +291,7 @@ def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
 def test_blocks_of_a_model_with_zeros_are_doubted():
     with pytest.warns(BlocksWarning, match=r"^Blocks=1; .*Whether blocks lead to all possible"):
         assert fitted(either(), 1).blocks_.doubt
-    three = MarkovNetwork([3, 3], [((0, 1), np.eye(3))])
+    three = MarkovNetwork([3, 3], [((0, 1), [[0, 1, 2], [3, 0, 4], [9, 1, 0]])])
     with pytest.warns(BlocksWarning, match="small enough. Whether single changes lead"):
         assert fitted(three, 1).blocks_.kind == "none"
     with warnings.catch_warnings():

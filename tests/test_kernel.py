@@ -524,7 +524,7 @@ print(json.dumps([os.path.dirname(sklsb.__file__), noted]))
 """
 SAMPLE = """
     from sklsb import LSBSampler
-    sampler = LSBSampler("sqrt", n_chains=1, n_burn_in=10, random_state=0)
+    sampler = LSBSampler("sqrt", init="uniform", blocks=None, n_burn_in=10, random_state=0)
     for _ in range(2):
         sampler.fit(Ising([[0.0, 1.0], [1.0, 0.0]], [0.3, -0.8])).sample(60)
 """

@@ -1,6 +1,7 @@
 """Names that stay: of variables, of their values, of axes; and what notebooks show."""
 
 import pickle
+import re
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -99,8 +100,13 @@ def test_from_pgmpy_keeps_names_of_values():
     assert network.condition({"a": "off"}).observed.tolist() == [1]
     assert from_parts(part(["b"], [3], range(3), b=[0, 1, 2])).state_names is None
     assert from_parts(part(["b"], [3], range(3))).state_names is None
-    with pytest.raises(ValueError, match=r"variable 'a' are called \['on', 'of'\] in one factor"):
-        from_parts(first, part(["a"], [2], [7.0, 8.0], a=["on", "of"]))
+    mixed = from_parts(part(["a"], [2], [7.0, 8.0]), second)
+    assert mixed.state_names == (("off", "on"),)
+    assert mixed.factors[0][1].tolist() == [7.0, 8.0]
+    for names in (["on", "of"], ["on", "on"], ["on"]):
+        message = re.escape(f"the 2 values of variable 'a' are called {names} in one factor, and")
+        with pytest.raises(ValueError, match=message):
+            from_parts(first, part(["a"], [2], [7.0, 8.0], a=names))
 
 
 # ----------------------------------------------------------------- columns

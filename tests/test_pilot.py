@@ -424,9 +424,9 @@ def check_choice(package):
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
     following = []
 
-    def spy(candidates, new_ensemble, budget, lazy):
+    def spy(candidates, new_ensemble, *rest):
         following.extend(new_ensemble(k).streams.chain[0].random() for k in range(3))
-        return module(package, "pilot").compare(candidates, new_ensemble, budget, lazy)
+        return module(package, "pilot").compare(candidates, new_ensemble, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module(package, "samplers.lsb"), "compare", spy)
@@ -554,9 +554,9 @@ def check_start(package):
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
     states = []
 
-    def spy(candidates, new_ensemble, budget, lazy):
+    def spy(candidates, new_ensemble, *rest):
         states.append(new_ensemble(0).chains.x.copy())
-        result = module(package, "pilot").compare(candidates, new_ensemble, budget, lazy)
+        result = module(package, "pilot").compare(candidates, new_ensemble, *rest)
         followed.extend(new_ensemble(k).streams.chain[0].random() for k in range(len(candidates)))
         return result
 

@@ -139,7 +139,7 @@ def log_partition(
     79.060017
     """
     limits = check_limits(max_work, max_memory)
-    return log_partition_of(eliminated(that_fits(check_target(target), limits), verbose))
+    return log_partition_of(eliminated(that_fits(check_target(target), limits, verbose), verbose))
 
 
 # ----------------------------------------------------------------- marginals
@@ -301,7 +301,7 @@ def most_likely(
     4.0
     """
     limits = check_limits(max_work, max_memory)
-    found = that_fits(check_target(target), limits, pruned=False)
+    found = that_fits(check_target(target), limits, verbose, pruned=False)
     with shown(verbose)(found.cost) as progress:
         x = Elimination(found, MAX, progress).most_likely()
     lp = float(target.log_prob(x))

@@ -26,8 +26,8 @@ _MOST_ENTRIES = 1 << 21
 _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
 # Redraws of each chain that are made together of a model that does not fit in one piece, at least.
 _GROUP = 1024
-# Work of a redraw that is none of entries, in entries: it is made in Python.
-_OVERHEAD = 1 << 15
+# What takes as long as an entry: a redraw, since it is made in Python, and each of its variables.
+_OVERHEAD, _OF_VARIABLE = 1.5 * 2.0**15, 2.0**7
 
 
 class Whole:
@@ -145,10 +145,9 @@ class Pool:
         self._passes = [_passes(order, factors, model.sizes) for order in orders]
         # Chains share the memory of a block.
         self._locks = [threading.Lock() for _ in orders]
-        n_values = len(model.target.values)
-        self._index = np.zeros((len(model.values), n_values), dtype=np.int64)
-        for row, left in zip(self._index, model.values, strict=True):
-            row[left] = np.arange(left.size)
+        self._changed = [np.array(order, dtype=np.int64) for order in orders]
+        # Of each site: the index of a value among those left, and the other way round.
+        self._index, self._values = _indices(model)
         self.entries = [int(p.plan.buckets.message_size @ p.plan.buckets.k) for p in self._passes]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,28 +163,25 @@ class Pool:
     @property
     def blocks(self) -> list[NDArray[np.int64]]:
         """The variables of each block."""
-        return [np.sort(np.array(order, dtype=np.int64)) for order in self.orders]
+        return [np.sort(changed) for changed in self._changed]
 
     @property
     def work(self) -> float:
-        """Table entries that a redraw makes, on average."""
-        return float(np.mean(self.entries)) + _OVERHEAD
+        """Table entries that a redraw makes, on average, and what takes as long as those."""
+        n_variables = np.mean([changed.size for changed in self._changed])
+        return float(np.mean(self.entries) + _OVERHEAD + _OF_VARIABLE * n_variables)
 
     def redraw(self, x: States, rng: Rng) -> tuple[States, int]:
         """Return a state in which one block is drawn anew, and the entries that it took."""
         b = min(int(rng.random() * len(self.orders)), len(self.orders) - 1)
         u = rng.random((1, len(self.orders[b])))
-        target = self.model.target
-        place = np.searchsorted(np.asarray(target.values), x)
-        given = self._index[np.arange(x.size), place]
+        given = self._index[np.arange(x.size), np.searchsorted(self.model.target.values, x)]
         with self._locks[b]:
             values = self.forward(b, given)
             self._passes[b].draw(values, u)
-        changed = self.orders[b]
+        changed = self._changed[b]
         result = x.copy()
-        names = np.asarray(target.values)
-        for i, value in zip(changed, values[changed, 0].tolist(), strict=True):
-            result[i] = names[self.model.values[i][value]]
+        result[changed] = self._values[changed, values[changed, 0]]
         return result, self.entries[b]
 
     def forward(self, b: int, given: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -197,6 +193,16 @@ class Pool:
             passes.use(LOG)
             passes.forward(given)
         return passes.states(1, given)
+
+
+def _indices(model: Reduced) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    names = np.asarray(model.target.values, dtype=model.target.dtype)
+    index = np.zeros((len(model.values), names.size), dtype=np.int64)
+    values = np.zeros(index.shape, dtype=names.dtype)
+    for i, left in enumerate(model.values):
+        index[i, left] = np.arange(left.size)
+        values[i, : left.size] = names[left]
+    return index, values
 
 
 def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -> Passes:

@@ -22,15 +22,14 @@ from sklsb._kernels.elimination.buckets import (
     new_room,
 )
 from sklsb._kernels.elimination.marginals import spread
-from sklsb._kernels.elimination.messages import place_all, send
+from sklsb._kernels.elimination.messages import SMALLEST, bound_lost, place_all, send
 
 Values = NDArray[np.uint32]
 # Table entries between two returns to Python, a tenth of a second about.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
 _SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
-# Log2 of what underflow may have lost, relative to the sum, and of what it takes from a product.
+# Log2 of what underflow may have lost, relative to the sum.
 _MOST_LOST = -64.0
-_SMALLEST = -1022.0
 
 
 def no_progress(done: int) -> None:
@@ -68,6 +67,8 @@ class Passes:
         self._room = new_room(buckets)
         sends = buckets.message >= 0
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
+        self._sender, self._least = self._senders()
+        self._bounds = np.zeros((2, buckets.variable.size))
         self.use(mode)
 
     def use(self, mode: int) -> None:
@@ -108,40 +109,31 @@ class Passes:
         and of its smallest entry that is not zero. If all products of the bucket that ``failed``
         were above the smallest float, its message is truly zero.
         """
-        buckets, n_tables = self.plan.buckets, self.plan.n_tables
-        lost: dict[int, float] = {}
-        least: dict[int, float] = {}
-        lost_at_roots = -math.inf
-        for i in np.flatnonzero(buckets.message >= 0).tolist():
-            mine = buckets.position[buckets.factor_start[i] : buckets.factor_start[i + 1]].tolist()
-            low = math.fsum(least[p] if p >= n_tables else self._least[p] for p in mine)
-            if i == failed:
-                return -math.inf if low > _SMALLEST else math.nan
-            terms = [lost[p] for p in mine if p in lost]
-            terms += [_SMALLEST] * (2 * len(mine) + 1) if low < _SMALLEST else []
-            at, scale = int(buckets.message[i]), float(self.exponents[i])
-            least[at] = low - scale
-            lost[at] = -math.inf
-            if terms:
-                lost[at] = float(np.logaddexp2.reduce(terms)) + math.log2(buckets.k[i]) + 1 - scale
-            if i in self.roots:
-                lost_at_roots = float(np.logaddexp2(lost_at_roots, lost[at]))
-        if lost_at_roots > _MOST_LOST:
+        buckets = self.plan.buckets
+        least, lost = self._bounds
+        n = buckets.variable.size if failed is None else failed
+        low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
+        if failed is not None:
+            return -math.inf if low > SMALLEST else math.nan
+        if np.logaddexp2.reduce(lost[self.roots], initial=-math.inf) > _MOST_LOST:
             return math.nan
         logs = np.log(self.memory[buckets.message[self.roots]])
         return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
 
-    @property
-    def _least(self) -> dict[int, float]:
-        """Log2 of the smallest entry of each table that is not zero, by position."""
-        if not hasattr(self, "_least_of_tables"):
-            plan = self.plan
-            starts = np.unique(plan.buckets.position[plan.buckets.position < plan.n_tables])
-            finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
-            low = np.minimum.reduceat(finite, starts) if starts.size else starts
-            found = (low / math.log(2.0)).tolist()
-            self._least_of_tables = dict(zip(starts.tolist(), found, strict=True))
-        return self._least_of_tables
+    def _senders(self) -> tuple[NDArray[np.int64], Array]:
+        """Return the bucket that sent each factor, -1 for a table; log2 of its least entry."""
+        plan, buckets = self.plan, self.plan.buckets
+        sends = np.flatnonzero(buckets.message >= 0)
+        is_message = buckets.position >= plan.n_tables
+        sender = np.full(buckets.position.size, -1)
+        rank = np.searchsorted(buckets.message[sends], buckets.position[is_message])
+        sender[is_message] = sends[rank]
+        least = np.zeros(buckets.position.size)
+        starts, inverse = np.unique(buckets.position[~is_message], return_inverse=True)
+        finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
+        if starts.size:
+            least[~is_message] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
+        return sender, least
 
     # ----------------------------------------------------------------- backward
 

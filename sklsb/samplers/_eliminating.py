@@ -1,4 +1,4 @@
-"""Eliminations that take long, with a bar over their table entries."""
+"""Eliminations that take long, with a line that shows how far they are."""
 
 from collections.abc import Callable
 
@@ -18,13 +18,14 @@ from sklsb.targets.base import Target
 
 
 def shown(verbose: int) -> Callable[[EliminationCost], Progress]:
-    """Return what makes a bar over the table entries of an elimination, or nothing."""
-    return lambda cost: Progress(verbose, "eliminate", n_entries(cost))
+    """Return what makes a line about the table entries of an elimination, or nothing."""
+    return lambda cost: Progress(verbose, "eliminate", n_entries(cost), "entries")
 
 
-def that_fits(target: Target, limits: Limits, *, pruned: bool = True) -> Ordered:
+def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool = True) -> Ordered:
     """Find an order that keeps the limits, or say what exceeds them."""
-    found = ordered(strike(target), pruned=pruned, limits=limits)
+    with Progress(verbose, "order of elimination"):
+        found = ordered(strike(target), pruned=pruned, limits=limits)
     check_fits(target, found.cost, limits)
     return found
 

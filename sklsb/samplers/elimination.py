@@ -146,7 +146,7 @@ class EliminationSampler(BaseSampler):
             if isinstance(target, Target):
                 self._resolve(target)
                 limits = check_limits(self.max_work, self.max_memory)
-                self._eliminated = eliminated(that_fits(target, limits), self.verbose)
+                self._eliminated = eliminated(that_fits(target, limits, self.verbose), self.verbose)
             super()._fit(target, initial_states)
         finally:
             self.__dict__.pop("_eliminated", None)

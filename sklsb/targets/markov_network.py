@@ -502,12 +502,14 @@ def _in_one_order(factor: Any, states: dict[Any, list[Any]]) -> NDArray[Any]:
     shape = np.asarray(factor.cardinality).tolist()
     table: NDArray[Any] = np.asarray(factor.values).reshape(shape)
     for axis, (variable, k) in enumerate(zip(factor.variables, shape, strict=True)):
-        own = list(given.get(variable, range(k)))
+        if variable not in given:
+            continue
+        own = list(given[variable])
         first = states.setdefault(variable, own)
         if len(own) != k or len(set(own)) != k or set(own) != set(first):
             raise ValueError(
-                f"the values of variable {variable!r} are called {own} in one factor, and "
-                f"{first} in another one or by their number, {k}; give them the same names."
+                f"the {k} values of variable {variable!r} are called {own} in one factor, and "
+                f"{first} in another; give each of them one name."
             )
         table = table.take([own.index(name) for name in first], axis=axis)
     return table

@@ -7,6 +7,9 @@ import numpy as np
 from sklsb._kernels._jit import inlined, kernel
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
 
+# Log2 of the smallest product that is a float of full precision.
+SMALLEST = -1022.0
+
 
 @inlined
 def place(buckets, x, base):
@@ -228,3 +231,37 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
             i, block = i + 1, 0
     progress[0], progress[1] = i, block
     return spent
+
+
+@inlined
+def _add_logs(a, b):
+    """Log2 of the sum of two powers of 2."""
+    high, low = max(a, b), min(a, b)
+    return high + math.log1p(2.0 ** (low - high)) / math.log(2.0) if low > -np.inf else high
+
+
+@kernel
+def bound_lost(buckets, sender, least_of_table, exponents, n, bounds):
+    """Bound what underflow has lost of the messages of the first n buckets, in log2.
+
+    ``sender`` is the bucket of each factor that is a message, or -1; ``least_of_table`` the
+    smallest entry of one that is a table, but for zeros. ``bounds`` gets, of each bucket, that of
+    its message and what is lost of it, relative to its largest entry. Returns the smallest product
+    of entries that are not zero in the bucket after these.
+    """
+    least, lost = bounds
+    low = 0.0
+    for i in range(min(n + 1, buckets.variable.size)):
+        low, gone = 0.0, -np.inf
+        for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
+            if sender[f] < 0:
+                low += least_of_table[f]
+            else:
+                low += least[sender[f]]
+                gone = _add_logs(gone, lost[sender[f]])
+        if low < SMALLEST:
+            n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+            gone = _add_logs(gone, SMALLEST + math.log2(2.0 * n_factors + 1.0))
+        least[i] = low - exponents[i]
+        lost[i] = gone + math.log2(float(buckets.k[i])) + 1.0 - exponents[i]
+    return low
