@@ -152,8 +152,8 @@ def anneal(
     >>> from sklsb import Ising, anneal
     >>> rng = np.random.default_rng(0)
     >>> weights = np.triu(rng.integers(2, size=(20, 20)), 1)
-    >>> found = anneal(Ising.from_maxcut(weights), n_sweeps=200, random_state=0)
-    >>> best = found.isel(chain=int(found["lp"].argmax()))
+    >>> found = anneal(Ising.from_maxcut(weights + weights.T), n_sweeps=200, random_state=0)
+    >>> best = found.isel(chain=int(found["lp"].argmax("chain")))
     >>> best["x"].shape
     (20,)
     """

@@ -21,10 +21,15 @@ from sklsb import (
     LSBSampler,
     MarkovNetwork,
     ParallelTempering,
+    TorchTarget,
+    VariableSelection,
     exact,
 )
+from sklsb._tempering import schedule
+from sklsb._tempering.core import Core, core_of
 from sklsb._tempering.ladders import Ladders
-from sklsb._tempering.paths import PathMaker, tables_of
+from sklsb._tempering.paths import PathMaker, product_of, tables_of
+from sklsb._tempering.pilot import Trial, compare
 from sklsb._tempering.schedule import equal_steps
 from sklsb.diagnostics import marginals
 from sklsb.exceptions import ShortRunWarning, TemperingWarning
@@ -101,7 +106,7 @@ def test_equal_steps():
 # ----------------------------------------------------------------- the scan as a matrix
 
 
-def level_logs(target, beta):
+def level_logs(target, beta, product=None):
     """Log p of all states at all levels, by formula."""
     x = np.array(list(itertools.product(*(range(k) for k in target.cardinalities))))
     domains = PathMaker(target, False).domains
@@ -118,6 +123,8 @@ def level_logs(target, beta):
                 part = soft[start : start + table.size].reshape(table.shape)
                 found += part[tuple(x[:, list(scope)].T)]
                 start += table.size
+        if product is not None:
+            found = found + (1 - b) * sum(np.log(q[x[:, i]]) for i, q in enumerate(product))
         result.append(found)
     return x, np.array(result)
 
@@ -182,10 +189,13 @@ def test_joint_matrix():
     assert abs(flow - flow.T).max() > 1e-4  # it is not reversible, and none says so
 
 
-def test_scans_are_those_of_the_matrix():
+@pytest.mark.parametrize(
+    "product", [None, [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]], ids=["uniform", "product"]
+)
+def test_scans_are_those_of_the_matrix(product):
     """One scan of the code from every joint state, against the matrix: even and odd ones."""
-    target, beta, n = network(), np.array([0.0, 0.6, 1.0]), 4000
-    x, log_p = level_logs(target, beta)
+    target, beta, n = network(), np.array([0.0, 0.6, 1.0]), 2000
+    x, log_p = level_logs(target, beta, product)
     p0 = np.exp(log_p[0] - log_p[0].max())
     sweeps = [np.tile(p0 / p0.sum(), (8, 1)), *(gibbs_matrix(x, one) for one in log_p[1:])]
     possible = np.isfinite(log_p[2])
@@ -207,6 +217,7 @@ def test_scans_are_those_of_the_matrix():
             Streams(spawn(parity, n)),
             Systematic(np.arange(3, dtype=np.uint32), 1),
             beta,
+            product=product,
         )
         ladders.n_scans = parity
         ladders.run(1, (0, 0, 0), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 1)))
@@ -218,12 +229,158 @@ def test_scans_are_those_of_the_matrix():
         assert np.abs(z[expected[law > 0] > 5]).max() < 5
 
 
+# ----------------------------------------------------------------- the core
+
+
+def loopy(seed=2):
+    """Seven variables of two or three values in loops, with zeros."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 4, size=7)
+    factors = []
+    for _ in range(9):
+        scope = rng.choice(7, size=rng.integers(1, 4), replace=False)
+        table = rng.gamma(0.5, size=sizes[scope])
+        table[rng.random(table.shape) < 0.15] = 0.0
+        factors.append((scope.tolist(), table))
+    return MarkovNetwork(sizes, factors)
+
+
+@pytest.mark.parametrize("log2_size", [3, 4])
+@pytest.mark.parametrize("evidence", [{}, {1: 0}])
+def test_states_of_the_core_lead_to_those_of_the_network(log2_size, evidence):
+    """The law of the core times that of the rest given it, as enumerated, is that of the target."""
+    target = loopy().condition(evidence) if evidence else loopy()
+    core = Core(target, log2_size)
+    assert 0 < core.n_drawn < 7
+    assert exact.log_partition(core.network) + core.constant == pytest.approx(
+        exact.log_partition(target), rel=0, abs=1e-13
+    )
+    sizes = core.network.cardinalities
+    of_core = np.array(list(itertools.product(*(range(k) for k in sizes))))
+    p, n = exact.probabilities(core.network), 20000
+    rng = np.random.default_rng(0)
+    chosen = of_core[rng.choice(len(p), size=n, p=p)].astype(core.network.dtype)
+    x = core.lift(chosen, rng.random((n, core.n_drawn)))
+    np.testing.assert_array_equal(core.of(x), chosen)
+    truth = exact.probabilities(target)
+    found = np.bincount(np.ravel_multi_index(x.T, target.cardinalities), minlength=truth.size)
+    assert not found[truth == 0].any()
+    z = (found - n * truth) / np.sqrt(n * truth * (1 - truth) + 1e-12)
+    assert np.abs(z[n * truth > 5]).max() < 5
+    likely = core.lift(of_core[p > 0].astype(core.network.dtype), np.empty(((p > 0).sum(), 0)))
+    assert np.isfinite(target.log_prob(likely)).all()
+
+
+@QUIET  # a value of small probability was not seen
+def test_draws_by_the_core_are_the_same_however_they_are_made():
+    target = loopy()
+    one, other = (make(eliminate=4, n_jobs=n, n_chains=3).fit(target) for n in (1, 2))
+    assert one._ensemble.inner.n_sites < target.n_sites
+    copies = pickle.loads(pickle.dumps(one)), copy.copy(one)
+    x = draws(one, 2000)
+    np.testing.assert_array_equal(draws(other, 2000), x)
+    np.testing.assert_array_equal(one.state_, x[:, -1])
+    for fork in copies:
+        parts = [draws(fork, n) for n in (101, 0, 1899)]
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), x)
+        assert fork.log_z_ == one.log_z_
+        assert fork.best_state_.identical(one.best_state_)
+    thinned = make(eliminate=4, n_chains=3).fit(target)
+    np.testing.assert_array_equal(draws(thinned, 100, thin=3), x[:, 2:300:3])
+    found = one.sample(2000)
+    lp = target.log_prob(found["x"])
+    np.testing.assert_allclose(found["lp"], lp, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        one.best_state_["lp"], target.log_prob(one.best_state_["x"]), rtol=0, atol=1e-13
+    )
+    p = marginals(found, target)
+    truth = exact.marginals(target)["p"].values
+    wrong = np.abs(p["p"].values - truth)
+    assert (wrong < 5 * np.nan_to_num(p["mcse"].values) + 1e-12).all()
+    assert abs(one.log_z_ - exact.log_partition(target)) < 5 * one.log_z_error_
+
+
+def test_cores_of_networks_that_are_easy():
+    """All variables barren; all summed out but one; nothing to choose."""
+    given = [[0.9, 0.1], [0.3, 0.7]]
+    barren = MarkovNetwork([2] * 3, [((0,), [0.6, 0.4]), ((0, 1), given), ((1, 2), given)])
+    core = core_of(barren, "auto")
+    assert core.sites.size == 1
+    assert exact.log_partition(core.network) + core.constant == pytest.approx(0.0, abs=1e-14)
+    assert core_of(MarkovNetwork([2, 2], [((0,), [1, 0]), ((1,), [0, 1])]), "auto") is None
+    assert core_of(MarkovNetwork([3], [((0,), [1, 0, 2])]), "auto") is None
+
+
+@QUIET
+def test_warm_start_with_a_core():
+    sampler = make(eliminate=4, warm_start=True).fit(loopy())
+    x = sampler.state_
+    sampler.set_params(n_burn_in=0).fit(loopy())
+    assert sampler.state_.shape == x.shape
+    sampler.set_params(eliminate=None).fit(loopy())
+    assert np.isfinite(loopy().log_prob(draws(sampler, 5))).all()
+    given = make(eliminate=4, n_burn_in=0).fit(loopy(), initial_states=x)
+    assert np.isfinite(loopy().log_prob(given.state_)).all()
+
+
+def test_what_is_eliminated(ising):
+    assert make(eliminate=None).fit(loopy())._ensemble.core is None
+    assert make().fit(ising)._ensemble.core is None  # it is no network of tables
+    sampler = make(eliminate=6).fit(ising)
+    assert sampler._ensemble.inner.n_sites < 12
+    assert draws(sampler, 5).shape == (2, 5, 3, 4)
+    for given, match in (("some", "eliminate is 'some'; give"), (21, "21; give at most 20")):
+        with pytest.raises(ValueError, match=match):
+            make(eliminate=given).fit(ising)
+    with pytest.raises(TypeError, match="is not made of factors"):
+        make(eliminate=3).fit(TARGETS["function"]())
+
+
+# ----------------------------------------------------------------- the reference
+
+
+def test_a_reference_shortens_the_way():
+    """A product of the marginals of a field that is nearly all of the target."""
+    field = np.linspace(-2.0, 2.0, 12).reshape(3, 4)
+    target = Ising.lattice(field, coupling=0.1)
+    p = exact.marginals(target)["p"]
+    plain, guided = (make(reference=given, n_replicas=4).fit(target) for given in (None, p))
+    x = draws(guided, 2000)
+    assert guided.barrier_ < 0.5 * plain.barrier_
+    up = (x == 1).mean(axis=(0, 1))
+    assert np.abs(up - p.values[:, :, 1]).max() < 0.05
+    assert abs(guided.log_z_ - exact.log_partition(target)) < 5 * guided.log_z_error_
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda p: p[:, :1], r"shape \(3, 1\); give the probability"),
+        (lambda p: p * 0.5, "variable 0 whose sum is 0.5; it must be 1"),
+        (lambda p: np.array([[1.0, 0.0]] * 3), "value 1 of variable 0 the probability 0, and"),
+        (lambda p: p - [[0.0, 2.0]], "value 1 of variable 0 the probability -1.5"),
+    ],
+)
+def test_errors_of_references(change, match):
+    with pytest.raises(ValueError, match=match):
+        make(reference=change(np.full((3, 2), 0.5))).fit(network())
+
+
+def test_a_reference_may_exclude_what_the_target_excludes():
+    target = network().condition({1: 0})  # then variable 0 is 0
+    rows = product_of(exact.marginals(target)["p"], target)
+    np.testing.assert_array_equal(rows[0], [1.0, 0.0])
+    np.testing.assert_array_equal(rows[1], [1.0, 0.0])
+    assert rows[2] == pytest.approx(exact.marginals(target)["p"].values[2])
+
+
 # ----------------------------------------------------------------- draws and log Z
 
 
 TARGETS = {
     "ising": lambda: Ising.lattice(np.full((3, 3), 0.1), coupling=0.9),
     "network": network,
+    "softened": network,
     "evidence": lambda: network().condition({2: 1}),
     "function": lambda: FunctionTarget(lambda x: 2.0 * abs(int(x.sum()) - 2), 4, 2),
 }
@@ -232,7 +389,8 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_marginals_and_log_z(name):
     target = TARGETS[name]()
-    sampler = make(n_chains=4, n_burn_in=500).fit(target)
+    eliminate = None if name == "softened" else "auto"
+    sampler = make(n_chains=4, n_burn_in=500, eliminate=eliminate).fit(target)
     found = marginals(sampler.sample(2000), target)
     p = exact.probabilities(target)
     x = np.array(list(itertools.product(*(target.values[:k] for k in target.cardinalities))))
@@ -266,6 +424,23 @@ def test_impossible_states_of_functions_are_told():
     x = sampler.sample(1000)["x"].values
     assert not (x.sum(axis=2) == 2).any()
     assert abs(sampler.log_z_ - np.log(10)) < 5 * sampler.log_z_error_
+
+
+def test_more_replicas_than_may_be_are_told(monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_REPLICAS", 4)
+    target = Ising.lattice(np.zeros((4, 4)), coupling=1.5)
+    with pytest.warns(TemperingWarning, match="take more than 64 replicas"):
+        make().fit(target)
+
+
+def test_visits_that_are_not_renewed_are_told(ising):
+    sampler = make().fit(ising)
+    ladder = sampler._ensemble.ladder
+    ladder.visits[:] = 0.0
+    ladder.stay[:] = 0
+    ladder.stay[:, 0] = 10000  # one replica of each ladder was there nearly all the time
+    with pytest.warns(TemperingWarning, match=r"worth about 2\.\d independent visits"):
+        sampler.sample(100)
 
 
 def test_few_round_trips_are_told():
@@ -320,7 +495,9 @@ def test_draws_are_the_same_however_they_are_made(ising, explorer):
 
 def test_fitted_attributes(ising):
     sampler = make().fit(ising)
-    found = sampler.sample(200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)
+        found = sampler.sample(200)
     n = sampler.betas_.size
     assert sampler.betas_[0] == 0.0
     assert sampler.betas_[-1] == 1.0
@@ -345,17 +522,24 @@ def test_round_trips_are_those_of_the_index_process(ising):
     before = sampler.n_round_trips_
     first = sampler._ensemble.n_scans
     heading = sampler._ensemble.ladder.heading.copy()
-    sampler.sample(500)
+    draws(sampler, 500)
     process = sampler.index_process_.sel(scan=slice(first, None)).values
     top = sampler.betas_.size - 1
     for c in range(2):
-        trips = 0
+        trips, stays = 0, []
         for replica in range(top + 1):
-            state = heading[c, replica]
+            state, stay = heading[c, replica], 0
             for level in process[c, :, replica]:
                 trips += level == 0 and state == 2
                 state = 1 if level == 0 else 2 if level == top and state == 1 else state
+                stay += level == top
+                if level == 0:
+                    stays.append(stay)
+                    stay = 0
+            stays.append(stay)
         assert sampler.n_round_trips_[c] == before[c] + trips
+        worth = sum(stays) ** 2 / sum(s * s for s in stays)
+        assert sampler.n_visits_[c] == pytest.approx(worth, rel=0.1)  # some began before
 
 
 def test_fit_again(ising):
@@ -379,6 +563,7 @@ def test_initial_states(ising):
         make().fit(ising, initial_states=np.ones(5, int))
 
 
+@QUIET
 def test_record_and_failing_functions(ising):
     found = make().fit(ising).sample(300, record={"sum": lambda x: x.sum(axis=(1, 2))})
     x = draws(make().fit(ising), 300)
@@ -430,6 +615,71 @@ def test_layers_are_refused():
         make(explorer=GibbsSampler("layers")).fit(machine)
 
 
+@pytest.mark.slow
+def test_explorers_are_compared(ising):
+    """Of the two, the one of more round trips for an evaluation, if that is no chance."""
+    sampler = make(n_burn_in=2048).fit(ising)
+    found = sampler.candidates_
+    assert list(found["explorer"].values) == [
+        "GibbsSampler(scan='chromatic')",
+        "LSBSampler('sqrt')",
+    ]
+    assert sampler.explorer_ in found["explorer"].values
+    draws(sampler, 10)
+
+
+def test_the_better_explorer_goes_on(ising):
+    """Whatever was first is given no round trips: the other one is taken, and counts anew."""
+    given = LSBSampler("sqrt")._rule(ising)
+    sampler = make(explorer=GibbsSampler("chromatic")).fit(ising)
+    assert sampler.explorer_ == repr(GibbsSampler("chromatic"))
+    old = sampler._ensemble
+    made, name, trials = compare(old, Trial(0, 10**5, 500), {"other": given})
+    assert name == "other"
+    assert trials["other"].round_trips > 0
+    assert made.rule.explorer is given
+    np.testing.assert_array_equal(made.beta, old.beta)
+    same, name, _ = compare(old, Trial(10**6, 10**5, 500), {"other": given})
+    assert name is None
+    assert same is old
+
+
+def test_the_table_of_the_burn_in(ising, capsys):
+    make(verbose=1, n_burn_in=128).fit(ising)
+    lines = capsys.readouterr().err.strip().splitlines()
+    header = next(line for line in lines if "scans" in line)
+    for word in ("n replicas", "round trips", "barrier", "log z", "least accepted"):
+        assert word in header
+    rows = [line for line in lines if line.split()[0].isdigit()]
+    assert len(rows) == make(n_burn_in=128).fit(ising).history_.sizes["round"]
+
+
+@QUIET
+@pytest.mark.parametrize(
+    "name", ["rbm", "torch", pytest.param("selection", marks=pytest.mark.slow)]
+)
+def test_all_kinds_of_targets(name):
+    rng = np.random.default_rng(0)
+    if name == "rbm":
+        target = RBM(rng.normal(size=(5, 3)), np.zeros(5), np.zeros(3))
+    elif name == "selection":
+        X = rng.normal(size=(30, 5))
+        target = VariableSelection(X, X[:, 0] + rng.normal(size=30))
+    else:
+        torch = pytest.importorskip("torch")
+        w = torch.linspace(-1.0, 1.0, 5)
+        target = TorchTarget(lambda x: x @ w + (x.sum(-1) - 2) ** 2, 5)
+    sampler = make(n_burn_in=64, n_replicas=4).fit(target)
+    x = draws(sampler, 400 if name == "torch" else 2000)
+    every = np.array(list(itertools.product(target.values, repeat=5)), target.dtype)
+    log_p = target.log_prob(every)
+    truth = np.logaddexp.reduce(log_p)
+    assert abs(sampler.log_z_ - truth) < 5 * sampler.log_z_error_ + 1e-6
+    p = np.exp(log_p - truth)
+    wrong = (x == 1).mean(axis=(0, 1)) - p @ (every == 1)
+    assert np.abs(wrong).max() < (0.1 if name == "torch" else 0.05)
+
+
 def test_before_fit():
     sampler = clone(make())
     for name in ("n_round_trips_", "log_z_", "betas_", "best_state_"):
@@ -457,7 +707,8 @@ def test_stated_error_of_log_z_covers():
     for target in models:
         truth, hits = exact.log_partition(target), 0
         for seed in range(100):
-            sampler = make(n_chains=4, random_state=seed, n_burn_in=500).fit(target)
+            rest = {"random_state": seed, "n_burn_in": 500, "eliminate": None}
+            sampler = make(n_chains=4, **rest).fit(target)
             draws(sampler, 1000)
             hits += abs(sampler.log_z_ - truth) < t.ppf(0.975, 3) * sampler.log_z_error_
         assert 88 <= hits <= 100

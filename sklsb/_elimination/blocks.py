@@ -212,7 +212,7 @@ def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -
     return Passes(build(order, mine, sizes), sizes.size)
 
 
-def _neighbours(model: Reduced) -> dict[int, set[int]]:
+def neighbours(model: Reduced) -> dict[int, set[int]]:
     free = set(model.free)
     near: dict[int, set[int]] = {v: set() for v in model.free}
     for scope, _ in model.factors:
@@ -250,7 +250,7 @@ def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) ->
     orders: list[list[int]] = []
     for b in range(n_blocks):
         rng = np.random.default_rng([b, 0xB10C])
-        order = _choose(_neighbours(model), log_k, log2_size, often, rng)
+        order = _choose(neighbours(model), log_k, log2_size, often, rng)
         if order:
             orders.append(order)
         if len(order) == len(often):

@@ -11,9 +11,9 @@ from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.state import NoPart
 from sklsb._kernels.tempering import scan
-from sklsb._kernels.tempering.paths import Softened
 from sklsb._kernels.tempering.scan import Ladder
 from sklsb._tempering.bennett import Batches
+from sklsb._tempering.core import Core
 from sklsb._tempering.paths import PathMaker
 from sklsb.state import ChainState, Counters
 from sklsb.streams import Streams
@@ -98,6 +98,10 @@ class Ladders(Threaded):
         Increasing, from 0 to 1.
     n_jobs : int, default=1
         Number of threads. It never changes a draw.
+    product : list of ndarray, optional
+        Probabilities of the values of each variable at beta = 0; uniform if not given.
+    core : Core, optional
+        What the replicas are states of. Draws are states of the target all the same.
     """
 
     def __init__(
@@ -108,33 +112,45 @@ class Ladders(Threaded):
         explorer: Rule,
         beta: Array,
         n_jobs: int = 1,
+        product: list[Array] | None = None,
+        core: Core | None = None,
     ):
-        self.target, self.streams, self.beta = target, streams, beta
+        self.target, self.streams, self.beta, self.product = target, streams, beta, product
+        self.core = core
+        self.inner: Target = core.network if core else target
         self.n_jobs = min(n_jobs, max(1, len(streams)))
         self.counters = Counters()
         n, n_levels, n_sites = states.shape
         own = [streams.of("chain", r) for r in range(n_levels)]
         rngs = [own[r][c] for c in range(n) for r in range(n_levels)]
-        self.replicas = Ensemble(target, states.reshape(-1, n_sites), rngs, 1, explorer)
-        n_steps = steps_of(explorer, target)
+        self.replicas = Ensemble(self.inner, states.reshape(-1, n_sites), rngs, 1, explorer)
+        n_steps = steps_of(explorer, self.inner)
         width = max(n_steps * explorer.facts.n_uniforms, n_sites)
         self.rule = Scan(explorer, n_steps, width, n_levels)
-        self._maker = PathMaker(target, explorer.facts.sees_all_moves)
-        self.domains = self._maker.domains
+        self._maker = PathMaker(self.inner, explorer.facts.sees_all_moves, product)
         self._path = self._maker.at(beta)
         self.ladder = self._new_ladder(n, n_levels)
         self.batches = Batches(np.zeros(n_levels - 1))
         self.n_scans = 0
         self._up_to_date = False
         self._again = False
+        # Made before threads begin: two of them must not make one each.
+        self._coins = streams.of("swap")
+        self._redraw = streams.of("redraw") if core else []
+        self._x = core.lift(self.states[:, -1], np.empty((n, 0))) if core else self.ladder.x
+        self._moved = self.ladder.moved
+        if core:
+            self._moved = np.zeros((n, int((target.cardinalities - 1).sum())), np.bool_)
 
     def _new_ladder(self, n: int, n_levels: int) -> Ladder:
-        n_sites, n_pairs = self.target.n_sites, n_levels - 1
+        n_sites, n_pairs = self.inner.n_sites, n_levels - 1
         first = self.replicas.chains.x.reshape(n, n_levels, n_sites)[:, -1].astype(np.int16)
         return Ladder(
             at=np.tile(np.arange(n_levels), (n, 1)),
             heading=np.zeros((n, n_levels), np.int8),
             trips=np.zeros((n, 1), np.int64),
+            stay=np.zeros((n, n_levels), np.int64),
+            visits=np.zeros((n, 2)),
             rejected=np.zeros((n, n_pairs)),
             tried=np.zeros((n, n_pairs), np.int64),
             bennett=np.zeros((n, n_pairs, 2)),
@@ -142,7 +158,7 @@ class Ladders(Threaded):
             best=first.copy(),
             impossible=np.zeros((n, 1), np.int64),
             x=first.copy(),
-            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), np.bool_),
+            moved=np.zeros((n, int((self.inner.cardinalities - 1).sum())), np.bool_),
             process=np.zeros((n, KEPT_SCANS, n_levels), np.int16),
         )
 
@@ -152,15 +168,25 @@ class Ladders(Threaded):
     @property
     def chains(self) -> _Tops:
         """The states at beta = 1."""
-        n, ladder = len(self), self.ladder
+        n = len(self)
         evaluations = self.replicas.chains.evaluations.reshape(n, -1).sum(axis=1, keepdims=True)
-        x = ladder.x.astype(self.target.dtype)
-        return _Tops(x, ladder.moved, evaluations, np.zeros((n, 1)), NoPart())
+        x = self._x.astype(self.target.dtype)
+        return _Tops(x, self._moved, evaluations, np.zeros((n, 1)), NoPart())
+
+    def put(self, states: States) -> None:
+        """Say what the states at beta = 1 are, beyond those of the core."""
+        if self.core:
+            self._x[:] = states
 
     @property
     def softened(self) -> bool:
         """Whether zeros are softened on the way."""
-        return isinstance(self._path, Softened)
+        return self._maker.softened
+
+    @property
+    def log_z_before(self) -> float:
+        """Log Z of the first level, and the constant that no level has."""
+        return self._maker.log_size + (self.core or self.target).constant
 
     @property
     def states(self) -> States:
@@ -168,6 +194,14 @@ class Ladders(Threaded):
         n, n_levels = self.ladder.at.shape
         x = self.replicas.chains.x.reshape(n, n_levels, -1)
         return np.take_along_axis(x, self.ladder.at[:, :, np.newaxis], axis=1)
+
+    def best(self) -> tuple[States, Array]:
+        """Return the likeliest state that was seen of each ladder, and its log p."""
+        x, log_prob = self.ladder.best.astype(self.inner.dtype), self.ladder.best_log_prob[:, 0]
+        if self.core is None:
+            return x, log_prob + self.target.constant
+        found = self.core.lift(x, np.empty((len(x), 0)))
+        return found, self.target.log_prob(found)
 
     # ----------------------------------------------------------------- all that goes on
 
@@ -181,6 +215,10 @@ class Ladders(Threaded):
             "target": self.target,
             "n_jobs": self.n_jobs,
             "beta": self.beta,
+            "product": self.product,
+            "core": self.core,
+            "x": self._x.copy(),
+            "moved": self._moved.copy(),
             "streams": self.streams.copy(),
             "replicas": ChainState.of(replicas.chains, Streams([]), replicas.rule, Counters()),
             "ladder": {name: v.copy() for name, v in self.ladder._asdict().items()},
@@ -195,10 +233,20 @@ class Ladders(Threaded):
         x = replicas.x.reshape(n, -1, replicas.x.shape[1])
         streams = state["streams"].copy()
         self.__init__(  # type: ignore[misc]
-            state["target"], x, streams, replicas.rule, state["beta"], state["n_jobs"]
+            state["target"],
+            x,
+            streams,
+            replicas.rule,
+            state["beta"],
+            state["n_jobs"],
+            state["product"],
+            state["core"],
         )
         replicas.put(self.replicas.chains)
         self.ladder = Ladder(**{name: v.copy() for name, v in state["ladder"].items()})
+        self._x, self._moved = self.ladder.x, self.ladder.moved
+        if self.core:
+            self._x, self._moved = state["x"].copy(), state["moved"].copy()
         self.batches = copy.deepcopy(state["batches"])
         self.n_scans, self.counters = state["n_scans"], state["counters"].copy()
         self._again = True
@@ -226,15 +274,35 @@ class Ladders(Threaded):
             self.rule.explorer,
             beta,
             self.n_jobs,
+            self.product,
+            self.core,
         )
-        made._pool, made.counters = self._pool, self.counters
-        made.ladder.best_log_prob[:], made.ladder.best[:] = (
-            self.ladder.best_log_prob,
-            self.ladder.best,
-        )
-        made.ladder.impossible[:] = self.ladder.impossible
-        made.add_evaluations(self.chains.evaluations[:, 0])
+        made.begin_like(self)
         return made
+
+    def begin_like(self, other: "Ladders") -> None:
+        """Take over what other ladders have seen and counted, and their threads."""
+        self._pool, self.counters = other._pool, other.counters
+        for name in ("best_log_prob", "best", "impossible"):
+            getattr(self.ladder, name)[:] = getattr(other.ladder, name)
+        if self.core:
+            self._x[:] = other._x
+        self.add_evaluations(other.chains.evaluations[:, 0])
+
+    @property
+    def worth(self) -> Array:
+        r"""Independent visits of the last level that its draws are worth, in each ladder.
+
+        .. math:: (\sum_v s_v)^2 / \sum_v s_v^2
+
+        with s_v the scans that a replica was there between two times at the first level.
+        """
+        ladder = self.ladder
+        stay = ladder.stay.astype(np.float64)
+        total = ladder.visits[:, 0] + stay.sum(axis=1)
+        squares = ladder.visits[:, 1] + np.square(stay).sum(axis=1)
+        found: Array = total**2 / np.maximum(squares, 1.0)
+        return found
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
         """Count some of each ladder that were made elsewhere."""
@@ -278,7 +346,7 @@ class Ladders(Threaded):
 
     def forget_swaps(self) -> None:
         """Begin the counts of swaps and of round trips anew."""
-        for name in ("rejected", "tried", "trips", "bennett"):
+        for name in ("rejected", "tried", "trips", "bennett", "stay", "visits"):
             getattr(self.ladder, name)[:] = 0
 
     def log_prob(self) -> Array:
@@ -312,28 +380,65 @@ class Ladders(Threaded):
     def _scan(
         self, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
-        rule, n_levels = self.rule, self.rule.n_levels
-        rngs, coins = self.replicas.streams.chain, self.streams.of("swap")
-        n_uniforms = rule.explorer.facts.n_uniforms
-        whole = (n_scans, rule.n_steps, n_uniforms, rule.width, self.n_scans, *schedule)
+        """Make scans of all ladders, and draws of the target from those of the core."""
+        if self.core is None:
+            self._over_ladders(lambda c: self._scan_one(c, n_scans, schedule, draws, stats))
+            return
+        n, thin, made, first = len(self), *schedule
+        core = np.empty((n, n_scans, self.inner.n_sites), self.inner.dtype)
+        every = np.arange(n_scans)
+        kept = every[(made + every + 1) % thin == 0] if thin else every[:0]
+        lp = np.empty((n, n_scans, 1))
 
         def work(c: int) -> None:
-            numbers = np.empty((n_levels, n_scans * rule.width))
-            for row, rng in zip(numbers, rngs[c * n_levels : (c + 1) * n_levels], strict=True):
-                rng.random(out=row)
-            u = coins[c].random(n_scans * (n_levels - 1))
-            scan.scan(
-                self._path,
-                rule.explorer,
-                self.replicas.chains,
-                self.ladder,
-                c,
-                numbers,
-                u,
-                self.batches.shift,
-                whole,
-                draws,
-                stats,
-            )
+            self._scan_one(c, n_scans, (1, 0, 0), core, lp)
+            self._lift(c, core[c], kept, draws[c, first : first + kept.size])
 
         self._over_ladders(work)
+        if kept.size:
+            found = draws[:, first : first + kept.size]
+            stats[:, first : first + kept.size, 0] = (
+                self.target.log_prob(found) - self.target.constant
+            )
+
+    def _lift(self, c: int, core: States, kept: NDArray[np.intp], draws: States) -> None:
+        """Draw the variables that the core has not, for some scans and for the last one.
+
+        Each scan has numbers of its own, used or not.
+        """
+        if self.core is None:
+            return
+        u = self._redraw[c].random((len(core), self.core.n_drawn))
+        draws[:] = self.core.lift(core[kept], u[kept])
+        last = self.core.lift(core[-1:], u[-1:])
+        x = np.concatenate([self._x[c : c + 1], draws, last])
+        sites = np.flatnonzero((x[1:] != x[:-1]).any(axis=0))
+        moves = self.target.cardinalities - 1
+        first_move = np.cumsum(moves) - moves
+        self._moved[c, first_move[sites]] = True
+        self._x[c] = last[0]
+
+    def _scan_one(
+        self, c: int, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make scans of one ladder."""
+        rule, n_levels = self.rule, self.rule.n_levels
+        rngs = self.replicas.streams.chain[c * n_levels : (c + 1) * n_levels]
+        n_uniforms = rule.explorer.facts.n_uniforms
+        whole = (n_scans, rule.n_steps, n_uniforms, rule.width, self.n_scans, *schedule)
+        numbers = np.empty((n_levels, n_scans * rule.width))
+        for row, rng in zip(numbers, rngs, strict=True):
+            rng.random(out=row)
+        scan.scan(
+            self._path,
+            rule.explorer,
+            self.replicas.chains,
+            self.ladder,
+            c,
+            numbers,
+            self._coins[c].random(n_scans * (n_levels - 1)),
+            self.batches.shift,
+            whole,
+            draws,
+            stats,
+        )

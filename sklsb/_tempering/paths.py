@@ -7,13 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.targets.conditioned import ConditionedView
-from sklsb._kernels.tempering.paths import Reference, Scaled, Softened
+from sklsb._kernels.tempering.paths import Guide, Guided, Reference, Scaled, Softened
+from sklsb.targets._checks import as_array
 from sklsb.targets.base import Conditioned, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
 Array = NDArray[np.float64]
 # A zero is at beta as if it were (1 - beta)**_HARDENING.
 _HARDENING = 4.0
+# Sums of probabilities may differ from 1 by so much.
+_ROUNDING = 1e-6
 
 
 class Domains(NamedTuple):
@@ -42,13 +45,74 @@ def domains_of(target: Target) -> Domains:
     return Domains(found, np.flatnonzero([mask.sum() > 1 for mask in found]))
 
 
-def _reference(target: Target, domains: Domains) -> Reference:
+def product_of(given: Any, target: Target) -> list[Array]:
+    """Return the probabilities of the values of each variable, or say what is wrong with them."""
+    sizes, most = target.cardinalities, len(target.values)
+    p = as_array(given, "reference").astype(np.float64)
+    if p.shape not in ((target.n_sites, most), (*target.shape, most)):
+        raise ValueError(
+            f"reference has shape {p.shape}; give the probability of each value of each variable, "
+            f"of shape {(target.n_sites, most)}, as the p of sklsb.diagnostics.marginals."
+        )
+    p = p.reshape(target.n_sites, most)
+    beyond = np.arange(most) >= sizes[:, np.newaxis]
+    p = np.where(beyond & np.isnan(p), 0.0, p)
+    wrong = ~(np.isfinite(p) & (p >= 0.0)) | (beyond & (p != 0.0))
+    if wrong.any():
+        site, k = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"reference gives value {target.values[k]} of variable {target.label(site)!r} the "
+            f"probability {p[site, k]}; give numbers from 0 to 1, and 0 where there is no such "
+            "value."
+        )
+    total = p.sum(axis=1)
+    if (np.abs(total - 1.0) > _ROUNDING).any():
+        site = int(np.abs(total - 1.0).argmax())
+        raise ValueError(
+            f"reference has probabilities of variable {target.label(site)!r} whose sum is "
+            f"{total[site]:.6g}; it must be 1."
+        )
+    rows = []
+    for site, mask in enumerate(domains_of(target).possible):
+        row = np.where(mask, p[site, : mask.size], 0.0)
+        if mask.sum() > 1 and not (row[mask] > 0.0).all():
+            k = int(np.flatnonzero(mask & (row <= 0.0))[0])
+            raise ValueError(
+                f"reference gives value {target.values[k]} of variable {target.label(site)!r} the "
+                "probability 0, and the target allows it. Mix the reference with a uniform one, as "
+                "0.9 * p + 0.1 / p.shape[-1]."
+            )
+        rows.append(row / row.sum() if row.sum() > 0.0 else mask / mask.sum())
+    return rows
+
+
+def _reference(target: Target, domains: Domains, product: list[Array] | None) -> Reference:
     values = np.asarray(target.values, dtype=np.int64)
-    found = [values[: mask.size][mask] for mask in domains.possible]
-    chosen = [found[i] for i in domains.free.tolist()]
+    sites = domains.free.tolist()
+    masks = [domains.possible[i] for i in sites]
+    chosen = [values[: mask.size][mask] for mask in masks]
+    if product is None:
+        upto = [np.arange(1, one.size + 1) / one.size for one in chosen]
+    else:
+        upto = [np.cumsum(product[i][mask]) for i, mask in zip(sites, masks, strict=True)]
     start = np.concatenate([[0], np.cumsum([one.size for one in chosen])]).astype(np.int64)
     value = np.concatenate([*chosen, np.empty(0, np.int64)]).astype(np.int64)
-    return Reference(domains.free.astype(np.int64), start, value)
+    return Reference(domains.free.astype(np.int64), start, value, np.concatenate([*upto, [1.0]]))
+
+
+def _guide(target: Target, domains: Domains, product: list[Array]) -> Guide:
+    sizes = target.cardinalities
+    log_q = np.zeros(int(sizes.sum()))
+    start = (np.cumsum(sizes) - sizes).astype(np.int64)
+    for site in domains.free.tolist():
+        mask = domains.possible[site]
+        at = start[site] + np.flatnonzero(mask)
+        log_q[at] = np.log(product[site][mask])
+    site_of = np.repeat(np.arange(target.n_sites), sizes - 1).astype(np.uint32)
+    smallest = min(target.values)
+    index = np.zeros(max(target.values) - smallest + 1, np.int64)
+    index[np.asarray(target.values) - smallest] = np.arange(len(target.values))
+    return Guide(log_q, start, site_of, index, smallest)
 
 
 class Tables(NamedTuple):
@@ -103,16 +167,32 @@ class PathMaker:
         Where they end.
     sees_all_moves : bool
         Whether the rule that explores looks at all moves.
+    product : list of ndarray, optional
+        The reference, as of `product_of`; uniform if not given.
     """
 
-    def __init__(self, target: Target, sees_all_moves: bool):
+    def __init__(self, target: Target, sees_all_moves: bool, product: list[Array] | None = None):
         self.view: Any = target.view() if sees_all_moves else target.site_view()
         self.domains = domains_of(target)
-        self._reference = _reference(target, self.domains)
+        self._reference = _reference(target, self.domains, product)
+        self._guide = None if product is None else _guide(target, self.domains, product)
         self._tables = tables_of(target, self.domains)
+        # Log Z of the reference, as it is in the path.
+        self.log_size = self.domains.log_size if product is None else 0.0
 
-    def at(self, beta: Array) -> Scaled | Softened:
+    @property
+    def softened(self) -> bool:
+        """Whether zeros are softened on the way."""
+        return self._tables is not None
+
+    def at(self, beta: Array) -> Scaled | Softened | Guided:
         """Return the path whose levels are at these betas, the first 0 and the last 1."""
+        path = self._uniform(beta)
+        if self._guide is None:
+            return path
+        return Guided(self.view, beta, self._reference, path, self._guide)
+
+    def _uniform(self, beta: Array) -> Scaled | Softened:
         if self._tables is not None:
             return Softened(self.view, beta, self._reference, self._tables.at(beta))
         touched = [getattr(self.view, name, None) for name in ("touched_start", "touched")]

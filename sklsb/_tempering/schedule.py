@@ -31,6 +31,7 @@ class Tuned(NamedTuple):
     barrier: float
     rounds: list[dict[str, Any]]
     capped: bool  # whether more replicas were wanted than may be
+    work: int  # evaluations of the last part, in which the round trips were counted
 
 
 def rejections(ladders: Ladders) -> Array:
@@ -69,7 +70,8 @@ def equal_steps(beta: Array, rejected: Array, n: int) -> Array:
     return found
 
 
-def _run(ladders: Ladders, n_scans: int) -> None:
+def run_scans(ladders: Ladders, n_scans: int) -> None:
+    """Make scans of which nothing is kept."""
     n, target = len(ladders), ladders.target
     nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
     ladders.run(n_scans, (0, 0, 0), *nothing)
@@ -96,7 +98,7 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
     # The last part takes as many scans as the last round.
     while not settled and spent + 2 * size <= n_burn_in:
         ladders.forget_swaps()
-        _run(ladders, size)
+        run_scans(ladders, size)
         spent += size
         refused = rejections(ladders)
         barrier = float(refused.sum())
@@ -112,24 +114,30 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
         settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
         ladders = ladders.at(equal_steps(ladders.beta, refused, n))
         last, size = barrier, 2 * size
-    _settle(ladders, max(FIRST_ROUND, n_burn_in - spent if not rounds else size // 2))
+    length = max(FIRST_ROUND, n_burn_in - spent if not rounds else size // 2)
+    work = settle(ladders, length)
     refused = rejections(ladders)
     barrier = float(refused.sum())
     rounds.append(_shown(ladders, int(ladders.n_scans), barrier, refused))
     tell(rounds[-1])
-    return Tuned(ladders, barrier, rounds, capped)
+    return Tuned(ladders, barrier, rounds, capped, work)
 
 
-def _settle(ladders: Ladders, n_scans: int) -> None:
-    """Let replicas spread over the levels, guess log Z by some of the scans, and begin to count."""
+def settle(ladders: Ladders, n_scans: int) -> int:
+    """Let replicas spread over the levels, guess log Z by some of the scans, and begin to count.
+
+    Returns the evaluations that were made since then.
+    """
     for part in (n_scans // 8, n_scans // 4):
         ladders.forget_swaps()
-        _run(ladders, max(2, part))
+        run_scans(ladders, max(2, part))
         guess = ladders.batches.differences(ladders.batches.total(ladders.ladder.bennett).sum(0))
         shift = np.where(np.isfinite(guess), guess, ladders.batches.shift)
         ladders.batches = Batches(shift)
     ladders.forget_swaps()
-    _run(ladders, max(2, n_scans - n_scans // 8 - n_scans // 4))
+    before = int(ladders.chains.evaluations.sum())
+    run_scans(ladders, max(2, n_scans - n_scans // 8 - n_scans // 4))
+    return int(ladders.chains.evaluations.sum()) - before
 
 
 def _shown(ladders: Ladders, n_scans: int, barrier: float, refused: Array) -> dict[str, Any]:
@@ -138,8 +146,9 @@ def _shown(ladders: Ladders, n_scans: int, barrier: float, refused: Array) -> di
     return {
         "scans": n_scans,
         "n_replicas": ladders.beta.size,
-        "barrier": barrier,
-        "most_refused": float(refused.max(initial=0.0)),
         "round_trips": int(ladders.ladder.trips.sum()),
-        "log_z": log_z + ladders.domains.log_size + ladders.target.constant,
+        "barrier": barrier,
+        "log_z": log_z + ladders.log_z_before,
+        "least_accepted": float(1.0 - refused.max(initial=0.0)),
+        "mean_accepted": float(1.0 - refused.mean()) if refused.size else 1.0,
     }

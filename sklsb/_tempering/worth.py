@@ -3,8 +3,9 @@
 import numpy as np
 
 from sklsb._ensemble import MOST_NUMBERS, Ensemble
+from sklsb._kernels.facts import Rule
 from sklsb._tally import Tally
-from sklsb._tempering.ladders import Ladders
+from sklsb._tempering.ladders import Ladders, steps_of
 from sklsb.diagnostics import disagreement
 from sklsb.streams import Streams
 
@@ -12,14 +13,14 @@ from sklsb.streams import Streams
 _DRAWS = 512
 
 
-def plain_chains_mix(ladders: Ladders) -> bool:
-    """Whether plain chains of the same rule take less work for a draw than ladders do.
+def plain_chains_mix(ladders: Ladders, explorer: Rule) -> bool:
+    """Whether plain chains of a rule on the target take less work for a draw than ladders do.
 
     For each ladder two chains go without tempering, from its state and from a random one. They must
-    agree, and their draws be worth more than one in half as many as there are replicas.
+    agree, and their draws be worth more than one in half as many as there are replicas, counted by
+    their variables.
     """
-    target, explorer = ladders.target, ladders.rule.explorer
-    streams = ladders.streams
+    target, streams = ladders.target, ladders.streams
     random = [target.random_state(rng) for rng in streams.of("start")]
     x = np.concatenate([ladders.chains.x, np.array(random).reshape(len(streams), -1)])
     rngs = [*streams.of("scout"), *streams.of("scout", 1)]
@@ -27,7 +28,7 @@ def plain_chains_mix(ladders: Ladders) -> bool:
     plain.start(explorer)
     draws = np.empty((len(x), _DRAWS, target.n_sites), target.dtype)
     stats = np.empty((len(x), _DRAWS, len(explorer.facts.stat_names)))
-    thin, tally = ladders.rule.n_steps, Tally(target, len(x))
+    thin, tally = steps_of(explorer, target), Tally(target, len(x))
     size = max(1, MOST_NUMBERS // max(1, explorer.facts.n_uniforms * thin))
     with plain.threads():
         for first in range(0, _DRAWS, size):
@@ -38,4 +39,6 @@ def plain_chains_mix(ladders: Ladders) -> bool:
     ladders.add_evaluations(plain.chains.evaluations.reshape(2, -1).sum(axis=0))
     found = disagreement(tally, target)
     worst = np.nanmin([float(found["ess_lp"]), *np.ravel(found["ess"].values)])
-    return bool(found.agree and worst > 2.0 * len(x) * half / ladders.beta.size)
+    moves = [np.maximum(0, one.n_possible - 1).sum() for one in (ladders.inner, target)]
+    work = ladders.beta.size * moves[0] / max(1, moves[1])
+    return bool(found.agree and worst > 2.0 * len(x) * half / work)

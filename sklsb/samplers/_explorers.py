@@ -9,6 +9,7 @@ from sklsb.rules import FirstOrder
 from sklsb.samplers._base import BaseSampler
 from sklsb.samplers._fixed import check_needs
 from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets.base import Target
 
 # Parameters of a sampler that say what a transition does.
@@ -21,10 +22,18 @@ _OF_RULES = {
 _FEW_NEIGHBOURS = 32
 
 
-def explorer_of(given: Any, target: Target) -> Rule:
-    """Return the rule that an explorer stands for on a target, or say what is wrong with it."""
-    if isinstance(given, str) and given == "auto":
-        return _sweeps(target)
+def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
+    """Return the rules that an explorer stands for on a target, by name, or say what is wrong.
+
+    The first one chooses the temperatures.
+    """
+    if not isinstance(given, str) or given != "auto":
+        return {repr(given): _rule_of(given, target)}
+    found = [_sweeps(target), LSBSampler("sqrt")]
+    return {repr(sampler): sampler._rule(target) for sampler in found}
+
+
+def _rule_of(given: Any, target: Target) -> Rule:
     if not isinstance(given, BaseSampler) or not hasattr(given, "_rule"):
         raise TypeError(
             f'explorer is {given!r:.100}; give "auto" or a sampler whose rule moves the replicas, '
@@ -66,8 +75,8 @@ def _check_parameters(given: BaseSampler) -> None:
             )
 
 
-def _sweeps(target: Target) -> Rule:
-    """Return Gibbs sweeps, class by class where the graph is sparse: they cross most often."""
+def _sweeps(target: Target) -> GibbsSampler:
+    """Return Gibbs sweeps, class by class where the graph is sparse: they mostly cross best."""
     graph = target.graph
     sparse = graph is not None and graph.nnz <= _FEW_NEIGHBOURS * target.n_sites
-    return GibbsSampler("chromatic" if sparse else "systematic")._rule(target)
+    return GibbsSampler("chromatic" if sparse else "systematic")

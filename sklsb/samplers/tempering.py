@@ -10,20 +10,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
+from sklsb._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb._tempering.ladders import KEPT_SCANS, Ladders
-from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, rejections, tune
+from sklsb._tempering.paths import product_of
+from sklsb._tempering.pilot import Trial, compare, shown
+from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, Tuned, rejections, tune
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._base import BaseSampler, check_bool, check_count
-from sklsb.samplers._explorers import explorer_of
+from sklsb.samplers._explorers import explorers_of
 from sklsb.samplers._progress import Told
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
 # Round trips of all ladders under which draws are not worth much.
 _FEWEST_TRIPS = 10
+# Independent visits under which the draws tell hardly more than one digit.
+_FEWEST_VISITS = 50
 # Scans of the burn-in by default: so many, or fewer where there are many variables.
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
+# Scans that a burn-in may take, at least, if explorers are to be compared.
+_FEWEST_COMPARED = 1024
 
 
 class ParallelTempering(BaseSampler):
@@ -32,11 +39,11 @@ class ParallelTempering(BaseSampler):
     A ladder has a replica at each of the inverse temperatures
     :math:`0 = \beta_0 < \dots < \beta_K = 1`, with the distributions
 
-    .. math:: \pi_k(x) \propto p(x)^{\beta_k}
+    .. math:: \pi_k(x) \propto p(x)^{\beta_k} q(x)^{1 - \beta_k}
 
-    In a scan each replica makes transitions that leave its :math:`\pi_k` as it is; the one at
-    :math:`\beta = 0` is drawn anew, uniformly. Then neighbours change places, the even pairs and
-    the odd ones in turn, with probability
+    with a reference q, uniform if none is given. In a scan each replica makes transitions that
+    leave its :math:`\pi_k` as it is; the one at :math:`\beta = 0` is drawn anew from q. Then
+    neighbours change places, the even pairs and the odd ones in turn, with probability
     :math:`\min(1, \pi_k(x')\pi_j(x) / (\pi_k(x)\pi_j(x')))` [1]_. Where single changes never leave
     a mode, a replica does that crosses to :math:`\beta = 0` and back. Draws are returned at
     :math:`\beta = 1` only, where the distribution is that of the target, bit for bit.
@@ -49,14 +56,29 @@ class ParallelTempering(BaseSampler):
     ----------
     explorer : "auto" or sampler, default="auto"
         What moves the replicas: a `GibbsSampler`, `HammingBallSampler`, or an `LSBSampler` with a
-        fixed function, of which nothing but the rule is used. "auto" is sweeps of Gibbs sampling,
-        class by class where the graph of the target is sparse. A scan makes one sweep, or n_sites /
-        4 locally balanced steps.
+        fixed function, of which nothing but the rule is used. "auto" compares sweeps of Gibbs
+        sampling, class by class where the graph of the target is sparse, with locally balanced
+        steps, ``LSBSampler("sqrt")``: that of more round trips for an evaluation is taken, if
+        ``n_burn_in`` is at least 1,024; the sweeps if it is less. A scan makes one sweep, or
+        n_sites / 4 locally balanced steps.
     n_replicas : "auto" or int, default="auto"
         Replicas of a ladder, at least 2. "auto" finds out how many are needed, at most 64.
     n_chains : int, default=4
         Number of ladders. They are independent but for the temperatures, so that R-hat and errors
         come from them.
+    reference : array_like of shape (n_sites, n_states), optional
+        The distribution at beta = 0, under which variables are independent: the probability of each
+        value of each variable, positive where the target allows the value. ``p`` of
+        `sklsb.diagnostics.marginals` is one. If not given, all values are equally probable. It
+        changes how far the way is, never the target; one that is narrower than the target may
+        leave modes out.
+    eliminate : "auto", None or int, default="auto"
+        Whether variables of few neighbours are summed out, so that the replicas are states of the
+        *core*, the others: a logarithm to base 2 of the entries that the table may have which a
+        variable is summed out of. The barrier is lower then, and a scan takes less. At beta = 1
+        the variables that were summed out are drawn from their exact distribution given the core.
+        "auto" is 12 on a `MarkovNetwork`, with evidence or without, and None on other targets; a
+        number is for targets that are made of factors.
     n_burn_in : int, optional
         Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
         after each of which the temperatures are chosen anew, until they are good; then they are
@@ -76,6 +98,11 @@ class ParallelTempering(BaseSampler):
         What was fitted.
     n_sites_ : int
         Number of variables.
+    explorer_ : str
+        What moves the replicas.
+    candidates_ : xarray.Dataset
+        Round trips and evaluations of the explorers that were compared; with "auto" and an
+        ``n_burn_in`` of 1,024 or more.
     betas_ : ndarray of shape (n_replicas,)
         Inverse temperatures, from 0 to 1.
     barrier_ : float
@@ -86,6 +113,12 @@ class ParallelTempering(BaseSampler):
     n_round_trips_ : ndarray of shape (n_chains,)
         Times that a replica of each ladder went from beta = 0 to 1 and back since then. The error
         of the draws goes with one over the square root of their sum.
+    n_visits_ : ndarray of shape (n_chains,)
+        Independent visits of beta = 1 that the draws of each ladder are worth: the squared sum over
+        the sum of squares of the scans that replicas were there between two times at beta = 0.
+        About half as many as round trips, or fewer where a few replicas stay for long. The standard
+        error of a probability p is about sqrt(p (1 - p) / sum(n_visits_)), or less where the
+        explorer moves between modes by itself.
     log_z_, log_z_error_ : float
         Natural logarithm of the sum of exp(log_prob) over all states, by Bennett's acceptance ratio
         [2]_ over all scans since then, and its standard error from ladders and batches of scans.
@@ -93,7 +126,8 @@ class ParallelTempering(BaseSampler):
         Level of each replica in the last scans, at most 1,024, of dims (chain, scan, replica).
     best_state_ : xarray.Dataset
         State of largest log-density that any replica of each ladder was seen in at the time of a
-        swap, ``x``, with its ``lp``.
+        swap, ``x``, with its ``lp``. Where variables are summed out: the core of largest
+        probability, with the likeliest value of each of the others in turn.
     history_ : xarray.Dataset
         What the rounds of the burn-in showed: scans, replicas, barrier, round trips, log Z.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
@@ -106,9 +140,10 @@ class ParallelTempering(BaseSampler):
     Warns
     -----
     TemperingWarning
-        If there are fewer than ten round trips, or none in some ladder; if more than 64 replicas
-        are needed; if zeros of a function may separate the levels; if plain chains do as well,
-        which is looked at where ``n_burn_in`` is 512 or more.
+        If there are fewer than ten round trips, or none in some ladder; if the draws are worth
+        fewer than 50 independent visits; if more than 64 replicas are needed; if zeros of a
+        function may separate the levels; if plain chains do as well, which is looked at where
+        ``n_burn_in`` is 512 or more.
 
     See Also
     --------
@@ -142,6 +177,8 @@ class ParallelTempering(BaseSampler):
         *,
         n_replicas: int | str = "auto",
         n_chains: int = 4,
+        reference: ArrayLike | None = None,
+        eliminate: int | str | None = "auto",
         n_burn_in: int | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -151,15 +188,13 @@ class ParallelTempering(BaseSampler):
         self.explorer = explorer
         self.n_replicas = n_replicas
         self.n_chains = n_chains
+        self.reference = reference
+        self.eliminate = eliminate
         self.n_burn_in = n_burn_in
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
-
-    def _rule(self, target: Target) -> Rule:
-        """Return what moves the replicas."""
-        return explorer_of(self.explorer, target)
 
     def _resolve(self, target: Target) -> None:
         check_bool(self.warm_start, "warm_start")
@@ -172,7 +207,15 @@ class ParallelTempering(BaseSampler):
                 )
         else:
             check_count(self.n_replicas, "n_replicas", 2)
-        self._rule(target)
+        _check_eliminate(self.eliminate, target)
+        if self.reference is not None:
+            product_of(self.reference, target)
+        self._core: Core | None = core_of(target, self.eliminate)
+        self._explorers(target)
+
+    def _explorers(self, target: Target) -> dict[str, Rule]:
+        """Return what may move the replicas, by name; the first one chooses the temperatures."""
+        return explorers_of(self.explorer, self._core.network if self._core else target)
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Draw the states that all replicas of a ladder start from."""
@@ -186,36 +229,59 @@ class ParallelTempering(BaseSampler):
             super()._fit(target, initial_states)
         finally:
             del self._going_on
+            self.__dict__.pop("_core", None)
 
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ladders:
         old: Ladders | None = getattr(self, "_ensemble", None) if self.warm_start else None
         beta = np.linspace(0.0, 1.0, FIRST_REPLICAS) if old is None else old.beta
-        if old is not None and old.target is target and self._going_on:
+        core, again = self._core, old is not None and old.target is target and self._going_on
+        product = None if self.reference is None else product_of(self.reference, target)
+        own = core.of(states) if core else states
+        replicas = np.repeat(own[:, np.newaxis], beta.size, axis=1)
+        if again and old and old.states.shape == replicas.shape:
             replicas = old.states
-        else:
-            replicas = np.repeat(states[:, np.newaxis], beta.size, axis=1)
-        return Ladders(
-            target, replicas, streams, self._rule(target), beta, self._effective_n_jobs()
-        )
+        rule, n_jobs = next(iter(self._explorers(target).values())), self._effective_n_jobs()
+        product = core.reference(product) if core else product
+        made = Ladders(target, replicas, streams, rule, beta, n_jobs, product, core)
+        made.put(states)
+        return made
 
     def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
         length = self.n_burn_in
         if length is None:
-            most = _MOST_SWEPT // max(1, target.n_sites)
+            most = _MOST_SWEPT // max(1, ensemble.inner.n_sites)
             length = min(_MOST_SCANS, max(_FEWEST_SCANS, most))
         with Told(self.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
+        ladders, tried = self._choose_explorer(done, length)
         # The caller goes on with the ensemble that it made.
-        ensemble.__dict__.update(done.ladders.__dict__)
+        ensemble.__dict__.update(ladders.__dict__)
+        plain = ensemble.rule.explorer
+        if ensemble.core:
+            plain = next(iter(explorers_of("auto", target).values()))
         names = list(done.rounds[0])
         history = {name: ("round", [row[name] for row in done.rounds]) for name in names}
         return {
-            "betas_": done.ladders.beta.copy(),
+            **tried,
+            "betas_": ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
             "_capped": done.capped,
-            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble),
+            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble, plain),
         }
+
+    def _choose_explorer(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
+        """Compare explorers at the temperatures that were found, if there is time."""
+        ladders = done.ladders
+        (name, _), *others = self._explorers(ladders.target).items()
+        if length < _FEWEST_COMPARED:
+            return ladders, {"explorer_": name}
+        last = done.rounds[-1]
+        first = Trial(last["round_trips"], done.work, last["scans"])
+        ladders, chosen, trials = compare(ladders, first, dict(others))
+        trials = {name: first} | trials
+        found = xr.Dataset(shown(trials), coords={"explorer": list(trials)})
+        return ladders, {"explorer_": chosen or name, "candidates_": found}
 
     # ----------------------------------------------------------------- what was seen
 
@@ -236,11 +302,17 @@ class ParallelTempering(BaseSampler):
         check_is_fitted(self, "target_")
         return self._ensemble.ladder.trips[:, 0].copy()
 
+    @property
+    def n_visits_(self) -> NDArray[np.float64]:
+        """Independent visits of beta = 1 that the draws of each ladder are worth."""
+        check_is_fitted(self, "target_")
+        return self._ensemble.worth
+
     def _log_z(self) -> tuple[float, float]:
         check_is_fitted(self, "target_")
         ladders = self._ensemble
         ratio, error = ladders.batches.log_ratio(ladders.ladder.bennett)
-        return ratio + ladders.domains.log_size + ladders.target.constant, error
+        return ratio + ladders.log_z_before, error
 
     @property
     def log_z_(self) -> float:
@@ -273,11 +345,10 @@ class ParallelTempering(BaseSampler):
     def best_state_(self) -> xr.Dataset:
         """State of largest log-density seen in each ladder."""
         check_is_fitted(self, "target_")
-        target, ladder = self.target_, self._ensemble.ladder
-        x = ladder.best.astype(target.dtype).reshape(-1, *target.shape)
-        lp = ladder.best_log_prob[:, 0] + target.constant
+        target = self.target_
+        x, lp = self._ensemble.best()
         return xr.Dataset(
-            {"x": (("chain", *target.dims), x)},
+            {"x": (("chain", *target.dims), x.reshape(-1, *target.shape))},
             coords={"chain": np.arange(len(x)), **target.coords, "lp": ("chain", lp)},
         )
 
@@ -339,8 +410,19 @@ class ParallelTempering(BaseSampler):
 
     def _warn_about_draws(self, n_transitions: int) -> None:
         super()._warn_about_draws(n_transitions)
-        trips = self.n_round_trips_
-        if not n_transitions or (trips.min() > 0 and trips.sum() >= _FEWEST_TRIPS):
+        if not n_transitions:
+            return
+        trips, visits = self.n_round_trips_, self.n_visits_
+        if trips.min() > 0 and trips.sum() >= _FEWEST_TRIPS:
+            if visits.sum() < _FEWEST_VISITS:
+                warnings.warn(
+                    f"The draws are worth about {visits.sum():.1f} independent visits of beta = 1 "
+                    f"(n_visits_): a probability near 1/2 has a standard error of about "
+                    f"{0.5 / np.sqrt(visits.sum()):.2g}, whatever the effective sample size looks "
+                    "like. Draw for longer, or take another sampler.",
+                    TemperingWarning,
+                    stacklevel=3,
+                )
             return
         none = int((trips == 0).sum())
         worth = (
@@ -354,4 +436,23 @@ class ParallelTempering(BaseSampler):
             f"{worth}. Draw for longer, or take another sampler.",
             TemperingWarning,
             stacklevel=3,
+        )
+
+
+def _check_eliminate(given: Any, target: Target) -> None:
+    """Say what is wrong with the parameter ``eliminate``."""
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return
+    if isinstance(given, str):
+        raise ValueError(
+            f'eliminate is {given!r}; give "auto", None, or the logarithm to base 2 of the entries '
+            "that a table may have."
+        )
+    if check_count(given, "eliminate", 1) > MOST_LOG2_SIZE:
+        raise ValueError(f"eliminate is {given}; give at most {MOST_LOG2_SIZE}.")
+    if not target._has_factors:
+        raise TypeError(
+            f"eliminate is {given!r}, and {target!r:.200} is not made of factors, which variables "
+            'are summed out of. Ising, Potts and MarkovNetwork have them. Set eliminate="auto" or '
+            "None."
         )

@@ -1,8 +1,8 @@
 """Paths of distributions from a reference to a target, in the kernels.
 
 A *path* is a named tuple that has the view of the target at each of some levels. At level 0 is the
-reference, uniform on a product of sets of values, which is drawn from directly; at the last level
-is the target itself, bit for bit.
+reference, a product of distributions of single variables, which is drawn from directly; at the last
+level is the target itself, bit for bit.
 """
 
 from typing import Any, NamedTuple
@@ -11,18 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import contract, implements, inlined
-from sklsb._kernels.contract import log_prob
+from sklsb._kernels.contract import first_move, log_prob, log_ratio
 from sklsb._kernels.targets.conditioned import ConditionedView
+from sklsb._kernels.targets.inner import passing_on
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb._kernels.targets.tempered import TemperedView
 
 
 class Reference(NamedTuple):
-    """Independent variables, each uniform on some of its values."""
+    """Independent variables, each of which has some of its values."""
 
     site: NDArray[np.int64]  # those that are drawn
     start: NDArray[np.int64]  # of the values of each of them, and their number
     value: NDArray[np.int64]
+    upto: NDArray[np.float64]  # probability of this value or one before
 
 
 class Scaled(NamedTuple):
@@ -42,6 +44,37 @@ class Softened(NamedTuple):
     beta: NDArray[np.float64]
     reference: Reference
     log_table: NDArray[np.float64]  # (n_levels, n_entries)
+
+
+class Guide(NamedTuple):
+    """Log q of a reference that is not uniform."""
+
+    log_q: NDArray[np.float64]  # of all values of each variable; 0 of impossible ones
+    start: NDArray[np.int64]  # of each variable
+    site: NDArray[np.uint32]  # of each move
+    place: NDArray[np.int64]  # in order, of each value less the smallest one
+    smallest: int
+
+
+class Guided(NamedTuple):
+    """Another path, with log q times 1 - beta added to it."""
+
+    inner: Any
+    beta: NDArray[np.float64]
+    reference: Reference
+    path: Any
+    guide: Guide
+
+
+@passing_on
+class GuidedView(NamedTuple):
+    """The view of a target, with log q times a weight added to log p."""
+
+    inner: Any
+    weight: float
+    guide: Guide
+    touched_start: NDArray[np.uint64]
+    touched: NDArray[np.uint32]
 
 
 @contract(0)
@@ -107,11 +140,52 @@ def _softened_log_probs(path, chain, k):
     return low, high, top
 
 
+# ----------------------------------------------------------------- a reference that is not uniform
+
+
+@inlined
+def _log_q(guide, chain):
+    total = 0.0
+    for i in range(chain.x.size):
+        total += guide.log_q[guide.start[i] + guide.place[chain.x[i] - guide.smallest]]
+    return total
+
+
+@implements(at_level, Guided)
+def _guided_at(path, k):
+    view = at_level(path.path, k)
+    return GuidedView(view, 1.0 - path.beta[k], path.guide, view.touched_start, view.touched)
+
+
+@implements(log_probs, Guided)
+def _guided_log_probs(path, chain, k):
+    low, high, top = log_probs(path.path, chain, k)
+    log_q = _log_q(path.guide, chain)
+    return low + (1.0 - path.beta[k]) * log_q, high + (1.0 - path.beta[k + 1]) * log_q, top
+
+
+@implements(log_ratio, GuidedView)
+def _log_ratio(view, chain, move):
+    guide = view.guide
+    site = guide.site[move]
+    begin = guide.start[site]
+    now = guide.place[chain.x[site] - guide.smallest]
+    new = np.int64(move) - np.int64(first_move(view.inner, np.uint64(site)))
+    new += np.int64(new >= now)
+    change = guide.log_q[begin + new] - guide.log_q[begin + now]
+    return log_ratio(view.inner, chain, move) + view.weight * change
+
+
+@implements(log_prob, GuidedView)
+def _log_prob(view, chain):
+    return log_prob(view.inner, chain) + view.weight * _log_q(view.guide, chain)
+
+
 @inlined
 def draw_reference(reference, chain, u):
     """Draw from the reference by one uniform number for each variable."""
     for j in range(reference.site.size):
-        first = reference.start[j]
-        n = reference.start[j + 1] - first
-        k = min(np.int64(u[j] * n), n - 1)
-        chain.x[reference.site[j]] = reference.value[first + k]
+        k, last = reference.start[j], reference.start[j + 1] - 1
+        while k < last and u[j] >= reference.upto[k]:
+            k += 1
+        chain.x[reference.site[j]] = reference.value[k]

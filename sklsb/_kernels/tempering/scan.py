@@ -18,6 +18,8 @@ class Ladder(NamedTuple):
     at: NDArray[np.int64]  # replica at each level
     heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
     trips: NDArray[np.int64]  # (n, 1) round trips
+    stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
+    visits: NDArray[np.float64]  # (n, 2) sums of such stays that have ended, and of their squares
     rejected: NDArray[np.float64]  # sums over the swaps tried of each pair of levels
     tried: NDArray[np.int64]
     bennett: NDArray[np.float64]  # (n, n_pairs, 2) sums of this batch
@@ -107,6 +109,11 @@ def _look(path, ladder, chains, c, n_scans):
     bottom, top = ladder.at[c, 0], ladder.at[c, n_levels - 1]
     ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)
     ladder.heading[c, bottom] = 1
+    stay = float(ladder.stay[c, bottom])
+    ladder.visits[c, 0] += stay
+    ladder.visits[c, 1] += stay * stay
+    ladder.stay[c, bottom] = 0
+    ladder.stay[c, top] += 1
     if ladder.heading[c, top] == 1:
         ladder.heading[c, top] = 2
     place = n_scans % ladder.process.shape[1]
