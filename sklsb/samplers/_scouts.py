@@ -57,6 +57,8 @@ def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:
     d = target.n_sites
     most = max(_STEPS, int(budget / max(1.0, ensemble.step_cost * len(ensemble))))
     first = max(_FEWEST_STEPS, min(most, _SWEEPS[0] * d))
+    if not d:
+        return False, "there are no variables"
     if first < _FEWEST_SWEEPS * d:
         return False, "there are too many variables to send scouts after so short a burn-in"
     exact: _Exact | None = None
