@@ -439,7 +439,7 @@ def test_default_burn_in_of_other_samplers_is_as_many_sweeps(target, sampler, pe
 def test_default_burn_in_is_two_thousand_or_five_sweeps(target):
     assert make(n_burn_in=None).fit(target).history_["iteration"].values[-1] == 2000
     larger = Ising.lattice(np.random.default_rng(0).normal(size=(25, 20)))
-    sampler = make(n_burn_in=None).fit(larger)
+    sampler = make(n_burn_in=None, blocks=None).fit(larger)  # it is cold, which is told
     assert sampler.history_["iteration"].values[-1] == 2500
     assert sampler.history_.sizes["iteration"] == 200  # a function that stays fixed: rows only
 
