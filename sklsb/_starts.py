@@ -49,7 +49,7 @@ class Effort(NamedTuple):
     looks : int
         States of which all neighbours may be valued; 5 to 128 are.
     n_walkers : int
-        Chains that may be run for 24 sweeps; at most 64 are, and none if there are fewer than 16.
+        Chains that may be run for 24 sweeps; at most 96 are, and none if there are fewer than 24.
     walk : callable
         Runs them.
     first_order : bool
@@ -133,7 +133,8 @@ class _Search:
         self.target = target
         self.walk = effort.walk
         self.looks = min(max(effort.looks, FEWEST_LOOKS), MOST_LOOKS)  # that are left
-        self.n_walkers = min(effort.n_walkers - (1 + _MOST_TRIED) * _USUAL, MOST_WALKERS)
+        self.n_walkers = min(effort.n_walkers - 2 * _USUAL, MOST_WALKERS)
+        self.tries = min(_MOST_TRIED, (effort.n_walkers - self.n_walkers) // _USUAL - 1)
         self.found: set[Kept] = set()
         k = target.cardinalities
         self.n_moves = int((k - 1).sum())
@@ -256,7 +257,7 @@ class _Search:
         x, _ = self._climb(x[possible], fixed=site)
         draws = self._run(rng, x)
         kept = self._shares(draws)[np.arange(site.size), site, index]
-        for k in np.argsort(-kept, kind="stable")[:_MOST_TRIED].tolist():
+        for k in np.argsort(-kept, kind="stable")[: self.tries].tolist():
             if kept[k] <= 0.5:
                 break
             state: States = draws[k, -1]

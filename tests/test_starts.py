@@ -16,6 +16,8 @@ from sklsb import (
     exact,
 )
 from sklsb._starts import MOST_LOOKS, Effort, draw_starts
+from sklsb._tally import Kept, Tally
+from sklsb.exceptions import SeparatedModesWarning
 from sklsb.streams import Streams, spawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -165,6 +167,35 @@ def test_a_rare_value_that_chains_keep():
         assert (x[1::2, :3] == (1, 7, 7)).all(axis=1).any()
         uniform += sampler.set_params(init="uniform").fit(target).state_[:, 0].sum()
     assert uniform <= 3  # of 12
+
+
+def test_a_rare_value_that_chains_keep_and_draws_hardly_hold_is_told():
+    table = np.ones((2, 8))
+    table[0, 7] = table[1, :7] = 1e-14
+    target = MarkovNetwork([2, 8, 8, 2], [((0, 1), table), ((0, 2), table), ((0,), [1.0, 2.0])])
+    sampler = LSBSampler(random_state=0, pilot=False, blocks=None).fit(target)
+    with pytest.warns(SeparatedModesWarning, match="that chains keep for long"):
+        sampler.sample(100, thin="sweep")
+    (lost,) = set(sampler.disagreement_.attrs["lost"])
+    assert lost in ("0", "1", "2")
+    assert sampler.disagreement_.attrs["agree"] == 0
+    # Half of the chains never leave it, so longer draws hold it for long: they disagree.
+    with pytest.warns(SeparatedModesWarning, match="The chains disagree"):
+        sampler.sample(1000, thin="sweep")
+    assert sampler.disagreement_.attrs["lost"] == []
+
+
+@pytest.mark.parametrize("value_index", [0, 1])
+def test_visits_are_counted_in_sweeps(value_index):
+    """40 of 400 draws, three sweeps apart, of two chains hold it: 120 sweeps in all."""
+    target = Ising(np.zeros((2, 2)))
+    x = np.full((2, 200, 2), (-1, 1)[1 - value_index], dtype=np.int8)
+    x[0, 60:100, 1] *= -1
+    for sweeps, site, lost in ((29.9, 1, []), (30.1, 1, [1]), (1.0, 0, [0])):
+        tally = Tally(target, 2, kept=[Kept(site, value_index, sweeps)], sweep=2)
+        for part in np.split(x, 4, axis=1):
+            tally.add(part, np.zeros(part.shape[:2]), 6)
+        assert tally.lost() == lost
 
 
 @pytest.mark.parametrize("init", ["both", "quenched"])
