@@ -575,7 +575,7 @@ class LSBSampler(BaseSampler):
         rates = self.history_["acceptance_rate"].values
         if rates.size:
             late = rates[rates.shape[0] // 2 :]
-            self._warn_if_periodic(late, int(self.history_["iteration"][-1]))
+            self._warn_if_periodic(float(late.mean()), int(self.history_["iteration"][-1]))
 
     def _attrs(self) -> dict[str, Any]:
         chosen = getattr(self, "candidates_", xr.Dataset()).attrs.get("chosen", "")

@@ -337,8 +337,8 @@ class ParallelTempering(BaseSampler):
                 stacklevel=3,
             )
 
-    def _warn_about_draws(self, n_transitions: int) -> None:
-        super()._warn_about_draws(n_transitions)
+    def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
+        super()._warn_about_draws(n_transitions, acceptance)
         trips = self.n_round_trips_
         if not n_transitions or (trips.min() > 0 and trips.sum() >= _FEWEST_TRIPS):
             return
