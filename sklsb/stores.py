@@ -184,7 +184,16 @@ class Store:
         path, self.path = self.path, self.path.with_name(f".{self.path.name}.new")
         shutil.rmtree(self.path, ignore_errors=True)
         (self.path / "sklsb").mkdir(parents=True)
-        self.lock()
+        self._lock = _locked(self.path)
+        try:
+            self._create(sampler, chains)
+            os.replace(self.path, path)
+        except BaseException:
+            self.close()
+            raise
+        self.path = path
+
+    def _create(self, sampler: bytes, chains: bytes) -> None:
         for variable in self.variables:
             (self.path / variable.name).mkdir()
         for name, (_, values) in self._plain():
@@ -194,8 +203,6 @@ class Store:
         write_file(self.path / "sklsb" / "sampler", sampler)
         self.settings["sampler"] = digest_of(sampler)
         self.end(chains)
-        os.replace(self.path, path)
-        self.path = path
 
     def _plain(self) -> list[tuple[str, tuple[tuple[str, ...], NDArray[Any]]]]:
         """Coordinates that are numbers, which Zarr holds; names are in the checkpoint."""
@@ -223,10 +230,6 @@ class Store:
             raise
         made._lock = lock
         return made, found["chains"].tobytes()
-
-    def lock(self) -> None:
-        """Keep others from writing."""
-        self._lock = _locked(self.path)
 
     def close(self) -> None:
         """Let others write."""

@@ -170,6 +170,24 @@ def test_killed_at_200_random_moments(tmp_path):
     kill_and_resume(tmp_path, 200, 1)
 
 
+def interrupt(folder, n, seed):
+    """Seconds until control was back: of the processor, and by the clock."""
+    script = Path(__file__).with_name("interrupted.py")
+    lines = run_python(str(script), str(folder), str(n), str(seed)).splitlines()
+    assert len(lines) == n
+    assert {line.split()[0] for line in lines} == {"fit", "sample"}
+    return np.array([line.split()[1:] for line in lines], dtype=float)
+
+
+def test_interrupted_at_random_moments(tmp_path):
+    assert interrupt(tmp_path, 6, 0)[:, 0].max() < 1.0
+
+
+@pytest.mark.slow
+def test_interrupted_at_100_random_moments(tmp_path):
+    assert interrupt(tmp_path, 100, 1)[:, 0].max() < 1.0
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     """A store of several commits, and the chains at each of them."""

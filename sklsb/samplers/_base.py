@@ -26,7 +26,16 @@ from sklsb.chains import to_datatree, to_inference_data
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._keeping import Keeping
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
-from sklsb.samplers._sinks import Call, InMemory, Record, Recorded, Sink, Stored, check_record
+from sklsb.samplers._sinks import (
+    Call,
+    InMemory,
+    Record,
+    Recorded,
+    Running,
+    Sink,
+    Stored,
+    check_record,
+)
 from sklsb.samplers._warned import Warned
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
@@ -126,9 +135,20 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
             If ``fast=True`` and torch is not installed.
         RuntimeError
             If the sampler is at work in another thread.
+
+        Notes
+        -----
+        A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
         """
-        with self._alone():
-            self._fit(target, initial_states)
+        try:
+            with self._alone():
+                self._fit(target, initial_states)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(
+                "fit was interrupted; the sampler is as it was before, "
+                f"{'fitted' if hasattr(self, 'target_') else 'not fitted'}."
+            )
+            raise
         self._warn_about_burn_in()
         return self
 
@@ -271,7 +291,7 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         n: int,
         *,
         thin: int | str = 1,
-        record: Record | None = None,
+        record: Record | str | None = None,
         store: str | os.PathLike[str] | None = None,
     ) -> xr.Dataset:
         """Draw from the chains, which go on from where they are.
@@ -283,10 +303,10 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         thin : int or "sweep", default=1
             Transitions per draw; "sweep" is as many as give each variable one chance to move:
             where a transition changes one variable, as many as the target has variables.
-        record : dict of name to callable, optional
+        record : dict of name to callable, or "moments", optional
             Store these statistics instead of the states. Each is called with states of shape
             (n_draws, ``*target.shape``), a segment at a time, and returns an array of leading
-            length n_draws.
+            length n_draws. "moments": only running sums, in memory that does not grow with n.
         store : path-like, optional
             A folder that the draws are written to as they come, with all that it takes to go on
             after a crash: see `resume` and `sklsb.open_draws`. It is made, or must hold the run of
@@ -298,7 +318,11 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
             Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
             above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
             Log p and the acceptance rate of each draw are in ``sample_stats_``. With ``store``
-            values are read from there when they are asked for.
+            values are read from there when they are asked for. With ``record="moments"``, over
+            all draws of all chains: ``p`` and ``mcse``, the probability of each value (dim
+            ``state``) as of `sklsb.diagnostics.marginals`; ``mean``, ``second_moment`` (of the
+            square), ``lp``, and of up to 256 variables ``pair_moment`` (of the products), each with
+            its Monte Carlo standard error, ``mean_mcse`` and so on, by means of batches.
 
         Raises
         ------
@@ -308,21 +332,24 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
             If an argument is not as described, or the store holds something else.
         ImportError
             If ``store`` is given and zarr is not installed.
+        MemoryError
+            Before any work, if the draws do not fit in the memory that is free.
 
         Notes
         -----
         ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
-        the draws made so far are returned, with an InterruptedWarning. If a statistic raises,
-        the draws of this call are lost, and the chains are where it was called last.
+        the draws made so far are returned (and stored), with an InterruptedWarning. If a statistic
+        raises, the draws of this call are lost, those in a store since its last checkpoint, and the
+        chains are where it was called last.
 
         States are int8 or int16: cast them before products and their sums, which would overflow.
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
         step = self._check_thin(thin)
-        record = check_record(record)
+        wanted = check_record(record)
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
-        with self._alone(), self._sink(n, step, record, store) as sink:
+        with self._alone(), self._sink(n, step, wanted, store) as sink:
             done = self._draw(n, step, sink)
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
         result, self.sample_stats_ = sink.result(done, attrs)
@@ -330,9 +357,16 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         self._warn_about_draws(done * step, sink.acceptance(done))
         return result
 
-    def _sink(self, n: int, thin: int, record: Record, store: Any) -> Sink:
+    def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
         """Return where draws go."""
         names, n_chains = self._ensemble.rule.facts.stat_names, len(self._ensemble)
+        if isinstance(record, str):
+            if store is not None:
+                raise ValueError(
+                    'record="moments" keeps nothing of single draws, so there is nothing to '
+                    "store; give one of the two."
+                )
+            return Running(self.target_, Call(n_chains, n, names))
         if store is not None:
             settings = {"thin": thin, "stats": names}
             return Stored(self, os.fspath(store), settings, record, n)

@@ -9,6 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._memory import check_fits
+from sklsb._moments import Moments
 from sklsb.chains import draws_dataset, stats_dataset
 from sklsb.stores import Store, StoreError, chunk_size, needs_zarr, open_draws, open_stats
 from sklsb.targets.base import States, Target
@@ -28,10 +30,14 @@ class Call(NamedTuple):
     stat_names: tuple[str, ...]
 
 
-def check_record(record: Any) -> Record:
+def check_record(record: Any) -> "Record | str":
     """Return the statistics that were asked for, or say what is wrong with them."""
     if record is None:
         return {}
+    if isinstance(record, str):
+        if record != "moments":
+            raise ValueError(f'record is {record!r}; give "moments", or a dict of callables.')
+        return record
     if not isinstance(record, dict) or not record:
         raise TypeError(f"record is {record!r}; give a dict of names and callables.")
     for name, statistic in record.items():
@@ -102,12 +108,25 @@ class Sink(ABC):
 class InMemory(Sink):
     """All draws, in memory."""
 
+    keeps_states = True
+
     def __init__(self, target: Target, call: Call):
         self.target, self.call = target, call
         self.most = max(1, call.n_draws)
+        self._check_memory()
         self.stats = np.empty((call.n_chains, call.n_draws, len(call.stat_names)))
         self.done = 0
         self._allocate()
+
+    def _check_memory(self) -> None:
+        n_chains, n, names = self.call
+        of_state = self.target.n_sites * self.target.dtype.itemsize if self.keeps_states else 0
+        check_fits(
+            n_chains * n * (of_state + 8 * len(names)),
+            f"sample({n}) of {n_chains} chains of {self.target.n_sites} variables",
+            'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
+            "make fewer draws that are farther apart, thin.",
+        )
 
     def _allocate(self) -> None:
         shape = (self.call.n_chains, self.call.n_draws, self.target.n_sites)
@@ -141,8 +160,45 @@ class InMemory(Sink):
         return float(self.stats[:, :n, self.call.stat_names.index("acceptance_rate")].mean())
 
 
+class Running(Sink):
+    """Moments of the draws, and nothing of any one."""
+
+    def __init__(self, target: Target, call: Call):
+        self.target, self.call = target, call
+        self.most = max(1, _MOST_RECORDED // max(1, call.n_chains * target.n_sites))
+        self.moments = Moments(target, call.n_chains)
+        self._sum = 0.0
+
+    def room(self, n: int) -> tuple[States, Array, int]:
+        """Return arrays of a few draws."""
+        n_chains, names = self.call.n_chains, self.call.stat_names
+        self._states = np.empty((n_chains, n, self.target.n_sites), dtype=self.target.dtype)
+        self._stats = np.empty((n_chains, n, len(names)))
+        return self._states, self._stats, 0
+
+    def put(self, n: int) -> None:
+        """Count them."""
+        self.moments.add(self._states, self._stats[:, :, 0] + self.target.constant)
+        if "acceptance_rate" in self.call.stat_names:
+            place = self.call.stat_names.index("acceptance_rate")
+            self._sum += float(self._stats[:, :, place].sum())
+
+    def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
+        """Return the moments, and statistics of no draw."""
+        empty = {name: np.empty((self.call.n_chains, 0)) for name in self.call.stat_names}
+        return self.moments.dataset(attrs | {"n_draws": n}), stats_dataset(empty, attrs)
+
+    def acceptance(self, n: int) -> float | None:
+        """Return the mean acceptance rate, if it is known."""
+        if "acceptance_rate" not in self.call.stat_names or not n:
+            return None
+        return self._sum / (n * self.call.n_chains)
+
+
 class Recorded(InMemory):
     """Statistics of the draws, in memory."""
+
+    keeps_states = False
 
     def __init__(self, target: Target, call: Call, record: Record):
         self.record = record
