@@ -4,7 +4,7 @@ They take as much memory after a billion draws as after a thousand, and are the 
 are stored, thinned, or given to statistics.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,18 @@ class Tally:
         return all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Batches that have begun, in as few bytes as they take: a checkpoint is written often.
+        begun = -(-self.n_draws // self.batch)
+        counts = self.counts[:, :begun].astype(np.min_scalar_type(self.batch))
+        return self.__dict__ | {"counts": counts, "n_batches": self.counts.shape[1]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        found, n_batches = self.counts, self.__dict__.pop("n_batches")
+        self.counts = np.zeros((len(found), n_batches, found.shape[2]), dtype=np.int64)
+        self.counts[:, : found.shape[1]] = found
 
     @classmethod
     def by_sweep(cls, target: Target, n_chains: int, sweep: int) -> "Tally":

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import time
 import warnings
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from sklsb.exceptions import StoreWarning
 
 __all__ = ["StoreError", "open_draws"]
 
+_BLOSC = {"cname": "zstd", "clevel": 1, "blocksize": 0}
 PathLike = str | os.PathLike[str]
 # Bytes and draws of a chunk, at most.
 CHUNK_BYTES, CHUNK_DRAWS = 1 << 23, 1 << 16
@@ -45,7 +47,6 @@ class StoreError(ValueError):
 def needs_zarr() -> None:
     """Say what to install, if it is not there."""
     try:
-        import numcodecs  # noqa: F401
         import zarr  # noqa: F401
     except ImportError as error:
         raise ImportError(
@@ -53,10 +54,30 @@ def needs_zarr() -> None:
         ) from error
 
 
-def _compressed(values: NDArray[Any]) -> bytes:
-    from numcodecs.zstd import Zstd
+def _shuffle(dtype: np.dtype[Any]) -> str:
+    """How bits are put in another order before they are compressed."""
+    return "bitshuffle" if dtype.itemsize == 1 else "shuffle"
 
-    return bytes(Zstd(level=1, checksum=True).encode(np.ascontiguousarray(values)))
+
+def _compressed(values: NDArray[Any]) -> bytes:
+    """Return an array as Zarr's codecs bytes, blosc and crc32c do."""
+    from google_crc32c import value as crc32c
+    from numcodecs.blosc import BITSHUFFLE, SHUFFLE, Blosc
+
+    shuffle = {"bitshuffle": BITSHUFFLE, "shuffle": SHUFFLE}[_shuffle(values.dtype)]
+    codec = Blosc(cname="zstd", clevel=1, shuffle=shuffle)
+    data = bytes(codec.encode(np.ascontiguousarray(values)))
+    return data + struct.pack("<I", crc32c(data))
+
+
+def _expanded(data: bytes) -> Any:
+    """Return what was compressed, or say that it is damaged."""
+    from google_crc32c import value as crc32c
+    from numcodecs.blosc import Blosc
+
+    if len(data) < 4 or struct.pack("<I", crc32c(data[:-4])) != data[-4:]:
+        raise DamagedError("its contents do not have the checksum that was written with them")
+    return Blosc().decode(data[:-4])
 
 
 def _checksum(data: Any) -> int:
@@ -113,9 +134,7 @@ class Variable:
 
     def read(self, root: Path, k: int) -> None:
         """Take the chunk that is not full from the disk."""
-        from numcodecs.zstd import Zstd
-
-        data = Zstd().decode(self.path(root, k).read_bytes())
+        data = _expanded(self.path(root, k).read_bytes())
         self.buffer[:] = np.frombuffer(data, self.dtype).reshape(self.shape)
 
 
@@ -124,8 +143,10 @@ def _array_metadata(
 ) -> dict[str, Any]:
     codecs: list[dict[str, Any]] = [
         {"name": "bytes", "configuration": {"endian": "little"}},
-        {"name": "zstd", "configuration": {"level": 1, "checksum": True}},
+        {"name": "blosc", "configuration": _BLOSC | {"typesize": dtype.itemsize}},
+        {"name": "crc32c"},
     ]
+    codecs[1]["configuration"]["shuffle"] = _shuffle(dtype)
     if dtype.itemsize == 1:
         codecs[0] = {"name": "bytes"}
     grid = {"chunk_shape": [max(1, size) for size in chunk]}
@@ -419,7 +440,7 @@ def open_draws(path: PathLike) -> xr.Dataset:
     ------
     StoreError
         If it is no store, or is damaged. A chunk that was changed on the disk is found when it is
-        read, and raises a RuntimeError.
+        read, and raises a ValueError.
     ImportError
         If zarr is not installed.
 

@@ -258,16 +258,10 @@ class Stored(Sink):
         self.path = Path(path)
         needs_zarr()
         chains = sampler._packed_chains()
-        self.store = self._opened(chains, settings, self._variables())
+        self.store = self._opened(chains, settings, self._variables(), n)
         self.first = self.store.n_draws
-        self.store.wanted = self.first + n
         self.most = self.store.chunk - self.store.filled
         self._sum = 0.0
-        try:
-            self.store.commit(chains)  # from here on it is known how many draws were asked for
-        except BaseException:
-            self.close()
-            raise
 
     def _variables(self) -> list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]:
         """Name, dims, type and shape of a draw of all that is stored; chains come first."""
@@ -285,7 +279,7 @@ class Stored(Sink):
             for name, dims, dtype, shape in found
         ]
 
-    def _opened(self, chains: bytes, settings: dict[str, Any], variables: Any) -> Store:
+    def _opened(self, chains: bytes, settings: dict[str, Any], variables: Any, n: int) -> Store:
         of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
         if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
             chunk = chunk_size(int(of_draw))
@@ -296,6 +290,7 @@ class Stored(Sink):
             ]
             attrs = self.sampler._attrs() | {"thin": settings["thin"]}
             store = Store(self.path, settings, attrs, self._coords(variables))
+            store.wanted = n
             store.create(self.sampler._packed(), chains)
             return store
         store, kept = Store.open(self.path, verify=False)
@@ -307,6 +302,8 @@ class Stored(Sink):
                     f"run, or they have moved since. {type(self.sampler).__name__}.resume goes on "
                     "from where it ends; or give another path."
                 )
+            store.wanted = store.n_draws + n
+            store.commit(chains)  # from here on it is known how many draws were asked for
         except BaseException:
             store.close()
             raise
