@@ -48,7 +48,7 @@ class _Encoder:
 
     def array(self, values: NDArray[Any]) -> dict[str, Any]:
         """Put an array aside; return where it will be."""
-        if values.dtype.kind in "OT":
+        if values.dtype.kind in ("O", "T"):
             items = values.ravel().tolist()
             if not all(isinstance(item, str) for item in items):
                 raise TypeError("An array of objects that are not strings cannot be kept.")
