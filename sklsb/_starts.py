@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._tally import Kept
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -28,6 +29,8 @@ _LOOKS = 6
 _MOST_HELD = 1 << 21
 # Chains that show which values are rare, below which share; and that begin at such a value.
 _USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
+# Values that are tried again, at most.
+_MOST_TRIED = 3
 # Draws of each, half of which are looked at; and sweeps that it makes.
 _DRAWS, SWEEPS = 32, 24
 _EPS = float(np.finfo(np.float64).eps)
@@ -60,10 +63,21 @@ class Effort(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """States to start from, and the evaluations that finding them took, by chain."""
+    """States to start from, and what finding them took.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_chains, n_sites)
+        States.
+    evaluations : ndarray of int64, shape (n_chains,)
+        Evaluations that finding them took.
+    kept : tuple of Kept
+        Values that are rare elsewhere, and that chains kept which had them.
+    """
 
     x: States
     evaluations: NDArray[np.int64]
+    kept: tuple[Kept, ...] = ()
 
 
 def draw_starts(target: Target, init: str, streams: Streams, effort: Effort) -> Starts:
@@ -89,15 +103,18 @@ def draw_starts(target: Target, init: str, streams: Streams, effort: Effort) -> 
     """
     x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
     n_quenched = 0
+    kept: set[Kept] = set()
     for c, rng in enumerate(streams.of("start")):
         if init == "quenched" or (init == "both" and c % 2):
             search = _Search(target, effort)
             x.append(search.run(rng, many=n_quenched % 2 == 0))
             evaluations[c] = search.evaluations
+            kept |= search.found
             n_quenched += 1
         else:
             x.append(target.random_state(rng))
-    return Starts(np.array(x).reshape(len(streams), target.n_sites), evaluations)
+    x_all = np.array(x).reshape(len(streams), target.n_sites)
+    return Starts(x_all, evaluations, tuple(sorted(kept)))
 
 
 class _Search:
@@ -107,7 +124,8 @@ class _Search:
         self.target = target
         self.walk = effort.walk
         self.looks = min(max(effort.looks, FEWEST_LOOKS), MOST_LOOKS)  # that are left
-        self.n_walkers = min(effort.n_walkers - _USUAL, MOST_WALKERS)
+        self.n_walkers = min(effort.n_walkers - (1 + _MOST_TRIED) * _USUAL, MOST_WALKERS)
+        self.found: set[Kept] = set()
         k = target.cardinalities
         self.n_moves = int((k - 1).sum())
         self.look_cost = 1 if effort.first_order else self.n_moves
@@ -207,14 +225,16 @@ class _Search:
         """Return a state at the rare value that chains keep best, if they keep one for long.
 
         Each value that is rare in chains from uniform draws is given to the best state, the rest
-        goes uphill, and a chain goes on from there.
+        goes uphill, and a chain goes on from there. One that kept it may have done so by chance,
+        so several go on from where it is.
         """
         target = self.target
         drawn = np.stack([target.random_state(rng) for _ in range(_USUAL)])
-        usual = self._shares(self._run(rng, drawn)).mean(axis=0)
+        # Of most chains: one of them may be where the others never are.
+        usual = np.median(self._shares(self._run(rng, drawn)), axis=0)
         exists = np.arange(self.values.size) < target.cardinalities[:, None]
         free = (target.n_possible > 1)[:, None]
-        site, index = np.nonzero((usual < _RARE) & exists & free)
+        site, index = rare = np.nonzero((usual < _RARE) & exists & free)
         chosen = rng.permutation(site.size)[: self.n_walkers]
         site, index = site[chosen], index[chosen]
         x = np.tile(best, (site.size, 1))
@@ -227,9 +247,20 @@ class _Search:
         x, _ = self._climb(x[possible], fixed=site)
         draws = self._run(rng, x)
         kept = self._shares(draws)[np.arange(site.size), site, index]
-        longest = int(kept.argmax())
-        state: States = draws[longest, -1]
-        return state if kept[longest] > 0.5 else None
+        for k in np.argsort(-kept, kind="stable")[:_MOST_TRIED].tolist():
+            if kept[k] <= 0.5:
+                break
+            state: States = draws[k, -1]
+            again = self._run(rng, np.tile(state, (_USUAL, 1)))
+            n_kept = self._shares(again).sum(axis=0)[rare]
+            best_kept = int(n_kept.argmax())
+            if n_kept[best_kept] > 0.5 * _USUAL:
+                at, value = int(rare[0][best_kept]), int(rare[1][best_kept])
+                n_left = np.count_nonzero(again[:, -1, at] != self.values[value])
+                sweeps = SWEEPS * float(n_kept[best_kept]) / (1 + n_left)
+                self.found.add(Kept(at, value, sweeps))
+                return state
+        return None
 
     def _run(self, rng: np.random.Generator, x: States) -> States:
         """Return the second half of the draws of chains from some states."""

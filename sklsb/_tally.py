@@ -4,6 +4,7 @@ They take as much memory after a billion draws as after a thousand, and are the 
 are stored, thinned, or given to statistics.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,29 @@ _MOST_LP = 256
 FEWEST_DRAWS = 64
 # Disagreement that is none of rounding or chance, whatever the errors.
 _LARGE_R_HAT = 1.1
+# Visits to a value that chains keep, at least.
+_FEWEST_VISITS = 4
 # In so many parts of a sweep a chain is looked at.
 _LOOKS_PER_SWEEP = 4
 
 Array = NDArray[np.float64]
+
+
+class Kept(NamedTuple):
+    """A value that is rare elsewhere, and that chains keep which have it.
+
+    Parameters
+    ----------
+    site, value_index : int
+        The variable, and the index of the value.
+    sweeps : float
+        How long a visit is, at least: the sweeps that chains had it by the number that lost it,
+        and one.
+    """
+
+    site: int
+    value_index: int
+    sweeps: float
 
 
 class Agreement(NamedTuple):
@@ -93,17 +113,29 @@ class Tally:
         Number of chains.
     every : int, default=1
         Transitions between two states that are looked at, at least.
+    kept : sequence of Kept, default=()
+        Rare values at which chains started.
+    sweep : int, default=1
+        Transitions of a sweep.
     """
 
-    def __init__(self, target: Target, n_chains: int, every: int = 1):
-        self.every = max(1, every)
+    def __init__(
+        self,
+        target: Target,
+        n_chains: int,
+        every: int = 1,
+        kept: Sequence[Kept] = (),
+        sweep: int = 1,
+    ):
+        self.every, self.sweep = max(1, every), sweep
+        self.kept = tuple(kept)
         self.values = np.asarray(target.values, dtype=target.dtype)
         free = np.flatnonzero(target.n_possible > 1)
         room = _MOST_COUNTS // (n_chains * _FEWEST_BATCHES)
         # Of two values one is counted; some variables stand for all if there are too many.
         size = np.where(target.cardinalities == 2, 1, target.cardinalities).astype(np.int64)
         share = max(1, -(-int(size[free].sum()) // room))
-        self.sites = free[::share]
+        self.sites = np.union1d(free[::share], [value.site for value in kept]).astype(np.int64)
         size = size[self.sites]
         self.first = np.cumsum(size) - size
         self.two_valued = bool(size.size and (size == 1).all())
@@ -113,7 +145,7 @@ class Tally:
         self.counts = np.zeros((n_chains, n_batches, n_counts), dtype=np.int64)
         self.lp = np.zeros((n_chains, _MOST_LP))
         self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
-        self.n_draws = 0
+        self.n_draws = self.n_transitions = 0
         self.since = 0  # transitions since a state was looked at
 
     def __eq__(self, other: object) -> bool:
@@ -137,9 +169,11 @@ class Tally:
         self.counts[:, : found.shape[1]] = found
 
     @classmethod
-    def by_sweep(cls, target: Target, n_chains: int, sweep: int) -> "Tally":
+    def by_sweep(
+        cls, target: Target, n_chains: int, sweep: int, kept: Sequence[Kept] = ()
+    ) -> "Tally":
         """Return one that looks often enough for chains that make a sweep in some transitions."""
-        return cls(target, n_chains, sweep // _LOOKS_PER_SWEEP)
+        return cls(target, n_chains, sweep // _LOOKS_PER_SWEEP, kept, sweep)
 
     def add(self, states: States, lp: Array, thin: int) -> None:
         """Count some draws.
@@ -154,6 +188,7 @@ class Tally:
             Transitions from one to the next.
         """
         n = states.shape[1]
+        self.n_transitions += n * thin
         begin = max(0, -(-(self.every - self.since) // thin) - 1)
         chosen = np.arange(begin, n, max(1, -(-self.every // thin)))
         self.since = thin * (n - 1 - int(chosen[-1])) if chosen.size else self.since + thin * n
@@ -211,6 +246,21 @@ class Tally:
         if (x == x[0, 0]).all():
             z[:] = 0.0
         return agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+
+    def lost(self) -> list[int]:
+        """Sites of values that chains keep for long, and that the draws have for a few visits."""
+        size = np.diff(self.first, append=self.counts.shape[2])
+        n_looks = self.n_draws * len(self.counts)
+        sweeps_per_look = self.n_transitions / (self.sweep * max(1, self.n_draws))
+        result = []
+        for site, index, sweeps in self.kept:
+            place = int(np.searchsorted(self.sites, site))
+            two = size[place] == 1  # of which the second value is counted
+            seen = int(self.counts[:, :, self.first[place] + (0 if two else index)].sum())
+            seen = n_looks - seen if two and index == 0 else seen
+            if seen * sweeps_per_look < _FEWEST_VISITS * sweeps:
+                result.append(site)
+        return result
 
     def by_site(self, values: Array, best: np.ufunc) -> Array:
         """Reduce what is known of the values of each variable that is looked at."""

@@ -158,8 +158,10 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         smallest; ``p_value``, the smallest probability of an F as large in chains that agree. The
         same of log p as ``r_hat_lp``, ``ess_lp``, ``p_value_lp``. NaN where a variable never
         changed. Attributes: ``agree``, 0 if the smallest p_value times the number of values is
-        below 0.01, else 1; ``worst``, the variable of the smallest (or "lp"); ``n_draws``, of each
-        chain, that were looked at.
+        below 0.01, or if anything is lost, else 1; ``worst``, the variable of the smallest (or
+        "lp"); ``n_draws``, of each chain, that were looked at; ``lost``, of a sampler's own draws,
+        variables of which a rare value was found before the burn-in that chains keep for long, and
+        that the draws have for fewer than four such visits: they cannot tell how much it weighs.
 
     Raises
     ------
@@ -191,7 +193,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     p_value = np.append(sites["p_value"], of_lp.p_value)
     seen = np.where(np.isnan(p_value), 1.0, p_value)
     worst = int(seen.argmin())
-    agree = seen[worst] * (n_values + 1) >= _CHANCE
+    lost = tally.lost()
+    agree = not lost and seen[worst] * (n_values + 1) >= _CHANCE
     found = {
         name: (target.dims, values.reshape(target.shape)) for name, values in sites.items()
     } | {f"{name}_lp": float(getattr(of_lp, name)) for name in sites}
@@ -199,6 +202,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         "agree": int(agree),
         "worst": "lp" if worst == target.n_sites else str(target.label(worst)),
         "n_draws": tally.n_draws,
+        "lost": [str(target.label(site)) for site in lost],
     }
     return xr.Dataset(found, coords=target.coords, attrs=attrs)
 

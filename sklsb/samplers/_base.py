@@ -184,12 +184,13 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         before = self._ensemble.state() if again else None
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
         spent: Any = 0  # evaluations
+        kept: Any = ()
         if initial_states is not None:
             states = self._check_initial(target, initial_states, n_chains)
         elif before:  # perhaps on another target
             states = self._check_initial(target, before.x, n_chains, "state_")
         else:
-            states, spent = self._starts(target, streams)
+            states, spent, kept = self._starts(target, streams)
         ensemble = self._new_ensemble(target, states, streams)
         ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
@@ -205,7 +206,7 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
-        tally = Tally.by_sweep(target, n_chains, self._sweep)
+        tally = Tally.by_sweep(target, n_chains, self._sweep, kept)
         ensemble.counters = Counters(tally=tally)
 
     @staticmethod

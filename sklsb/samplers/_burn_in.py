@@ -15,7 +15,7 @@ from sklsb.targets.base import States, Target
 _MOST_ROWS = 200
 
 
-class BurnIn(NamedTuple):
+class BurnInResult(NamedTuple):
     """What a burn-in showed; rows are at most 200 places in it."""
 
     ends: list[int]  # transitions made, by row
@@ -34,7 +34,7 @@ def check_kept(target: Target, n_chains: int, n: int) -> None:
     )
 
 
-def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0) -> BurnIn:
+def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0) -> BurnInResult:
     """Make n transitions of every chain.
 
     Parameters
@@ -50,7 +50,7 @@ def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0
 
     Returns
     -------
-    BurnIn
+    BurnInResult
     """
     target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
     shape = (n_chains, n if keep else 0)
@@ -76,7 +76,7 @@ def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0
             acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
             ensemble.forget_acceptance()
     rows = (len(ends), n_chains)
-    return BurnIn(
+    return BurnInResult(
         ends,
         np.array(log_prob).reshape(rows),
         np.array(acceptance).reshape(rows),

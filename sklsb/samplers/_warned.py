@@ -85,6 +85,26 @@ class Warned:
         self.disagreement_ = found = disagreement(tally, self.target_)
         if found.agree:
             return
+        if found.lost:
+            what = (
+                "Before the burn-in a rare value of variable "
+                f"{found.lost[0]} was found that chains keep for long once they have it; the draws "
+                "came there a few times at most, or never. How much it weighs cannot be told from "
+                "them"
+            )
+        else:
+            what = self._described(found)
+        warnings.warn(
+            f"{what} (see disagreement_). Answers and errors from these draws may be wrong. "
+            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
+            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
+            f"documentation).{self._exact_hint()}",
+            SeparatedModesWarning,
+            stacklevel=4,
+        )
+
+    @staticmethod
+    def _described(found: xr.Dataset) -> str:
         where = found.worst
         r_hat, ess = float(found["r_hat_lp"]), float(found["ess_lp"])
         if where != "lp":
@@ -92,15 +112,9 @@ class Warned:
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
-        warnings.warn(
+        return (
             "The chains disagree: they have not converged, or they are in separated modes that "
-            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size} "
-            "(see disagreement_). Answers and errors from these draws may be wrong. "
-            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
-            f"documentation).{self._exact_hint()}",
-            SeparatedModesWarning,
-            stacklevel=4,
+            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size}"
         )
 
     def _warn_if_periodic(self, acceptance: float, n_transitions: int) -> None:
