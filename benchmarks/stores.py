@@ -1,7 +1,7 @@
 """What it costs to write draws to a store: speed beside draws in memory, and memory.
 
     python benchmarks/stores.py            # speed, a minute
-    python benchmarks/stores.py --memory   # and 100,000 draws of 4 chains of 10,000 sites, minutes, 1 GB
+    python benchmarks/stores.py --memory   # memory: 100,000 draws of 4 chains of 10,000 sites
 
 Stored and unstored runs take turns, so that other work on the machine slows both. The ratio by the
 clock contains the time in which the disk is waited for; that by the processor does not.
@@ -73,6 +73,7 @@ def memory(sampler, n, thin, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--draws", type=int, default=100_000, help="for --memory")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--folder", help="where the stores are written")
     args = parser.parse_args()
@@ -83,11 +84,12 @@ def main():
     try:
         lsb = LSBSampler("barker", n_burn_in=10_000, random_state=0).fit(target)
         gibbs = GibbsSampler("chromatic", n_burn_in=10, random_state=0).fit(target)
-        speed(lsb, 400, args.rounds, folder)
-        speed(gibbs, 4000, args.rounds, folder)
         if args.memory:
-            memory(gibbs, 100_000, 1, folder)
-            memory(gibbs, 10_000, 5, folder)
+            memory(gibbs, args.draws, 1, folder)
+            memory(gibbs, args.draws // 10, 5, folder)
+        else:
+            speed(lsb, 400, args.rounds, folder)
+            speed(gibbs, 4000, args.rounds, folder)
     finally:
         shutil.rmtree(folder)
 

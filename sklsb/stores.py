@@ -45,13 +45,19 @@ class StoreError(ValueError):
 
 
 def needs_zarr() -> None:
-    """Say what to install, if it is not there."""
-    try:
-        import zarr  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "Stores need zarr: pip install 'sklsb[zarr]'. record= keeps statistics in memory."
-        ) from error
+    """Import zarr, or say what to install."""
+    from sklsb.samplers._progress import deferred_interrupt
+
+    # A module that is half imported may stay so: Ctrl-C waits.
+    with deferred_interrupt() as interrupted:
+        try:
+            import zarr  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "Stores need zarr: pip install 'sklsb[zarr]'. record= keeps statistics in memory."
+            ) from error
+    if interrupted():
+        raise KeyboardInterrupt
 
 
 def _shuffle(dtype: np.dtype[Any]) -> str:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -61,6 +62,9 @@ def child(work, report):
         back = work(lambda: os.write(report, b"begun   "))
         os.write(report, np.array(back).tobytes())
         code = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         os._exit(code)
 

@@ -64,7 +64,7 @@ class Keeping:
             state = unpacked(found["sampler"].tobytes(), {"target": target})
             sampler = made.__new__(made)
             sampler.__dict__.update(state, target_=target)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{path} was written by sklsb {found['version']} and cannot be read by "
                 f"{__version__}: {error}"
