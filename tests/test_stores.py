@@ -161,7 +161,7 @@ def kill_and_resume(folder, n, seed):
 
 
 def test_killed_at_random_moments(tmp_path):
-    found = kill_and_resume(tmp_path, 8, 0)
+    found = kill_and_resume(tmp_path, 6, 0)
     assert (found[:, 0] > 0).any()
 
 
@@ -180,7 +180,7 @@ def interrupt(folder, n, seed):
 
 
 def test_interrupted_at_random_moments(tmp_path):
-    assert interrupt(tmp_path, 6, 0)[:, 0].max() < 1.0
+    assert interrupt(tmp_path, 4, 0)[:, 0].max() < 1.0
 
 
 @pytest.mark.slow
