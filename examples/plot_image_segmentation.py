@@ -69,7 +69,8 @@ print(posterior)
 # ``fit`` is the burn-in, in which the sampler learns balancing functions; then it tries them and
 # the fixed ones, and keeps the best. One transition changes one pixel, so a *sweep* is 60,000 of
 # them: the burn-in is 20 sweeps, and the draws are a sweep apart. The chains start from pure noise
-# and run in two threads, which does not change them.
+# and run in two threads, which does not change them. ``verbose=1`` writes a line to stderr for each
+# thing that takes time.
 
 n_sweeps_burn_in, n_draws = 20, 250
 sampler = LSBSampler(
@@ -78,15 +79,14 @@ sampler = LSBSampler(
     n_burn_in=n_sweeps_burn_in * mask.size,
     n_jobs=2,
     random_state=0,
+    verbose=1,
 )
-print("Burn-in ...", flush=True)
 sampler.fit(posterior)
 chosen = sampler.candidates_.attrs["chosen"]
 sizes = {str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_step"] * mask.size}
 print(
     "ESS per sweep in the pilot:", ", ".join(f"{name} {size:.2f}" for name, size in sizes.items())
 )
-print(f"Drawing {n_draws} states of each chain, a sweep apart ...", flush=True)
 draws = sampler.sample(n_draws, thin="sweep")
 print(f"{time.perf_counter() - start:.0f} s so far.")
 draws

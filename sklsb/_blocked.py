@@ -1,6 +1,7 @@
 """Chains whose transitions are locally balanced steps or, by a coin, exact redraws of blocks."""
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -122,62 +123,42 @@ class BlockedEnsemble(Ensemble):
             self.source.want(numbers, wanted, self._redraw)
         self._wanted = max(0, self._wanted - n)
 
+        one, other = (1 + part.facts.n_uniforms for part in (self.rule.first, self.rule.second))
+
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
                 row = self.streams.numbers(self.rule, c, n)[None]
-                if isinstance(self.source, Whole):
-                    self._whole(c, row, redrawn[c], schedule, draws, stats)
-                else:
-                    self._pooled(c, row, redrawn[c], schedule, draws, stats)
+                places = np.append(0, np.cumsum(np.where(redrawn[c], other, one)))
+                for begin, end in self._pieces(redrawn[c]):
+                    self._prepare(c, redrawn[c][begin:end])
+                    mine, later = row[:, places[begin] : places[end]], _later(schedule, begin)
+                    self._run((c, c + 1), mine, end - begin, later, draws, stats)
 
         self._over_chains(work)
 
-    def _put(self, c: int, states: States, entries: float) -> None:
-        """Let a chain take states, and count what they took, with the weighing of all moves."""
+    def _pieces(self, redrawn: NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """Divide transitions into those whose redraws can be made before them."""
+        n = redrawn.size
+        if isinstance(self.source, Whole):
+            return [(0, n)]
+        # A redraw of a block depends on the state before it.
+        begins = np.flatnonzero(redrawn).tolist()
+        return [piece for piece in pairwise([0, *begins, n]) if piece[0] < piece[1]]
+
+    def _prepare(self, c: int, redrawn: NDArray[np.bool_]) -> None:
+        """Have the redraws of a piece ready, and count what they take with weighing all moves."""
+        if isinstance(self.source, Whole):
+            states = self.source.take(c, int(redrawn.sum()))
+            entries = len(states) * self.source.elimination.entries_per_draw
+        elif redrawn[0]:
+            new, entries = self.source.redraw(self.chains.x[c], self._redraw[c])
+            states = new[np.newaxis]
+        else:
+            return
         waiting = self.chains.part.second
         waiting.state[c, : len(states)] = states
         waiting.taken[c] = 0
-        n_moves = self.chains.moved.shape[1]
-        self.chains.evaluations[c] += int(entries) + len(states) * n_moves
-
-    def _whole(
-        self,
-        c: int,
-        row: Array,
-        redrawn: NDArray[np.bool_],
-        schedule: tuple[int, int, int],
-        draws: States,
-        stats: Array,
-    ) -> None:
-        source: Any = self.source
-        states = source.take(c, int(redrawn.sum()))
-        self._put(c, states, len(states) * source.elimination.entries_per_draw)
-        self._run((c, c + 1), row, redrawn.size, schedule, draws, stats)
-
-    def _pooled(
-        self,
-        c: int,
-        row: Array,
-        redrawn: NDArray[np.bool_],
-        schedule: tuple[int, int, int],
-        draws: States,
-        stats: Array,
-    ) -> None:
-        """Go from one redraw to the next, which depends on the state before it."""
-        source: Any = self.source
-        one, other = (1 + part.facts.n_uniforms for part in (self.rule.first, self.rule.second))
-        ends = np.cumsum(np.where(redrawn, other, one))
-        n = redrawn.size
-        begins = np.flatnonzero(redrawn).tolist()
-        if not redrawn[0]:
-            begins.insert(0, 0)
-        for begin, end in zip(begins, [*begins[1:], n], strict=True):
-            if redrawn[begin]:
-                new, entries = source.redraw(self.chains.x[c], self._redraw[c])
-                self._put(c, new[None], entries)
-            at = int(ends[begin - 1]) if begin else 0
-            mine = row[:, at : int(ends[end - 1])]
-            self._run((c, c + 1), mine, end - begin, _later(schedule, begin), draws, stats)
+        self.chains.evaluations[c] += entries + len(states) * self.chains.moved.shape[1]
 
 
 def _later(schedule: tuple[int, int, int], n: int) -> tuple[int, int, int]:

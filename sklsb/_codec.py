@@ -91,6 +91,8 @@ class _Encoder:
         self._seen[id(value)] = len(self._seen)
         if isinstance(value, np.random.Generator):
             return {"generator": self._generator(value)}
+        if isinstance(value, np.random.RandomState):
+            return {"legacy": self(value.get_state(legacy=False))}
         if isinstance(value, np.random.SeedSequence):
             return {"seeds": [self(x) for x in _parts_of(value)]}
         find_class(*cls)  # or it could not be read
@@ -215,6 +217,12 @@ class _Decoder:
         bits = getattr(np.random, name)(self(seeds))
         bits.state = self(state)
         self._seen[k] = np.random.Generator(bits)
+        return self._seen[k]
+
+    def _get_legacy(self, state: Any) -> Any:
+        k = len(self._seen)
+        self._seen.append(np.random.RandomState())
+        self._seen[k].set_state(self(state))
         return self._seen[k]
 
     def _get_dataset(self, given: Any) -> xr.Dataset:

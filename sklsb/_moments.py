@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb.chains import value_coords
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -111,7 +112,7 @@ class Moments:
         for name, power in (("mean", 1), ("second_moment", 2)):
             errors = np.where(stuck, np.nan, _errors(by_batch @ values**power))
             put(name, target.dims, p @ values**power, errors)
-        coords = {**target.coords, "state": np.asarray(target.values)}
+        coords = target.coords | value_coords(target)
         if self.paired:
             again = {dim: f"{dim}_2" for dim in target.dims}
             dims, shape = (*target.dims, *again.values()), (*target.shape, *target.shape)

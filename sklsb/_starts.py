@@ -80,7 +80,13 @@ class Starts(NamedTuple):
     kept: tuple[Kept, ...] = ()
 
 
-def draw_starts(target: Target, init: str, streams: Streams, effort: Effort) -> Starts:
+def draw_starts(
+    target: Target,
+    init: str,
+    streams: Streams,
+    effort: Effort,
+    on_chain: Callable[[], None] = lambda: None,
+) -> Starts:
     """Draw the states that chains start from, each from its stream named "start".
 
     Parameters
@@ -95,6 +101,8 @@ def draw_starts(target: Target, init: str, streams: Streams, effort: Effort) -> 
         Of the chains.
     effort : Effort
         What the search of each chain that is quenched may take.
+    on_chain : callable, optional
+        Called when the start of a chain is found.
 
     Returns
     -------
@@ -113,6 +121,7 @@ def draw_starts(target: Target, init: str, streams: Streams, effort: Effort) -> 
             n_quenched += 1
         else:
             x.append(target.random_state(rng))
+        on_chain()
     x_all = np.array(x).reshape(len(streams), target.n_sites)
     return Starts(x_all, evaluations, tuple(sorted(kept)))
 

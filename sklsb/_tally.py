@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
+from scipy.stats import t as t_distribution
 
 from sklsb.targets.base import States, Target
 
@@ -100,6 +101,74 @@ def agreement(sums: Array, squares: Array, size: int) -> Agreement:
         ess = m * within / error
     p_value = np.where(r_hat > _LARGE_R_HAT, chance[1], np.maximum(*chance))
     return Agreement(r_hat, ess, p_value)
+
+
+def spread(draws: NDArray[Any]) -> tuple[Array, tuple[int, int]]:
+    """Compare means of halves of chains with those of quarters of halves.
+
+    Parameters
+    ----------
+    draws : ndarray, shape (n_chains, 8 n, ...)
+        Of chains.
+
+    Returns
+    -------
+    ratio : ndarray of float64
+        The variance of the halves over what that of their quarters lets expect, of the trailing
+        shape; NaN where nothing varies. F-distributed if quarters are independent.
+    freedom : tuple of int
+        Degrees of freedom of F.
+    """
+    m = 2 * len(draws)
+    quarters = draws.reshape(m, 4, -1, *draws.shape[2:]).mean(axis=2)
+    between = quarters.mean(axis=1).var(axis=0, ddof=1)
+    error = quarters.var(axis=1, ddof=1).mean(axis=0) / 4
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(between / error), (m - 1, 3 * m)
+
+
+def chance_of_difference(chains: NDArray[Any], exact: NDArray[Any]) -> Array:
+    r"""Probability of so large a difference of chains from independent draws, by series.
+
+    .. math:: t = \frac{\bar x - \bar y}{\sqrt{V_x + V_y}}, \qquad
+              V_x = \max\left(\frac{\mathrm{var}(\text{means of halves})}{m},
+                               \frac{s^2}{m n}\right), \quad V_y = \frac{s^2}{n_y}
+
+    with m halves of n draws, n_y independent draws, s^2 the variance of all of them together, and
+    the degrees of freedom of Welch and Satterthwaite. The chains may be slow, so that each half
+    counts as one number, and the variance of independent draws says nothing of theirs.
+
+    Parameters
+    ----------
+    chains : ndarray, shape (n_chains, 2 n, ...)
+        Draws of chains.
+    exact : ndarray, shape (n_draws, ...)
+        Independent draws.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the trailing shape; NaN where nothing varies.
+    """
+    x = chains.reshape(2 * len(chains), -1, *chains.shape[2:])
+    (m, n), n_y = x.shape[:2], len(exact)
+    variance = np.concatenate([x.reshape(m * n, *x.shape[2:]), exact]).var(axis=0)
+    halves = x.mean(axis=1)
+    of_halves = halves.var(axis=0, ddof=1) / m
+    v_x, v_y = np.maximum(of_halves, variance / (m * n)), variance / n_y
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.abs(halves.mean(axis=0) - exact.mean(axis=0)) / np.sqrt(v_x + v_y)
+        known = (v_x - of_halves + v_y) ** 2 / (m * n + n_y - 2)
+        freedom = (v_x + v_y) ** 2 / (of_halves**2 / (m - 1) + known)
+    return 2.0 * np.asarray(t_distribution.sf(t, freedom))
+
+
+def normal_scores(x: Array) -> Array:
+    """Return normal quantiles of the ranks, of ties of their mean; zeros if all are equal."""
+    if x.size and (x == x.flat[0]).all():
+        return np.zeros(x.shape)
+    rank = rankdata(x).reshape(x.shape)
+    return np.asarray(ndtri((rank - 0.375) / (x.size + 0.25)))
 
 
 class Tally:
@@ -241,10 +310,7 @@ class Tally:
         n_batches = min(_MOST_BATCHES, n // 2 * 2)
         size = n // n_batches
         x = self.lp[:, : n_batches * size]
-        rank = rankdata(x).reshape(x.shape)  # ranks of ties are their mean
-        z = ndtri((rank - 0.375) / (x.size + 0.25)).reshape(len(x), n_batches, size)
-        if (x == x[0, 0]).all():
-            z[:] = 0.0
+        z = normal_scores(x).reshape(len(x), n_batches, size)
         return agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
 
     def lost(self) -> list[int]:

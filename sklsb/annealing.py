@@ -126,10 +126,10 @@ def anneal(
         Sweeps of each chain over all variables instead. Then the same seed gives the same states.
     n_chains : int, default=4
         Number of chains, which start at random states of positive probability.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
@@ -174,7 +174,7 @@ def anneal(
     if n_sweeps is None:
         _for_seconds(annealer, float(seconds), verbose)
     else:
-        with Progress(verbose, "anneal", n_sweeps) as progress:
+        with Progress(verbose, "anneal", n_sweeps, "sweeps") as progress:
             for size in _lengths(int(n_sweeps)):
                 annealer.descend(size)
                 progress(size)
@@ -187,10 +187,11 @@ def anneal(
 
 def _for_seconds(annealer: _Annealer, seconds: float, verbose: int) -> None:
     """Cool again and again until the time is over."""
-    annealer.descend(2)  # compiles
+    with Progress(verbose, "kernels"):
+        annealer.descend(2)  # compiles
     began = time.perf_counter()
     size, spent, per_sweep = _SHORTEST, 0.0, 0.0
-    with Progress(verbose, "anneal", round(100 * seconds)) as progress:
+    with Progress(verbose, "anneal", round(100 * seconds), "") as progress:
         while True:
             annealer.descend(size)
             now = time.perf_counter() - began

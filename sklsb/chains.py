@@ -6,29 +6,42 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb.targets._checks import positive
 from sklsb.targets.base import States, Target
 
-__all__ = ["draws_dataset", "stats_dataset", "to_datatree", "to_inference_data"]
+__all__ = ["draws_dataset", "stats_dataset", "to_datatree", "to_dimod", "to_inference_data"]
 
 
-def _coords(n_chains: int, n_draws: int, first_draw: int = 0) -> dict[str, Any]:
+def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
     return {"chain": np.arange(n_chains), "draw": np.arange(first_draw, first_draw + n_draws)}
 
 
+def value_coords(target: Target) -> dict[str, Any]:
+    """Coordinates of the dimension ``state``: the values, and their names where they have some."""
+    coords: dict[str, Any] = {"state": np.asarray(target.values)}
+    if target.state_names is not None:
+        names = np.full((target.n_sites, len(target.values)), "", dtype=object)
+        for row, own in zip(names, target.state_names, strict=True):
+            row[: len(own)] = own
+        names = names.astype(str).reshape(*target.shape, -1)
+        coords["state_name"] = ((*target.dims, "state"), names)
+    return coords
+
+
 def draws_dataset(
-    states: States, target: Target, attrs: dict[str, Any] | None = None
+    states: States, target: Target, attrs: dict[str, Any] | None = None, first_draw: int = 0
 ) -> xr.Dataset:
     """Label states of shape (n_chains, n_draws, n_sites) as the variable ``x``."""
     n_chains, n_draws = states.shape[:2]
     return xr.Dataset(
         {"x": (("chain", "draw", *target.dims), states.reshape(n_chains, n_draws, *target.shape))},
-        coords=_coords(n_chains, n_draws) | target.coords,
+        coords=_coords(n_chains, n_draws, first_draw) | target.coords,
         attrs=attrs,
     )
 
 
 def stats_dataset(
-    stats: dict[str, NDArray[Any]], attrs: dict[str, Any] | None = None
+    stats: dict[str, NDArray[Any]], attrs: dict[str, Any] | None = None, first_draw: int = 0
 ) -> xr.Dataset:
     """Label statistics of shape (n_chains, n_draws, ...); further dimensions get plain names."""
     variables, coords = {}, {}
@@ -38,7 +51,7 @@ def stats_dataset(
         coords.update(
             {dim: np.arange(size) for dim, size in zip(extra, values.shape[2:], strict=True)}
         )
-        coords.update(_coords(*values.shape[:2]))
+        coords.update(_coords(values.shape[0], values.shape[1], first_draw))
     return xr.Dataset(variables, coords=coords, attrs=attrs)
 
 
@@ -56,3 +69,30 @@ def to_inference_data(groups: dict[str, xr.Dataset], attrs: dict[str, Any]) -> A
     if int(arviz.__version__.split(".")[0]) < 1:
         return arviz.InferenceData(**groups, attrs=attrs, warn_on_custom_groups=False)
     return to_datatree(groups, attrs)
+
+
+def to_dimod(draws: xr.Dataset, target: Target, beta: float = 1.0) -> Any:
+    """Put draws into a SampleSet of dimod; see `BaseSampler.to_dimod`."""
+    try:
+        import dimod
+    except ImportError as error:
+        raise ImportError("to_dimod needs dimod; run `pip install dimod`.") from error
+
+    beta = positive(beta, "beta")
+    if "x" not in draws:
+        raise ValueError(
+            f"There are no states among {list(draws)}; call sample without record before to_dimod."
+        )
+    vartypes: dict[tuple[int, ...], str] = {(-1, 1): "SPIN", (0, 1): "BINARY"}
+    vartype = vartypes.get(target.values, "INTEGER")
+    # As Ising.to_bqm calls them.
+    plain = target.names if len(target.shape) == 1 else list(range(target.n_sites))
+    labels = getattr(target, "_labels", None) or plain
+    n_chains, n_draws = draws["x"].shape[:2]
+    return dimod.SampleSet.from_samples(
+        (draws["x"].values.reshape(n_chains * n_draws, target.n_sites), labels),
+        vartype,
+        -draws["lp"].values.ravel() / beta,
+        chain=np.repeat(draws["chain"].values, n_draws),
+        draw=np.tile(draws["draw"].values, n_chains),
+    )

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._tally import FEWEST_DRAWS, Tally
+from sklsb.chains import value_coords
 from sklsb.exceptions import FrozenSitesWarning
 from sklsb.targets.base import States, Target
 
@@ -84,9 +85,10 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     -------
     xarray.Dataset
         ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate holds the values of
-        the target. Both are 0 where a variable does not have the value. A value that is in all of
-        the draws or in none has an mcse of NaN, as the draws cannot tell how far from 1 or 0 its
-        probability is; unless it is known that the variable has one possible value only
+        the target; where values have names, the coordinate ``state_name`` has those. ``p`` and
+        ``mcse`` are 0 where a variable does not have the value. A value that is in all of the draws
+        or in none has an mcse of NaN, as the draws cannot tell how far from 1 or 0 its probability
+        is; unless it is known that the variable has one possible value only
         (`Target.n_possible`), as with evidence: then it is 0.
 
     Raises
@@ -127,7 +129,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
             name: ((*target.dims, "state"), v.reshape(shape))
             for name, v in (("p", p), ("mcse", mcse))
         },
-        coords={**target.coords, "state": np.asarray(target.values)},
+        coords=target.coords | value_coords(target),
     )
 
 

@@ -1,6 +1,7 @@
 """Warnings."""
 
 __all__ = [
+    "BlocksWarning",
     "FrozenSitesWarning",
     "InterruptedWarning",
     "ModelWarning",
@@ -17,6 +18,10 @@ __all__ = [
 
 class SamplerWarning(UserWarning):
     """Base of all warnings about the chains themselves."""
+
+
+class BlocksWarning(SamplerWarning):
+    """Blocks are needed, and it is not known whether those that are redrawn lead everywhere."""
 
 
 class FrozenSitesWarning(SamplerWarning):

@@ -502,7 +502,10 @@ class _Flux:
 
 
 def fit_flux(
-    ensemble: LearnableEnsemble, function: LearnableFunction, objective: str
+    ensemble: LearnableEnsemble,
+    function: LearnableFunction,
+    objective: str,
+    on_evaluation: Callable[[], None] = lambda: None,
 ) -> tuple[LearnableFunction, Trace]:
     """Minimise a flux objective over the states of an ensemble, by L-BFGS.
 
@@ -514,6 +517,8 @@ def fit_flux(
         Where to begin.
     objective : {"flux", "global_flux"}
         See `sklsb.learning`.
+    on_evaluation : callable, optional
+        Called after each evaluation of the objective.
 
     Returns
     -------
@@ -523,7 +528,13 @@ def fit_flux(
         Arrays over the evaluations of the objective.
     """
     flux = _Flux(ensemble, function, objective)
+
+    def shown(theta: Array) -> tuple[float, Array]:
+        found = flux(theta)
+        on_evaluation()
+        return found
+
     ensemble.start(Balanced(function.table()))
-    minimize(flux, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
+    minimize(shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
     rows = flux.rows or [(np.nan, np.nan, *_shown(function))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

@@ -369,11 +369,22 @@ def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
     return int(max(0.0, left) / (n_chains * sum(sum(costs[:size]) for size in rounds) + 1e-9))
 
 
+def _rounds(n_candidates: int) -> list[int]:
+    """Candidates in each round."""
+    return [min(size, n_candidates) for size in (n_candidates, *_FINALISTS)]
+
+
+def n_runs(n_candidates: int) -> int:
+    """Return how often a candidate is run in all rounds together."""
+    return sum(_rounds(n_candidates))
+
+
 def compare(
     candidates: dict[str, BalancingFunction],
     new_ensemble: Callable[[int], LearnableEnsemble],
     budget: float,
     lazy: float = 0.0,
+    on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
@@ -390,6 +401,8 @@ def compare(
         Log-ratios that all runs together may evaluate.
     lazy : float, default=0
         Probability that a transition does nothing.
+    on_run : callable, optional
+        Called when a candidate is through a round.
 
     Returns
     -------
@@ -405,7 +418,7 @@ def compare(
     ]
     ensemble = runs[0].ensemble
     n_chains = len(ensemble)
-    rounds = [min(size, len(names)) for size in (len(names), *_FINALISTS)]
+    rounds = _rounds(len(names))
     n = _affordable(runs, rounds, budget)
     # Drawn at random: a function may treat even and odd sites, or rows, differently.
     sites = np.sort(np.random.default_rng(0).permutation(ensemble.target.n_sites)[:MOST_SITES])
@@ -424,6 +437,7 @@ def compare(
                 break
             for k in best:
                 runs[k].go_on(thins, n_draws, sites)
+                on_run()
             times, errors = _estimate(runs, lags)
     outcome = Outcome(
         names,

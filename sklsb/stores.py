@@ -329,7 +329,8 @@ class Store:
 
     def show(self) -> None:
         """Tell readers how many draws there are, in one file."""
-        known = {"requested_draws": self.wanted, "n_draws": self.n_draws, "chunk": self.chunk}
+        known = {name: self.settings[name] for name in ("chunk", "first")}
+        known |= {"requested_draws": self.wanted, "n_draws": self.n_draws}
         names = {k: v[1].tolist() for k, v in self.coords.items() if v[1].dtype.kind not in "iu"}
         root: dict[str, Any] = {
             "zarr_format": 3,
@@ -496,6 +497,6 @@ def _open(path: Path) -> xr.Dataset:
         "requested_draws": known["requested_draws"],
     }
     coords: dict[str, Any] = {k: (k, np.array(names)) for k, names in known["names"].items()}
-    data = data.assign_coords(coords | {"draw": np.arange(n)})
+    data = data.assign_coords(coords | {"draw": known["first"] + np.arange(n)})
     data.attrs = attrs
     return data

@@ -26,12 +26,15 @@ _PACKAGE = int.from_bytes(b"lsb", "big")
 def seed_sequence(random_state: Any) -> np.random.SeedSequence:
     """Return the seed sequence of a random state, or say what is wrong with it.
 
-    A SeedSequence is not changed; a Generator is advanced by one draw.
+    A SeedSequence is not changed; a Generator or RandomState is advanced by one draw.
     """
     if isinstance(random_state, np.random.SeedSequence):
         return random_state
     if isinstance(random_state, np.random.Generator):
         return np.random.SeedSequence(random_state.integers(2**32, size=4).tolist())
+    if isinstance(random_state, np.random.RandomState):
+        words = random_state.randint(2**32, size=4, dtype=np.uint32)
+        return np.random.SeedSequence(words.tolist())
     if random_state is None:
         return np.random.SeedSequence()
     if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
@@ -40,7 +43,7 @@ def seed_sequence(random_state: Any) -> np.random.SeedSequence:
         return np.random.SeedSequence(int(random_state))
     raise TypeError(
         f"random_state is {random_state!r}; give an int, None, a numpy SeedSequence "
-        "or a numpy Generator."
+        "or a numpy Generator or RandomState."
     )
 
 

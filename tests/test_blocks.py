@@ -16,7 +16,8 @@ from sklsb._elimination.engine import Elimination, ordered
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.rules.blocks import Blocks
 from sklsb._matrices import _conditional
-from sklsb.exceptions import SamplerWarning
+from sklsb._tally import chance_of_difference
+from sklsb.exceptions import BlocksWarning, SamplerWarning
 from sklsb.rules import Balanced
 from sklsb.streams import Streams, spawn
 from sklsb.testing import check_sampler
@@ -223,9 +224,46 @@ def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "whole"
     assert "with exact draws" in sampler.blocks_.why
-    monkeypatch.setattr("sklsb.samplers._blocks._CHEAP_WORK", 2.0)
+    monkeypatch.setattr("sklsb.samplers._scouts._TO_LOOK", 0)
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "none"
+
+
+def two_state_chains(rng, shape, rho):
+    """Chains of fair spins whose autocorrelation is rho**lag; shape (chains, draws, series)."""
+    x, stay = rng.integers(2, size=shape), rng.random(shape) < rho
+    for t in range(1, shape[1]):
+        x[:, t] = np.where(stay[:, t], x[:, t - 1], x[:, t])
+    return x
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.9])
+def test_slow_chains_do_not_differ_from_exact_draws(rho):
+    """That is, p-values nearly hold: of 4,000 series 1 % to 2 % are below 0.01."""
+    rng = np.random.default_rng(0)
+    slow = two_state_chains(rng, (4, 128, 4000), rho)
+    exact_draws = rng.integers(2, size=(512, 4000))
+    p = chance_of_difference(slow, exact_draws)
+    assert (p < 0.01).mean() < 0.025
+    shifted = two_state_chains(rng, (4, 128, 100), rho) | (rng.random(100) < 0.5)
+    assert (chance_of_difference(shifted, exact_draws[:, :100]) < 1e-4).mean() > 0.3
+
+
+def test_chances_of_what_does_not_vary():
+    one, zero = np.ones((2, 8, 1)), np.zeros((16, 1))
+    assert np.isnan(chance_of_difference(one, one.reshape(16, 1))).all()
+    assert (chance_of_difference(one, zero) < 1e-5).all()
+
+
+def test_scouts_are_sent_as_far_as_the_burn_in_pays():
+    target = Ising.lattice(np.full((24, 24), 0.2), 0.2)
+    short, long = (fitted(target, n_burn_in=n) for n in (1000, 200_000))
+    assert short.blocks_.kind == long.blocks_.kind == "none"
+    for sampler, n in ((short, 1000), (long, 200_000)):
+        own = fitted(target, None, n_burn_in=n).n_evaluations_
+        assert sampler.n_evaluations_ - own < max(0.25 * own, 3 * 5 * 8500)
+    many = fitted(Ising.lattice(np.full((40, 40), 0.2), 0.2))
+    assert "too many variables to send scouts" in many.blocks_.why
 
 
 @pytest.mark.parametrize("blocks", ["auto", None])
@@ -242,11 +280,24 @@ def test_warnings_say_where_exact_answers_are(blocks):
 def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
     monkeypatch.setattr("sklsb.samplers._blocks.MAX_WORK", 2**10)
     monkeypatch.setattr("sklsb.samplers._blocks.LOG2_SIZE", 4)
-    sampler = fitted(two_modes(6))
+    with pytest.warns(BlocksWarning, match="disagree.*too large.* mode to mode is not"):
+        sampler = fitted(two_modes(6))
     assert sampler.blocks_.kind == "pool"
-    assert "too large" in sampler.blocks_.why
+    assert "blocks are redrawn, of tables of 2**4" in sampler.blocks_.why
     assert 1 < len(sampler.blocks_.sites) <= 16
     assert exact.rule_of(sampler, sampler.target_) is sampler._ensemble.rule
+
+
+def test_blocks_of_a_model_with_zeros_are_doubted():
+    with pytest.warns(BlocksWarning, match=r"^Blocks=1; .*Whether blocks lead to all possible"):
+        assert fitted(either(), 1).blocks_.doubt
+    three = MarkovNetwork([3, 3], [((0, 1), np.eye(3))])
+    with pytest.warns(BlocksWarning, match="small enough. Whether single changes lead"):
+        assert fitted(three, 1).blocks_.kind == "none"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not fitted(either(), 4).blocks_.doubt
+        assert not fitted(two_modes(), 4).blocks_.doubt
 
 
 @pytest.mark.parametrize(
@@ -337,6 +388,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.BlocksWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_draws_are_the_same_however_they_are_made(name, monkeypatch):
     if name == "sliced":
@@ -376,6 +428,7 @@ def test_a_warm_start_goes_on():
     assert (first != second).any()
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.BlocksWarning")
 @pytest.mark.parametrize("blocks", ["auto", 1])
 @pytest.mark.parametrize("name", ["either", "cold"])
 def test_the_contract_of_samplers(name, blocks):

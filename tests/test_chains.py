@@ -1,14 +1,17 @@
 """What sample returns: labelled draws, statistics, thinning, and what ArviZ makes of them."""
 
 import importlib.util
+import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import xarray as xr
 
-from sklsb import Ising, LSBSampler, __version__
-from sklsb.chains import draws_dataset, stats_dataset
+from sklsb import Ising, LSBSampler, MarkovNetwork, __version__
+from sklsb.chains import draws_dataset, stats_dataset, to_dimod
 from sklsb.samplers import _base
 
 pytestmark = [
@@ -320,6 +323,56 @@ def test_containers_follow_the_last_call(grid):
     sampler.fit(grid)
     with pytest.raises(ValueError, match=r"no draws .*; call sample first"):
         sampler.to_datatree()
+
+
+def test_draws_go_on_counting(grid):
+    sampler = fitted(grid)
+    record = {"m": lambda x: x.mean(axis=(1, 2))}
+    parts = [sampler.sample(5, thin=2), sampler.sample(0), sampler.sample(3)]
+    assert sampler.sample_stats_["draw"].values.tolist() == [5, 6, 7]
+    copied = pickle.loads(pickle.dumps(sampler))
+    assert copied.sample(2)["draw"].values.tolist() == [8, 9]
+    assert sampler.sample(2, record=record)["draw"].values.tolist() == [8, 9]
+    joined = xr.concat(parts, "draw")
+    assert joined["draw"].values.tolist() == list(range(8))
+    assert joined["x"].shape == (2, 8, 3, 4)
+    assert joined["lp"].shape == (2, 8)
+    assert sampler.fit(grid).sample(2)["draw"].values.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_to_dimod(grid, graph, monkeypatch, without):
+    if without:
+        monkeypatch.setitem(sys.modules, "dimod", None)
+        with pytest.raises(ImportError, match="to_dimod needs dimod; run `pip install dimod`"):
+            fitted_and_drawn(grid).to_dimod()
+        return
+    dimod = pytest.importorskip("dimod", reason="dimod is optional")
+    for target in (grid, graph):
+        sampler = fitted(target)
+        draws = sampler.sample(9)
+        found = sampler.to_dimod(beta=2.0)
+        assert found.vartype is dimod.SPIN
+        assert list(found.variables) == list(range(target.n_sites))
+        np.testing.assert_array_equal(found.record.sample, draws["x"].values.reshape(18, -1))
+        assert found.record.chain.tolist() == [0] * 9 + [1] * 9
+        assert found.record.draw.tolist() == [*range(9)] * 2
+        energies = target.to_bqm(beta=2.0).energies(found)
+        np.testing.assert_allclose(found.record.energy, energies, atol=1e-12)
+    sampler.sample(2, record={"m": lambda x: x.sum(axis=1)})
+    with pytest.raises(ValueError, match=r"no states among \['m'\]; call sample without record"):
+        sampler.to_dimod()
+    bits = Ising.from_bqm(
+        SimpleNamespace(linear={"b": 1.0, 3: 0.0}, quadratic={}, offset=0.0, vartype="SPIN")
+    )
+    assert set(fitted_and_drawn(bits).to_dimod().variables) == {"b", 3}
+    states = np.zeros((1, 2, 2), np.int8)
+    for k, vartype in ((2, "BINARY"), (3, "INTEGER")):
+        target = MarkovNetwork([k, k], [], names=["u", "v"])
+        draws = draws_dataset(states, target).assign_coords(lp=(("chain", "draw"), [[0.0, 1.0]]))
+        found = to_dimod(draws, target)
+        assert found.vartype.name == vartype
+        assert list(found.variables) == ["u", "v"]
 
 
 def test_helpers_label_what_they_are_given(grid):

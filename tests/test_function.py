@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from models import FUNCTIONS
 
-from sklsb import FunctionTarget, Ising, LSBSampler, exact, testing
-from sklsb.exceptions import InterruptedWarning, SamplerWarning
+from sklsb import FunctionTarget, GibbsSampler, Ising, LSBSampler, exact, testing
+from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning, SamplerWarning
 from sklsb.testing._samplers import check_kept
 from sklsb.testing._step import production_matrix
 
@@ -356,6 +356,23 @@ def test_random_states_are_possible():
     states = np.array([target.random_state(rng) for _ in range(200)])
     assert np.isfinite(target.log_prob(states)).all()
     assert len(np.unique(states, axis=0)) > 30
+
+
+def ranking(x):
+    return 0.5 * x[0] if len(set(x.tolist())) == len(x) else -INF
+
+
+@pytest.mark.parametrize("make", [LSBSampler, GibbsSampler])
+def test_a_ranking_is_told_so(make):
+    words = "No change of a single variable leads from .*, as in a ranking or an assignment, where"
+    target = FunctionTarget(ranking, 3, 3)
+    with pytest.warns(FrozenSitesWarning, match=words) as seen:
+        sampler = make(n_chains=2, n_burn_in=40, random_state=0).fit(target)
+    assert seen[0].filename == __file__
+    with pytest.warns(FrozenSitesWarning, match=words):
+        sampler.sample(20)
+    pairs = GibbsSampler(block_size=2, n_chains=2, n_burn_in=40, random_state=0).fit(target)
+    assert not np.array_equal(pairs.state_, sampler.state_)
 
 
 def test_an_initial_state_may_be_given():

@@ -4,6 +4,7 @@ A mutant is a copy of the package with one piece of text changed, imported in pl
 package. Its kernels run as plain Python, which gives the same chains bit for bit.
 """
 
+import copy
 import importlib
 import sys
 import warnings
@@ -65,6 +66,8 @@ def ising(package, field=0.4):
 
 def samplers(package, **settings):
     for name, lazy in (("barker", 0.0), ("max", 0.3)):
+        # Plain starts: searches and scouts take long as plain Python.
+        settings = {"init": "uniform", "blocks": None} | settings
         yield package.LSBSampler(name, lazy=lazy, n_burn_in=10, n_chains=2, **settings)
 
 
@@ -113,7 +116,8 @@ def check_far_step(package):
 def check_sampler(package):
     for sampler in samplers(package):
         package.testing.check_sampler(sampler, ising(package), n_draws=20)
-    sampler = package.LSBSampler("mixture", pilot=False, objective="kl", n_burn_in=20, n_chains=2)
+    settings = {"pilot": False, "objective": "kl", "init": "uniform", "blocks": None}
+    sampler = package.LSBSampler("mixture", n_burn_in=20, n_chains=2, **settings)
     package.testing.check_sampler(sampler, ising(package), n_draws=20)
 
 
@@ -216,14 +220,129 @@ def check_layers(package):
 
 
 def check_mixture(package):
-    for target in (pair(package), triple(package)):
+    for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.rule_of(package.GibbsSampler(), target)
         other = package.rules.Balanced(package.Barker().table())
-        rule = package.rules.Mixture.of(one, other, 0.3)
-        package.testing.check_rule(rule, target)
+        package.testing.check_rule(package.rules.Mixture.of(one, other, 0.3), target)
+
+
+def ring(package):
+    """A zero of each kind: one that strikes a value, and one that ties two variables."""
+    rng = np.random.default_rng(1)
+    sizes = [2, 3, 2, 2]
+    factors = [((i, (i + 1) % 4), rng.random((sizes[i], sizes[(i + 1) % 4]))) for i in range(4)]
+    factors[0][1][:, 0] = factors[0][1][1, 2] = 0.0
+    return package.MarkovNetwork(sizes, factors)
+
+
+# Bytes that hold the messages of no more than one configuration of a ring.
+SLICED = 400
+
+
+def enumerated(package, target):
+    x = package.exact.states(target)
+    return x, np.exp(target.log_prob(x))
+
+
+def check_elimination(package):
+    target = ring(package)
+    x, p = enumerated(package, target)
+    for memory in (2**28, SLICED):
+        sliced = package.exact.elimination_cost(target, max_memory=memory).n_configurations > 1
+        assert sliced == (memory == SLICED)
+        log_z = package.exact.log_partition(target, max_memory=memory)
+        assert np.isclose(log_z, np.log(p.sum()), rtol=1e-12), "log Z against enumeration"
+        found = package.exact.marginals(target, max_memory=memory)["p"].values
+        expected = ((x[:, :, None] == target.values) * p[:, None, None]).sum(0) / p.sum()
+        assert np.allclose(found, expected, rtol=0, atol=1e-12), "marginals against enumeration"
+
+
+def check_frequencies(x, target, package, n_possible):
+    """A chi-square test of independent draws."""
+    states, p = enumerated(package, target)
+    expected = len(x) * p / p.sum()
+    count = (x[:, None] == states).all(axis=2).sum(axis=0)
+    assert (expected > 0).sum() == n_possible
+    assert not count[expected == 0].any(), "a draw is possible"
+    statistic = ((count - expected) ** 2 / np.maximum(expected, 1e-9)).sum()
+    # Of 15 degrees of freedom or less: above 70 with probability below 1e-8.
+    assert statistic < 70, "draws have their probabilities"
+
+
+def check_exact_draws(package):
+    for memory in (2**28, SLICED):
+        target = ring(package)
+        draws = package.exact.sample(target, 1500, random_state=0, max_memory=memory)
+        check_frequencies(draws["x"].values[0], target, package, 12)
+
+
+def check_nearly_conditional(package):
+    """Draws of a network whose rows sum to 1 only nearly are rejected in part."""
+    engine, reduce = package._elimination.engine, package._elimination.reduce
+    sums = np.array([[0.5, 1.0], [1.0, 0.6]])
+    table = np.stack([[[0.3, 0.9], [0.5, 0.2]], [[0.7, 0.1], [0.5, 0.8]]], axis=2) * sums[..., None]
+    factors = [((0,), [0.5, 0.5]), ((1,), [0.3, 0.7]), ((0, 1, 2), table)]
+    target = package.MarkovNetwork([2, 2, 2], factors)
+    model = reduce.prune(reduce.strike(target), defect=1.0)
+    found = engine._ordered(model, (), 1, (2.0**30, 2.0**28))
+    assert found.model.log_defect > 0.0
+    elimination = engine.Elimination(found)
+    n = 4000
+    x, lp = np.empty((n, 3), np.int8), np.empty(n)
+    u = np.random.default_rng(0).random((n, found.n_uniforms))
+    accepted = elimination.draw(u, x, lp)
+    check_frequencies(x[accepted], target, package, 8)
+
+
+def check_conditionals(package):
+    """A block is drawn from its exact distribution given the rest."""
+    target = ring(package)
+    blocks = package._elimination.blocks
+    states, p = enumerated(package, target)
+    pool = blocks.Pool(package._elimination.reduce.strike(target), [[1, 0], [3, 2]])
+    for b, block in enumerate(pool.blocks):
+        rest = np.setdiff1d(np.arange(4), block)
+        for x in states[p > 0][::5]:
+            mine = p * (states[:, rest] == x[rest]).all(axis=1)
+            rng = np.random.default_rng(0)
+            pool.orders, order = [pool.orders[b]], pool.orders
+            passes, pool._passes = pool._passes, [pool._passes[b]]
+            made = np.array([pool.redraw(x, rng)[0] for _ in range(300)])
+            pool.orders, pool._passes = order, passes
+            assert (made[:, rest] == x[rest]).all(), "the rest of a block stays"
+            expected = 300 * mine / mine.sum()
+            count = (made[:, None] == states).all(axis=2).sum(axis=0)
+            assert not count[expected == 0].any(), "a redraw is possible"
+            statistic = ((count - expected) ** 2 / np.maximum(expected, 1e-9)).sum()
+            assert statistic < 50, "redraws have their probabilities"
+
+
+def check_redraws(package):
+    """Chains of steps and redraws: caches, copies, and what they visit."""
+    target = ring(package)
+    for blocks in ("auto", 1):
+        sampler = package.LSBSampler(
+            "sqrt", n_burn_in=10, n_chains=2, blocks=blocks, random_state=0
+        ).fit(target)
+        assert sampler.blocks_.kind == ("whole" if blocks == "auto" else "pool")
+        parts = copy.copy(sampler)
+        draws = sampler.sample(400)
+        x = draws["x"].values
+        assert np.allclose(draws["lp"], target.log_prob(x)), "lp of the draws"
+        again = np.concatenate([parts.sample(n)["x"].values for n in (1, 99, 300)], axis=1)
+        assert np.array_equal(again, x), "draws in parts"
+        moves = np.isnan(sampler.sample_stats_["acceptance_rate"].values)
+        assert abs(moves.mean() - sampler.blocks_.share) < 0.1, "redraws by the coin"
+        if blocks == "auto":
+            check_frequencies(x[moves], target, package, 12)
 
 
 CHECKS = [
+    check_elimination,
+    check_exact_draws,
+    check_nearly_conditional,
+    check_conditionals,
+    check_redraws,
     check_target,
     check_network,
     check_zero,
@@ -300,6 +419,9 @@ BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
     f"_kernels/rules/{name}.py"
     for name in ("balanced", "gibbs", "hamming_ball", "layers", "mixture")
 )
+MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
+ENGINE, PASSES = (f"_elimination/{name}.py" for name in ("engine", "passes"))
+BLOCK_RULE, BLOCKED = "_kernels/rules/blocks.py", "_blocked.py"
 RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
 STEP = "the production step against the formula"
 REBUILD = "caches must equal a rebuild"
@@ -769,6 +891,89 @@ MUTANTS = {
     # Copies
     "a copy shares its streams": Mutant(
         STREAMS, "return copy.deepcopy(self)", "return copy.copy(self)", check_mixture, DIVIDED
+    ),
+    # Elimination and redraws
+    "a message that is not summed": Mutant(
+        MESSAGES,
+        "for v in range(1, k):\n            for j in range(n):\n                values[j] +=",
+        "for v in range(2, k):\n            for j in range(n):\n                values[j] +=",
+        check_elimination,
+        "log Z against",
+    ),
+    "powers of two of messages forgotten": Mutant(
+        PASSES,
+        "math.log(2.0) * int(self.exponents.sum())",
+        "math.log(2.0) * int(self.exponents[:-1].sum())",
+        check_elimination,
+        "log Z against",
+    ),
+    "a table that is conditioned on throughout left out": Mutant(
+        PASSES, "total = inside + plan.shift", "total = plan.shift", check_elimination, "log Z"
+    ),
+    "a draw from a message as if it summed to 1": Mutant(
+        DRAWS, "r = u[t, i] * total", "r = u[t, i]", check_exact_draws, "draws have their prob"
+    ),
+    "a zero of a table floored": Mutant(
+        PASSES,
+        "np.exp(tables) if mode == LINEAR",
+        "np.exp(np.maximum(tables, -2.0)) if mode == LINEAR",
+        check_exact_draws,
+        "a draw is possible",
+    ),
+    "values that are left named as the first ones": Mutant(
+        ENGINE,
+        "names[i, : left.size] = np.asarray(self.target.values)[left]",
+        "names[i, : left.size] = np.asarray(self.target.values)[: left.size]",
+        check_exact_draws,
+        "a draw is possible",
+    ),
+    "configurations all equally likely": Mutant(
+        ENGINE,
+        "np.cumsum(np.exp(self.log_sums - self.log_sums.max()))",
+        "np.cumsum(np.exp(0.0 * self.log_sums))",
+        check_exact_draws,
+        "draws have their prob",
+    ),
+    "a configuration drawn by the number of a variable": Mutant(
+        ENGINE,
+        "u[:, self.n_buckets] * total[-1]",
+        "u[:, 0] * total[-1]",
+        check_exact_draws,
+        "draws have their prob",
+    ),
+    "rows of unequal sums all accepted": Mutant(
+        ENGINE,
+        "accepted[rows] = mine[:, -1] < p",
+        "accepted[rows] = True",
+        check_nearly_conditional,
+        "draws have their prob",
+    ),
+    "rejection by the row of another value": Mutant(
+        DRAWS,
+        "_row_sums(room.weight, k, buckets.row_sum[i], p)",
+        "_row_sums(room.weight, k - 1, buckets.row_sum[i], p)",
+        check_nearly_conditional,
+        "draws have their prob",
+    ),
+    "a block redrawn as if the rest were at its first values": Mutant(
+        MESSAGES,
+        "at += buckets.given_stride[g] * x[buckets.given_variable[g]]",
+        "at += 0 * buckets.given_stride[g] * x[buckets.given_variable[g]]",
+        check_conditionals,
+        "a redraw is possible|redraws have their prob",
+    ),
+    "a redraw taken twice": Mutant(
+        BLOCK_RULE, "chain.part.taken[0] += 1", "pass", check_redraws, "draws have|draws in parts"
+    ),
+    "nothing computed after a redraw": Mutant(
+        BLOCK_RULE, "    init_cache(view, chain)\n", "", check_redraws, "lp of the draws"
+    ),
+    "coins that are looked at are used up": Mutant(
+        BLOCKED,
+        "copy.deepcopy(rng).random(n) < self.rule.share",
+        "rng.random(n) < self.rule.share",
+        check_redraws,
+        "IndexError|draws in parts|lp of the draws|draws have",
     ),
     "a copy without its offset": Mutant(
         STATE,

@@ -86,6 +86,15 @@ def test_starting_states_have_streams_of_their_own():
     np.testing.assert_array_equal(sampler.state_, wanted)
 
 
+def test_a_random_state_is_advanced_as_in_scikit_learn():
+    given, twin = np.random.RandomState(SEED), np.random.RandomState(SEED)
+    first, second = some(spawn(given, 2)), some(spawn(given, 2))
+    assert (first != second).all()
+    words = twin.randint(2**32, size=8, dtype=np.uint32)
+    assert given.randint(1000) == twin.randint(1000)
+    np.testing.assert_array_equal(first, some(spawn(np.random.SeedSequence(words[:4].tolist()), 2)))
+
+
 @pytest.mark.parametrize(
     ("seed", "error", "message"),
     [

@@ -581,6 +581,11 @@ ERRORS = [
         r"image has shape \(2, 2, 3\)",
     ),
     (
+        lambda: Ising.from_image(np.empty((0, 3))),
+        ValueError,
+        r"image has shape \(0, 3\): it has no pixels",
+    ),
+    (
         lambda: Ising.from_image([[0.0, np.nan]]),
         ValueError,
         r"image\[0, 1\] is nan; it must be finite",

@@ -1,9 +1,7 @@
 """The public functions of `sklsb.exact` that eliminate."""
 
-import difflib
 import math
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,14 @@ from sklsb._elimination.engine import (
     check_fits,
     check_limits,
     log_partition_of,
-    n_entries,
     ordered,
     warn_of_defect,
 )
 from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
-from sklsb.samplers._progress import Progress
+from sklsb.samplers._eliminating import eliminated, shown, that_fits
+from sklsb.targets._names import site_called, sites_by_name
 from sklsb.targets.base import Target
 
 __all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
@@ -38,11 +36,6 @@ def check_target(target: Any) -> Target:
     if not isinstance(target, Target):
         raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
     return target
-
-
-def _shown(verbose: int) -> Callable[[EliminationCost], AbstractContextManager[Any]]:
-    """Return what makes a progress bar over the table entries of an elimination, or nothing."""
-    return lambda cost: Progress(verbose, "eliminate", n_entries(cost))
 
 
 def elimination_cost(
@@ -119,7 +112,7 @@ def log_partition(
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
@@ -146,10 +139,7 @@ def log_partition(
     79.060017
     """
     limits = check_limits(max_work, max_memory)
-    found = ordered(strike(check_target(target)), limits=limits)
-    check_fits(target, found.cost, limits)
-    with _shown(verbose)(found.cost) as progress:
-        return log_partition_of(Elimination(found, LINEAR, progress))
+    return log_partition_of(eliminated(that_fits(check_target(target), limits), verbose))
 
 
 # ----------------------------------------------------------------- marginals
@@ -159,17 +149,9 @@ def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
     """Return the sites of named variables, or say what is wrong with them."""
     if isinstance(variables, str) or not isinstance(variables, Iterable):
         raise TypeError(f"variables is {variables!r}; give a list of variables.")
-    names = target._names()
-    sites = []
+    by_name, sites = sites_by_name(target), []
     for name in variables:
-        site = names.get(name)
-        if site is None or isinstance(name, bool):
-            known = list(names)[-target.n_sites :]
-            near = difflib.get_close_matches(str(name), [k for k in known if isinstance(k, str)])
-            raise ValueError(
-                f"variables names {name!r}; the target has {target.n_sites} variables, with names "
-                f"like {near or known[:3]}."
-            )
+        site = site_called(target, by_name, name, "variables names")
         if site in sites:
             raise ValueError(f"variables names {name!r} twice; keep one.")
         sites.append(site)
@@ -196,17 +178,21 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
         )
     found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
     check_fits(target, found.cost, limits)
-    with _shown(verbose)(found.cost) as progress:
+    with shown(verbose)(found.cost) as progress:
         p = Elimination(found, LINEAR, progress).joint(sites)
     defect = found.model.log_defect
     if defect > 0.0:
         warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
     dims = [_dim(target, i) for i in sites]
     values = np.asarray(target.values)
-    return xr.Dataset(
-        {"p": (dims, p), "mcse": (dims, np.zeros_like(p))},
-        coords={dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)},
-    )
+    coords: dict[str, Any] = {dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)}
+    if target.state_names is not None:
+        names = {
+            f"{dim}_name": (dim, list(target.state_names[i]))
+            for i, dim in zip(sites, dims, strict=True)
+        }
+        coords |= {name: found for name, found in names.items() if name not in dims}
+    return xr.Dataset({"p": (dims, p), "mcse": (dims, np.zeros_like(p))}, coords=coords)
 
 
 def marginals(
@@ -230,14 +216,15 @@ def marginals(
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
     xarray.Dataset
         ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims
         and ``state``. With ``variables``, of one dimension each, which is called like the variable,
-        or ``site_3`` where that is a number; its coordinate holds the values.
+        or ``site_3`` where that is a number; its coordinate holds the values, and where they have
+        names ``smoke_name`` those of the variable smoke.
 
     Raises
     ------
@@ -266,7 +253,7 @@ def marginals(
     check_target(target)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose)
-    return marginals_dataset(target, all_marginals(target, limits, _shown(verbose)))
+    return marginals_dataset(target, all_marginals(target, limits, shown(verbose)))
 
 
 # ----------------------------------------------------------------- states
@@ -290,7 +277,7 @@ def most_likely(
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------
@@ -314,9 +301,8 @@ def most_likely(
     4.0
     """
     limits = check_limits(max_work, max_memory)
-    found = ordered(strike(check_target(target)), pruned=False, limits=limits)
-    check_fits(target, found.cost, limits)
-    with _shown(verbose)(found.cost) as progress:
+    found = that_fits(check_target(target), limits, pruned=False)
+    with shown(verbose)(found.cost) as progress:
         x = Elimination(found, MAX, progress).most_likely()
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
@@ -339,14 +325,14 @@ def sample(
         A target that offers its factors (`Target.log_factors`).
     n : int
         Number of draws.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     max_work : float, default=2**30
         Table entries that may be computed before the first draw.
     max_memory : float, default=2**28
         Bytes that may be held.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
 
     Returns
     -------

@@ -28,8 +28,6 @@ _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
 _GROUP = 1024
 # Work of a redraw that is none of entries, in entries: it is made in Python.
 _OVERHEAD = 1 << 15
-# Log2 of the entries of all messages of a model that is eliminated without being asked.
-_CHEAP = 25.0
 
 
 class Whole:
@@ -256,23 +254,15 @@ def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) ->
     return orders
 
 
-def is_cheap(model: Reduced) -> bool:
-    """Whether a greedy order eliminates a model with few entries; nothing is tried twice."""
-    log_k = np.log2(model.sizes.astype(np.float64))
-    often = dict.fromkeys(model.free, 0)
-    near, rng = _neighbours(model), np.random.default_rng(0)
-    return len(_choose(near, log_k, _CHEAP, often, rng, 2.0**_CHEAP)) == len(often)
-
-
 def _choose(
     near: dict[int, set[int]],
     log_k: NDArray[np.float64],
     most: float,
     often: dict[int, int],
     rng: Rng,
-    room: float = _MOST_ENTRIES,
 ) -> list[int]:
     """Choose one block; ``near`` is used up."""
+    room = float(_MOST_ENTRIES)
     size = {v: float(log_k[v] + log_k[list(near[v])].sum()) for v in near}
     tie = {v: float(u) for v, u in zip(near, rng.random(len(near)), strict=True)}
     heap = [(size[v], tie[v], v) for v in near]

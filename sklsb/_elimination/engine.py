@@ -103,7 +103,7 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
     for scope, table in model.factors:
         if not table.max() > -np.inf:
-            raise no_state(model.target, scope)
+            raise no_state(model.target, tuple(map(model.target.label, scope)))
     sizes, free = model.sizes, model.free
     if len(free) > MOST_VARIABLES:
         raise ValueError(

@@ -18,6 +18,7 @@ from sklsb._elimination.engine import (
 )
 from sklsb._elimination.reduce import Array, Reduced, strike
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb.chains import value_coords
 from sklsb.targets.base import Target
 
 # Below so much work other ways to the marginals are not looked for.
@@ -88,5 +89,5 @@ def marginals_dataset(target: Target, p: Array) -> xr.Dataset:
     dims = (*target.dims, "state")
     return xr.Dataset(
         {"p": (dims, p.reshape(shape)), "mcse": (dims, np.zeros(shape))},
-        coords={**target.coords, "state": np.asarray(target.values)},
+        coords=target.coords | value_coords(target),
     )

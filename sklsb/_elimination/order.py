@@ -98,6 +98,18 @@ def _score(seed: int) -> tuple[float, float, float]:
     return fill, size, float(10.0 ** rng.uniform(-3.0, -0.5))
 
 
+def is_affordable(
+    variables: Sequence[int],
+    factors: Sequence[Factor],
+    sizes: NDArray[np.int64],
+    max_work: float,
+) -> bool:
+    """Whether the first order takes no more than ``max_work``; others are not looked for."""
+    graph = _graph(variables, [factor.scope for factor in factors], sizes, ())
+    limit = float(np.log2(max(2.0, max_work)))
+    return _try(graph, _FILL, 0, max_work, limit)[0] is not None
+
+
 def best_order(
     variables: Sequence[int],
     factors: Sequence[Factor],

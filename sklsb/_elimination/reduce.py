@@ -7,7 +7,7 @@ rows sum to 1 are put aside where nothing else depends on the variable: it is *b
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,10 +117,13 @@ def strike(target: Target) -> Reduced:
     scopes = [np.array(scope, dtype=np.uint32) for scope, _ in given]
     # Only zeros count here; logarithms may be anything.
     support = Support(
-        scopes, lambda f: (given[f][1] > -np.inf).astype(np.float64), target.cardinalities
+        scopes,
+        lambda f: (given[f][1] > -np.inf).astype(np.float64),
+        target.cardinalities,
+        target.label,
     )
     if support.impossible is not None:
-        raise no_state(target, given[support.impossible][0])
+        raise no_state(target, support.called(support.impossible))
     left = support.domains
     values = [np.flatnonzero(domain) for domain in left]
     constant, factors = 0.0, []
@@ -139,7 +142,7 @@ def strike(target: Target) -> Reduced:
     return Reduced(target, values, factors, constant)
 
 
-def no_state(target: Target, scope: tuple[int, ...] | None) -> ValueError:
+def no_state(target: Target, scope: tuple[Any, ...] | None) -> ValueError:
     """Return the error of a model whose probabilities are all zero."""
     where = "" if scope is None else f": a factor over {scope} cannot be satisfied"
     return ValueError(

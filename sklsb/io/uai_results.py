@@ -1,8 +1,9 @@
 """Result files of the UAI inference competitions: marginals, partition functions, best states."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +27,11 @@ def _begin(tokens: Tokens, kind: bytes, alone: int) -> None:
         tokens.integer("the number of samples", 1, 1)
 
 
-def _written(path: PathLike, lines: Sequence[str]) -> Tokens:
-    return Tokens(path, UAIFormatError, data=("\n".join(lines) + "\n").encode())
+def _write(path: PathLike, read: Callable[[Tokens], Any], *lines: str) -> None:
+    """Write a file, but none that ``read`` refuses."""
+    tokens = Tokens(path, UAIFormatError, data=("\n".join(lines) + "\n").encode())
+    read(tokens)
+    Path(path).write_bytes(tokens.data)
 
 
 def read_mar(path: PathLike) -> list[NDArray[np.float64]]:
@@ -110,9 +114,7 @@ def write_mar(path: PathLike, marginals: Sequence[ArrayLike]) -> None:
     for given in marginals:
         p = np.asarray(given, dtype=np.float64).ravel().tolist()
         words += [str(len(p)), *map(repr, p)]
-    tokens = _written(path, ["MAR", " ".join(words)])
-    _read_mar(tokens)
-    Path(path).write_bytes(tokens.data)
+    _write(path, _read_mar, "MAR", " ".join(words))
 
 
 def read_pr(path: PathLike) -> float:
@@ -166,9 +168,7 @@ def write_pr(path: PathLike, log10_z: float) -> None:
     OSError
         If the file cannot be written.
     """
-    tokens = _written(path, ["PR", repr(float(log10_z))])
-    _read_pr(tokens)
-    Path(path).write_bytes(tokens.data)
+    _write(path, _read_pr, "PR", repr(float(log10_z)))
 
 
 def read_mpe(path: PathLike) -> NDArray[np.int64]:
@@ -226,6 +226,4 @@ def write_mpe(path: PathLike, x: ArrayLike) -> None:
         If the file cannot be written.
     """
     values = np.asarray(x).ravel().tolist()
-    tokens = _written(path, ["MPE", " ".join(map(str, [len(values), *values]))])
-    _read_mpe(tokens)
-    Path(path).write_bytes(tokens.data)
+    _write(path, _read_mpe, "MPE", " ".join(map(str, [len(values), *values])))

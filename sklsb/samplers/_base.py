@@ -22,8 +22,8 @@ from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
 from sklsb._tally import Tally
-from sklsb.chains import to_datatree, to_inference_data
 from sklsb.exceptions import InterruptedWarning
+from sklsb.samplers._exports import Exports
 from sklsb.samplers._keeping import Keeping
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
 from sklsb.samplers._sinks import (
@@ -51,13 +51,19 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     return int(value)
 
 
+def check_bool(value: Any, name: str) -> None:
+    """Say what was given, if it is not True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}; give True or False.")
+
+
 def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
     """Transitions in which each variable has one chance to move."""
     found = rule.facts.transitions_per_sweep
     return max(1, target.n_sites if found is None else found)
 
 
-class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
+class BaseSampler(Keeping, Warned, Exports, BaseEstimator, ABC):
     """Base of the samplers: everything but the mathematics.
 
     A subclass stores its parameters in ``__init__``, checks and resolves them in
@@ -150,6 +156,7 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
             )
             raise
         self._warn_about_burn_in()
+        self._warn_if_isolated()
         return self
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
@@ -196,6 +203,7 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         with ensemble.threads():
             fitted = self._burn_in(target, ensemble)
             ensemble = self._settle(ensemble, fitted)
+        self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
         for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
             self.__dict__.pop(old, None)
@@ -318,12 +326,13 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
         xarray.Dataset
             Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
             above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
-            Log p and the acceptance rate of each draw are in ``sample_stats_``. With ``store``
-            values are read from there when they are asked for. With ``record="moments"``, over
-            all draws of all chains: ``p`` and ``mcse``, the probability of each value (dim
-            ``state``) as of `sklsb.diagnostics.marginals`; ``mean``, ``second_moment`` (of the
-            square), ``lp``, and of up to 256 variables ``pair_moment`` (of the products), each with
-            its Monte Carlo standard error, ``mean_mcse`` and so on, by means of batches.
+            The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
+            each draw are in ``sample_stats_``. With ``store`` values are read from there when they
+            are asked for. With ``record="moments"``, over all draws of all chains: ``p`` and
+            ``mcse``, the probability of each value (dim ``state``) as of
+            `sklsb.diagnostics.marginals`; ``mean``, ``second_moment`` (of the square), ``lp``, and
+            of up to 256 variables ``pair_moment`` (of the products), each with its Monte Carlo
+            standard error, ``mean_mcse`` and so on, by means of batches.
 
         Raises
         ------
@@ -360,19 +369,19 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
 
     def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
         """Return where draws go."""
-        names, n_chains = self._ensemble.rule.facts.stat_names, len(self._ensemble)
+        names, counters = self._ensemble.rule.facts.stat_names, self._ensemble.counters
+        call = Call(len(self._ensemble), n, counters.n_draws, names)
         if isinstance(record, str):
             if store is not None:
                 raise ValueError(
                     'record="moments" keeps nothing of single draws, so there is nothing to '
                     "store; give one of the two."
                 )
-            return Running(self.target_, Call(n_chains, n, names))
+            return Running(self.target_, call)
         if store is not None:
             settings = {"thin": thin, "stats": names}
             return Stored(self, os.fspath(store), settings, record, n)
-        whole = Call(n_chains, n, names)
-        return Recorded(self.target_, whole, record) if record else InMemory(self.target_, whole)
+        return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
 
     def _draw(self, n: int, thin: int, sink: Sink) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
@@ -428,31 +437,3 @@ class BaseSampler(Keeping, Warned, BaseEstimator, ABC):
             "target": repr(self.target_),
             **self._settings,
         }
-
-    def _groups(self) -> dict[str, xr.Dataset]:
-        check_is_fitted(self, "target_")
-        if not hasattr(self, "_draws"):
-            raise ValueError("There are no draws (a pickle leaves them out); call sample first.")
-        groups = {"posterior": self._draws, "sample_stats": self.sample_stats_}
-        if hasattr(self, "burn_in_"):
-            groups["warmup_posterior"] = self.burn_in_
-        return groups
-
-    def to_datatree(self) -> xr.DataTree:
-        """Draws of the last `sample`, sample stats, warm-up if kept, and the settings as attrs.
-
-        Returns
-        -------
-        xarray.DataTree
-            Groups posterior, sample_stats and warmup_posterior, as in the ArviZ schema.
-        """
-        return to_datatree(self._groups(), self._attrs())
-
-    def to_inference_data(self) -> Any:
-        """Return the same as ArviZ's own: InferenceData before ArviZ 1.0, DataTree since.
-
-        Returns
-        -------
-        arviz.InferenceData or xarray.DataTree
-        """
-        return to_inference_data(self._groups(), self._attrs())

@@ -1,6 +1,7 @@
 """Whether blocks of variables are redrawn besides locally balanced steps, and which."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,44 +9,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._blocked import BlockedEnsemble, Source, mixture
-from sklsb._elimination.blocks import Pool, Whole, choose_blocks, is_cheap
+from sklsb._elimination.blocks import Pool, Whole, choose_blocks
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
-    Elimination,
-    Ordered,
     fits,
     n_entries,
     ordered,
 )
 from sklsb._elimination.order import MOST_VARIABLES
-from sklsb._elimination.reduce import Reduced, prune, strike
+from sklsb._elimination.reduce import Reduced, strike
 from sklsb._ensemble import BalancedEnsemble
-from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb._tally import Tally
-from sklsb.diagnostics import disagreement
+from sklsb.exceptions import BlocksWarning
 from sklsb.samplers._base import check_count
 from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._eliminating import eliminated
 from sklsb.samplers._progress import Progress
-from sklsb.streams import Streams
+from sklsb.samplers._scouts import OF_ENTRY, scout
 from sklsb.targets.base import Target
 
 # Log2 of the entries of a table of a block by default, and of the largest one that memory holds.
 LOG2_SIZE, MOST_LOG2_SIZE = 12, int(math.log2(MAX_MEMORY)) - 3
 # Pairs of variables beyond which a model is not looked at: all are connected with too many others.
 _MOST_PAIRS = 1 << 20
-# Sweeps of the first and the second try of the scouts, transitions at least, and looks at them.
-_SCOUTS, _FEWEST_STEPS, _LOOKS = (16, 64), 1 << 12, 128
-# Variables, and work, of a model whose exact draws scouts are compared with.
-_MOST_CHECKED, _CHEAP_WORK = 2000, 2.0**26
-# Log-ratios that take as long as an entry of a table.
-_OF_ENTRY = 1.0 / 8.0
 # Redraws in a sweep, at least: of a whole model, and of a pool; redraws of each block before draws.
 _FEWEST = {True: 1.0 / 4.0, False: 1.0 / 16.0}
 _EACH = 4
 
-__all__ = ["LOG2_SIZE", "MOST_LOG2_SIZE", "BlockChoice", "add_blocks", "check_blocks"]
+__all__ = [
+    "LOG2_SIZE",
+    "MOST_LOG2_SIZE",
+    "BlockChoice",
+    "add_blocks",
+    "check_blocks",
+    "warn_of_doubt",
+]
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,15 @@ class BlockChoice:
         Probability that a transition is a redraw.
     sites : tuple of ndarray of int64
         The variables of each block.
+    doubt : str
+        What is not known of them, if they are needed; `LSBSampler.fit` warns of it.
     """
 
     kind: str
     why: str
     share: float = 0.0
     sites: tuple[NDArray[np.int64], ...] = ()
+    doubt: str = ""
 
     def __repr__(self) -> str:
         sizes = [block.size for block in self.sites]
@@ -125,68 +127,6 @@ def has_joint_zeros(model: Reduced) -> bool:
     return any(len(scope) > 1 and not (table > -np.inf).all() for scope, table in model.factors)
 
 
-def _exact_draws(target: Target, rngs: list[np.random.Generator]) -> tuple[Any, Any, int] | None:
-    """Return exact draws, as looks of as many scouts, their log p, and the work; if it is cheap."""
-    if not 0 < target.n_sites <= _MOST_CHECKED:
-        return None
-    struck = strike(target)
-    if not is_cheap(prune(struck)):
-        return None
-    found = ordered(struck, limits=(float(MAX_WORK), float(MAX_MEMORY)))
-    if not fits(found.cost, (_CHEAP_WORK, float(MAX_MEMORY))) or found.cost.n_configurations > 1:
-        return None
-    elimination = _eliminated(found, 0)
-    source = Whole(elimination, len(rngs))
-    source.want([_LOOKS] * len(rngs), _LOOKS, rngs)
-    draws = np.concatenate([source.take(c, _LOOKS) for c in range(len(rngs))])
-    # As the kernels sum it, so that the same states have the same log p.
-    lp = BalancedEnsemble(target, draws, [rngs[0]] * len(draws)).log_prob()
-    work = n_entries(found.cost) + len(draws) * elimination.entries_per_draw
-    shape = len(rngs), _LOOKS
-    return draws.reshape(*shape, -1), lp.reshape(shape), work
-
-
-def _scout(ensemble: BalancedEnsemble, n: int) -> str:
-    """Let copies of the chains go on, and tell how they disagree; empty if they do not.
-
-    Twice: what is only slow has longer the second time. Where exact draws are cheap they are
-    compared with as many of these, since all chains may be in one mode. What it takes is counted.
-    """
-    target, n_chains = ensemble.target, len(ensemble)
-    streams = Streams(ensemble.streams.of("scout", 1))
-    scouts = BalancedEnsemble(target, ensemble.chains.x, streams, ensemble.n_jobs)
-    exact, found = None, ""
-    with scouts.threads():
-        scouts.start(ensemble.rule)
-        for sweeps in _SCOUTS:
-            thin = max(n, sweeps * target.n_sites, _FEWEST_STEPS) // _LOOKS + 1
-            draws = np.empty((n_chains, _LOOKS, target.n_sites), dtype=target.dtype)
-            stats = np.empty((n_chains, _LOOKS, 2))
-            for k in range(_LOOKS):
-                scouts.run(thin, (thin, 0, k), draws, stats)
-            found = _disagree(target, draws, stats[:, :, 0])
-            if found:
-                continue
-            exact = exact or _exact_draws(target, ensemble.streams.of("scout", 2))
-            if exact is None:
-                break
-            both = (draws, exact[0]), (stats[:, :, 0], exact[1])
-            found = _disagree(target, *(np.concatenate(pair) for pair in both))
-            if not found:
-                break
-            found = f"with exact draws, {found}"
-    ensemble.chains.evaluations[0] += exact[2] if exact else 0
-    ensemble.chains.evaluations[:] += scouts.chains.evaluations
-    return found
-
-
-def _disagree(target: Target, draws: Any, log_prob: Any) -> str:
-    tally = Tally(target, len(draws))
-    tally.add(draws, log_prob, 1)
-    found = disagreement(tally, target)
-    return "" if found.agree else f"most of all in {found.worst}"
-
-
 def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tuple[bool, str]:
     """Return whether blocks are needed, and what was found."""
     if blocks != "auto":
@@ -195,17 +135,8 @@ def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tup
         return True, "zeros of tables tie variables to each other"
     if not n:
         return False, "no zero ties variables, and without a burn-in no scouts are sent"
-    found = _scout(ensemble, n)
-    if found:
-        return True, f"copies of the chains disagree after the burn-in, {found}"
-    return False, "no zero ties variables, and copies of the chains agree after the burn-in"
-
-
-def _eliminated(found: Ordered, verbose: int) -> Elimination:
-    with Progress(verbose, "eliminate", n_entries(found.cost)) as progress:
-        elimination = Elimination(found, LINEAR, progress)
-        elimination.run()
-    return elimination
+    disagree, found = scout(ensemble)
+    return disagree, found if disagree else f"no zero ties variables, and {found}"
 
 
 def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[Source | None, str]:
@@ -221,17 +152,37 @@ def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[S
     if blocks == "auto" or whole:
         found = ordered(struck, limits=limits)
         if fits(found.cost, limits):
-            return Whole(_eliminated(found, verbose), n_chains), "the model is redrawn as a whole"
+            return Whole(eliminated(found, verbose), n_chains), "the model is redrawn as a whole"
         orders = orders or choose_blocks(struck, LOG2_SIZE)
     if not orders:
         return None, "no block of its variables is small enough"
-    size = LOG2_SIZE if blocks == "auto" else int(blocks)
-    said = f"the model is too large to be redrawn as a whole, blocks have tables of 2**{size}"
-    if target._joint_zeros and has_joint_zeros(struck):
-        said += "; whether they lead to all possible states is not known"
-    else:
-        said += "; whether they lead from mode to mode is not known"
-    return Pool(struck, orders), said
+    size, said = int(blocks) if blocks != "auto" else LOG2_SIZE, ""
+    if blocks == "auto":
+        said = "the model is too large to be redrawn as a whole; "
+    return Pool(struck, orders), f"{said}blocks are redrawn, of tables of 2**{size}"
+
+
+def _doubt(target: Target, source: Source | None, blocks: Any) -> str:
+    """Return what is not known of blocks that are needed."""
+    if source is not None and source.whole:
+        return ""
+    moves = "single changes" if source is None else "blocks"
+    if target._joint_zeros and has_joint_zeros(strike(target)):
+        return f"whether {moves} lead to all possible states is not known"
+    return f"whether {moves} lead from mode to mode is not known" if blocks == "auto" else ""
+
+
+def warn_of_doubt(choice: BlockChoice, stacklevel: int) -> None:
+    """Say what is not known of the blocks."""
+    if choice.doubt:
+        why, doubt = (text[0].upper() + text[1:] for text in (choice.why, choice.doubt))
+        warnings.warn(
+            f"{why}. {doubt}: answers may be wrong even if the chains agree. Compare runs from "
+            "other initial_states, observe more variables, set larger blocks, or take "
+            "ParallelTempering.",
+            BlocksWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def add_blocks(
@@ -250,21 +201,23 @@ def add_blocks(
     n_burn_in : int
         Transitions of the burn-in. 0: the chains stay where they are, and no scouts are sent.
     verbose : int
-        1 shows a progress bar.
+        1 shows a line for each phase.
     """
     target, n_chains = ensemble.target, len(ensemble)
     why = _why_not(target, blocks, fast)
     if why:
         return ensemble, BlockChoice("none", why)
-    needed, why = _why(target, ensemble, blocks, n_burn_in)
+    with Progress(verbose, "copies of the chains"):
+        needed, why = _why(target, ensemble, blocks, n_burn_in)
     if not needed:
         return ensemble, BlockChoice("none", why)
     source, said = _source(target, blocks, n_chains, verbose)
+    doubt = _doubt(target, source, blocks)
     if source is None:
-        return ensemble, BlockChoice("none", f"{why}; but {said}")
+        return ensemble, BlockChoice("none", f"{why}; but {said}", doubt=doubt)
     rule: Balanced = ensemble.rule
     moves = int((target.cardinalities - 1).sum())
-    redraw, step = source.work * _OF_ENTRY + moves, ensemble.step_cost
+    redraw, step = source.work * OF_ENTRY + moves, ensemble.step_cost
     share = max(step / (step + redraw), _FEWEST[source.whole] / max(1, target.n_sites))
     share = min(0.5, share)
     states = ensemble.chains.x.copy()
@@ -277,11 +230,12 @@ def add_blocks(
     made.chains.evaluations[:] = ensemble.chains.evaluations
     if isinstance(source, Whole):
         made.chains.evaluations[0] += n_entries(source.elimination.found.cost)
-    made.start(made.rule)
+    with Progress(verbose, "redraws"):
+        made.start(made.rule)
     if isinstance(source, Pool) and n_burn_in:
         with made.threads():
             run_burn_in(made, int(_EACH * len(source.orders) / share), keep=False, verbose=verbose)
     choice = BlockChoice(
-        "whole" if source.whole else "pool", f"{why}; {said}", share, tuple(source.blocks)
+        "whole" if source.whole else "pool", f"{why}; {said}", share, tuple(source.blocks), doubt
     )
     return made, choice

@@ -1,12 +1,13 @@
 """The burn-in of chains whose rule changes no more."""
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb._kernels.facts import Rule
 from sklsb._memory import check_fits
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.targets.base import States, Target
@@ -34,24 +35,40 @@ def check_kept(target: Target, n_chains: int, n: int) -> None:
     )
 
 
-def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0) -> BurnInResult:
+def run_burn_in(
+    ensemble: Any,
+    n: int,
+    *,
+    keep: bool,
+    verbose: int = 0,
+    start_with: Rule | None = None,
+) -> BurnInResult:
     """Make n transitions of every chain.
 
     Parameters
     ----------
     ensemble : ChainEnsemble
-        Chains, started.
+        Chains.
     n : int
         Transitions of each.
     keep : bool
         Whether to keep all states.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows how far it is.
+    start_with : rule, optional
+        What is to move them; not given if they have started already.
 
     Returns
     -------
     BurnInResult
     """
+    with Progress(verbose, "burn-in", n * len(ensemble)) as progress:
+        if start_with is not None:
+            ensemble.start(start_with)
+        return _run(ensemble, n, keep, progress)
+
+
+def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:
     target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
     shape = (n_chains, n if keep else 0)
     draws = np.empty((*shape, target.n_sites), dtype=target.dtype)
@@ -60,21 +77,20 @@ def run_burn_in(ensemble: ChainEnsemble, n: int, *, keep: bool, verbose: int = 0
     log_prob, acceptance = [], []
     most = max(1, MOST_NUMBERS // max(1, facts.n_uniforms))
     made, segment = 0, FIRST_SEGMENT
-    with Progress(verbose, "burn-in", n * n_chains) as progress:
-        for end in ends:
-            begin = made
-            while made < end:
-                began = time.perf_counter()
-                size = min(most, segment, end - made)
-                ensemble.run(size, (1, 0, made) if keep else (0, 0, 0), draws, stats)
-                made += size
-                progress(size * n_chains)
-                segment = next_segment(segment, size, time.perf_counter() - began)
-            log_prob.append(ensemble.log_prob())
-            total = ensemble.chains.acceptance[:, 0] / (end - begin)
-            kept = keep and "acceptance_rate" in facts.stat_names
-            acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
-            ensemble.forget_acceptance()
+    for end in ends:
+        begin = made
+        while made < end:
+            began = time.perf_counter()
+            size = min(most, segment, end - made)
+            ensemble.run(size, (1, 0, made) if keep else (0, 0, 0), draws, stats)
+            made += size
+            progress(size * n_chains)
+            segment = next_segment(segment, size, time.perf_counter() - began)
+        log_prob.append(ensemble.log_prob())
+        total = ensemble.chains.acceptance[:, 0] / (end - begin)
+        kept = keep and "acceptance_rate" in facts.stat_names
+        acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
+        ensemble.forget_acceptance()
     rows = (len(ends), n_chains)
     return BurnInResult(
         ends,

@@ -13,7 +13,7 @@ from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
-from sklsb.samplers._base import BaseSampler, check_count, transitions_of_a_sweep
+from sklsb.samplers._base import BaseSampler, check_bool, check_count, transitions_of_a_sweep
 from sklsb.samplers._burn_in import check_kept, run_burn_in
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -65,8 +65,7 @@ class FixedRuleSampler(BaseSampler):
 
     def _resolve(self, target: Target) -> None:
         for name in ("warm_start", "keep_burn_in"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+            check_bool(getattr(self, name), name)
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         rule = self._rule(target)
@@ -82,7 +81,9 @@ class FixedRuleSampler(BaseSampler):
         of_sweep = int((target.cardinalities - 1).sum())
         n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
         budget = int(n_sweeps * of_sweep / 4), of_sweep
-        return scouted_starts(target, self.init, streams, rule, self._new_ensemble, budget)
+        return scouted_starts(
+            target, self.init, streams, rule, self._new_ensemble, budget, verbose=self.verbose
+        )
 
     def _length(self, target: Target, rule: Rule) -> int:
         """Transitions of the burn-in: as many sweeps as of any other sampler by default."""
@@ -91,9 +92,10 @@ class FixedRuleSampler(BaseSampler):
         return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
 
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
-        ensemble.start(ensemble.rule)
-        n = self._length(target, ensemble.rule)
-        done = run_burn_in(ensemble, n, keep=self.keep_burn_in, verbose=self.verbose)
+        n, rule = self._length(target, ensemble.rule), ensemble.rule
+        done = run_burn_in(
+            ensemble, n, keep=self.keep_burn_in, verbose=self.verbose, start_with=rule
+        )
         fitted: dict[str, Any] = {
             "history_": xr.Dataset(
                 {"lp": (("iteration", "chain"), done.log_prob + target.constant)},

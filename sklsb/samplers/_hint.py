@@ -1,8 +1,10 @@
-"""Whether a target on which chains fail has exact answers."""
+"""What to say of a target on which chains fail."""
+
+import numpy as np
 
 from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, fits, ordered
 from sklsb._elimination.reduce import strike
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Variables, and entries of the graph, beyond which it would take long to find out.
 _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
@@ -23,4 +25,16 @@ def exact_hint(target: Target) -> str:
     return (
         " sklsb.exact answers on this target without a chain (exact.marginals), and "
         "EliminationSampler makes independent draws."
+    )
+
+
+def isolation(target: Target, states: States) -> str:
+    """Return what to say if no single change leads out of any of the states, or nothing."""
+    if not (target.n_possible > 1).any() or (target.log_ratios(states) > -np.inf).any():
+        return ""
+    return (
+        " No change of a single variable leads from the states of the chains to a possible state, "
+        "as in a ranking or an assignment, where two variables must change at once. Chains of "
+        "single changes stay where they start: change several together, as "
+        "GibbsSampler(block_size=2) does, or describe the states by other variables."
     )

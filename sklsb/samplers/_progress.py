@@ -1,14 +1,28 @@
-"""Work in pieces: how long they are, a bar over them, and Ctrl-C between two."""
+"""What a fit or a sample is doing: a line for each phase, and Ctrl-C between two pieces of work.
 
+In a terminal and in a notebook the line is written over while the phase lasts. In a file, where
+nothing can be taken back, it is written when the phase ends, and before that after 2, 4, 8, ...
+seconds. Lines go to stderr.
+"""
+
+import shutil
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from numba.core import event
+
 # Transitions of the first segment, and the time that the later ones should take.
 FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
+# Seconds between two versions of a line; the first ones in a file.
+_PAUSE, _FIRST_PAUSE = 0.1, 2.0
+# Seconds after which the time that is left can be told.
+_TRUSTED = 1.0
 
 
 def next_segment(segment: int, size: int, seconds: float) -> int:
@@ -16,26 +30,204 @@ def next_segment(segment: int, size: int, seconds: float) -> int:
     return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
+# ----------------------------------------------------------------- where lines go
+
+
+class _File:
+    """Lines that stay as they are."""
+
+    moves = False
+
+    def __init__(self, stream: Any):
+        self.stream = stream
+
+    def show(self, line: str, last: bool = False) -> None:
+        """Write the line of the phase as it is now."""
+        self.say(line)
+
+    def say(self, line: str) -> None:
+        """Write a line of its own."""
+        self.stream.write(line + "\n")
+        self.stream.flush()
+
+
+class _Terminal(_File):
+    """A line that is written over."""
+
+    moves = True
+    _length = 0
+
+    def show(self, line: str, last: bool = False) -> None:
+        if not last:  # one that goes over the edge could not be written over
+            line = line[: shutil.get_terminal_size().columns - 1]
+        self.stream.write("\r" + line.ljust(self._length) + "\n" * last)
+        self.stream.flush()
+        self._length = 0 if last else len(line)
+
+    def say(self, line: str) -> None:
+        self.show(line, last=True)
+
+
+class _Notebook:
+    """Text below a cell that is replaced."""
+
+    moves = True
+
+    def __init__(self) -> None:
+        from IPython.display import DisplayHandle
+
+        self._handle, self._shown, self._above = DisplayHandle(), False, ""
+
+    def show(self, line: str, last: bool = False) -> None:
+        """Write the line of the phase as it is now."""
+        put = self._handle.update if self._shown else self._handle.display
+        put({"text/plain": self._above + line}, raw=True)
+        self._shown = True
+
+    def say(self, line: str) -> None:
+        """Write a line above that one."""
+        self.show(line)
+        self._above += line + "\n"
+
+
+def _place() -> Any:
+    """Return where lines go; None if there is nowhere."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if hasattr(shell, "kernel"):
+        return _Notebook()
+    if sys.stderr is None:
+        return None
+    return (_Terminal if sys.stderr.isatty() else _File)(sys.stderr)
+
+
+# ----------------------------------------------------------------- what they say
+
+
+class _Compilation(event.Listener):
+    """Notes for how long numba compiles; all else waits for it."""
+
+    def __init__(self, tell: Callable[[], None]):
+        self.tell, self.depth, self.began, self.seconds = tell, 0, 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        """Tell of the outermost of compilations inside each other."""
+        self.depth += 1
+        if self.depth == 1:
+            self.began = time.perf_counter()
+            self.tell()
+
+    def on_end(self, event: Any) -> None:
+        """Add its time."""
+        self.depth -= 1
+        if not self.depth:
+            self.seconds += time.perf_counter() - self.began
+
+
 class Progress:
-    """A tqdm bar over the transitions of all chains, or nothing."""
+    """The line of a phase, or nothing.
 
-    def __init__(self, verbose: int, what: str, total: int):
-        self._bar: Any = None
-        if verbose:
-            from tqdm.auto import tqdm
+    Parameters
+    ----------
+    verbose : int
+        0 shows nothing.
+    what : str
+        Name of the phase.
+    total : int, optional
+        Number of steps, if it is known; a phase of 0 steps is not shown.
+    unit : str, default="steps"
+        What is counted; "" counts in percent only.
+    """
 
-            self._bar = tqdm(total=total, desc=what, unit="step", unit_scale=True)
+    def __init__(self, verbose: int, what: str, total: int | None = None, unit: str = "steps"):
+        self.what, self.total, self.unit = what, total, unit
+        self._place = _place() if verbose and total != 0 else None
+        self._done, self._began, self._due = 0, 0.0, 0.0
+        self._compilation = _Compilation(self._compiling)
+        self._said_compiling = False
 
-    def __call__(self, n: int) -> None:
-        if self._bar is not None:
-            self._bar.update(n)
+    def __call__(self, n: int = 1) -> None:
+        """Count n steps."""
+        self._done += n
+        if self._place is not None and time.perf_counter() >= self._due:
+            self._show()
 
     def __enter__(self) -> Self:
+        if self._place is not None:
+            event.register("numba:compile", self._compilation)
+            self._began = time.perf_counter()
+            self._due = self._began + _FIRST_PAUSE
+            if self._place.moves:
+                self._show()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if self._place is not None:
+            event.unregister("numba:compile", self._compilation)
+            self._show(last=True)
+
+    def _show(self, last: bool = False) -> None:
+        place = self._place
+        if place is None:
+            return
+        now = time.perf_counter()
+        place.show(self._line(now - self._began, last), last)
+        self._due = now + (_PAUSE if place.moves else max(_FIRST_PAUSE, now - self._began))
+
+    def _line(self, seconds: float, last: bool) -> str:
+        parts, compiled = [], self._compilation.seconds
+        if self.total:
+            parts.append(f"{100 * self._done // self.total}%")
+        if self.unit and (self.total or self._done):
+            of = f"/{self.total:,}" if self.total else ""
+            parts.append(f"{self._done:,}{of} {self.unit}")
+        parts.append(_duration(seconds))
+        if compiled >= _PAUSE:
+            parts[-1] += f" ({_duration(compiled)} of it compiling)"
+        if (
+            self.total
+            and 0 < self._done < self.total
+            and not last
+            and seconds - compiled > _TRUSTED
+        ):
+            left = (seconds - compiled) * (self.total - self._done) / self._done
+            parts.append(f"{_duration(left)} left")
+        return f"{self.what}: {', '.join(parts)}"
+
+    def _compiling(self) -> None:
+        if self._place is not None and (self._place.moves or not self._said_compiling):
+            self._said_compiling = True
+            self._place.show(f"{self.what}: compiling kernels ...")
+
+
+class Told(Progress):
+    """A phase of rounds, with a row of a table of what each of them showed, or nothing."""
+
+    def __init__(self, verbose: int, what: str = "burn-in"):
+        super().__init__(verbose, what, unit="rounds")
+        self._header, self._began = True, time.perf_counter()
+
+    def __call__(self, row: dict[str, Any]) -> None:  # type: ignore[override]
+        """Write a row, the first time below the names of its columns."""
+        if self._place is None:
+            return
+        row = row | {"seconds": time.perf_counter() - self._began}
+        names = {name: name.replace("_", " ") for name in row}
+        width = {name: max(9, len(shown)) for name, shown in names.items()}
+        if self._header:
+            self._place.say("  ".join(f"{names[name]:>{width[name]}}" for name in row))
+            self._header = False
+        kind = {name: ".4g" if isinstance(v, float) else "d" for name, v in row.items()}
+        self._place.say("  ".join(f"{v:{width[name]}{kind[name]}}" for name, v in row.items()))
+        super().__call__()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+# ----------------------------------------------------------------- Ctrl-C
 
 
 @contextmanager
@@ -57,22 +249,3 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     finally:
         if before is not None:  # None: it was not set from Python, and cannot be set again
             signal.signal(signal.SIGINT, before)
-
-
-class Told:
-    """A table of what each round showed, a line at a time, or nothing."""
-
-    def __init__(self, verbose: int):
-        self.verbose = verbose
-        self._header = True
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        if not self.verbose:
-            return
-        from tqdm.auto import tqdm
-
-        if self._header:
-            tqdm.write("  ".join(f"{name:>12}" for name in row))
-            self._header = False
-        shown = (f"{v:12.4g}" if isinstance(v, float) else f"{v:12d}" for v in row.values())
-        tqdm.write("  ".join(shown))

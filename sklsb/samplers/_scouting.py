@@ -8,6 +8,7 @@ import numpy as np
 from sklsb._kernels.facts import Rule
 from sklsb._starts import SWEEPS, Effort, Starts, draw_starts
 from sklsb.samplers._base import transitions_of_a_sweep
+from sklsb.samplers._progress import Progress
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -21,6 +22,7 @@ def scouted_starts(
     budget: tuple[int, int],
     *,
     first_order: bool = False,
+    verbose: int = 0,
 ) -> Starts:
     """Draw where chains start, with the rule of the burn-in for the search.
 
@@ -34,6 +36,8 @@ def scouted_starts(
         From a target, states and streams.
     budget : tuple of int
         Evaluations that the start of a chain may take, and those of a sweep.
+    verbose : int, default=0
+        1 shows how many starts are found.
     """
     per_sweep = transitions_of_a_sweep(rule, target)
 
@@ -50,4 +54,6 @@ def scouted_starts(
     of_look = 1 if first_order else int((target.cardinalities - 1).sum())
     looks = evaluations // (2 * max(1, of_look))
     n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
-    return draw_starts(target, init, streams, Effort(looks, n_walkers, walk, first_order))
+    effort = Effort(looks, n_walkers, walk, first_order)
+    with Progress(verbose, "starts", len(streams), "chains") as progress:
+        return draw_starts(target, init, streams, effort, progress)

@@ -27,6 +27,7 @@ class Call(NamedTuple):
 
     n_chains: int
     n_draws: int
+    first_draw: int
     stat_names: tuple[str, ...]
 
 
@@ -119,7 +120,7 @@ class InMemory(Sink):
         self._allocate()
 
     def _check_memory(self) -> None:
-        n_chains, n, names = self.call
+        n_chains, n, _, names = self.call
         of_state = self.target.n_sites * self.target.dtype.itemsize if self.keeps_states else 0
         check_fits(
             n_chains * n * (of_state + 8 * len(names)),
@@ -145,11 +146,12 @@ class InMemory(Sink):
         stats = self.stats[:, :n]
         stats[:, :, 0] += self.target.constant
         names = self.call.stat_names
-        known = stats_dataset({name: stats[:, :, k].copy() for k, name in enumerate(names)}, attrs)
+        values = {name: stats[:, :, k].copy() for k, name in enumerate(names)}
+        known = stats_dataset(values, attrs, self.call.first_draw)
         return self._draws(n, attrs, known), known
 
     def _draws(self, n: int, attrs: dict[str, Any], known: xr.Dataset) -> xr.Dataset:
-        found = draws_dataset(self.states[:, :n], self.target, attrs)
+        found = draws_dataset(self.states[:, :n], self.target, attrs, self.call.first_draw)
         # A coordinate, so that it goes with each state and is no variable of its own.
         return found.assign_coords(lp=known["lp"])
 
@@ -232,7 +234,7 @@ class Recorded(InMemory):
             name: np.concatenate(parts, axis=1) if parts else empty
             for name, parts in self.recorded.items()
         }
-        return stats_dataset(values, attrs)
+        return stats_dataset(values, attrs, self.call.first_draw)
 
 
 class Stored(Sink):
@@ -283,7 +285,8 @@ class Stored(Sink):
         of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
         if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
             chunk = chunk_size(int(of_draw))
-            settings = settings | {"chunk": chunk}
+            first = self.sampler._ensemble.counters.n_draws
+            settings = settings | {"chunk": chunk, "first": first}
             settings["variables"] = [
                 (name, dims, dtype, (shape[0], chunk, *shape[1:]))
                 for name, dims, dtype, shape in variables

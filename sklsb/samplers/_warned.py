@@ -15,7 +15,7 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.samplers._hint import exact_hint
+from sklsb.samplers._hint import exact_hint, isolation
 from sklsb.targets.base import Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
@@ -31,6 +31,7 @@ class Warned:
     disagreement_: xr.Dataset
     _ensemble: Any
     _known_hint: str | None
+    _never_moved: bool
     _warned_short: bool
     _warned_periodic: bool
 
@@ -65,10 +66,25 @@ class Warned:
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
-                f"sklsb.diagnostics.ess gives NaN.{self._exact_hint()}",
+                "sklsb.diagnostics.ess gives NaN."
+                f"{self._isolation(n_transitions)}{self._exact_hint()}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _warn_if_isolated(self) -> None:
+        history = getattr(self, "history_", xr.Dataset())
+        if self._never_moved and history.sizes.get("iteration"):
+            found = self._isolation(int(history["iteration"][-1]))
+            if found:
+                warnings.warn(found.strip(), FrozenSitesWarning, stacklevel=3)
+
+    def _isolation(self, n_transitions: int) -> str:
+        """Return what to say if chains that did not move in a sweep or more cannot, or nothing."""
+        ensemble = self._ensemble
+        if n_transitions < self._sweep or ensemble.chains.moved.any() or ensemble.rule.facts.parts:
+            return ""
+        return isolation(self.target_, ensemble.chains.x)
 
     def _exact_hint(self) -> str:
         if self._known_hint is None:

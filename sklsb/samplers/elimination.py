@@ -1,6 +1,5 @@
 """Independent exact draws by variable elimination."""
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,16 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
-    Elimination,
-    EliminationCost,
-    check_fits,
     check_limits,
     log_partition_of,
-    n_entries,
     ordered,
 )
 from sklsb._elimination.marginals import all_marginals, marginals_dataset
 from sklsb._elimination.redraws import Redraw, Redraws
 from sklsb._elimination.reduce import strike
-from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._starts import Starts
-from sklsb.samplers._base import BaseSampler, check_count
-from sklsb.samplers._progress import Progress
+from sklsb.samplers._base import BaseSampler, check_bool, check_count
+from sklsb.samplers._eliminating import eliminated, shown, that_fits
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -53,10 +47,10 @@ class EliminationSampler(BaseSampler):
         Number of series of draws. They are all independent, as their draws are.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a draw.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows a line for each phase, and how long it takes.
     warm_start : bool, default=False
         Whether another `fit` goes on with the present streams.
 
@@ -129,25 +123,12 @@ class EliminationSampler(BaseSampler):
         self.warm_start = warm_start
 
     def _resolve(self, target: Target) -> None:
-        if not isinstance(self.warm_start, bool | np.bool_):
-            raise TypeError(f"warm_start is {self.warm_start!r}; give True or False.")
+        check_bool(self.warm_start, "warm_start")
         check_limits(self.max_work, self.max_memory)
 
     def _rule(self, target: Target) -> Redraw:
         limits = check_limits(self.max_work, self.max_memory)
         return Redraw(ordered(strike(target), limits=limits).n_uniforms)
-
-    def _shown(self, cost: EliminationCost) -> AbstractContextManager[Any]:
-        return Progress(self.verbose, "eliminate", n_entries(cost))
-
-    def _eliminate(self, target: Target) -> Elimination:
-        limits = check_limits(self.max_work, self.max_memory)
-        found = ordered(strike(target), limits=limits)
-        check_fits(target, found.cost, limits)
-        with self._shown(found.cost) as progress:
-            elimination = Elimination(found, LINEAR, progress)
-            elimination.run()
-        return elimination
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Return a possible state, always the same one: it has no say in the draws."""
@@ -164,7 +145,8 @@ class EliminationSampler(BaseSampler):
         try:
             if isinstance(target, Target):
                 self._resolve(target)
-                self._eliminated = self._eliminate(target)
+                limits = check_limits(self.max_work, self.max_memory)
+                self._eliminated = eliminated(that_fits(target, limits), self.verbose)
             super()._fit(target, initial_states)
         finally:
             self.__dict__.pop("_eliminated", None)
@@ -197,6 +179,6 @@ class EliminationSampler(BaseSampler):
         check_is_fitted(self, "target_")
         if not hasattr(self, "_marginals"):
             limits = check_limits(self.max_work, self.max_memory)
-            p = all_marginals(self.target_, limits, self._shown)
+            p = all_marginals(self.target_, limits, shown(self.verbose))
             self._marginals = marginals_dataset(self.target_, p)
         return self._marginals.copy(deep=True)

@@ -53,10 +53,10 @@ class GibbsSampler(FixedRuleSampler):
         from one end are seen to be missing.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same chains, bit for bit.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows a line for each phase, and how long it takes.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states and streams.
     keep_burn_in : bool, default=False

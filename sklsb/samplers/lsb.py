@@ -31,10 +31,10 @@ from sklsb.learning import (
     burn_in,
     fit_flux,
 )
-from sklsb.pilot import STARVED, Outcome, compare, starved
+from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.rules import FirstOrder, Mixture
-from sklsb.samplers._base import BaseSampler, check_count
-from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks
+from sklsb.samplers._base import BaseSampler, check_bool, check_count
+from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._burn_in import check_kept, run_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
@@ -120,10 +120,10 @@ class LSBSampler(BaseSampler):
         Only with ``fast=False``, on targets made of factors.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same chains, bit for bit.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows a line for each phase, and how long it takes.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states, streams and burn-in function.
     keep_burn_in : bool, default=False
@@ -243,8 +243,7 @@ class LSBSampler(BaseSampler):
             if not isinstance(value, str) or value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
         for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise TypeError(f"{name} is {getattr(self, name)!r}; give True or False.")
+            check_bool(getattr(self, name), name)
         self._check_n_flips()
         check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:
@@ -335,6 +334,7 @@ class LSBSampler(BaseSampler):
             self._new_ensemble,
             (int(budget), int(target.n_sites * of_step)),
             first_order=self.fast,
+            verbose=self.verbose,
         )
 
     def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
@@ -342,8 +342,10 @@ class LSBSampler(BaseSampler):
         learner = self._learner(ensemble) if n else None
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
-            ensemble.start(Balanced(function.table(), float(self.lazy)))
-            done = run_burn_in(ensemble, n, keep=self.keep_burn_in, verbose=self.verbose)
+            rule = Balanced(function.table(), float(self.lazy))
+            done = run_burn_in(
+                ensemble, n, keep=self.keep_burn_in, verbose=self.verbose, start_with=rule
+            )
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
         else:
@@ -362,7 +364,8 @@ class LSBSampler(BaseSampler):
         counts = fitted["history_"].attrs
         rule = Balanced(fitted["balancing_"].table(), float(self.lazy))
         if isinstance(ensemble, Adaptive):
-            ensemble.adapt(rule, min(n // 4, 512))
+            with Progress(self.verbose, "number of flips"):
+                ensemble.adapt(rule, min(n // 4, 512))
         counts |= {"mixing_evaluations": 0, "pilot_evaluations": 0} | counts
         others = counts["mixing_evaluations"] + counts["pilot_evaluations"]
         counts["burn_in_evaluations"] = int(ensemble.chains.evaluations.sum()) - others
@@ -467,9 +470,11 @@ class LSBSampler(BaseSampler):
             kinds = kinds[:1]
         functions: dict[str, BalancingFunction] = {}
         traces = {}
-        with stored.threads():
+        progress = Progress(self.verbose, "learning to mix", unit="evaluations of flux")
+        with stored.threads(), progress:
             for kind in kinds:
-                functions[kind], traces[kind] = fit_flux(stored, self._initial(kind), kind)
+                found = fit_flux(stored, self._initial(kind), kind, progress)
+                functions[kind], traces[kind] = found
         return functions, traces
 
     def _initial(self, kind: str) -> Any:
@@ -499,7 +504,10 @@ class LSBSampler(BaseSampler):
                 new.begin_like(ensemble)
             return new
 
-        outcome, evaluations = compare(candidates, new_ensemble, budget, float(self.lazy))
+        with Progress(self.verbose, "pilot", n_runs(len(candidates)), "runs") as progress:
+            outcome, evaluations = compare(
+                candidates, new_ensemble, budget, float(self.lazy), progress
+            )
         ensemble.chains.evaluations[0] += evaluations
         return outcome
 
@@ -565,6 +573,7 @@ class LSBSampler(BaseSampler):
         )
 
     def _warn_about_burn_in(self) -> None:
+        warn_of_doubt(self.blocks_, stacklevel=3)
         for name, deficit, least, most in self._starving:
             warnings.warn(
                 f"The function learned by {name!r} starves moves with abs(log p(x')/p(x)) from "

@@ -14,7 +14,7 @@ from sklsb._tempering.ladders import KEPT_SCANS, Ladders
 from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, rejections, tune
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
-from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._base import BaseSampler, check_bool, check_count
 from sklsb.samplers._explorers import explorer_of
 from sklsb.samplers._progress import Told
 from sklsb.streams import Streams
@@ -63,10 +63,10 @@ class ParallelTempering(BaseSampler):
         frozen. If not given, 8192, or fewer if there are more than 1024 variables, at least 512.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a draw.
-    random_state : int, SeedSequence, Generator or None, default=None
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     verbose : int, default=0
-        1 shows a line for each round of the burn-in, and a progress bar over the draws.
+        1 shows a row for each round of the burn-in, and a line for each phase.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states, temperatures and streams.
 
@@ -162,8 +162,7 @@ class ParallelTempering(BaseSampler):
         return explorer_of(self.explorer, target)
 
     def _resolve(self, target: Target) -> None:
-        if not isinstance(self.warm_start, bool | np.bool_):
-            raise TypeError(f"warm_start is {self.warm_start!r}; give True or False.")
+        check_bool(self.warm_start, "warm_start")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         if isinstance(self.n_replicas, str):
@@ -205,7 +204,8 @@ class ParallelTempering(BaseSampler):
         if length is None:
             most = _MOST_SWEPT // max(1, target.n_sites)
             length = min(_MOST_SCANS, max(_FEWEST_SCANS, most))
-        done = tune(ensemble, n_replicas, length, Told(self.verbose))
+        with Told(self.verbose) as told:
+            done = tune(ensemble, n_replicas, length, told)
         # The caller goes on with the ensemble that it made.
         ensemble.__dict__.update(done.ladders.__dict__)
         names = list(done.rounds[0])

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,8 @@ class Support:
         Returns the table of a factor.
     cardinalities : ndarray of int64, shape (n_sites,)
         Number of values of each variable.
+    label : callable, optional
+        What errors call a variable; its number if not given.
 
     Notes
     -----
@@ -73,8 +76,9 @@ class Support:
         scopes: list[NDArray[np.uint32]],
         tables: Callable[[int], Array],
         cardinalities: NDArray[np.int64],
+        label: Callable[[int], Any] = int,
     ):
-        self.cardinalities = cardinalities
+        self.cardinalities, self.label = cardinalities, label
         sites = list(range(cardinalities.size))  # one object per variable, not per mention
         self.scopes = [[sites[i] for i in scope.tolist()] for scope in scopes]
         self.tables = tables
@@ -124,6 +128,10 @@ class Support:
             return np.array(order, dtype=np.int64), children
         return np.empty(0, dtype=np.int64), {}
 
+    def called(self, factor: int) -> tuple[Any, ...]:
+        """Return what the variables of a factor are called."""
+        return tuple(self.label(i) for i in self.scopes[factor])
+
     def draw(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
@@ -142,7 +150,7 @@ class Support:
         worst = max(search.conflicts, key=lambda f: search.conflicts[f])
         raise ValueError(
             f"No state of positive probability was found in {_ATTEMPTS} attempts; factor {worst} "
-            f"over the variables {tuple(self.scopes[worst])} was most often in the way. Give "
+            f"over the variables {self.called(worst)} was most often in the way. Give "
             "initial_states to fit."
         )
 
@@ -169,7 +177,7 @@ class Support:
             raise ValueError(
                 f"No state has positive probability"
                 f"{' and agrees with the evidence' if sites.size else ''}: factor {error.factor} "
-                f"over the variables {tuple(self.scopes[error.factor])} cannot be satisfied."
+                f"over the variables {self.called(error.factor)} cannot be satisfied."
             ) from None
         return domains.left
 

@@ -1,6 +1,6 @@
 """The contract of a target, and a target some of whose variables are observed."""
 
-import difflib
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -12,22 +12,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._html import target_html
 from sklsb._kernels.state import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
+from sklsb.targets._names import shown, site_called, sites_by_name, value_called
 
 if TYPE_CHECKING:
     from sklsb._torch.models.base import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
-
-
-def _is_str(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _shown(values: tuple[int, ...]) -> str:
-    return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
 def no_gradient(target: "Target") -> TypeError:
@@ -58,6 +52,8 @@ class Target(ABC):
     rounding : float or ndarray of shape (n_moves,)
         Rounding error to expect of each log-ratio that is no part of its size, as where a sum of
         many terms cancels; 0 for a sum of a few. `sklsb.testing` allows it, nothing else looks.
+    state_names : tuple of tuple of str, or None
+        Names of the values of each variable, if they have some; evidence may use them.
     ratio_cost : int
         What a log-ratio costs, about, where 1 is that of a target which keeps what it is made of.
         Learning looks at fewer neighbours where they cost more.
@@ -68,6 +64,7 @@ class Target(ABC):
     values: tuple[int, ...]
     constant: float = 0.0
     rounding: Any = 0.0
+    state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
 
     @property
@@ -95,6 +92,12 @@ class Target(ABC):
     def coords(self) -> dict[str, Any]:
         """Coordinate of each of ``dims``."""
         return {name: np.arange(size) for name, size in zip(self.dims, self.shape, strict=True)}
+
+    @property
+    def names(self) -> list[Any]:
+        """What each variable is called: its coordinate, or a tuple of them; of length n_sites."""
+        labels = [np.asarray(self.coords[dim]).tolist() for dim in self.dims]
+        return labels[0] if len(labels) == 1 else list(itertools.product(*labels))
 
     @abstractmethod
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -289,32 +292,16 @@ class Target(ABC):
         """Return the sites of evidence, increasing, and their values, or say what is wrong."""
         if not isinstance(evidence, Mapping):
             raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
-        sites = self._names()
+        sites = sites_by_name(self)
         found: dict[int, int] = {}
         for variable, value in evidence.items():
-            site = sites.get(variable)
-            if site is None or isinstance(variable, bool):
-                names = list(sites)[-self.n_sites :]
-                near = difflib.get_close_matches(str(variable), filter(_is_str, names))
-                raise ValueError(
-                    f"evidence names the variable {variable!r}; the target has "
-                    f"{self.n_sites} variables, with names like {near or names[:3]}."
-                )
+            site = site_called(self, sites, variable, "evidence names the variable")
             if site in found:
                 raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
-            found[site] = self._value(site, f"evidence[{variable!r}]", value)
+            found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
         order = sorted(found)
         values = [found[site] for site in order]
         return np.array(order, dtype=np.int64), np.array(values, dtype=np.int64)
-
-    def _value(self, site: int, name: str, value: Any) -> int:
-        """Return a value of a variable, or say what is wrong with it."""
-        allowed = self.values[: int(self.cardinalities[site])]
-        if np.ndim(value) or value not in allowed:
-            raise ValueError(
-                f"{name} is {value!r}; this variable takes one of the values {_shown(allowed)}."
-            )
-        return int(value)
 
     def label(self, site: int) -> Any:
         """Return what a site is called: its coordinate, or a tuple of them."""
@@ -324,15 +311,8 @@ class Target(ABC):
         ]
         return labels[0] if len(labels) == 1 else tuple(labels)
 
-    def _names(self) -> dict[Any, int]:
-        """Sites by what evidence may call them."""
-        names: dict[Any, int] = {site: site for site in range(self.n_sites)}
-        if len(self.shape) != 1:
-            return names | {index: site for site, index in enumerate(np.ndindex(*self.shape))}
-        labels = np.asarray(self.coords[self.dims[0]])
-        if labels.dtype.kind in "iu":  # 3 is the variable called 3, not the fourth
-            names = {}
-        return names | {label: site for site, label in enumerate(labels.tolist())}
+    def _repr_html_(self) -> str:
+        return target_html(self)
 
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
         """Return states of shape (..., n_sites) and type ``dtype``, or say what is wrong."""
@@ -349,7 +329,7 @@ class Target(ABC):
             raise ValueError(f"{name} has shape {given.shape}; the target needs {allowed}.")
         if given.dtype.kind not in "iufb":
             raise TypeError(
-                f"{name} has dtype {given.dtype}; give integers, one of {_shown(self.values)}."
+                f"{name} has dtype {given.dtype}; give integers, one of {shown(self.values)}."
             )
         wrong = ~np.isin(states, self.values)
         k = self.cardinalities
@@ -358,10 +338,13 @@ class Target(ABC):
         if wrong.any():
             where = tuple(int(i) for i in np.argwhere(wrong)[0])
             values = self.values[: int(k[where[-1]])]
-            which = "every variable of this target" if k.min() == k.max() else "this variable"
+            label = self.label(where[-1])
+            which = f"variable {label!r}" if isinstance(label, str) else "this variable"
+            if k.min() == k.max():
+                which = "every variable of this target"
             raise ValueError(
                 f"{name}[{', '.join(map(str, where))}] is {states[where]}; "
-                f"{which} takes one of the values {_shown(values)}."
+                f"{which} takes one of the values {shown(values)}."
             )
         return states.astype(self.dtype)
 
@@ -408,6 +391,7 @@ class Conditioned(Target):
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
         self.constant = target.constant
         self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
+        self.state_names = target.state_names
         self._n_possible = target.n_possible_given(sites, observed)
         # At once: two threads must not make one each.
         # A target may save the work for moves that the evidence forbids.

@@ -20,6 +20,7 @@ from sklsb._kernels.targets.function import (
     state_function,
 )
 from sklsb.targets._checks import MOST_VALUES, all_touched, as_array, integer
+from sklsb.targets._names import check_names, check_shape
 from sklsb.targets.base import States, Target
 
 _MOST_TRIES = 1000
@@ -54,6 +55,14 @@ class FunctionTarget(Target):
     initial_state : array_like of shape (n_sites,) or callable, optional
         A state of positive probability, or a function of a `numpy.random.Generator` that returns
         one, where chains start; needed if random states are impossible.
+    names : sequence of str or of int, optional
+        Names of the variables: the coordinate of the dimension site, and names for evidence. Only
+        where the shape has one axis.
+    shape : tuple of int, optional
+        Shape of the array of variables, of n_sites in all, that draws come back in, as of an
+        image. f is given flat states all the same.
+    dims : tuple of str, optional
+        Names of the axes of the shape; ("site",) or ("row", "col") if not given.
 
     Attributes
     ----------
@@ -118,7 +127,6 @@ class FunctionTarget(Target):
     (4, 500, 9)
     """
 
-    dims = ("site",)
     _advice = " A function of one state needs vectorized=False."
 
     def __init__(
@@ -129,13 +137,20 @@ class FunctionTarget(Target):
         *,
         vectorized: bool | None = None,
         initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
+        names: Sequence[str] | Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
+        dims: Sequence[str] | None = None,
     ):
         if not callable(log_prob):
             raise TypeError(f"log_prob is {log_prob!r:.100}; give a function of a state.")
         if vectorized not in (None, True, False):
             raise TypeError(f"vectorized is {vectorized!r:.100}; give True, False or None.")
         self.function = log_prob
-        self.shape = (integer(n_sites, "n_sites", 1, np.iinfo(np.int32).max),)
+        n_sites = integer(n_sites, "n_sites", 1, np.iinfo(np.int32).max)
+        self.shape, self.dims = check_shape(shape, dims, n_sites)
+        self._names_of_sites = check_names(names, n_sites)
+        if names is not None and len(self.shape) > 1:
+            raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
         self._cardinalities = self._check_n_states(n_states)
         self.values = tuple(range(self._cardinalities.max()))
         self.ratio_cost = self.n_sites
@@ -194,6 +209,13 @@ class FunctionTarget(Target):
     def cardinalities(self) -> NDArray[np.int64]:
         """Number of values of each variable, shape (n_sites,)."""
         return self._cardinalities.copy()
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Coordinate of each of ``dims``: the names, or 0, 1, ..."""
+        if self._names_of_sites is not None:
+            return {self.dims[0]: np.asarray(self._names_of_sites)}
+        return super().coords
 
     @property
     def _compiled(self) -> bool:
@@ -362,8 +384,8 @@ class FunctionTarget(Target):
         given: Any = self.initial_state
         given = given(rng) if callable(given) else given
         x = self.check_states(given, "initial_state")
-        if x.shape != self.shape:
-            raise ValueError(f"initial_state has shape {x.shape}; it must be {self.shape}.")
+        if x.shape != (self.n_sites,):
+            raise ValueError(f"initial_state has shape {np.shape(given)}; it must be {self.shape}.")
         return x
 
     # ----------------------------------------------------------------- kernels

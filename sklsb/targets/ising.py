@@ -185,6 +185,8 @@ class Ising(GraphTarget):
         pixels = real_array(image, "image")
         if pixels.ndim != 2:
             raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
+        if not pixels.size:
+            raise ValueError(f"image has shape {pixels.shape}: it has no pixels.")
         pixels = _check_field(pixels, pixels.shape, "image")
         scale = np.divide(mean, np.square(noise_sd)) if noise_sd > 1e-150 else np.inf
         if not np.isfinite(scale):

@@ -1,6 +1,5 @@
 """Markov networks: products of tables over a few variables each."""
 
-import difflib
 import itertools
 import math
 import os
@@ -17,6 +16,7 @@ from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb.exceptions import ModelWarning
 from sklsb.io import Model, read_bif, read_evidence, read_uai, write_uai
 from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_touched
+from sklsb.targets._names import check_names
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
 
@@ -91,7 +91,6 @@ class MarkovNetwork(Target):
     """
 
     dims = ("site",)
-    state_names: tuple[tuple[str, ...], ...] | None = None
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class MarkovNetwork(Target):
         self._cardinalities = _check_cardinalities(cardinalities)
         self.shape = self._cardinalities.shape
         self.values = tuple(range(int(self._cardinalities.max(initial=1))))
-        self._names_of_sites = _check_site_names(names, self.n_sites)
+        self._names_of_sites = check_names(names, self.n_sites)
         scopes, tables = [], []
         for f, factor in enumerate(factors):
             scope, table = self._check_factor(f, factor)
@@ -203,12 +202,20 @@ class MarkovNetwork(Target):
         ----------
         model : object
             With a method ``get_cpds`` or ``get_factors``, whose results have ``variables``,
-            ``cardinality`` and ``values``.
+            ``cardinality`` and ``values``, and perhaps ``state_names``.
 
         Returns
         -------
         MarkovNetwork
-            Its coordinate ``site`` holds the names of the variables, in order of first mention.
+            Its coordinate ``site`` holds the names of the variables, and ``state_names`` those of
+            their values where the model has some, both in order of first mention.
+
+        Raises
+        ------
+        TypeError
+            If the model has no such method.
+        ValueError
+            If two factors give the values of a variable different names.
         """
         get = getattr(model, "get_cpds", None) or getattr(model, "get_factors", None)
         if get is None:
@@ -222,12 +229,21 @@ class MarkovNetwork(Target):
             cardinality.update(zip(factor.variables, sizes, strict=True))
         index = {name: i for i, name in enumerate(cardinality)}
         plain = are_plain(list(cardinality))
-        tables = [([index[v] for v in factor.variables], factor.values) for factor in factors]
-        return cls(
+        states: dict[Any, list[Any]] = {}
+        tables = [
+            ([index[v] for v in factor.variables], _in_one_order(factor, states))
+            for factor in factors
+        ]
+        network = cls(
             list(cardinality.values()),
             tables,
             list(cardinality) if plain else [str(name) for name in cardinality],
         )
+        if any(states.get(v, list(range(k))) != list(range(k)) for v, k in cardinality.items()):
+            network.state_names = tuple(
+                tuple(str(name) for name in states.get(v, range(k))) for v, k in cardinality.items()
+            )
+        return network
 
     def to_uai(self, path: Path) -> None:
         """Write the network as a UAI file of type MARKOV, which reads back bit for bit.
@@ -327,19 +343,6 @@ class MarkovNetwork(Target):
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
         return self._support.n_possible.copy()
-
-    def _value(self, site: int, name: str, value: Any) -> int:
-        if self.state_names is None or not isinstance(value, str | bool | np.bool_):
-            return super()._value(site, name, value)
-        names = self.state_names[site]
-        if isinstance(value, str) and value in names:
-            return names.index(value)
-        # True may be meant as a name, and is the number 1: one of them would be wrong.
-        near = difflib.get_close_matches(str(value), names) or names[:10]
-        raise ValueError(
-            f"{name} is {value!r}; this variable takes one of {len(names)} values with names like "
-            f"{list(near)}, or their numbers from 0 to {len(names) - 1}."
-        )
 
     def n_possible_given(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
@@ -451,7 +454,7 @@ class MarkovNetwork(Target):
 
     @cached_property
     def _support(self) -> Support:
-        return Support(self._scopes(), self._factor_table, self._cardinalities)
+        return Support(self._scopes(), self._factor_table, self._cardinalities, self.label)
 
     def _factor_table(self, f: int) -> NDArray[np.float64]:
         scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
@@ -493,6 +496,23 @@ class MarkovNetwork(Target):
         self._cardinalities.flags.writeable = False
 
 
+def _in_one_order(factor: Any, states: dict[Any, list[Any]]) -> NDArray[Any]:
+    """Return a table of pgmpy with the values of each variable as they were mentioned first."""
+    given = getattr(factor, "state_names", None) or {}
+    shape = np.asarray(factor.cardinality).tolist()
+    table: NDArray[Any] = np.asarray(factor.values).reshape(shape)
+    for axis, (variable, k) in enumerate(zip(factor.variables, shape, strict=True)):
+        own = list(given.get(variable, range(k)))
+        first = states.setdefault(variable, own)
+        if len(own) != k or len(set(own)) != k or set(own) != set(first):
+            raise ValueError(
+                f"the values of variable {variable!r} are called {own} in one factor, and "
+                f"{first} in another one or by their number, {k}; give them the same names."
+            )
+        table = table.take([own.index(name) for name in first], axis=axis)
+    return table
+
+
 def _warn_of_sums(model: Model) -> None:
     """Warn if the tables of a Bayesian network are no conditional probabilities."""
     sums = [table.sum(axis=-1) for table in model.tables]
@@ -522,22 +542,6 @@ def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
             f"{MOST_VALUES} values."
         )
     return k.astype(np.int64)
-
-
-def _check_site_names(
-    names: Sequence[str] | Sequence[int] | None, n_sites: int
-) -> list[Any] | None:
-    if names is None:
-        return None
-    given = list(names)
-    if not are_plain(given):
-        raise TypeError(f"names is {given!r:.80}; give strings only, or integers only.")
-    if len(given) != n_sites or len(set(given)) < n_sites:
-        raise ValueError(
-            f"names has {len(given)} entries, {len(set(given))} of them distinct; give one name "
-            f"for each of the {n_sites} variables."
-        )
-    return given
 
 
 def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -37,6 +37,8 @@ class TorchTarget(FunctionTarget):
         Type of the tensor that f is given. If not given that of a module's parameters, or float32.
     initial_state : array_like of shape (n_sites,) or callable, optional
         See `FunctionTarget`.
+    names, shape, dims : optional
+        What the variables are called, or the shape that draws come back in: see `FunctionTarget`.
 
     Attributes
     ----------
@@ -89,6 +91,9 @@ class TorchTarget(FunctionTarget):
         *,
         dtype: Any = None,
         initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
+        names: Sequence[str] | Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
+        dims: Sequence[str] | None = None,
     ):
         from sklsb._torch import Density
 
@@ -98,7 +103,14 @@ class TorchTarget(FunctionTarget):
             )
         self.density = Density(log_prob, dtype)
         super().__init__(
-            self.density, n_sites, n_states, vectorized=True, initial_state=initial_state
+            self.density,
+            n_sites,
+            n_states,
+            vectorized=True,
+            initial_state=initial_state,
+            names=names,
+            shape=shape,
+            dims=dims,
         )
 
     @property

@@ -9,7 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
 from sklsb._kernels.targets.variable_selection import VariableSelectionView
-from sklsb.targets._checks import all_touched, are_plain, positive, real_array, refuse
+from sklsb.targets._checks import (
+    all_touched,
+    are_plain,
+    as_array,
+    positive,
+    real_array,
+    refuse,
+)
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -139,7 +146,9 @@ class VariableSelection(Target):
         slab_sd: float | None = None,
         size_prior: tuple[float, float] = (1.0, 1.0),
     ):
-        columns, response = _check_data(X, y)
+        # What errors call the columns.
+        called = [repr(name) for name in getattr(X, "columns", ())]
+        columns, response = _check_data(X, y, called)
         self.n_samples, p = columns.shape
         self.shape = (p,)
         self._labels = _plain_names(X)
@@ -147,7 +156,7 @@ class VariableSelection(Target):
         units, norms = _centred(columns)
         largest = self.g or 0.0
         if self.slab_sd is not None:
-            scale = _slab_scale(self.slab_sd, norms)
+            scale = _slab_scale(self.slab_sd, norms, called)
             units *= scale
             largest = float(np.square(scale).max())
         # Logarithms of sums of squares that linear algebra made, times half of the rows.
@@ -382,9 +391,9 @@ class VariableSelection(Target):
         self._data.flags.writeable = False
 
 
-def _check_data(X: Any, y: Any) -> tuple[Array, Array]:
+def _check_data(X: Any, y: Any, called: list[str]) -> tuple[Array, Array]:
     """Return X and y as float64, or say what is wrong with them."""
-    columns, response = real_array(X, "X"), real_array(y, "y")
+    columns, response = _real_columns(X, called), real_array(y, "y")
     if columns.ndim != 2 or columns.shape[0] < 3 or columns.shape[1] < 1:
         raise ValueError(
             f"X has shape {columns.shape}; it must have shape (n, p) with at least 3 rows and 1 "
@@ -397,16 +406,31 @@ def _check_data(X: Any, y: Any) -> tuple[Array, Array]:
         )
     # In one order, so that sums are rounded in the same way however the data are stored.
     columns, response = columns.astype(np.float64, order="C"), response.astype(np.float64)
+    for j, name in enumerate(called):
+        refuse(~np.isfinite(columns[:, j]), columns[:, j], f"X[{name}]", "it must be finite")
     for name, values in (("X", columns), ("y", response)):
         refuse(~np.isfinite(values), values, name, "it must be finite")
     constant = np.flatnonzero(columns.min(axis=0) == columns.max(axis=0))
     if constant.size:
+        column = called[constant[0]] if called else constant[0]
         raise ValueError(
-            f"column {constant[0]} of X is constant; leave it out: the model has an intercept."
+            f"column {column} of X is constant; leave it out: the model has an intercept."
         )
     if response.min() == response.max():
         raise ValueError(f"y is constant ({response[0]}): there is nothing to explain.")
     return columns, response
+
+
+def _real_columns(X: Any, called: list[str]) -> NDArray[Any]:
+    """Return X as an array of real numbers; of a data frame column by column if need be."""
+    given = as_array(X, "X")
+    if given.dtype.kind in "iufb" or not called:
+        return real_array(given, "X")
+    # Of several types, as bool and float, or one at fault.
+    columns = [
+        real_array(given[:, j].tolist(), f"column {name} of X") for j, name in enumerate(called)
+    ]
+    return np.column_stack(columns)
 
 
 def _centred(columns: Array) -> tuple[Array, Array]:
@@ -420,15 +444,16 @@ def _centred(columns: Array) -> tuple[Array, Array]:
     return result, scale * norms
 
 
-def _slab_scale(slab_sd: float, norms: Array) -> Array:
+def _slab_scale(slab_sd: float, norms: Array, called: list[str]) -> Array:
     """Length of each column in units of its prior, or say which is too long."""
     with np.errstate(over="ignore"):
         scale: Array = slab_sd * norms
         square = np.square(scale)
     if square.max() > _LARGEST_SCALE:
         j = int(square.argmax())
+        column = called[j] if called else j
         raise ValueError(
-            f"slab_sd**2 times the sum of squares of column {j} of X, centred, is "
+            f"slab_sd**2 times the sum of squares of column {column} of X, centred, is "
             f"{square[j]:g}; it must be at most {_LARGEST_SCALE:g}. Standardise the columns, "
             "or give a smaller slab_sd."
         )

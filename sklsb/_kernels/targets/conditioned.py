@@ -6,18 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements
-from sklsb._kernels.contract import (
-    first_move,
-    flip,
-    forget_way,
-    hidden_activation,
-    init_cache,
-    log_prob,
-    log_prob_is_cheap,
-    log_ratio,
-)
+from sklsb._kernels.contract import hidden_activation, log_prob, log_ratio
+from sklsb._kernels.targets.inner import passing_on
 
 
+@passing_on
 class ConditionedView(NamedTuple):
     """The view of another target, some of whose moves are impossible."""
 
@@ -38,39 +31,14 @@ class ConditionedView(NamedTuple):
         return getattr(self.inner, "scratch_size", 0)
 
 
-@implements(init_cache, ConditionedView)
-def _init_cache(view, chain):
-    return init_cache(view.inner, chain)
-
-
 @implements(log_ratio, ConditionedView)
 def _log_ratio(view, chain, move):
     return -np.inf if view.observed[move] else log_ratio(view.inner, chain, move)
 
 
-@implements(flip, ConditionedView)
-def _flip(view, chain, move):
-    return flip(view.inner, chain, move)
-
-
-@implements(first_move, ConditionedView)
-def _first_move(view, site):
-    return first_move(view.inner, site)
-
-
 @implements(log_prob, ConditionedView)
 def _log_prob(view, chain):
     return log_prob(view.inner, chain)
-
-
-@implements(log_prob_is_cheap, ConditionedView)
-def _log_prob_is_cheap(view):
-    return log_prob_is_cheap(view.inner)
-
-
-@implements(forget_way, ConditionedView)
-def _forget_way(view, chain):
-    forget_way(view.inner, chain)
 
 
 @implements(hidden_activation, ConditionedView)

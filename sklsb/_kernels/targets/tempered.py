@@ -6,17 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements
-from sklsb._kernels.contract import (
-    first_move,
-    flip,
-    forget_way,
-    init_cache,
-    log_prob,
-    log_prob_is_cheap,
-    log_ratio,
-)
+from sklsb._kernels.contract import log_prob, log_ratio
+from sklsb._kernels.targets.inner import passing_on
 
 
+@passing_on
 class TemperedView(NamedTuple):
     """The view of another target, whose log p is multiplied by beta > 0."""
 
@@ -37,36 +31,11 @@ class TemperedView(NamedTuple):
         return getattr(self.inner, "scratch_size", 0)
 
 
-@implements(init_cache, TemperedView)
-def _init_cache(view, chain):
-    return init_cache(view.inner, chain)
-
-
 @implements(log_ratio, TemperedView)
 def _log_ratio(view, chain, move):
     return view.beta * log_ratio(view.inner, chain, move)
 
 
-@implements(flip, TemperedView)
-def _flip(view, chain, move):
-    return flip(view.inner, chain, move)
-
-
-@implements(first_move, TemperedView)
-def _first_move(view, site):
-    return first_move(view.inner, site)
-
-
 @implements(log_prob, TemperedView)
 def _log_prob(view, chain):
     return view.beta * log_prob(view.inner, chain)
-
-
-@implements(log_prob_is_cheap, TemperedView)
-def _log_prob_is_cheap(view):
-    return log_prob_is_cheap(view.inner)
-
-
-@implements(forget_way, TemperedView)
-def _forget_way(view, chain):
-    forget_way(view.inner, chain)

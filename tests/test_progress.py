@@ -1,0 +1,150 @@
+"""Lines about phases: in a terminal, in a notebook, and in a file."""
+
+import contextlib
+import io
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numba.core import event
+
+from sklsb import Ising, LSBSampler
+from sklsb.samplers import _progress
+from sklsb.samplers._progress import Progress, Told
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only the test moves."""
+    now = SimpleNamespace(seconds=0.0)
+    fake = SimpleNamespace(perf_counter=lambda: now.seconds)
+    monkeypatch.setattr(_progress, "time", fake)
+    return now
+
+
+def written(stream, work):
+    with contextlib.redirect_stderr(stream):
+        work()
+    return stream.getvalue()
+
+
+def test_a_fit_says_what_it_does():
+    target = Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)
+    sampler = LSBSampler(n_chains=2, n_burn_in=400, random_state=0, verbose=1)
+    shown = written(io.StringIO(), lambda: sampler.fit(target).sample(3, thin=20))
+    assert "\r" not in shown
+    lines = [line for line in shown.splitlines() if "compiling kernels ..." not in line]
+    last = {line.split(":")[0]: line for line in lines}  # some phases may last, compiling
+    assert list(last) == [
+        "starts",
+        "burn-in",
+        "learning to mix",
+        "pilot",
+        "copies of the chains",
+        "sample",
+    ]
+    assert last["starts"].startswith("starts: 100%, 2/2 chains, ")
+    assert last["burn-in"].startswith("burn-in: 100%, 800/800 steps, ")
+    assert " evaluations of flux, " in last["learning to mix"]
+    assert "/16 runs, " in last["pilot"]
+
+
+def phase(clock):
+    with Progress(1, "burn-in", 100) as progress:
+        for _ in range(10):
+            clock.seconds += 1.0
+            progress(10)
+
+
+def test_a_file_gets_few_lines(clock):
+    lines = written(io.StringIO(), lambda: phase(clock)).splitlines()
+    assert lines == [
+        "burn-in: 20%, 20/100 steps, 2.0 s, 8.0 s left",
+        "burn-in: 40%, 40/100 steps, 4.0 s, 6.0 s left",
+        "burn-in: 80%, 80/100 steps, 8.0 s, 2.0 s left",
+        "burn-in: 100%, 100/100 steps, 10 s",
+    ]
+
+
+def test_a_terminal_gets_one_line_written_over(clock):
+    shown = written(Terminal(), lambda: phase(clock))
+    assert shown.count("\n") == 1
+    assert shown.endswith("\n")
+    versions = shown.rstrip("\n").split("\r")[1:]
+    assert versions[0].rstrip() == "burn-in: 0%, 0/100 steps, 0.0 s"
+    assert versions[-1].rstrip() == "burn-in: 100%, 100/100 steps, 10 s"
+    sizes = [len(version.rstrip()) for version in versions]
+    # No version leaves a rest of the one before.
+    assert all(len(v) >= size for v, size in zip(versions[1:], sizes, strict=False))
+
+
+def test_a_notebook_gets_one_text_that_is_replaced(clock, monkeypatch):
+    seen = []
+
+    class DisplayHandle:
+        def display(self, data, raw):
+            seen.append(("new", data["text/plain"]))
+
+        def update(self, data, raw):
+            seen.append(("replaced", data["text/plain"]))
+
+    shell = SimpleNamespace(kernel=None)
+    fake = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+    display = SimpleNamespace(DisplayHandle=DisplayHandle)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    assert not written(io.StringIO(), lambda: phase(clock))
+    assert [kind for kind, _ in seen] == ["new"] + ["replaced"] * (len(seen) - 1)
+    assert seen[-1][1] == "burn-in: 100%, 100/100 steps, 10 s"
+    del shell.kernel  # IPython in a terminal
+    assert written(io.StringIO(), lambda: phase(clock))
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_compilation_is_told_apart(clock, stream):
+    def work():
+        with Progress(1, "starts") as progress:
+            for _ in range(2):
+                with event.trigger_event("numba:compile"), event.trigger_event("numba:compile"):
+                    clock.seconds += 3.0
+            progress()
+
+    lines = written(stream(), work).replace("\r", "\n").split("\n")
+    shown = [line.rstrip() for line in lines if line]
+    assert shown.count("starts: compiling kernels ...") == (1 if stream is io.StringIO else 2)
+    assert shown[-1] == "starts: 1 steps, 6.0 s (6.0 s of it compiling)"
+
+
+def test_rows_stay_above_the_line(clock):
+    def work():
+        with Told(1) as told:
+            for k in (1, 2):
+                clock.seconds += 0.5
+                told({"scans": k, "log_z": 0.5})
+
+    for stream in (io.StringIO(), Terminal()):
+        clock.seconds = 0.0
+        whole = written(stream, work).rstrip("\n").split("\n")
+        lines = [line.rpartition("\r")[2].rstrip() for line in whole]  # what is left to be seen
+        assert lines[-1] == "burn-in: 2 rounds, 1.0 s"
+        rows = [line.split() for line in lines[:-1]]
+        assert rows == [["scans", "log", "z", "seconds"], ["1", "0.5", "0.5"], ["2", "0.5", "1"]]
+
+
+def test_nothing_to_show_or_nowhere(clock, monkeypatch):
+    def work(verbose, total=100):
+        with Progress(verbose, "burn-in", total) as progress:
+            clock.seconds += 9.0
+            progress(1)
+
+    assert not written(Terminal(), lambda: work(0))
+    assert not written(Terminal(), lambda: Told(0)({"scans": 1}))
+    assert not written(Terminal(), lambda: work(1, 0))
+    monkeypatch.setattr(sys, "stderr", None)
+    work(1)
