@@ -285,14 +285,20 @@ def digest_of(data: bytes) -> str:
     return data[len(_MAGIC) : _HEAD].hex()
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or, after a crash, as it was before."""
+def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a file that is there whole or, after a crash, as it was before.
+
+    Without ``sync`` that holds for a crash of the process, not of the machine.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     os.replace(temporary, path)
+    if not sync:
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

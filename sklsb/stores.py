@@ -356,7 +356,9 @@ class Store:
         """Commit, also for readers that open arrays one by one."""
         self.commit(chains)
         for name, metadata in self._metadata().items():
-            write_file(self.path / name / "zarr.json", json.dumps(metadata).encode())
+            place, data = self.path / name / "zarr.json", json.dumps(metadata).encode()
+            if not place.is_file() or place.read_bytes() != data:
+                write_file(place, data, sync=False)  # what counts is in the file of the group
 
 
 def _read(path: Path, by: Callable[[bytes], Any]) -> Any:
