@@ -65,6 +65,13 @@ class BlockedEnsemble(Ensemble):
 
     # ----------------------------------------------------------------- all that goes on
 
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name."""
+        source = self.source
+        # Redraws made ahead do change.
+        kept = source.elimination.found if isinstance(source, Whole) else source
+        return super().fixed() | {"source": kept}
+
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"source": self.source}
 

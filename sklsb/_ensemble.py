@@ -87,6 +87,9 @@ class ChainEnsemble(Protocol):
     def state(self) -> ChainState:
         """All that the chains need to go on, bit for bit."""
 
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+
     def copy(self) -> "ChainEnsemble":
         """Return chains that go on by themselves."""
 
@@ -260,6 +263,10 @@ class Ensemble(Threaded):
     def copy(self) -> "Ensemble":
         """Return chains that go on by themselves."""
         return type(self).from_state(self.target, self.state(), self.n_jobs)
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"rule": self.rule}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"target": self.target, "n_jobs": self.n_jobs, "state": self.state()}

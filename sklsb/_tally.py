@@ -225,6 +225,18 @@ class Tally:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Batches that have begun, in as few bytes as they take: a checkpoint is written often.
+        begun = -(-self.n_draws // self.batch)
+        counts = self.counts[:, :begun].astype(np.min_scalar_type(self.batch))
+        return self.__dict__ | {"counts": counts, "n_batches": self.counts.shape[1]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        found, n_batches = self.counts, self.__dict__.pop("n_batches")
+        self.counts = np.zeros((len(found), n_batches, found.shape[2]), dtype=np.int64)
+        self.counts[:, : found.shape[1]] = found
+
     @classmethod
     def by_sweep(
         cls, target: Target, n_chains: int, sweep: int, kept: Sequence[Kept] = ()

@@ -10,6 +10,7 @@ __all__ = [
     "SeparatedModesWarning",
     "ShortRunWarning",
     "StarvedMovesWarning",
+    "StoreWarning",
     "TemperingWarning",
     "UncachedKernelsWarning",
 ]
@@ -49,6 +50,10 @@ class ShortRunWarning(SamplerWarning):
 
 class StarvedMovesWarning(SamplerWarning):
     """A learned function gives some moves so little weight that they are practically never made."""
+
+
+class StoreWarning(UserWarning):
+    """A file of a store is damaged, and another one is used: see the message."""
 
 
 class TemperingWarning(SamplerWarning):

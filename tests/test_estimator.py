@@ -1199,8 +1199,11 @@ def test_ctrl_c_during_fit_leaves_the_sampler_unfitted(target, monkeypatch):
     sampler = make("learned")
     with monkeypatch.context() as patch:
         patch.setattr("sklsb.balancing.Lipschitz.vjp", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as stopped:
             sampler.fit(target)
+    assert stopped.value.__notes__ == [
+        "fit was interrupted; the sampler is as it was before, not fitted."
+    ]
     with pytest.raises(NotFittedError):
         sampler.sample(3)
     sampler.set_params(pilot=False)

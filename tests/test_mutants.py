@@ -1016,8 +1016,8 @@ MUTANTS = {
     ),
     "thinning off by one": Mutant(
         BASE,
-        "(thin, made % thin, done), states",
-        "(thin, (made + 1) % thin, done), states",
+        "(thin, made % thin, at), states",
+        "(thin, (made + 1) % thin, at), states",
         check_sampler,
         "draws",
     ),
@@ -1067,9 +1067,9 @@ MUTANTS = {
         "global random states",
     ),
     "lp without the constant of the couplings": Mutant(
-        BASE,
-        "stats[:, :, 0] += self.target_.constant",
-        "stats[:, :, 0] += 1.0",
+        "samplers/_sinks.py",
+        "        stats[:, :, 0] += self.target.constant",
+        "        stats[:, :, 0] += 1.0",
         check_sampler,
         "lp of the sample stats",
     ),

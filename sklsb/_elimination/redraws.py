@@ -105,6 +105,10 @@ class Redraws:
         """All that the chains need to go on, bit for bit."""
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"found": self.elimination.found}
+
     def __getstate__(self) -> dict[str, Any]:
         return {
             "found": self.elimination.found,

@@ -209,6 +209,10 @@ class Ladders(Threaded):
         """Streams and states at beta = 1, with which another fit may begin; copies."""
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"explorer": self.rule.explorer}
+
     def __getstate__(self) -> dict[str, Any]:
         replicas = self.replicas
         return {

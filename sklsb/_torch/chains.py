@@ -126,9 +126,14 @@ class FastEnsemble:
         made.__setstate__(self.__getstate__())
         return made
 
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"table": self.rule.table}
+
     def __getstate__(self) -> dict[str, object]:
-        names = ("target", "device", "dtype", "n_threads")
+        names = ("target", "device", "n_threads")
         settings = {name: getattr(self, name) for name in names}
+        settings["dtype"] = str(self.dtype).removeprefix("torch.")
         return settings | {"state": self.state(), "flips": copy.copy(self.flips)}
 
     def __setstate__(self, given: dict[str, object]) -> None:
@@ -136,6 +141,7 @@ class FastEnsemble:
         state: ChainState = settings.pop("state")
         flips = settings.pop("flips")
         target = settings.pop("target")
+        settings["dtype"] = getattr(torch, settings["dtype"])
         # The device may not be here.
         self.__init__(target, state.x, state.streams.copy(), **settings)  # type: ignore[misc]
         self.flips = flips

@@ -1,19 +1,19 @@
 """What every sampler shares: streams, chains, segments, progress, the returned datasets."""
 
 import numbers
+import os
 import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 import joblib
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,30 +21,25 @@ from sklsb import __version__
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
-from sklsb._tally import FEWEST_DRAWS, Tally
-from sklsb.chains import draws_dataset, stats_dataset
-from sklsb.diagnostics import disagreement
-from sklsb.exceptions import (
-    FrozenSitesWarning,
-    InterruptedWarning,
-    PeriodicChainWarning,
-    SeparatedModesWarning,
-    ShortRunWarning,
-)
+from sklsb._tally import Tally
+from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._exports import Exports
-from sklsb.samplers._hint import exact_hint, isolation
+from sklsb.samplers._keeping import Keeping
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
+from sklsb.samplers._sinks import (
+    Call,
+    InMemory,
+    Record,
+    Recorded,
+    Running,
+    Sink,
+    Stored,
+    check_record,
+)
+from sklsb.samplers._warned import Warned
 from sklsb.state import Counters
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
-
-# Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
-# A third value of a variable makes a cycle of odd length, and is as good as a rejection.
-_FEWEST_PER_SWEEP = 0.01
-# Bytes of states held for the statistics of `record`.
-_MOST_RECORDED = 1 << 24
-
-Record = dict[str, Callable[[States], ArrayLike]]
 
 
 def check_count(value: Any, name: str, smallest: int) -> int:
@@ -68,7 +63,7 @@ def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
     return max(1, target.n_sites if found is None else found)
 
 
-class BaseSampler(Exports, BaseEstimator, ABC):
+class BaseSampler(Keeping, Warned, Exports, BaseEstimator, ABC):
     """Base of the samplers: everything but the mathematics.
 
     A subclass stores its parameters in ``__init__``, checks and resolves them in
@@ -146,9 +141,20 @@ class BaseSampler(Exports, BaseEstimator, ABC):
             If ``fast=True`` and torch is not installed.
         RuntimeError
             If the sampler is at work in another thread.
+
+        Notes
+        -----
+        A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
         """
-        with self._alone():
-            self._fit(target, initial_states)
+        try:
+            with self._alone():
+                self._fit(target, initial_states)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(
+                "fit was interrupted; the sampler is as it was before, "
+                f"{'fitted' if hasattr(self, 'target_') else 'not fitted'}."
+            )
+            raise
         self._warn_about_burn_in()
         self._warn_if_isolated()
         return self
@@ -289,7 +295,14 @@ class BaseSampler(Exports, BaseEstimator, ABC):
             return self._sweep
         return check_count(thin, "thin", 1)
 
-    def sample(self, n: int, *, thin: int | str = 1, record: Record | None = None) -> xr.Dataset:
+    def sample(
+        self,
+        n: int,
+        *,
+        thin: int | str = 1,
+        record: Record | str | None = None,
+        store: str | os.PathLike[str] | None = None,
+    ) -> xr.Dataset:
         """Draw from the chains, which go on from where they are.
 
         Parameters
@@ -299,10 +312,14 @@ class BaseSampler(Exports, BaseEstimator, ABC):
         thin : int or "sweep", default=1
             Transitions per draw; "sweep" is as many as give each variable one chance to move:
             where a transition changes one variable, as many as the target has variables.
-        record : dict of name to callable, optional
+        record : dict of name to callable, or "moments", optional
             Store these statistics instead of the states. Each is called with states of shape
             (n_draws, ``*target.shape``), a segment at a time, and returns an array of leading
-            length n_draws.
+            length n_draws. "moments": only running sums, in memory that does not grow with n.
+        store : path-like, optional
+            A folder that the draws are written to as they come, with all that it takes to go on
+            after a crash: see `resume` and `sklsb.open_draws`. It is made, or must hold the run of
+            this sampler up to where its chains are; then the draws are added.
 
         Returns
         -------
@@ -310,68 +327,66 @@ class BaseSampler(Exports, BaseEstimator, ABC):
             Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
             above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
             The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
-            each draw are in ``sample_stats_``.
+            each draw are in ``sample_stats_``. With ``store`` values are read from there when they
+            are asked for. With ``record="moments"``, over all draws of all chains: ``p`` and
+            ``mcse``, the probability of each value (dim ``state``) as of
+            `sklsb.diagnostics.marginals`; ``mean``, ``second_moment`` (of the square), ``lp``, and
+            of up to 256 variables ``pair_moment`` (of the products), each with its Monte Carlo
+            standard error, ``mean_mcse`` and so on, by means of batches.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If an argument is not as described.
+            If an argument is not as described, or the store holds something else.
+        ImportError
+            If ``store`` is given and zarr is not installed.
+        MemoryError
+            Before any work, if the draws do not fit in the memory that is free.
 
         Notes
         -----
         ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
-        the draws made so far are returned, with an InterruptedWarning. If a statistic raises,
-        the draws of this call are lost, and the chains are where it was called last.
+        the draws made so far are returned (and stored), with an InterruptedWarning. If a statistic
+        raises, the draws of this call are lost, those in a store since its last checkpoint, and the
+        chains are where it was called last.
 
         States are int8 or int16: cast them before products and their sums, which would overflow.
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
         step = self._check_thin(thin)
-        record = self._check_record(record)
-        n_chains, n_sites = self._ensemble.chains.x.shape
+        wanted = check_record(record)
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
-        names = self._ensemble.rule.facts.stat_names
-        stats = np.empty((n_chains, n, len(names)))
-        states = None if record else np.empty((n_chains, n, n_sites), dtype=self.target_.dtype)
-        recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
-        with self._alone():
-            first = self._ensemble.counters.n_draws
-            done = self._draw(n, step, states, stats, record, recorded)
-        stats = stats[:, :done]
-        stats[:, :, 0] += self.target_.constant
+        with self._alone(), self._sink(n, step, wanted, store) as sink:
+            done = self._draw(n, step, sink)
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
-        self.sample_stats_ = stats_dataset(
-            {name: stats[:, :, k].copy() for k, name in enumerate(names)}, attrs, first
-        )
-        if states is not None:
-            result = draws_dataset(states[:, :done], self.target_, attrs, first)
-            # A coordinate, so that it goes with each state and is no variable of its own.
-            result = result.assign_coords(lp=self.sample_stats_["lp"])
-        else:
-            values = {
-                name: np.concatenate(parts, axis=1) if parts else np.empty((n_chains, 0))
-                for name, parts in recorded.items()
-            }
-            result = stats_dataset(values, attrs, first)
+        result, self.sample_stats_ = sink.result(done, attrs)
         self._draws = result
-        self._warn_about_draws(done * step)
+        self._warn_about_draws(done * step, sink.acceptance(done))
         return result
 
-    def _draw(
-        self,
-        n: int,
-        thin: int,
-        states: States | None,
-        stats: NDArray[np.float64],
-        record: Record,
-        recorded: dict[str, list[NDArray[Any]]],
-    ) -> int:
+    def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
+        """Return where draws go."""
+        names, counters = self._ensemble.rule.facts.stat_names, self._ensemble.counters
+        call = Call(len(self._ensemble), n, counters.n_draws, names)
+        if isinstance(record, str):
+            if store is not None:
+                raise ValueError(
+                    'record="moments" keeps nothing of single draws, so there is nothing to '
+                    "store; give one of the two."
+                )
+            return Running(self.target_, call)
+        if store is not None:
+            settings = {"thin": thin, "stats": names}
+            return Stored(self, os.fspath(store), settings, record, n)
+        return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
+
+    def _draw(self, n: int, thin: int, sink: Sink) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
         ensemble, counters = self._ensemble, self._ensemble.counters
-        n_chains, n_sites = ensemble.chains.x.shape
+        n_chains = len(ensemble)
         ensemble.chains.moved[:] = False
         total, done = n * thin, 0
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
@@ -387,25 +402,17 @@ class BaseSampler(Exports, BaseEstimator, ABC):
         ):
             while made < total:
                 began = time.perf_counter()
-                size = min(segment, most, total - made)
-                if states is None:  # record: few states at a time
-                    size = min(size, thin * max(1, _MOST_RECORDED // max(1, n_chains * n_sites)))
+                size = min(segment, most, total - made, thin * sink.most - made % thin)
                 room = (made + size) // thin - done
-                if states is None:
-                    part = np.empty((n_chains, room, n_sites), dtype=self.target_.dtype)
-                    part_stats = np.empty((n_chains, room, stats.shape[2]))
-                    ensemble.run(size, (thin, made % thin, 0), part, part_stats)
-                    stats[:, done : done + room] = part_stats
-                else:
-                    part = states[:, done : done + room]
-                    ensemble.run(size, (thin, made % thin, done), states, stats)
+                states, stats, at = sink.room(room)
+                ensemble.run(size, (thin, made % thin, at), states, stats)
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room
+                new = slice(at, at + room)
                 if counters.tally is not None:
-                    counters.tally.add(part, stats[:, done : done + room, 0], thin)
-                for name, statistic in record.items() if room else ():
-                    recorded[name].append(np.stack([self._apply(name, statistic, x) for x in part]))
+                    counters.tally.add(states[:, new], stats[:, new, 0], thin)
+                sink.put(room)
                 made, done = made + size, done + room
                 progress(size * n_chains)
                 # The next one as long as it takes to be done in a tenth of a second.
@@ -418,165 +425,8 @@ class BaseSampler(Exports, BaseEstimator, ABC):
                         stacklevel=3,
                     )
                     break
+            sink.end()
         return done
-
-    @staticmethod
-    def _check_record(record: Record | None) -> Record:
-        if record is None:
-            return {}
-        if not isinstance(record, dict) or not record:
-            raise TypeError(f"record is {record!r}; give a dict of names and callables.")
-        for name, statistic in record.items():
-            if not isinstance(name, str) or not callable(statistic):
-                raise TypeError(
-                    f"record[{name!r}] is {statistic!r}; names must be strings and values "
-                    "callables that take states of shape (n_draws, *target.shape)."
-                )
-            if name in ("chain", "draw"):
-                raise ValueError(f"record[{name!r}] is called like a dimension; rename it.")
-        return record
-
-    def _apply(self, name: str, statistic: Any, states: States) -> NDArray[Any]:
-        states = states.reshape(-1, *self.target_.shape).copy()
-        try:
-            values = np.asarray(statistic(states))
-        except Exception as error:
-            error.add_note(f"It came from record[{name!r}], given states of shape {states.shape}.")
-            raise
-        if values.shape[:1] != states.shape[:1]:
-            raise ValueError(
-                f"record[{name!r}] returned shape {values.shape} for states of shape "
-                f"{states.shape}; its first axis must have length {states.shape[0]}."
-            )
-        return values
-
-    def _warn_about_draws(self, n_transitions: int) -> None:
-        if not n_transitions:
-            return
-        if "acceptance_rate" in self.sample_stats_:
-            self._warn_if_periodic(self.sample_stats_["acceptance_rate"].values, n_transitions)
-        made = self._ensemble.counters.n_transitions
-        if not self._warned_short and self.n_sites_ and made < self._sweep:
-            self._warned_short = True
-            warnings.warn(
-                f"Each chain has made {made} transitions since fit, fewer than the {self._sweep} "
-                f"of a sweep over the {self.n_sites_} variables: most had no chance to move. "
-                'Draw a sweep apart, sample(n, thin="sweep").',
-                ShortRunWarning,
-                stacklevel=3,
-            )
-        self._warn_if_separated()
-        moves = self.target_.cardinalities - 1
-        moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
-        frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
-        if frozen.any():
-            first = int(frozen.argmax())
-            label = self.target_.label(first)
-            called = "" if label == first else f", {label!r}"
-            warnings.warn(
-                f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
-                f"(the first is site {first}{called}). Their effective sample size is "
-                "unknown; where all chains agree ArviZ reports it as perfect, and "
-                "sklsb.diagnostics.ess gives NaN."
-                f"{self._isolation(n_transitions)}{self._exact_hint()}",
-                FrozenSitesWarning,
-                stacklevel=3,
-            )
-
-    def _warn_if_isolated(self) -> None:
-        history = getattr(self, "history_", xr.Dataset())
-        if self._never_moved and history.sizes.get("iteration"):
-            found = self._isolation(int(history["iteration"][-1]))
-            if found:
-                warnings.warn(found.strip(), FrozenSitesWarning, stacklevel=3)
-
-    def _isolation(self, n_transitions: int) -> str:
-        """Return what to say if chains that did not move in a sweep or more cannot, or nothing."""
-        ensemble = self._ensemble
-        if n_transitions < self._sweep or ensemble.chains.moved.any() or ensemble.rule.facts.parts:
-            return ""
-        return isolation(self.target_, ensemble.chains.x)
-
-    def _exact_hint(self) -> str:
-        if self._known_hint is None:
-            self._known_hint = exact_hint(self.target_)
-        return self._known_hint
-
-    def _warn_if_separated(self) -> None:
-        tally = self._ensemble.counters.tally
-        if tally is None or tally.n_draws < FEWEST_DRAWS:
-            return
-        # Calls of a few draws each need not look again every time.
-        if hasattr(self, "disagreement_") and tally.n_draws < 1.1 * self.disagreement_.n_draws:
-            return
-        self.disagreement_ = found = disagreement(tally, self.target_)
-        if found.agree:
-            return
-        if found.lost:
-            what = (
-                "Before the burn-in a rare value of variable "
-                f"{found.lost[0]} was found that chains keep for long once they have it; the draws "
-                "came there a few times at most, or never. How much it weighs cannot be told from "
-                "them"
-            )
-        else:
-            what = self._described(found)
-        warnings.warn(
-            f"{what} (see disagreement_). Answers and errors from these draws may be wrong. "
-            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
-            f"documentation).{self._exact_hint()}",
-            SeparatedModesWarning,
-            stacklevel=4,
-        )
-
-    @staticmethod
-    def _described(found: xr.Dataset) -> str:
-        where = found.worst
-        r_hat, ess = float(found["r_hat_lp"]), float(found["ess_lp"])
-        if where != "lp":
-            place = int(np.nanargmin(found["p_value"].values))
-            r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
-            where = f"variable {where}"
-        size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
-        return (
-            "The chains disagree: they have not converged, or they are in separated modes that "
-            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size}"
-        )
-
-    def _warn_if_periodic(self, acceptance: NDArray[np.float64], n_transitions: int) -> None:
-        # Uphill, in the first sweeps, all moves are accepted on any target.
-        if not self._ensemble.rule.facts.may_be_periodic:
-            return
-        if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
-            return
-        rejected = 1.0 - float(acceptance.mean())
-        if max(rejected * self.n_sites_, 0.0) + self._third_values() < _FEWEST_PER_SWEEP:
-            self._warned_periodic = True
-            warnings.warn(
-                f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
-                "or nearly so, and a chain that changes one variable at every step visits even "
-                "and odd states in turn. Set lazy=0.5, or thin by an odd number.",
-                PeriodicChainWarning,
-                stacklevel=4,
-            )
-
-    def _third_values(self) -> float:
-        """Probability of a value beyond the two likeliest ones of a variable given the others.
-
-        Summed over the variables, the mean over the present states.
-        """
-        sizes = self.target_.cardinalities
-        if not (self.target_.n_possible > 2).any():
-            return 0.0
-        log_ratios = self.target_.log_ratios(self._ensemble.chains.x)
-        first_move = np.cumsum(sizes - 1) - (sizes - 1)
-        total = 0.0
-        for size in np.unique(sizes[sizes > 2]):
-            moves = first_move[sizes == size][:, np.newaxis] + np.arange(size - 1)
-            p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
-            total += float(np.sort(p, axis=2)[:, :, :-2].sum())
-        return total / len(log_ratios)
 
     def _attrs(self) -> dict[str, Any]:
         return {

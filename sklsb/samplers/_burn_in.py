@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
+from sklsb._memory import check_fits
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, next_segment
-from sklsb.targets.base import States
+from sklsb.targets.base import States, Target
 
 # Rows of the history, at most.
 _MOST_ROWS = 200
@@ -22,6 +23,16 @@ class BurnInResult(NamedTuple):
     log_prob: NDArray[np.float64]  # (n_rows, n_chains)
     acceptance: NDArray[np.float64]  # mean since the row before
     draws: States | None  # every state, if wanted
+
+
+def check_kept(target: Target, n_chains: int, n: int) -> None:
+    """Refuse to keep a burn-in that does not fit in memory."""
+    check_fits(
+        n_chains * n * target.n_sites * target.dtype.itemsize,
+        f"keep_burn_in=True with {n} transitions of {n_chains} chains of {target.n_sites} sites",
+        "Set keep_burn_in=False; or n_burn_in=0, and write the beginning of the chains to the "
+        'disk, sample(n, store="run.zarr").',
+    )
 
 
 def run_burn_in(

@@ -14,7 +14,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
 from sklsb.samplers._base import BaseSampler, check_bool, check_count, transitions_of_a_sweep
-from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._burn_in import check_kept, run_burn_in
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target
@@ -68,8 +68,10 @@ class FixedRuleSampler(BaseSampler):
             check_bool(getattr(self, name), name)
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
-        needs = self._rule(target).facts.needs
-        check_needs(type(self).__name__, target, needs, "Use another target or sampler.")
+        rule = self._rule(target)
+        check_needs(type(self).__name__, target, rule.facts.needs, "Use another target or sampler.")
+        if self.keep_burn_in:
+            check_kept(target, self.n_chains, self._length(target, rule))
 
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
         return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))

@@ -35,7 +35,7 @@ from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.rules import FirstOrder, Mixture
 from sklsb.samplers._base import BaseSampler, check_bool, check_count
 from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
-from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._burn_in import check_kept, run_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -253,6 +253,8 @@ class LSBSampler(BaseSampler):
             )
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
+        if self.keep_burn_in:
+            check_kept(target, self.n_chains, self._length(target))
         for name, value, high in (
             ("learning_rate", 0.0 if self.learning_rate is None else self.learning_rate, np.inf),
             ("lazy", self.lazy, 1.0),
@@ -584,7 +586,7 @@ class LSBSampler(BaseSampler):
         rates = self.history_["acceptance_rate"].values
         if rates.size:
             late = rates[rates.shape[0] // 2 :]
-            self._warn_if_periodic(late, int(self.history_["iteration"][-1]))
+            self._warn_if_periodic(float(late.mean()), int(self.history_["iteration"][-1]))
 
     def _attrs(self) -> dict[str, Any]:
         chosen = getattr(self, "candidates_", xr.Dataset()).attrs.get("chosen", "")

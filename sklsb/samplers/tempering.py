@@ -408,8 +408,8 @@ class ParallelTempering(BaseSampler):
                 stacklevel=3,
             )
 
-    def _warn_about_draws(self, n_transitions: int) -> None:
-        super()._warn_about_draws(n_transitions)
+    def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
+        super()._warn_about_draws(n_transitions, acceptance)
         if not n_transitions:
             return
         trips, visits = self.n_round_trips_, self.n_visits_

@@ -1,0 +1,8 @@
+"""The command line: ``python -m sklsb --help``."""
+
+import sys
+
+from sklsb._commands import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""Objects of the package as JSON and arrays, in files that are checked when they are read.
+
+A file holds no code and names no function: reading one makes plain values, arrays, random
+generators of NumPy, and instances of the classes of this package (or of rules, samplers and
+balancing functions of the user that are imported already). So a file from elsewhere can be read.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+# The number is that of the format.
+_MAGIC, _DIGEST = b"sklsb 1\n", 32
+_HEAD = len(_MAGIC) + _DIGEST
+_ALIGNED = 16
+_BIT_GENERATORS = ("PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937")
+
+
+class DamagedError(ValueError):
+    """A file that cannot be what was written; the message says how it is seen."""
+
+
+# ----------------------------------------------------------------- values
+
+
+class _Encoder:
+    """Turns values into what JSON can hold, and collects the arrays.
+
+    An object that is met again, and a generator that is shared, is written once. ``known`` are
+    objects that whoever reads has already, by name.
+    """
+
+    def __init__(self, known: dict[str, Any]):
+        self._known = {id(value): name for name, value in known.items()}
+        self._seen: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no two objects have the same id
+        self.blobs: list[bytes] = []
+        self._size = 0
+
+    def array(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Put an array aside; return where it will be."""
+        if values.dtype.kind in ("O", "T"):
+            items = values.ravel().tolist()
+            if not all(isinstance(item, str) for item in items):
+                raise TypeError("An array of objects that are not strings cannot be kept.")
+            return {"text": [list(values.shape), items]}
+        data = np.ascontiguousarray(values).tobytes()
+        begin, fill = self._size, -len(data) % _ALIGNED
+        self.blobs += [data, bytes(fill)]
+        self._size += len(data) + fill
+        return {"array": [begin, values.dtype.str, list(values.shape)]}
+
+    def __call__(self, value: Any) -> Any:
+        """Return a value as JSON."""
+        if id(value) in self._known:
+            return {"known": self._known[id(value)]}
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if type(value) is list:
+            return [self(item) for item in value]
+        if type(value) is tuple:
+            return {"tuple": [self(item) for item in value]}
+        if type(value) is dict:
+            return {"dict": [[self(key), self(item)] for key, item in value.items()]}
+        if isinstance(value, np.ndarray):
+            return self.array(value)
+        if isinstance(value, np.generic):
+            return {"scalar": self.array(np.asarray(value))}
+        if isinstance(value, xr.Dataset):
+            return {"dataset": self._dataset(value)}
+        return self._object(value)
+
+    def _object(self, value: Any) -> Any:
+        if id(value) in self._seen:
+            return {"again": self._seen[id(value)]}
+        self._alive.append(value)
+        cls = [type(value).__module__, type(value).__qualname__]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            made = {"fields": [*cls, [self(item) for item in value]]}
+            self._seen[id(value)] = len(self._seen)
+            return made
+        self._seen[id(value)] = len(self._seen)
+        if isinstance(value, np.random.Generator):
+            return {"generator": self._generator(value)}
+        if isinstance(value, np.random.RandomState):
+            return {"legacy": self(value.get_state(legacy=False))}
+        if isinstance(value, np.random.SeedSequence):
+            return {"seeds": [self(x) for x in _parts_of(value)]}
+        find_class(*cls)  # or it could not be read
+        return {"object": [*cls, self(value.__getstate__())]}
+
+    def _generator(self, rng: np.random.Generator) -> Any:
+        bits: Any = rng.bit_generator
+        name = type(bits).__name__
+        if name not in _BIT_GENERATORS:
+            raise TypeError(f"A generator of {name} cannot be kept; use one of {_BIT_GENERATORS}.")
+        return [name, self(bits.seed_seq), self(bits.state)]
+
+    def _dataset(self, data: xr.Dataset) -> Any:
+        variables = {
+            name: (tuple(data[name].dims), np.asarray(data[name].values), dict(data[name].attrs))
+            for name in (*data.data_vars, *data.coords)
+        }
+        return [self(variables), self(list(data.coords)), self(dict(data.attrs))]
+
+
+def _parts_of(seeds: np.random.SeedSequence) -> tuple[Any, ...]:
+    return seeds.entropy, tuple(seeds.spawn_key), seeds.pool_size, seeds.n_children_spawned
+
+
+def find_class(module: str, name: str) -> Any:
+    """Return a class that a file may name, without importing anything but this package."""
+    from sklsb.balancing import BalancingFunction
+    from sklsb.samplers._base import BaseSampler
+    from sklsb.targets.base import Target
+
+    own = module.split(".")[0] == "sklsb"
+    found: Any = importlib.import_module(module) if own else sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    outside = (BalancingFunction, BaseSampler)
+    allowed = isinstance(found, type) and (
+        (own and found.__module__ == module and not issubclass(found, Target))
+        or issubclass(found, outside)
+        or (issubclass(found, tuple) and hasattr(found, "_fields"))
+    )
+    if not allowed:
+        raise TypeError(
+            f"{module}.{name} is no class of a sampler, a rule or a balancing function that this "
+            "process knows; import the module that defines it first."
+        )
+    return found
+
+
+class _Decoder:
+    """Turns what `_Encoder` made into values again."""
+
+    def __init__(self, blob: memoryview, known: dict[str, Any]):
+        self._blob, self._known = blob, known
+        self._seen: list[Any] = []
+
+    def __call__(self, tree: Any) -> Any:
+        """Return the value."""
+        if isinstance(tree, list):
+            return [self(item) for item in tree]
+        if not isinstance(tree, dict):
+            return tree
+        ((kind, inside),) = tree.items()
+        return getattr(self, f"_get_{kind}")(inside)
+
+    def _get_known(self, name: str) -> Any:
+        return self._known[name]
+
+    def _get_again(self, k: int) -> Any:
+        return self._seen[k]
+
+    def _get_tuple(self, items: Any) -> Any:
+        return tuple(self(item) for item in items)
+
+    def _get_dict(self, items: Any) -> Any:
+        return {self(key): self(item) for key, item in items}
+
+    def _get_text(self, given: Any) -> Any:
+        shape, items = given
+        return np.array(items, dtype=object).reshape(shape)
+
+    def _get_array(self, given: Any) -> NDArray[Any]:
+        begin, dtype, shape = given
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        found = np.frombuffer(self._blob[begin : begin + size], dtype=dtype)
+        return found.reshape(shape).copy()
+
+    def _get_scalar(self, given: Any) -> Any:
+        return self._get_array(given["array"])[()]
+
+    def _get_fields(self, given: Any) -> Any:
+        module, name, items = given
+        cls, values = find_class(module, name), [self(item) for item in items]
+        self._seen.append(cls(*values))
+        return self._seen[-1]
+
+    def _get_object(self, given: Any) -> Any:
+        module, name, state = given
+        made = object.__new__(find_class(module, name))
+        self._seen.append(made)
+        found = self(state)
+        if hasattr(made, "__setstate__"):
+            made.__setstate__(found)
+        elif found is not None:
+            made.__dict__.update(found)
+        return made
+
+    def _get_seeds(self, given: Any) -> Any:
+        k = len(self._seen)
+        self._seen.append(None)
+        entropy, key, size, n_spawned = (self(item) for item in given)
+        self._seen[k] = np.random.SeedSequence(
+            entropy, spawn_key=key, pool_size=size, n_children_spawned=n_spawned
+        )
+        return self._seen[k]
+
+    def _get_generator(self, given: Any) -> Any:
+        k = len(self._seen)
+        self._seen.append(None)
+        name, seeds, state = given
+        if name not in _BIT_GENERATORS:
+            raise DamagedError(f"it names the generator {name!r}")
+        bits = getattr(np.random, name)(self(seeds))
+        bits.state = self(state)
+        self._seen[k] = np.random.Generator(bits)
+        return self._seen[k]
+
+    def _get_legacy(self, state: Any) -> Any:
+        k = len(self._seen)
+        self._seen.append(np.random.RandomState())
+        self._seen[k].set_state(self(state))
+        return self._seen[k]
+
+    def _get_dataset(self, given: Any) -> xr.Dataset:
+        variables, coords, attrs = (self(item) for item in given)
+        return xr.Dataset(
+            {name: v for name, v in variables.items() if name not in coords},
+            coords={name: v for name, v in variables.items() if name in coords},
+            attrs=attrs,
+        )
+
+
+# ----------------------------------------------------------------- files
+
+
+def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:
+    """Return a value as the bytes of a file: the same value gives the same bytes."""
+    encoder = _Encoder(known or {})
+    text = json.dumps(encoder(value), separators=(",", ":")).encode()
+    text += b" " * (-(_HEAD + 8 + len(text)) % _ALIGNED)
+    body = b"".join([struct.pack("<Q", len(text)), text, *encoder.blobs])
+    return _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest() + body
+
+
+def check(data: bytes) -> bytes:
+    """Return the bytes of a file, or refuse those that are not as they were written."""
+    if not data:
+        raise DamagedError("it is empty")
+    if data[: len(_MAGIC)] != _MAGIC:
+        if data[:6] == _MAGIC[:6] and data[7:8] == b"\n":
+            version = data[6:7].decode(errors="replace")
+            raise DamagedError(f"it is of version {version!r} of the format; this is version 1")
+        raise DamagedError("it does not begin as files of sklsb do")
+    if len(data) < _HEAD + 8:
+        raise DamagedError(f"it ends after {len(data)} bytes")
+    body = memoryview(data)[_HEAD:]
+    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != data[len(_MAGIC) : _HEAD]:
+        raise DamagedError("its contents do not have the checksum that was written with them")
+    return data
+
+
+def unpacked(data: bytes, known: dict[str, Any] | None = None) -> Any:
+    """Return the value in the bytes of a file.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those that were written.
+    TypeError
+        If it holds an object of a class that this process does not know.
+    """
+    check(data)
+    body = memoryview(data)[_HEAD:]
+    (length,) = struct.unpack_from("<Q", body)
+    tree = json.loads(bytes(body[8 : 8 + length]))
+    return _Decoder(body[8 + length :], known or {})(tree)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the checksum that stands in a file."""
+    return data[len(_MAGIC) : _HEAD].hex()
+
+
+def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a file that is there whole or, after a crash, as it was before.
+
+    Without ``sync`` that holds for a crash of the process, not of the machine.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+    if not sync:
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,43 @@
+"""Whether a request fits in memory."""
+
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+# Limit and use of a container, version 2 and version 1.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
+
+def available() -> int | None:
+    """Return the bytes of memory that are free, as far as the system tells; None if it does not."""
+    found = []
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+        found += [1024 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        pass
+    for limit, used in _GROUPS:
+        try:
+            found.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):  # there is no such group, or it has no limit
+            continue
+    return max(0, min(found)) if found else None
+
+
+def check_fits(n_bytes: int, what: str, ways: str) -> None:
+    """Refuse what cannot be held, before any work, and say what to do instead."""
+    free = available()
+    if free is not None and n_bytes > free:
+        raise MemoryError(
+            f"{what} takes {n_bytes} bytes ({_shown(n_bytes)}), and {_shown(free)} of memory are "
+            f"free. {ways}"
+        )
+
+
+def _shown(n: int) -> str:
+    return f"{n / 1e9:.3g} GB" if n > 1e8 else f"{n / 1e6:.3g} MB"

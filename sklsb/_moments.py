@@ -1,0 +1,156 @@
+"""Moments of draws that are not kept: exact sums by batches, from which errors follow."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb.chains import value_coords
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Batches of each chain before two become one, and numbers held for all of them.
+_MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
+# Variables of which all pairs are looked at.
+MOST_PAIRED = 256
+# Effective draws whose variance is added to that of a marginal, as in `diagnostics.marginals`.
+_ADDED = 3.0
+
+
+class Moments:
+    """Sums over the draws of some chains, by batches.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    n_chains : int
+        Number of chains.
+    """
+
+    def __init__(self, target: Target, n_chains: int):
+        self.target = target
+        d, self.sizes = target.n_sites, target.cardinalities
+        self.paired = d <= MOST_PAIRED
+        # Counts of all values but the first of each variable, all pairs, and log p.
+        self._n_counts = int((self.sizes - 1).sum())
+        width = self._n_counts + (d * d if self.paired else 0) + 1
+        room = _MOST_HELD // max(1, n_chains * width)
+        n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, room // 4 * 4))
+        self.sums = np.zeros((n_chains, n_batches, width))
+        self.batch, self.n_draws = 1, 0
+
+    def add(self, states: States, lp: Array) -> None:
+        """Count draws of shape (n_chains, n_draws, n_sites), and their log p."""
+        done, n = 0, states.shape[1]
+        while done < n:
+            at, filled = divmod(self.n_draws, self.batch)
+            new = slice(done, done + self.batch - filled)
+            part = states[:, new]
+            self.sums[:, at] += self._of(part, lp[:, new])
+            self.n_draws += part.shape[1]
+            done += part.shape[1]
+            if self.n_draws == self.sums.shape[1] * self.batch:  # two batches become one
+                k = self.sums.shape[1] // 2
+                self.sums[:, :k] = self.sums[:, ::2] + self.sums[:, 1::2]
+                self.sums[:, k:] = 0.0
+                self.batch *= 2
+
+    def _of(self, x: States, lp: Array) -> Array:
+        """Return sums over a few draws; but for log p they are integers, so they are exact."""
+        found = np.empty((len(x), self.sums.shape[2]))
+        begin = 0
+        for k, value in enumerate(self.target.values[1:], 1):
+            sites = self.sizes > k
+            end = begin + int(sites.sum())
+            found[:, begin:end] = (x[:, :, sites] == value).sum(axis=1)
+            begin = end
+        if self.paired:
+            y = x.astype(np.float64)
+            found[:, begin:-1] = (y.transpose(0, 2, 1) @ y).reshape(len(x), -1)
+        found[:, -1] = lp.sum(axis=1)
+        return found
+
+    # ----------------------------------------------------------------- what follows from them
+
+    def _spread(self, values: Array) -> Array:
+        """Return shape (..., n_sites, n_values): of each value, from those of all but the first."""
+        d, n_values = self.target.n_sites, len(self.target.values)
+        whole = np.zeros((*values.shape[:-1], d, n_values))
+        begin = 0
+        for k in range(1, n_values):
+            sites = self.sizes > k
+            end = begin + int(sites.sum())
+            whole[..., sites, k] = values[..., begin:end]
+            begin = end
+        return whole
+
+    def _means(self) -> tuple[Array, Array]:
+        """Mean over all draws, and means of batches that are full, (n_chains, n_batches, width)."""
+        total = self.sums.sum(axis=(0, 1)) / max(1, len(self.sums) * self.n_draws)
+        full = self.n_draws // self.batch
+        return total, self.sums[:, :full] / self.batch
+
+    def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
+        """Return the moments with their standard errors."""
+        target, n = self.target, self._n_counts
+        mean, batches = self._means()
+        p, by_batch = self._spread(mean[:n]), self._spread(batches[:, :, :n])
+        p[:, 0], by_batch[..., 0] = 1 - p.sum(axis=1), 1 - by_batch.sum(axis=-1)
+        values = np.array(target.values, dtype=np.float64)
+        found: dict[str, Any] = {}
+
+        def put(name: str, dims: tuple[str, ...], value: Array, error: Array) -> None:
+            shape = (*target.shape, *value.shape[1:])
+            found[name] = (dims, value.reshape(shape))
+            found[_error_of(name)] = (dims, error.reshape(shape))
+
+        # The error of what never changed, and might have, is unknown.
+        stuck = ((p == 0) | (p == 1)).all(axis=1) & (target.n_possible > 1)
+        put("p", (*target.dims, "state"), p, self._marginal_errors(p, by_batch))
+        for name, power in (("mean", 1), ("second_moment", 2)):
+            errors = np.where(stuck, np.nan, _errors(by_batch @ values**power))
+            put(name, target.dims, p @ values**power, errors)
+        coords = target.coords | value_coords(target)
+        if self.paired:
+            again = {dim: f"{dim}_2" for dim in target.dims}
+            dims, shape = (*target.dims, *again.values()), (*target.shape, *target.shape)
+            errors = _errors(batches[:, :, n:-1]).reshape(stuck.size, stuck.size)
+            errors[stuck | stuck[:, np.newaxis]] = np.nan
+            found["pair_moment"] = (dims, mean[n:-1].reshape(shape))
+            found["pair_moment_mcse"] = (dims, errors.reshape(shape))
+            coords |= {again[dim]: values for dim, values in target.coords.items()}
+        found["lp"], found["lp_mcse"] = mean[-1], _errors(batches[:, :, -1])
+        return xr.Dataset(found, coords=coords, attrs=attrs)
+
+    def _marginal_errors(self, p: Array, batches: Array) -> Array:
+        """Errors as in `diagnostics.marginals`, with the effective size that batches tell."""
+        variance = p * (1 - p)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size = variance / _errors(batches) ** 2
+            errors = np.minimum(0.5, np.sqrt((variance + _ADDED / size) / size))
+        unknown = np.where(self.target.n_possible > 1, np.nan, 0.0)[:, np.newaxis]
+        errors = np.where((p > 0) & (p < 1), errors, unknown)
+        return np.where(np.arange(p.shape[1]) < self.sizes[:, np.newaxis], errors, 0.0)
+
+
+def _error_of(name: str) -> str:
+    return "mcse" if name == "p" else f"{name}_mcse"
+
+
+def _errors(means: Array) -> Array:
+    """Return standard errors of the mean of all batches, (n_chains, n_batches, ...).
+
+    The larger one of those by the batches and by four times longer ones, which are less dependent.
+    """
+    n_chains, n = means.shape[:2]
+    found = [np.full(means.shape[2:], np.nan)]
+    for longer in (1, 4):
+        k = n // longer
+        if n_chains * k < 8:
+            continue
+        joined = means[:, : k * longer].reshape(n_chains, k, longer, *means.shape[2:]).mean(axis=2)
+        variance = joined.reshape(n_chains * k, *means.shape[2:]).var(axis=0, ddof=1)
+        found.append(np.sqrt(variance / (n_chains * k)))
+    return np.fmax.reduce(found)

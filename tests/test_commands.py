@@ -1,0 +1,208 @@
+"""The command line: what it writes, says and returns."""
+
+import gzip
+import signal
+
+import numpy as np
+import pytest
+from processes import run_python
+
+from sklsb import Ising, MarkovNetwork, _commands, exact, io, open_draws
+from sklsb._commands import main
+from sklsb.exceptions import SeparatedModesWarning, TemperingWarning
+
+pytest.importorskip("zarr")
+
+PAIR = "MARKOV\n3\n2 3 2\n2\n2 0 1\n2 1 2\n\n6\n1 2 3 4 5 6\n\n6\n1 2 2 1 1 1\n"
+RAIN = """network rain { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+variable wet { type discrete [ 2 ] { no, yes }; }
+probability ( rain ) { table 0.8, 0.2; }
+probability ( wet | rain ) { (no) 0.9, 0.1; (yes) 0.2, 0.8; }
+"""
+CUT = "4 4\n1 2 1\n2 3 2\n3 4 1\n1 4 3\n"
+QUBO = "3 3\n1 1 -3\n1 2 2\n3 3 1\n"
+CHAINS = ["--chains", "2", "--seed", "1"]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (
+        ("pair.uai", PAIR),
+        ("pair.evid", "1 1 2"),
+        ("rain.bif", RAIN),
+        ("square.mc", CUT),
+        ("G1.txt", CUT),
+        ("three.sparse", QUBO),
+    ):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def run(capsys, *words):
+    """Exit code, what was said, and what was told on the error stream."""
+    code = main(list(words))
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def test_help_and_wrong_arguments(capsys):
+    text = run_python("-W", "error", "-m", "sklsb", "--help")
+    for word in ("sample", "marginals", "map", "info", "Exit codes", "--resume"):
+        assert word in text
+    for words in ([], ["guess"], ["info"], ["sample", "m.uai", "--draws", "0"]):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+    assert "'0' is not a positive integer" in capsys.readouterr().err
+
+
+def test_info(files, capsys):
+    code, out, err = run(capsys, "info", "pair.uai", "--evidence", "pair.evid")
+    assert (code, err) == (0, "")
+    assert "variables: 3 of 2 to 3 values, 1 observed" in out
+    assert out.count(", fits") == 3
+    code, out, _ = run(capsys, "info", "square.mc")
+    assert "pairs that depend on each other: 4" in out
+
+
+def test_exact_marginals_and_partition_function(files, capsys):
+    words = ["marginals", "pair.uai", "--evidence", "pair.evid", "--pr", "pair.PR"]
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert "pair.uai.MAR: marginals of 3 variables, exact" in out
+    target = MarkovNetwork.from_uai("pair.uai", "pair.evid")
+    found = io.read_mar("pair.uai.MAR")
+    assert [p.size for p in found] == [2, 3, 2]
+    wanted = exact.marginals(target)["p"].to_numpy()
+    np.testing.assert_allclose(found[0], wanted[0, :2], rtol=1e-12)
+    np.testing.assert_allclose(io.read_pr("pair.PR"), exact.log_partition(target) / np.log(10))
+
+
+def test_sampled_marginals(files, capsys):
+    words = ["marginals", "pair.uai", "--method", "sample", "--out", "mine", *CHAINS]
+    code, out, _ = run(capsys, *words, "--sampler", "elimination", "--draws", "4000")
+    assert code == 0
+    assert "mine: marginals of 3 variables, largest standard error 0.00" in out
+    wanted = exact.marginals(MarkovNetwork.from_uai("pair.uai"))["p"].to_numpy()
+    found = io.read_mar("mine")
+    np.testing.assert_allclose(found[1], wanted[1], atol=0.03)
+
+
+def test_names_of_a_bayesian_network(files, capsys):
+    (files / "rain.bif.gz").write_bytes(gzip.compress(RAIN.encode()))
+    code, _, err = run(capsys, "marginals", "rain.bif.gz", "--observe", "wet=yes", "--out", "m")
+    assert (code, err) == (0, "")
+    np.testing.assert_allclose(io.read_mar("m"), [[0.08 / 0.24, 0.16 / 0.24], [0.0, 1.0]])
+    code, _, err = run(capsys, "map", "rain.bif", "--observe", "wet=1", "--out", "m")
+    assert (code, io.read_mpe("m").tolist()) == (0, [1, 1])
+
+
+@pytest.mark.parametrize("method", ["exact", "anneal"])
+def test_most_probable_states(files, capsys, method):
+    settings = ["--method", method, "--seconds", "0.05", *CHAINS]
+    code, out, _ = run(capsys, "map", "square.mc", *settings)
+    assert (code, "cut = 7" in out) == (0, True)
+    x = io.read_mpe("square.mc.MPE")
+    assert (x[[0, 1]] == x[[2, 3]]).all()
+    code, out, _ = run(capsys, "map", "three.sparse", "--beta", "2", *settings)
+    assert (code, "x'Qx = -3" in out) == (0, True)
+    assert io.read_mpe("three.sparse.MPE")[[0, 2]].tolist() == [1, 0]
+    words = "the best state found" if method == "anneal" else "the most probable state"
+    assert words in out
+
+
+def test_sample_and_resume(files, capsys):
+    words = ["sample", "pair.uai", "--sampler", "elimination", *CHAINS]
+    code, out, err = run(capsys, *words, "--draws", "100", "--out", "whole")
+    assert (code, err) == (0, "")
+    assert "whole: 100 draws of 2 chains, thin=1" in out
+    assert run(capsys, *words, "--draws", "30", "--resume")[0] == 0  # there was nothing yet
+    code, _, err = run(capsys, *words, "--draws", "100")
+    assert (code, "pair.uai.zarr exists; give --resume" in err) == (1, True)
+    for _ in range(2):  # the second time there is nothing to do
+        assert run(capsys, *words, "--draws", "100", "--resume")[0] == 0
+    whole, parts = open_draws("whole"), open_draws("pair.uai.zarr")
+    np.testing.assert_array_equal(parts["x"], whole["x"])
+    code, _, err = run(capsys, *words, "--evidence", "pair.evid", "--resume")
+    assert (code, "is of another target" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["info", "nothing.uai"], "No such file or directory: 'nothing.uai'"),
+        (["info", "G1.txt"], "G1.txt does not tell its format by its name; give --format uai"),
+        (["info", "G1.txt", "--format", "uai"], "G1.txt"),
+        (["info", "square.mc", "--evidence", "pair.evid"], "--evidence is for files of the kind"),
+        (["info", "pair.uai", "--beta", "2"], "--beta is for files of the kinds qubo and cut"),
+        (["info", "pair.uai", "--observe", "1"], "--observe is '1'; give NAME=VALUE"),
+        (["info", "pair.uai", "--observe", "7=1"], "evidence names the variable 7"),
+        (["sample", "pair.uai", "--thin", "often"], "--thin is 'often'; give a number"),
+    ],
+)
+def test_errors(files, capsys, words, text):
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "")
+    assert err.startswith("sklsb: error: ")
+    assert text in err
+    assert len(err.splitlines()) == 1
+
+
+def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):
+    def doubting(category, text):
+        def command(args):
+            import warnings
+
+            warnings.warn(text, category, stacklevel=2)
+            return 0
+
+        return command
+
+    for command, code in (
+        (doubting(SeparatedModesWarning, "The chains disagree"), 3),
+        (doubting(TemperingWarning, "2 round trips"), 3),
+        (doubting(TemperingWarning, "Tempering is not worth it here"), 0),
+        (doubting(UserWarning, "by the way"), 0),
+    ):
+        monkeypatch.setattr(_commands, "_info", command)
+        found, _, err = run(capsys, "info", "pair.uai")
+        assert (found, err.startswith("sklsb: warning: ")) == (code, True)
+        assert run(capsys, "info", "pair.uai", "--quiet") == (code, "", "")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_keeps_the_draws(files, capsys, monkeypatch):
+    from sklsb.samplers._sinks import Stored
+
+    put = Stored.put
+
+    def interrupted(self, n):
+        put(self, n)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Stored, "put", interrupted)
+    words = ["sample", "pair.uai", "--sampler", "elimination", *CHAINS, "--draws", "100000"]
+    code, out, err = run(capsys, *words)
+    assert (code, "Interrupted: returning" in err) == (130, True)
+    stored = open_draws("pair.uai.zarr").sizes["draw"]
+    assert f"pair.uai.zarr: {stored} draws" in out
+    monkeypatch.setattr(Stored, "put", put)
+    assert run(capsys, *words[:-1], f"{stored + 5}", "--resume")[0] == 0
+    assert open_draws("pair.uai.zarr").sizes["draw"] == stored + 5
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_elsewhere(files, capsys, monkeypatch):
+    def interrupted(*args, **settings):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(exact, "marginals", interrupted)
+    assert run(capsys, "marginals", "pair.uai") == (130, "", "sklsb: interrupted\n")
+
+
+def test_the_model_is_that_of_the_package(files):
+    target = _commands._model(_commands._parser().parse_args(["info", "square.mc", "--beta", "2"]))
+    wanted = Ising.from_maxcut(io.read_maxcut("square.mc"), 2.0)
+    np.testing.assert_array_equal(target.couplings.toarray(), wanted.couplings.toarray())
