@@ -31,14 +31,10 @@ class BlockedEnsemble(Ensemble):
 
     Parameters
     ----------
-    target : Target
-        What is sampled.
-    states : ndarray of shape (n_chains, n_sites)
-        Where the chains start; copied.
+    target, states, n_jobs
+        As of `Ensemble`.
     streams : Streams
         One of each purpose per chain: the coins are those of "coin", redraws are made by "redraw".
-    n_jobs : int
-        Number of threads. It never changes a chain.
     rule : Mixture
         As of `mixture`.
     source : Whole or Pool

@@ -118,19 +118,17 @@ def _parts_of(seeds: np.random.SeedSequence) -> tuple[Any, ...]:
 
 
 def find_class(module: str, name: str) -> Any:
-    """Return a class that a file may name, without importing anything but this package."""
-    from sklsb.balancing import BalancingFunction
-    from sklsb.samplers._base import BaseSampler
-    from sklsb.targets.base import Target
+    """Return a class that a file may name, without importing anything but this package.
 
+    Those are the classes of this package, but for such as say ``_in_files = False``, those of
+    users that inherit ``_in_files = True``, and named tuples.
+    """
     own = module.split(".")[0] == "sklsb"
     found: Any = importlib.import_module(module) if own else sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    outside = (BalancingFunction, BaseSampler)
     allowed = isinstance(found, type) and (
-        (own and found.__module__ == module and not issubclass(found, Target))
-        or issubclass(found, outside)
+        getattr(found, "_in_files", own and found.__module__ == module)
         or (issubclass(found, tuple) and hasattr(found, "_fields"))
     )
     if not allowed:

@@ -1,20 +1,38 @@
 """What notebooks show of targets and balancing functions."""
 
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from sklsb.balancing import BalancingFunction
-    from sklsb.targets.base import Target
+from numpy.typing import ArrayLike, NDArray
 
 # Size of the picture, the log-ratios that it shows, and the largest even part.
 _WIDTH, _HEIGHT, _U, _H = 240.0, 120.0, 8.0, 4.0
 
 
-def target_html(target: "Target") -> str:
+class Sized(Protocol):
+    """What is shown of a target."""
+
+    @property
+    def n_sites(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dims(self) -> Sequence[str]: ...
+    @property
+    def cardinalities(self) -> NDArray[np.int64]: ...
+    @property
+    def observed_sites(self) -> NDArray[np.int64]: ...
+
+
+class Even(Protocol):
+    """What is shown of a balancing function."""
+
+    def even_part(self, u: ArrayLike, /) -> NDArray[np.float64]: ...
+
+
+def target_html(target: Sized) -> str:
     """Return the sizes of a target as a table."""
     k = target.cardinalities
     shape = " × ".join(map(str, target.shape))
@@ -37,7 +55,7 @@ def target_html(target: "Target") -> str:
     return f"<div><code>{escape(repr(target))}</code><table>{cells}</table></div>"
 
 
-def function_html(function: "BalancingFunction") -> str:
+def function_html(function: Even) -> str:
     """Return a small picture of the even part of log g, between those of min and max."""
     u = np.linspace(-_U, _U, 129)
     h = np.asarray(function.even_part(u)) - float(np.asarray(function.even_part(0.0)))

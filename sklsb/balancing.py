@@ -80,6 +80,7 @@ class BalancingFunction(ABC):
 
     knot_step: ClassVar[float] = 1 / 64
     tail_slope: ClassVar[float | None] = None
+    _in_files: ClassVar[bool] = True  # those of users too
 
     @abstractmethod
     def even_part(self, u: ArrayLike) -> Array:

@@ -212,9 +212,9 @@ def is_for_types(node):
 
 
 def nodes(tree, everywhere=True):
-    """Nodes of a tree but those for type checkers; unless everywhere, what an import runs."""
+    """Nodes of a tree; unless everywhere, what an import runs."""
     for node in ast.iter_child_nodes(tree):
-        if is_for_types(node):
+        if is_for_types(node) and not everywhere:
             continue
         yield node
         if everywhere or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -262,18 +262,19 @@ def test_kernels_import_nothing_else_of_the_package():
                 assert inside, f"{path} imports {found[0]}"
 
 
-def test_no_circle_of_imports():
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_no_circle_of_imports(everywhere):
     modules = {name for _, name, _, _ in SOURCES}
     needs = {}
     for path, name, _, tree in SOURCES:
-        found = imported(name, path.endswith("__init__.py"), tree, everywhere=False)
-        one_of = [next((m for m in names if m in modules), "") for names in found]
-        # The import of a module in another folder runs the __init__ of that folder first.
-        folders = {module.rpartition(".")[0] for module in one_of}
-        folders = {
-            folder for folder in folders & modules if not f"{name}.".startswith(f"{folder}.")
-        }
-        needs[name] = {module for module in one_of if module and module != name} | folders
+        found = imported(name, path.endswith("__init__.py"), tree, everywhere)
+        one_of = {next((m for m in names if m in modules), "") for names in found}
+        folders = set()
+        if not everywhere:
+            # The import of a module in another folder runs the __init__ of that folder first.
+            folders = {module.rpartition(".")[0] for module in one_of} & modules
+            folders = {folder for folder in folders if not f"{name}.".startswith(f"{folder}.")}
+        needs[name] = (one_of | folders) - {"", name}
     # Take away, again and again, what needs nothing that is left, or is not needed by it.
     left, n = set(needs), 0
     while n != len(left):
@@ -300,7 +301,7 @@ def f():
     first = ["os", "sklsb.exact", "sklsb.rules", "sklsb.a.base", "sklsb.streams.spawn"]
     assert found == [*first, "sklsb.inside"]
     found = [names[0] for names in imported("sklsb.a.b", False, ast.parse(code))]
-    assert found == [*first, "sklsb.inside", "sklsb.later"]
+    assert found == [*first, "sklsb.never", "sklsb.inside", "sklsb.later"]
     found = [names[0] for names in imported("sklsb.a", True, ast.parse("from . import b"))]
     assert found == ["sklsb.a.b"]
 

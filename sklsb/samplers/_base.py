@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -51,6 +51,28 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     return int(value)
 
 
+def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
+    """Say what is wrong with a size of tables: "auto", None, or a logarithm to base 2."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return
+    if isinstance(value, str):
+        raise ValueError(
+            f'{name} is {value!r}; give "auto", None, or the logarithm to base 2 of the entries '
+            "that a table may have."
+        )
+    if check_count(value, name, 1) > most:
+        raise ValueError(
+            f"{name} is {value}: a table of 2**{value} entries takes 2**{value + 3} bytes, and "
+            f"2**{most + 3} are allowed. Give at most {most}."
+        )
+    if not target._has_factors:
+        raise TypeError(
+            f"{name} is {value!r}, and {target!r:.200} is not made of factors, which tables are "
+            "made from. Ising, Potts and MarkovNetwork have them; a class of your own can offer "
+            f'them by the property log_factors. Set {name}="auto" or None.'
+        )
+
+
 def check_bool(value: Any, name: str) -> None:
     """Say what was given, if it is not True or False."""
     if not isinstance(value, bool | np.bool_):
@@ -63,7 +85,7 @@ def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
     return max(1, target.n_sites if found is None else found)
 
 
-class BaseSampler(Keeping, Warned, Exports, BaseEstimator, ABC):
+class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     """Base of the samplers: everything but the mathematics.
 
     A subclass stores its parameters in ``__init__``, checks and resolves them in
@@ -285,7 +307,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator, ABC):
 
     @property
     def _sweep(self) -> int:
-        """Transitions in which each variable has one chance to move."""
         return transitions_of_a_sweep(self._ensemble.rule, self.target_)
 
     def _check_thin(self, thin: int | str) -> int:

@@ -1,6 +1,7 @@
 """Whether blocks of variables are redrawn besides locally balanced steps, and which."""
 
 import math
+import numbers
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from sklsb._elimination.reduce import Reduced, strike
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.exceptions import BlocksWarning
-from sklsb.samplers._base import check_count
+from sklsb.samplers._base import check_log2_size
 from sklsb.samplers._burn_in import run_burn_in
 from sklsb.samplers._eliminating import eliminated
 from sklsb.samplers._progress import Progress
@@ -87,28 +88,11 @@ class BlockChoice:
 
 def check_blocks(blocks: Any, fast: bool, target: Target) -> None:
     """Say what is wrong with the parameter ``blocks``."""
-    if blocks is None or (isinstance(blocks, str) and blocks == "auto"):
-        return
-    if isinstance(blocks, str):
-        raise ValueError(
-            f'blocks is {blocks!r}; give "auto", None, or the logarithm to base 2 of the table '
-            "entries that a block may take."
-        )
-    if check_count(blocks, "blocks", 1) > MOST_LOG2_SIZE:
-        raise ValueError(
-            f"blocks is {blocks}: tables of 2**{blocks} entries take 2**{blocks + 3} bytes, and "
-            f"2**{int(math.log2(MAX_MEMORY))} are allowed. Give at most {MOST_LOG2_SIZE}."
-        )
-    if fast:
+    check_log2_size(blocks, "blocks", MOST_LOG2_SIZE, target)
+    if fast and isinstance(blocks, numbers.Integral):
         raise ValueError(
             f"blocks is {blocks!r} and fast is True; only exact log-ratios, fast=False, go with "
             "blocks."
-        )
-    if not target._has_factors:
-        raise TypeError(
-            f"blocks is {blocks!r}, and {target!r:.200} is not made of factors, which redraws of "
-            "blocks are made from. Ising, Potts and MarkovNetwork have them; a class of your own "
-            'can offer them by the property log_factors. Set blocks="auto" or None.'
         )
 
 

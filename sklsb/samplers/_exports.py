@@ -1,5 +1,6 @@
 """The draws of a sampler in the containers of other packages."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import xarray as xr
@@ -9,7 +10,7 @@ from sklsb.chains import to_datatree, to_dimod, to_inference_data
 from sklsb.targets.base import Target
 
 
-class Exports:
+class Exports(ABC):
     """What `BaseSampler` offers besides the draws themselves."""
 
     target_: Target
@@ -17,8 +18,9 @@ class Exports:
     burn_in_: xr.Dataset
     _draws: xr.Dataset
 
+    @abstractmethod
     def _attrs(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return the attributes of what was drawn: settings, target and version."""
 
     def _groups(self) -> dict[str, xr.Dataset]:
         check_is_fitted(self, "target_")

@@ -22,6 +22,7 @@ _MOST_PROBES = 8
 class Keeping:
     """`save`, `load` and `resume`, for `BaseSampler`."""
 
+    _in_files = True  # classes of users too
     target_: Target
     _ensemble: Any
 

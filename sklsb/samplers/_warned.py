@@ -1,6 +1,7 @@
 """What samplers warn of when draws were made."""
 
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from sklsb.targets.base import Target
 _FEWEST_PER_SWEEP = 0.01
 
 
-class Warned:
+class Warned(ABC):
     """Warnings about draws, for `BaseSampler`."""
 
     target_: Target
@@ -36,8 +37,9 @@ class Warned:
     _warned_periodic: bool
 
     @property
+    @abstractmethod
     def _sweep(self) -> int:
-        raise NotImplementedError
+        """Transitions in which each variable has one chance to move."""
 
     def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
         if not n_transitions:

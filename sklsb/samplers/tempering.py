@@ -17,7 +17,7 @@ from sklsb._tempering.pilot import Trial, compare, shown
 from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, Tuned, rejections, tune
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
-from sklsb.samplers._base import BaseSampler, check_bool, check_count
+from sklsb.samplers._base import BaseSampler, check_bool, check_count, check_log2_size
 from sklsb.samplers._explorers import explorers_of
 from sklsb.samplers._progress import Told
 from sklsb.streams import Streams
@@ -207,7 +207,7 @@ class ParallelTempering(BaseSampler):
                 )
         else:
             check_count(self.n_replicas, "n_replicas", 2)
-        _check_eliminate(self.eliminate, target)
+        check_log2_size(self.eliminate, "eliminate", MOST_LOG2_SIZE, target)
         if self.reference is not None:
             product_of(self.reference, target)
         self._core: Core | None = core_of(target, self.eliminate)
@@ -436,23 +436,4 @@ class ParallelTempering(BaseSampler):
             f"{worth}. Draw for longer, or take another sampler.",
             TemperingWarning,
             stacklevel=3,
-        )
-
-
-def _check_eliminate(given: Any, target: Target) -> None:
-    """Say what is wrong with the parameter ``eliminate``."""
-    if given is None or (isinstance(given, str) and given == "auto"):
-        return
-    if isinstance(given, str):
-        raise ValueError(
-            f'eliminate is {given!r}; give "auto", None, or the logarithm to base 2 of the entries '
-            "that a table may have."
-        )
-    if check_count(given, "eliminate", 1) > MOST_LOG2_SIZE:
-        raise ValueError(f"eliminate is {given}; give at most {MOST_LOG2_SIZE}.")
-    if not target._has_factors:
-        raise TypeError(
-            f"eliminate is {given!r}, and {target!r:.200} is not made of factors, which variables "
-            'are summed out of. Ising, Potts and MarkovNetwork have them. Set eliminate="auto" or '
-            "None."
         )

@@ -3,15 +3,32 @@
 import difflib
 import math
 import numbers
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sklsb.targets._checks import are_plain
 
-if TYPE_CHECKING:
-    from sklsb.targets.base import Target
+
+class Named(Protocol):
+    """A target as errors and evidence speak of it."""
+
+    @property
+    def n_sites(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dims(self) -> Sequence[str]: ...
+    @property
+    def coords(self) -> Mapping[str, Any]: ...
+    @property
+    def values(self) -> tuple[int, ...]: ...
+    @property
+    def cardinalities(self) -> NDArray[np.int64]: ...
+    @property
+    def state_names(self) -> Sequence[Sequence[str]] | None: ...
 
 
 def shown(values: tuple[int, ...]) -> str:
@@ -19,7 +36,7 @@ def shown(values: tuple[int, ...]) -> str:
     return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
-def sites_by_name(target: "Target") -> dict[Any, int]:
+def sites_by_name(target: Named) -> dict[Any, int]:
     """Sites by all that evidence may call them; the last n_sites names are the usual ones."""
     names: dict[Any, int] = {site: site for site in range(target.n_sites)}
     if len(target.shape) != 1:
@@ -30,7 +47,7 @@ def sites_by_name(target: "Target") -> dict[Any, int]:
     return names | {label: site for site, label in enumerate(labels.tolist())}
 
 
-def site_called(target: "Target", sites: dict[Any, int], variable: Any, what: str) -> int:
+def site_called(target: Named, sites: dict[Any, int], variable: Any, what: str) -> int:
     """Return the site of a variable, or say that there is none; ``what`` begins the sentence."""
     site = None if isinstance(variable, bool) else sites.get(variable)
     if site is None:
@@ -44,7 +61,7 @@ def site_called(target: "Target", sites: dict[Any, int], variable: Any, what: st
     return site
 
 
-def value_called(target: "Target", site: int, value: Any, what: str) -> int:
+def value_called(target: Named, site: int, value: Any, what: str) -> int:
     """Return a value of a variable by its number or name, or say what is wrong with it."""
     if target.state_names is not None and isinstance(value, str | bool | np.bool_):
         names = target.state_names[site]

@@ -66,6 +66,7 @@ class Target(ABC):
     rounding: Any = 0.0
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
+    _in_files = False  # whoever reads a file of a sampler gives the target
 
     @property
     def n_sites(self) -> int:

@@ -11,7 +11,17 @@ def passing_on(view_class):
     implements(first_move, view_class)(_first_move)
     implements(log_prob_is_cheap, view_class)(_log_prob_is_cheap)
     implements(forget_way, view_class)(_forget_way)
+    view_class.cache_size = property(_cache_size)
+    view_class.scratch_size = property(_scratch_size)
     return view_class
+
+
+def _cache_size(view):
+    return view.inner.cache_size
+
+
+def _scratch_size(view):
+    return getattr(view.inner, "scratch_size", 0)
 
 
 def _init_cache(view, chain):

@@ -19,17 +19,6 @@ class TemperedView(NamedTuple):
     touched_start: NDArray[np.uint64]
     touched: NDArray[np.uint32]
 
-    @property
-    def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
-        size: int = self.inner.cache_size
-        return size
-
-    @property
-    def scratch_size(self) -> int:
-        """Number of integers of scratch memory of a chain."""
-        return getattr(self.inner, "scratch_size", 0)
-
 
 @implements(log_ratio, TemperedView)
 def _log_ratio(view, chain, move):
