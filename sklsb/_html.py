@@ -1,6 +1,5 @@
-"""What notebooks show of targets and balancing functions."""
+"""What notebooks show of balancing functions."""
 
-from collections.abc import Sequence
 from html import escape
 from typing import Protocol
 
@@ -11,48 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 _WIDTH, _HEIGHT, _U, _H = 240.0, 120.0, 8.0, 4.0
 
 
-class Sized(Protocol):
-    """What is shown of a target."""
-
-    @property
-    def n_sites(self) -> int: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dims(self) -> Sequence[str]: ...
-    @property
-    def cardinalities(self) -> NDArray[np.int64]: ...
-    @property
-    def observed_sites(self) -> NDArray[np.int64]: ...
-
-
 class Even(Protocol):
     """What is shown of a balancing function."""
 
     def even_part(self, u: ArrayLike, /) -> NDArray[np.float64]: ...
-
-
-def target_html(target: Sized) -> str:
-    """Return the sizes of a target as a table."""
-    k = target.cardinalities
-    shape = " × ".join(map(str, target.shape))
-    fewest, most = (int(k.min()), int(k.max())) if k.size else (0, 0)
-    digits = float(np.log10(k).sum())
-    rows = {
-        "variables": f"{target.n_sites:,}" + (f" ({shape})" if len(target.shape) > 1 else ""),
-        "dims": escape(", ".join(target.dims)),
-        "values of each": f"{most}" if fewest == most else f"{fewest} to {most}",
-        "states": f"{10**digits:,.0f}" if digits < 9 else f"10<sup>{digits:.0f}</sup>",
-        "single changes": f"{int((k - 1).sum()):,}",
-    }
-    observed = target.observed_sites.size
-    if observed:
-        rows["observed"] = f"{observed:,}"
-    cells = "".join(
-        f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{value}</td></tr>'
-        for name, value in rows.items()
-    )
-    return f"<div><code>{escape(repr(target))}</code><table>{cells}</table></div>"
 
 
 def function_html(function: Even) -> str:

@@ -3,8 +3,12 @@
 import os
 import signal
 
-import matplotlib
-import pytest
+# One process per core runs tests; read when NumPy and torch are imported.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+import matplotlib  # noqa: E402
+import pytest  # noqa: E402
 
 matplotlib.use("Agg")
 

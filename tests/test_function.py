@@ -488,7 +488,7 @@ def test_a_failure_in_fit_is_raised(name, n_jobs):
         assert not hasattr(sampler, "target_")
         assert not target._runs
         f.left = math.inf
-        sampler.set_params(n_burn_in=20).fit(target)
+        sampler.set_params(n_burn_in=20, pilot=False).fit(target)
         check_kept(sampler, "after the second fit")
 
 

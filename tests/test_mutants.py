@@ -767,8 +767,8 @@ MUTANTS = {
     ),
     "weights not relative": Mutant(
         LEARNING,
-        "return log_prob - (logsumexp",
-        "return log_prob - 0 * (logsumexp",
+        "return log_prob - (total",
+        "return log_prob - 0 * (total",
         check_weights,
         "relative to their mean",
     ),

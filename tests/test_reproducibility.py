@@ -395,7 +395,7 @@ def digest(*options, **environment):
 def test_hash_seeds_optimised_mode_and_environment():
     pytest.importorskip("networkx", reason="needs networkx")
     digests = {
-        digest(PYTHONHASHSEED="0"),
+        digest(PYTHONHASHSEED="0", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2"),
         digest("-O", PYTHONHASHSEED="12345", OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1"),
     }
     assert len(digests) == 1

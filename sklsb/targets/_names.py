@@ -13,7 +13,7 @@ from sklsb.targets._checks import are_plain
 
 
 class Named(Protocol):
-    """A target as errors and evidence speak of it."""
+    """A target as errors, evidence and notebooks speak of it."""
 
     @property
     def n_sites(self) -> int: ...
@@ -29,6 +29,8 @@ class Named(Protocol):
     def cardinalities(self) -> NDArray[np.int64]: ...
     @property
     def state_names(self) -> Sequence[Sequence[str]] | None: ...
+    @property
+    def observed_sites(self) -> NDArray[np.int64]: ...
 
 
 def shown(values: tuple[int, ...]) -> str:

@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._html import target_html
 from sklsb._kernels.state import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
+from sklsb.targets._html import target_html
 from sklsb.targets._names import shown, site_called, sites_by_name, value_called
 
 if TYPE_CHECKING:

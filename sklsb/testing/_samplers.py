@@ -55,9 +55,9 @@ def _check_parameters(sampler: Any, target: Target) -> None:
         expect(made.get_params(deep=False)[name] is value, f"set_params must store {name}.")
 
 
-def _check_streams(sampler: Any, target: Target, n: int) -> None:
-    """Expect the same chains of a seed, for any threads and division into calls."""
-    one, other = _fitted(sampler, target), _fitted(sampler, target, n_jobs=2)
+def _check_streams(one: Any, target: Target, n: int) -> None:
+    """Expect the same chains of a seed as one fitted, for any threads and division into calls."""
+    other = _fitted(one, target, n_jobs=2)
     copies = {
         "pickle": pickle.loads(pickle.dumps(one)),
         "copy.copy": copy.copy(one),
@@ -183,6 +183,7 @@ def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplerWarning)
         _check_parameters(sampler, target)
+        _check_streams(sampler, target, n_draws)
         rule = exact.rule_of(sampler, target)
         stepping = sampler
         if isinstance(rule, Mixture) and isinstance(rule.second, Blocks):
@@ -196,6 +197,5 @@ def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
             if matrix_by_formula(rule):
                 _check_invariance(sampler, target)
             check_rule(rule, target)
-        _check_streams(sampler, target, n_draws)
         _check_draws(sampler, target, n_draws)
     expect(_global_states() == before, "global random states must not be used.")
