@@ -45,6 +45,7 @@ _MODULES = [
     "rules",
     "samplers",
     "state",
+    "stopping",
     "stores",
     "streams",
     "targets",

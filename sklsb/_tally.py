@@ -213,6 +213,8 @@ class Tally:
         n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))
         self.counts = np.zeros((n_chains, n_batches, n_counts), dtype=np.int64)
         self.lp = np.zeros((n_chains, _MOST_LP))
+        # Of each batch the sums of lp and of its square, from the first value on.
+        self.lp_sums, self.lp_origin = np.zeros((n_chains, n_batches, 2)), 0.0
         self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
         self.n_draws = self.n_transitions = 0
         self.since = 0  # transitions since a state was looked at
@@ -267,12 +269,15 @@ class Tally:
             now = chosen[done : done + self.batch - filled]
             self.counts[:, at] += self._counted(states[:, now][:, :, self.sites])
             self._keep_lp(lp[:, now])
+            self._add_lp(lp[:, now], at)
             self.n_draws += now.size
             done += now.size
             if self.n_draws == self.counts.shape[1] * self.batch:  # two batches become one
                 k = self.counts.shape[1] // 2
                 self.counts[:, :k] = self.counts[:, ::2] + self.counts[:, 1::2]
                 self.counts[:, k:] = 0
+                self.lp_sums[:, :k] = self.lp_sums[:, ::2] + self.lp_sums[:, 1::2]
+                self.lp_sums[:, k:] = 0.0
                 self.batch *= 2
 
     def _counted(self, x: States) -> NDArray[np.int64]:
@@ -298,6 +303,16 @@ class Tally:
                 at //= 2
             self.lp[:, at] = lp[:, k]
 
+    def _add_lp(self, lp: Array, at: int) -> None:
+        if not self.n_draws:
+            self.lp_origin = float(lp[0, 0])
+        z = lp - self.lp_origin
+        parts = np.stack([z, np.square(z)], axis=2)
+        # One after another, so that the sums do not depend on how draws are divided into calls.
+        self.lp_sums[:, at] = np.cumsum(
+            np.concatenate([self.lp_sums[:, at, np.newaxis], parts], axis=1), axis=1
+        )[:, -1]
+
     def of_values(self) -> Agreement:
         """Compare how often the values were seen, shape (n_counts,)."""
         n = self.n_draws // self.batch // 2 * 2
@@ -305,13 +320,17 @@ class Tally:
         return agreement(sums, sums, self.batch)
 
     def of_lp(self) -> Agreement:
-        """Compare log p, by normal scores of its ranks; numbers."""
+        """Compare log p, by normal scores of its ranks; the effective size is that of its mean."""
         n = -(-self.n_draws // self.lp_every)
         n_batches = min(_MOST_BATCHES, n // 2 * 2)
         size = n // n_batches
         x = self.lp[:, : n_batches * size]
         z = normal_scores(x).reshape(len(x), n_batches, size)
-        return agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+        found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+        # Those that are kept are too few to tell the effective size of a long run.
+        whole = self.n_draws // self.batch // 2 * 2
+        sums = self.lp_sums[:, :whole]
+        return found._replace(ess=agreement(sums[..., 0], sums[..., 1], self.batch).ess)
 
     def lost(self) -> list[int]:
         """Sites of values that chains keep for long, and that the draws have for a few visits."""

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._exports import Exports
 from sklsb.samplers._keeping import Keeping
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
+from sklsb.samplers._seen import Seen
 from sklsb.samplers._sinks import (
     Call,
     InMemory,
@@ -38,6 +39,8 @@ from sklsb.samplers._sinks import (
 )
 from sklsb.samplers._warned import Warned
 from sklsb.state import Counters
+from sklsb.stopping import Rule as StopRule
+from sklsb.stopping import Watch, check_stop
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
 
@@ -323,13 +326,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         thin: int | str = 1,
         record: Record | str | None = None,
         store: str | os.PathLike[str] | None = None,
+        stop: StopRule | Sequence[StopRule] | None = None,
     ) -> xr.Dataset:
         """Draw from the chains, which go on from where they are.
 
         Parameters
         ----------
         n : int
-            Draws per chain.
+            Draws per chain; with ``stop``, the most.
         thin : int or "sweep", default=1
             Transitions per draw; "sweep" is as many as give each variable one chance to move:
             where a transition changes one variable, as many as the target has variables.
@@ -341,6 +345,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             A folder that the draws are written to as they come, with all that it takes to go on
             after a crash: see `resume` and `sklsb.open_draws`. It is made, or must hold the run of
             this sampler up to where its chains are; then the draws are added.
+        stop : callable or list of callable, optional
+            Rules, any of which ends the call: see `sklsb.stopping`. Which one did, the attribute
+            ``stopped_by`` says; it is empty if none did. The draws are the first ones of those that
+            would have come without.
 
         Returns
         -------
@@ -378,11 +386,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
         step = self._check_thin(thin)
-        wanted = check_record(record)
+        wanted, rules = check_record(record), check_stop(stop)
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
+        watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with self._alone(), self._sink(n, step, wanted, store) as sink:
-            done = self._draw(n, step, sink)
+            done = self._draw(n, step, sink, watch)
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
+        attrs |= {"stopped_by": watch.stopped_by} if rules else {}
         result, self.sample_stats_ = sink.result(done, attrs)
         self._draws = result
         self._warn_about_draws(done * step, sink.acceptance(done))
@@ -404,26 +414,32 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             return Stored(self, os.fspath(store), settings, record, n)
         return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
 
-    def _draw(self, n: int, thin: int, sink: Sink) -> int:
+    def _want(self, n_transitions: int) -> None:
+        """Announce how many transitions come, if it helps to know it."""
+
+    def _draw(self, n: int, thin: int, sink: Sink, watch: Watch) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
         ensemble, counters = self._ensemble, self._ensemble.counters
         n_chains = len(ensemble)
         ensemble.chains.moved[:] = False
-        total, done = n * thin, 0
+        total, done, known = n * thin, 0, 0
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
         if not made:
             ensemble.forget_acceptance()
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = FIRST_SEGMENT
-        with (
-            deferred_interrupt() as interrupted,
-            ensemble.threads(),
-            Progress(self.verbose, "sample", total * n_chains) as progress,
-        ):
+        seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
+        size, may_stop = total * n_chains, bool(watch.rules)
+        line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
+        with deferred_interrupt() as interrupted, ensemble.threads(), line as progress:
             while made < total:
                 began = time.perf_counter()
-                size = min(segment, most, total - made, thin * sink.most - made % thin)
+                end = min(total, watch.next * thin)
+                if end != known:
+                    known = end
+                    self._want(end - made)
+                size = min(segment, most, end - made, thin * sink.most - made % thin)
                 room = (made + size) // thin - done
                 states, stats, at = sink.room(room)
                 ensemble.run(size, (thin, made % thin, at), states, stats)
@@ -433,6 +449,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 new = slice(at, at + room)
                 if counters.tally is not None:
                     counters.tally.add(states[:, new], stats[:, new, 0], thin)
+                if self.verbose:
+                    seen.add(stats[:, new])
                 sink.put(room)
                 made, done = made + size, done + room
                 progress(size * n_chains)
@@ -446,7 +464,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                         stacklevel=3,
                     )
                     break
-            sink.end()
+                if watch.ends():
+                    break
+            sink.end(watch.stopped_by if watch.rules else None)
         return done
 
     def _attrs(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class EliminationSampler(BaseSampler):
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     verbose : int, default=0
-        1 shows a line for each phase, and how long it takes.
+        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
     warm_start : bool, default=False
         Whether another `fit` goes on with the present streams.
 
@@ -169,9 +169,8 @@ class EliminationSampler(BaseSampler):
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""
 
-    def _draw(self, n: int, thin: int, *args: Any) -> int:
-        self._ensemble.want(n * thin)
-        return super()._draw(n, thin, *args)
+    def _want(self, n_transitions: int) -> None:
+        self._ensemble.want(n_transitions)
 
     @property
     def marginals_(self) -> xr.Dataset:

@@ -123,7 +123,7 @@ class LSBSampler(BaseSampler):
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same chains, bit for bit.
     verbose : int, default=0
-        1 shows a line for each phase, and how long it takes.
+        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states, streams and burn-in function.
     keep_burn_in : bool, default=False
@@ -385,10 +385,9 @@ class LSBSampler(BaseSampler):
         fitted["blocks_"] = found[1]
         return found[0]
 
-    def _draw(self, n: int, thin: int, *args: Any) -> int:
+    def _want(self, n_transitions: int) -> None:
         if isinstance(self._ensemble, BlockedEnsemble):
-            self._ensemble.want(n * thin)
-        return super()._draw(n, thin, *args)
+            self._ensemble.want(n_transitions)
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
