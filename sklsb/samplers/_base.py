@@ -129,6 +129,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         another.
         """
 
+    @abstractmethod
+    def _n_burn_in(self) -> int:
+        """Transitions that chains with the fitted rule need before they draw."""
+
+    def _after_burn_in(self) -> None:
+        """Forget what the burn-in has counted."""
+        self._ensemble.chains.moved[:] = False
+
     def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
         """Return the chains that draws are made with; the same ones here."""
         return ensemble
@@ -396,6 +404,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         result, self.sample_stats_ = sink.result(done, attrs)
         self._draws = result
         self._warn_about_draws(done * step, sink.acceptance(done))
+        if done:
+            self._warn_of(self._findings())
         return result
 
     def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:

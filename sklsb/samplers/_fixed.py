@@ -91,6 +91,9 @@ class FixedRuleSampler(BaseSampler):
             return int(self.n_burn_in)
         return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
 
+    def _n_burn_in(self) -> int:
+        return self._length(self.target_, self._ensemble.rule)
+
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         n, rule = self._length(target, ensemble.rule), ensemble.rule
         done = run_burn_in(

@@ -132,7 +132,9 @@ class EliminationSampler(BaseSampler):
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Return a possible state, always the same one: it has no say in the draws."""
-        n, elimination = len(streams), self._eliminated
+        n = len(streams)
+        # Those of other chains, when it is fitted.
+        elimination = self.__dict__.get("_eliminated") or self._ensemble.elimination
         x = np.empty((1, target.n_sites), target.dtype)
         rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
         while not accepted[0]:
@@ -153,6 +155,9 @@ class EliminationSampler(BaseSampler):
 
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
         return Redraws(self._eliminated, states, streams, self._effective_n_jobs())
+
+    def _n_burn_in(self) -> int:
+        return 0  # draws are independent
 
     def _burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
         """Make one draw, so that the present states are draws."""

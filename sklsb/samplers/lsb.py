@@ -317,6 +317,9 @@ class LSBSampler(BaseSampler):
     def _length(self, target: Target) -> int:
         return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
 
+    def _n_burn_in(self) -> int:
+        return self._length(self.target_)
+
     def _starts(self, target: Target, streams: Streams) -> Starts:
         rule = Balanced(self._function.table(), float(self.lazy))
         n, of_step = self._length(target), 1.0
