@@ -461,7 +461,7 @@ def open_draws(path: PathLike) -> xr.Dataset:
     >>> import sklsb
     >>> path = pathlib.Path(tempfile.mkdtemp(), "run.zarr")
     >>> sampler = sklsb.GibbsSampler(random_state=0).fit(sklsb.Ising(np.zeros((3, 3))))
-    >>> draws = sampler.sample(100, store=path)
+    >>> draws = sampler.sample(100, thin="sweep", store=path)
     >>> sklsb.open_draws(path)["x"].shape
     (4, 100, 3)
     """
