@@ -116,19 +116,23 @@ def _accept(to: NDArray[np.int64], log_q: Array, q: Array, log_a: Array) -> Tran
     return Transitions(to, log_q + log_a, stay)
 
 
-def _ratios(target: Target, first_order: bool) -> Array:
+def log_ratios(target: Target, first_order: bool = False) -> Array:
     """Log-ratios of all moves; -inf from impossible states."""
     x = states(target)
     found = target.first_order_ratios(x) if first_order else target.log_ratios(x)
     return np.where(target.log_prob(x)[:, None] > -np.inf, found, -np.inf)
 
 
-def locally_balanced(function: BalancingFunction, target: Target) -> Transitions:
-    to = neighbours(target)
-    log_q, shift, log_sum, q = _propose(function, _ratios(target, False))
+def by_weight(function: BalancingFunction, to: NDArray[np.int64], ratios: Array) -> Transitions:
+    """Locally balanced transitions, given where each move leads and its log-ratio."""
+    log_q, shift, log_sum, q = _propose(function, ratios)
     with np.errstate(invalid="ignore"):
         log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
     return _accept(to, log_q, q, log_a)
+
+
+def locally_balanced(function: BalancingFunction, target: Target) -> Transitions:
+    return by_weight(function, neighbours(target), log_ratios(target))
 
 
 def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -159,7 +163,7 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
         )
     log_p = target.log_prob(states(target))
     step, move, opposite = _shifts(target)
-    proposal = _propose(function, _ratios(target, True))
+    proposal = _propose(function, log_ratios(target, first_order=True))
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
     one = np.take_along_axis(proposal.q, move, axis=1)
     here = np.arange(len(log_p))[:, None]

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, softmax
 
 from sklsb._html import function_html
 from sklsb._kernels.numeric import Table
@@ -378,7 +378,8 @@ class Mixture(LearnableFunction):
     def even_part(self, u: ArrayLike) -> Array:
         """Even part of log g."""
         terms = self._terms(np.asarray(u, dtype=np.float64))
-        return logsumexp(terms + (self.theta - logsumexp(self.theta)), axis=-1)
+        log_weights = self.theta - np.logaddexp.reduce(self.theta)
+        return np.logaddexp.reduce(terms + log_weights, axis=-1)
 
     def vjp(self, grad_knots: ArrayLike) -> Array:
         """Gradient by theta; see `LearnableFunction.vjp`."""

@@ -47,7 +47,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp
+from scipy.special import expit
+from threadpoolctl import threadpool_limits
 
 from sklsb._ensemble import Adaptive, LearnableEnsemble
 from sklsb._kernels.numeric import Table
@@ -174,7 +175,7 @@ class History(NamedTuple):
         n = len(ends)
         if not n:
             return cls.from_rows([], log_prob.shape[1])
-        theta, even_part = _shown(function)
+        theta, even_part = _shown(function, function.table())
         nothing = np.full(n, np.nan)
         made = np.array(ends, dtype=np.int64)
         shown = np.tile(theta, (n, 1)), np.tile(even_part, (n, 1))
@@ -185,7 +186,7 @@ class Learner:
     """A learnable function, its optimiser and the bound's eta, updated together."""
 
     def __init__(self, function: LearnableFunction, objective: str, optimizer: Adam | Momentum):
-        self.function = function
+        self.function, self.table = function, function.table()
         self.objective = objective
         self.optimizer = optimizer
         # eta = softplus(rho), started at 1, its best value when the chain always stays.
@@ -270,9 +271,10 @@ class Learner:
         if not (np.isfinite(theta).all() and np.isfinite(rho)):
             return False
         function = self.function.with_theta(theta)
-        if not np.isfinite(function.table().value).all():
+        table = function.table()
+        if not np.isfinite(table.value).all():
             return False
-        self.function, self.rho = function, rho
+        self.function, self.table, self.rho = function, table, rho
         return True
 
 
@@ -305,7 +307,8 @@ class _Pairs:
 
 def relative_weights(log_prob: Array) -> Array:
     """Logarithm of p relative to its mean over the chains."""
-    return log_prob - (logsumexp(log_prob) - np.log(log_prob.size))
+    total: float = np.logaddexp.reduce(log_prob)
+    return log_prob - (total - np.log(log_prob.size))
 
 
 def n_stored(cost: int) -> int:
@@ -381,6 +384,7 @@ def burn_in(
     rows: list[tuple[Any, ...]] = []
     done = 0
     rule = Balanced(function.table(), lazy)
+    adaptive = ensemble if isinstance(ensemble, Adaptive) else None
     ensemble.start(rule)
     log_prob = ensemble.log_prob()
     # For each block a pair for the objective, then one for each transition.
@@ -401,24 +405,24 @@ def burn_in(
         log_prob = ensemble.log_prob()
         acceptance = ensemble.chains.acceptance[:, 0] / length
         ensemble.forget_acceptance()
-        if isinstance(ensemble, Adaptive):
-            ensemble.follow(float(acceptance.mean()), length)
+        if adaptive is not None:
+            adaptive.follow(float(acceptance.mean()), length)
         value = norm = np.nan
         if learner is not None and gradient is not None:
             store.offer(block, ensemble.chains.x)
             value, norm = learner.update(*gradient)
-            function = learner.function
-            rule = Balanced(function.table(), lazy)
-        rows.append((done, log_prob, acceptance, value, norm, *_shown(function)))
+            function, rule = learner.function, Balanced(learner.table, lazy)
+        shown = _shown(function, rule.table)
+        rows.append((done, log_prob, acceptance, value, norm, *shown))
         on_block(length)
     ensemble.start(rule)
     visited = store.states() if store.parts else ensemble.chains.x.copy()
     return function, History.from_rows(rows, len(ensemble)), visited
 
 
-def _shown(function: BalancingFunction) -> tuple[Array, Array]:
+def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
     """Parameters and the even part, as the histories keep them."""
-    return getattr(function, "theta", np.empty(0)), Tabulated(function.table()).even_part(PLACES)
+    return getattr(function, "theta", np.empty(0)), Tabulated(table).even_part(PLACES)
 
 
 class Trace(NamedTuple):
@@ -497,7 +501,7 @@ class _Flux:
             return _REFUSED, np.zeros_like(theta)
         if value < self.best[0]:
             self.best = (value, function)
-        self.rows.append((value, norm, *_shown(function)))
+        self.rows.append((value, norm, *_shown(function, table)))
         return value, gradient
 
 
@@ -534,7 +538,12 @@ def fit_flux(
         on_evaluation()
         return found
 
-    ensemble.start(Balanced(function.table()))
-    minimize(shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
-    rows = flux.rows or [(np.nan, np.nan, *_shown(function))]
+    table = function.table()
+    ensemble.start(Balanced(table))
+    # Its matrices are of a few rows, where threads of BLAS take ten times as long as one.
+    with threadpool_limits(1, user_api="blas"):
+        minimize(
+            shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
+        )
+    rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

@@ -38,7 +38,8 @@ def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, ev
 
 
 def by_definition(table, target, log_omega, eta=1.0):
-    return enumerated._objectives(table, target, log_omega, eta, np.ones(target.n_sites))
+    known = enumerated._Enumerated.of(target)
+    return enumerated._objectives(table, known, log_omega, eta, np.ones(target.n_sites))
 
 
 def log_target(target):

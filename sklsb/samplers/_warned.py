@@ -72,12 +72,14 @@ class Warned(ABC):
             first = int(frozen.argmax())
             label = self.target_.label(first)
             called = "" if label == first else f", {label!r}"
+            # After a few transitions nothing is the matter, and looking for an answer takes long.
+            hint = self._exact_hint() if made >= self._sweep else ""
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN."
-                f"{self._isolation(n_transitions)}{self._exact_hint()}",
+                f"{self._isolation(n_transitions)}{hint}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )

