@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import joblib
@@ -18,13 +19,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
+from sklsb._codec import write_file
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb._fingerprint import fingerprint
 from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
 from sklsb._tally import Tally
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._exports import Exports
-from sklsb.samplers._keeping import Keeping
+from sklsb.samplers._keeper import Keeper
+from sklsb.samplers._keeping import Keeping, PathLike
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
 from sklsb.samplers._seen import Seen
 from sklsb.samplers._sinks import (
@@ -43,6 +47,9 @@ from sklsb.stopping import Rule as StopRule
 from sklsb.stopping import Watch, check_stop
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
+
+# Parameters that no draw depends on.
+_CHANGE_NOTHING = ("n_jobs", "verbose", "warm_start", "keep_burn_in")
 
 
 def check_count(value: Any, name: str, smallest: int) -> int:
@@ -105,6 +112,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
+    _keeper: Keeper | None = None
 
     @abstractmethod
     def _resolve(self, target: Target) -> None:
@@ -129,9 +137,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         another.
         """
 
-    @abstractmethod
     def _n_burn_in(self) -> int:
-        """Transitions that chains with the fitted rule need before they draw."""
+        """Transitions that new chains with the fitted rule make before they draw."""
+        return int(getattr(self, "n_burn_in", None) or 0)
 
     def _after_burn_in(self) -> None:
         """Forget what the burn-in has counted."""
@@ -146,7 +154,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Warn about what the fitted attributes show."""
 
     def fit(
-        self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
+        self,
+        target: Target,
+        y: None = None,
+        *,
+        initial_states: ArrayLike | None = None,
+        store: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Run the burn-in.
 
@@ -159,6 +172,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
             Where the chains start. If not given, ``init`` says where; with ``warm_start`` they
             are the present states.
+        store : path-like, optional
+            A file in which the burn-in is kept as far as it has come, and then the fitted sampler,
+            as `save` writes it. The same call again, in a new process too, goes on from there, bit
+            for bit; when the fit is done, it only reads it.
 
         Returns
         -------
@@ -170,6 +187,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             If target is not a Target.
         ValueError
             If a parameter is out of its range, or a state does not belong to the target.
+        StoreError
+            If the file is damaged, or of another fit. It is a ValueError, and says which.
         ImportError
             If ``fast=True`` and torch is not installed.
         RuntimeError
@@ -178,10 +197,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         Notes
         -----
         A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
+
+        In a file, the burn-in is kept every ten seconds or so. What comes after it, as the pilot,
+        begins anew, and so does the burn-in of `ParallelTempering`.
         """
         try:
             with self._alone():
-                self._fit(target, initial_states)
+                self._kept_fit(target, initial_states, store)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
@@ -191,6 +213,48 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._warn_about_burn_in()
         self._warn_if_isolated()
         return self
+
+    def _kept_fit(
+        self, target: Target, initial_states: ArrayLike | None, store: PathLike | None
+    ) -> None:
+        """Fit, or go on with a fit, or read it."""
+        if store is None or not isinstance(target, Target):
+            self._fit(target, initial_states)
+            return
+        if self.warm_start or getattr(self, "keep_burn_in", False):
+            raise ValueError(
+                "store keeps neither the chains that warm_start goes on from nor the states of a "
+                "burn-in; set warm_start=False and keep_burn_in=False, or give no store."
+            )
+        keeper = Keeper(Path(store), self._known_by(target, initial_states), target)
+        if keeper.fitted is not None:
+            found = self._unpacked(keeper.fitted, target, keeper.path)
+            for name in self.get_params():  # as many threads as are wanted now
+                setattr(found, name, getattr(self, name))
+            self._forget()
+            self.__dict__.update(found.__dict__)
+            return
+        self._keeper = keeper
+        try:
+            self._fit(target, initial_states)
+        finally:
+            del self._keeper
+        write_file(keeper.path, self._packed(fit=keeper.known))
+
+    def _known_by(self, target: Target, initial_states: ArrayLike | None) -> dict[str, Any]:
+        """Return what a fit is known by in a file."""
+        known = {k: repr(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
+        if not isinstance(self.random_state, numbers.Integral | None | np.random.SeedSequence):
+            known["random_state"] = type(self.random_state).__name__  # it has no state to be shown
+        states = None if initial_states is None else np.asarray(initial_states).tolist()
+        found = fingerprint(target, np.empty((0, target.n_sites), target.dtype))
+        named = {name: found[name] for name in ("class", "shape", "digest")}
+        named["log_prob"] = found["log_prob"].tolist()
+        return known | {
+            "sampler": type(self).__qualname__,
+            "initial_states": repr(states),
+            "target": repr(named),
+        }
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
@@ -229,8 +293,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             states = self._check_initial(target, initial_states, n_chains)
         elif before:  # perhaps on another target
             states = self._check_initial(target, before.x, n_chains, "state_")
+        elif self._keeper is not None and self._keeper.states is not None:
+            states, kept = self._keeper.states, self._keeper.kept
         else:
             states, spent, kept = self._starts(target, streams)
+            if self._keeper is not None:
+                self._keeper.kept = kept
         ensemble = self._new_ensemble(target, states, streams)
         ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
@@ -238,8 +306,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             ensemble = self._settle(ensemble, fitted)
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
-            self.__dict__.pop(old, None)
+        self._forget()
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
         self._ensemble = ensemble
@@ -249,6 +316,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._known_hint = None
         tally = Tally.by_sweep(target, n_chains, self._sweep, kept)
         ensemble.counters = Counters(tally=tally)
+
+    def _forget(self) -> None:
+        """Drop what belongs to the fit before."""
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
+            self.__dict__.pop(old, None)
 
     @staticmethod
     def _check_initial(
@@ -302,7 +374,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         # The draws belong to the user, who has them; a lock cannot be pickled.
-        hidden = ("_lock", "_draws")
+        hidden = ("_lock", "_draws", "_keeper")
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def __copy__(self) -> Self:

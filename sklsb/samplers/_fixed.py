@@ -14,7 +14,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
 from sklsb.samplers._base import BaseSampler, check_bool, check_count, transitions_of_a_sweep
-from sklsb.samplers._burn_in import check_kept, run_burn_in
+from sklsb.samplers._burn_in import check_kept, first_burn_in
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target
@@ -96,9 +96,7 @@ class FixedRuleSampler(BaseSampler):
 
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         n, rule = self._length(target, ensemble.rule), ensemble.rule
-        done = run_burn_in(
-            ensemble, n, keep=self.keep_burn_in, verbose=self.verbose, start_with=rule
-        )
+        done = first_burn_in(self, ensemble, n, rule)
         fitted: dict[str, Any] = {
             "history_": xr.Dataset(
                 {"lp": (("iteration", "chain"), done.log_prob + target.constant)},

@@ -35,7 +35,7 @@ from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.rules import FirstOrder, Mixture
 from sklsb.samplers._base import BaseSampler, check_bool, check_count
 from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
-from sklsb.samplers._burn_in import check_kept, run_burn_in
+from sklsb.samplers._burn_in import check_kept, first_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -346,9 +346,7 @@ class LSBSampler(BaseSampler):
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
             rule = Balanced(function.table(), float(self.lazy))
-            done = run_burn_in(
-                ensemble, n, keep=self.keep_burn_in, verbose=self.verbose, start_with=rule
-            )
+            done = first_burn_in(self, ensemble, n, rule)
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
         else:
@@ -409,6 +407,7 @@ class LSBSampler(BaseSampler):
                 learner=learner,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
+                keeper=self._keeper,
             )
         return *found, draws
 
