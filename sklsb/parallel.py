@@ -55,6 +55,7 @@ class _Done(NamedTuple):
     draws: xr.Dataset | None  # None if they are in a store
     x: NDArray[Any]
     moved: NDArray[np.bool_]
+    n_transitions: int
     tally: Tally | None
     acceptance: float | None
     findings: dict[str, NDArray[Any]]
@@ -186,7 +187,7 @@ def sample_chains(
         done = parallel(joblib.delayed(_work)(lean, span, job, path) for span, path in calls)
         progress(job.n_chains)
     lean._ensemble, acceptance, findings = _together(lean, job, done)
-    lean._warn_about_draws(job.n * job.thin, acceptance)
+    lean._warn_about_draws(lean._ensemble.counters.n_transitions, acceptance)
     if job.n:
         lean._warn_of(findings)
     if store is not None:
@@ -297,6 +298,7 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
         ensemble.chains.x.copy(),
         # What moved before is not known any more.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
+        counters.n_transitions,
         counters.tally,
         sink.acceptance(done),
         made._findings(),
@@ -310,7 +312,8 @@ def _together(
     tallies = [part.tally for part in done if part.tally is not None]
     same = len({tally.n_draws for tally in tallies}) == 1  # a store may have more
     counters = Counters(
-        n_transitions=job.n * job.thin, tally=Tally.joined(tallies) if same else None
+        n_transitions=min(part.n_transitions for part in done),
+        tally=Tally.joined(tallies) if same else None,
     )
     chains = SimpleNamespace(
         x=np.concatenate([part.x for part in done]), moved=np.stack([part.moved for part in done])

@@ -1,8 +1,11 @@
 """Fits that are cut short go on from a file, bit for bit."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from models import dense
+from processes import run_python
 
 from sklsb import (
     EliminationSampler,
@@ -87,6 +90,14 @@ def test_it_goes_on_bit_for_bit(name, tmp_path, monkeypatch, often):
     wanted = whole.sample(20)
     assert wanted.equals(read.sample(20))
     assert wanted.equals(loaded.sample(20))
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path):
+    script = str(Path(__file__).with_name("killed_fits.py"))
+    n_killed, n_fits = map(int, run_python(script, str(tmp_path), "50").split())
+    assert n_killed >= 50
+    assert n_fits > 10
 
 
 @pytest.mark.parametrize("sampler", [EliminationSampler(), ParallelTempering(n_replicas=3)])
