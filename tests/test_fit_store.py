@@ -24,12 +24,12 @@ TARGET = dense(6, scale=0.4)
 EQUAL = [[0.9, 0.1], [0.1, 0.9]]
 NETWORK = MarkovNetwork([2] * 8, [((i, i + 1), EQUAL) for i in range(7)] + [((0,), [0.3, 0.7])])
 SAMPLERS = {
-    "fixed": (GibbsSampler(block_size=2, n_burn_in=3000), TARGET),
-    "balanced": (LSBSampler("barker", n_burn_in=3000), TARGET),
-    "learned": (LSBSampler(n_burn_in=300), TARGET),
-    "exact": (LSBSampler("mixture", objective="exact", optimizer="sgd", n_burn_in=90), TARGET),
+    "fixed": (GibbsSampler(block_size=2, n_burn_in=900), TARGET),
+    "balanced": (LSBSampler("barker", n_burn_in=900), TARGET),
+    "learned": (LSBSampler(n_burn_in=100), TARGET),
+    "exact": (LSBSampler("mixture", objective="exact", optimizer="sgd", n_burn_in=60), TARGET),
     "first version": (LSBSampler(objective="sampled_kl", n_burn_in=60), TARGET),
-    "blocks": (LSBSampler(blocks=2, n_burn_in=300), NETWORK),
+    "blocks": (LSBSampler(blocks=2, n_burn_in=80), NETWORK),
     "flips": (LSBSampler("sqrt", fast=True, n_flips="auto", n_burn_in=64), TARGET),
 }
 
