@@ -84,6 +84,13 @@ class BlockedEnsemble(Ensemble):
         made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
+    def like(self, states: States, streams: Streams) -> "BlockedEnsemble":
+        """Return chains of the same rule at other states, on other streams."""
+        source = self.source.of(len(states))
+        made = type(self)(self.target, states, streams, self.n_jobs, self.rule, source)
+        made.start(self.rule)
+        return made
+
     # ----------------------------------------------------------------- moving
 
     def want(self, n: int) -> None:

@@ -93,6 +93,9 @@ class ChainEnsemble(Protocol):
     def copy(self) -> "ChainEnsemble":
         """Return chains that go on by themselves."""
 
+    def like(self, states: States, streams: Streams) -> "ChainEnsemble":
+        """Return chains of the same rule at other states, on other streams."""
+
 
 class LearnableEnsemble(ChainEnsemble, Protocol):
     """Chains of locally balanced proposals, whose function can be learned."""
@@ -263,6 +266,12 @@ class Ensemble(Threaded):
     def copy(self) -> "Ensemble":
         """Return chains that go on by themselves."""
         return type(self).from_state(self.target, self.state(), self.n_jobs)
+
+    def like(self, states: States, streams: Streams) -> "Ensemble":
+        """Return chains of the same rule at other states, on other streams."""
+        made = type(self)(self.target, states, streams, self.n_jobs, self.rule)
+        made.start(self.rule)
+        return made
 
     def fixed(self) -> dict[str, Any]:
         """Return what never changes while draws are made, by name: checkpoints leave it out."""

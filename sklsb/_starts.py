@@ -110,15 +110,15 @@ def draw_starts(
         States of shape (n_chains, n_sites), and evaluations of shape (n_chains,).
     """
     x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
-    n_quenched = 0
     kept: set[Kept] = set()
-    for c, rng in enumerate(streams.of("start")):
+    for k, rng in enumerate(streams.of("start")):
+        c = streams.first + k
         if init == "quenched" or (init == "both" and c % 2):
+            n_before = c if init == "quenched" else c // 2
             search = _Search(target, effort)
-            x.append(search.run(rng, many=n_quenched % 2 == 0))
-            evaluations[c] = search.evaluations
+            x.append(search.run(rng, many=n_before % 2 == 0))
+            evaluations[k] = search.evaluations
             kept |= search.found
-            n_quenched += 1
         else:
             x.append(target.random_state(rng))
         on_chain()

@@ -186,6 +186,8 @@ class Tally:
         Rare values at which chains started.
     sweep : int, default=1
         Transitions of a sweep.
+    n_all : int, optional
+        Chains that there are elsewhere, too, with which they are compared: see `joined`.
     """
 
     def __init__(
@@ -195,12 +197,14 @@ class Tally:
         every: int = 1,
         kept: Sequence[Kept] = (),
         sweep: int = 1,
+        n_all: int | None = None,
     ):
         self.every, self.sweep = max(1, every), sweep
         self.kept = tuple(kept)
         self.values = np.asarray(target.values, dtype=target.dtype)
         free = np.flatnonzero(target.n_possible > 1)
-        room = _MOST_COUNTS // (n_chains * _FEWEST_BATCHES)
+        n_all = max(n_chains, n_all or 0)
+        room = max(1, _MOST_COUNTS // (n_all * _FEWEST_BATCHES))
         # Of two values one is counted; some variables stand for all if there are too many.
         size = np.where(target.cardinalities == 2, 1, target.cardinalities).astype(np.int64)
         share = max(1, -(-int(size[free].sum()) // room))
@@ -209,10 +213,12 @@ class Tally:
         self.first = np.cumsum(size) - size
         self.two_valued = bool(size.size and (size == 1).all())
         n_counts = int(size.sum())
-        n_batches = _MOST_COUNTS // max(1, n_chains * n_counts)
+        n_batches = _MOST_COUNTS // max(1, n_all * n_counts)
         n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))
         self.counts = np.zeros((n_chains, n_batches, n_counts), dtype=np.int64)
         self.lp = np.zeros((n_chains, _MOST_LP))
+        # Of each batch the sums of lp and of its square, from the first value on.
+        self.lp_sums, self.lp_origin = np.zeros((n_chains, n_batches, 2)), np.zeros(n_chains)
         self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
         self.n_draws = self.n_transitions = 0
         self.since = 0  # transitions since a state was looked at
@@ -239,10 +245,24 @@ class Tally:
 
     @classmethod
     def by_sweep(
-        cls, target: Target, n_chains: int, sweep: int, kept: Sequence[Kept] = ()
+        cls,
+        target: Target,
+        n_chains: int,
+        sweep: int,
+        kept: Sequence[Kept] = (),
+        n_all: int | None = None,
     ) -> "Tally":
         """Return one that looks often enough for chains that make a sweep in some transitions."""
-        return cls(target, n_chains, sweep // _LOOKS_PER_SWEEP, kept, sweep)
+        return cls(target, n_chains, sweep // _LOOKS_PER_SWEEP, kept, sweep, n_all)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Tally]") -> "Tally":
+        """Return that of all chains, of which the parts have looked at some each, as often."""
+        made = cls.__new__(cls)
+        made.__dict__.update(parts[0].__dict__)
+        for name in ("counts", "lp", "lp_sums", "lp_origin"):
+            setattr(made, name, np.concatenate([getattr(part, name) for part in parts]))
+        return made
 
     def add(self, states: States, lp: Array, thin: int) -> None:
         """Count some draws.
@@ -267,12 +287,15 @@ class Tally:
             now = chosen[done : done + self.batch - filled]
             self.counts[:, at] += self._counted(states[:, now][:, :, self.sites])
             self._keep_lp(lp[:, now])
+            self._add_lp(lp[:, now], at)
             self.n_draws += now.size
             done += now.size
             if self.n_draws == self.counts.shape[1] * self.batch:  # two batches become one
                 k = self.counts.shape[1] // 2
                 self.counts[:, :k] = self.counts[:, ::2] + self.counts[:, 1::2]
                 self.counts[:, k:] = 0
+                self.lp_sums[:, :k] = self.lp_sums[:, ::2] + self.lp_sums[:, 1::2]
+                self.lp_sums[:, k:] = 0.0
                 self.batch *= 2
 
     def _counted(self, x: States) -> NDArray[np.int64]:
@@ -298,6 +321,16 @@ class Tally:
                 at //= 2
             self.lp[:, at] = lp[:, k]
 
+    def _add_lp(self, lp: Array, at: int) -> None:
+        if not self.n_draws:
+            self.lp_origin = lp[:, 0].copy()
+        z = lp - self.lp_origin[:, np.newaxis]
+        parts = np.stack([z, np.square(z)], axis=2)
+        # One after another, so that the sums do not depend on how draws are divided into calls.
+        self.lp_sums[:, at] = np.cumsum(
+            np.concatenate([self.lp_sums[:, at, np.newaxis], parts], axis=1), axis=1
+        )[:, -1]
+
     def of_values(self) -> Agreement:
         """Compare how often the values were seen, shape (n_counts,)."""
         n = self.n_draws // self.batch // 2 * 2
@@ -305,13 +338,17 @@ class Tally:
         return agreement(sums, sums, self.batch)
 
     def of_lp(self) -> Agreement:
-        """Compare log p, by normal scores of its ranks; numbers."""
+        """Compare log p, by normal scores of its ranks; the effective size is that of its mean."""
         n = -(-self.n_draws // self.lp_every)
         n_batches = min(_MOST_BATCHES, n // 2 * 2)
         size = n // n_batches
         x = self.lp[:, : n_batches * size]
         z = normal_scores(x).reshape(len(x), n_batches, size)
-        return agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+        found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+        # Those that are kept are too few to tell the effective size of a long run.
+        whole = self.n_draws // self.batch // 2 * 2
+        sums = self.lp_sums[:, :whole]
+        return found._replace(ess=agreement(sums[..., 0], sums[..., 1], self.batch).ess)
 
     def lost(self) -> list[int]:
         """Sites of values that chains keep for long, and that the draws have for a few visits."""

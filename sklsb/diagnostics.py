@@ -158,12 +158,13 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     xarray.Dataset
         Of the target's dims: ``r_hat``, the largest over the values of a variable; ``ess``, the
         smallest; ``p_value``, the smallest probability of an F as large in chains that agree. The
-        same of log p as ``r_hat_lp``, ``ess_lp``, ``p_value_lp``. NaN where a variable never
-        changed. Attributes: ``agree``, 0 if the smallest p_value times the number of values is
-        below 0.01, or if anything is lost, else 1; ``worst``, the variable of the smallest (or
-        "lp"); ``n_draws``, of each chain, that were looked at; ``lost``, of a sampler's own draws,
-        variables of which a rare value was found before the burn-in that chains keep for long, and
-        that the draws have for fewer than four such visits: they cannot tell how much it weighs.
+        same of log p as ``r_hat_lp``, ``ess_lp`` (of its mean), ``p_value_lp``. NaN where a
+        variable never changed. Attributes: ``agree``, 0 if the smallest p_value times the number of
+        values is below 0.01, or if anything is lost, else 1; ``worst``, the variable of the
+        smallest (or "lp"); ``n_draws``, of each chain, that were looked at; ``lost``, of a
+        sampler's own draws, variables of which a rare value was found before the burn-in that
+        chains keep for long, and that the draws have for fewer than four such visits: they cannot
+        tell how much it weighs.
 
     Raises
     ------

@@ -24,6 +24,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._codec import DamagedError, check, digest_of, packed, unpacked, write_file
+from sklsb._parts import Parts, joined
 from sklsb.exceptions import StoreWarning
 
 __all__ = ["StoreError", "open_draws"]
@@ -435,7 +436,7 @@ def open_draws(path: PathLike) -> xr.Dataset:
     Parameters
     ----------
     path : path-like
-        What ``sample(n, store=path)`` was given.
+        What ``sample(n, store=path)`` was given, or `sample_chains`.
 
     Returns
     -------
@@ -460,11 +461,11 @@ def open_draws(path: PathLike) -> xr.Dataset:
     >>> import sklsb
     >>> path = pathlib.Path(tempfile.mkdtemp(), "run.zarr")
     >>> sampler = sklsb.GibbsSampler(random_state=0).fit(sklsb.Ising(np.zeros((3, 3))))
-    >>> draws = sampler.sample(100, store=path)
+    >>> draws = sampler.sample(100, thin="sweep", store=path)
     >>> sklsb.open_draws(path)["x"].shape
     (4, 100, 3)
     """
-    data = _open(Path(path))
+    data = _open_all(Path(path))
     return data.drop_vars([name for name in _STATS[1:] if name in data]).set_coords(
         [name for name in _STATS[:1] if name in data]
     )
@@ -472,9 +473,23 @@ def open_draws(path: PathLike) -> xr.Dataset:
 
 def open_stats(path: PathLike) -> xr.Dataset:
     """Open what is known of each draw: lp, and the acceptance rate."""
-    data = _open(Path(path))
+    data = _open_all(Path(path))
     found = data[[name for name in _STATS if name in data]]
     return found.drop_vars([name for name in found.coords if name not in ("chain", "draw")])
+
+
+def _open_all(path: Path) -> xr.Dataset:
+    """Open a store, or a folder with several."""
+    try:
+        parts = Parts.of(path)
+    except DamagedError as error:
+        raise _damaged(path, str(error)) from error
+    if parts is None:
+        return _open(path)
+    missing = [place.name for place in parts.paths if not place.is_dir()]
+    if missing:
+        raise StoreError(f"{path} has no draws of all chains yet: {missing[0]} is not there.")
+    return joined([_open(place) for place in parts.paths])
 
 
 def _open(path: Path) -> xr.Dataset:

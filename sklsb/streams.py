@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PURPOSES", "Streams", "spawn"]
 
-PURPOSES = ("chain", "start", "coin", "redraw", "swap", "scout", "pilot")
+PURPOSES = ("chain", "start", "coin", "redraw", "swap", "scout", "pilot", "workers")
 # Part of every key, so that no stream is one that a user spawns from the same seed.
 _PACKAGE = int.from_bytes(b"lsb", "big")
 
@@ -52,10 +52,10 @@ def _child(parent: np.random.SeedSequence, *key: int) -> np.random.Generator:
     return np.random.default_rng(own)
 
 
-def spawn(random_state: Any, n: int) -> list[np.random.Generator]:
-    """One stream per chain; the first k streams do not depend on n."""
+def spawn(random_state: Any, n: int, first: int = 0) -> list[np.random.Generator]:
+    """One stream per chain, of n chains from number ``first`` on; none depends on the others."""
     parent = seed_sequence(random_state)
-    return [_child(parent, _PACKAGE, c) for c in range(n)]
+    return [_child(parent, _PACKAGE, c) for c in range(first, first + n)]
 
 
 class Streams:
@@ -65,10 +65,16 @@ class Streams:
     ----------
     chain : list of Generator
         The stream of each chain that its transitions take their numbers from.
+    first : int, default=0
+        Number of the first of these chains, if they are some of many.
     """
 
-    def __init__(self, chain: list[np.random.Generator]):
+    first = 0
+
+    def __init__(self, chain: list[np.random.Generator], first: int = 0):
         self._by_purpose = {"chain": chain}
+        if first:
+            self.first = first
 
     def __len__(self) -> int:
         return len(self.chain)
@@ -100,6 +106,12 @@ class Streams:
             # Another thread may have made them meanwhile; there must be one stream of each.
             self._by_purpose.setdefault(name, made)
         return self._by_purpose[name]
+
+    def root(self, purpose: str) -> np.random.SeedSequence:
+        """Return a seed for a purpose that all chains share."""
+        first: Any = self.chain[0].bit_generator.seed_seq
+        key = (*first.spawn_key, _PACKAGE, PURPOSES.index(purpose))
+        return np.random.SeedSequence(first.entropy, spawn_key=key)
 
     def copy(self) -> "Streams":
         """Return streams that go on with the same numbers, on their own."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 from types import SimpleNamespace
 
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 from numba.core import event
 
-from sklsb import Ising, LSBSampler
+from sklsb import GibbsSampler, Ising, LSBSampler
 from sklsb.samplers import _progress
 from sklsb.samplers._progress import Progress, Told
+from sklsb.samplers._seen import Seen
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+MODEL = Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)
 
 
 class Terminal(io.StringIO):
@@ -53,6 +58,67 @@ def test_a_fit_says_what_it_does():
     assert last["burn-in"].startswith("burn-in: 100%, 800/800 steps, ")
     assert " evaluations of flux, " in last["learning to mix"]
     assert "/16 runs, " in last["pilot"]
+
+
+def shown_by(stream, verbose, **settings):
+    """Lines about drawing, with the draws."""
+    sampler = GibbsSampler(n_chains=2, n_burn_in=10, random_state=0, verbose=verbose).fit(MODEL)
+    with contextlib.redirect_stderr(stream):
+        draws = sampler.sample(400, thin=2, **settings)
+    whole = stream.getvalue().replace("\r", "\n").split("\n")
+    lines = [line.rstrip() for line in whole if line and "compiling" not in line]
+    return lines, draws
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_drawing_says_what_the_draws_show(stream):
+    lines, draws = shown_by(stream(), 1)
+    assert re.fullmatch(
+        r"sample: 100%, [0-9.]+ s, lp [-0-9.]+, R-hat 1\.[0-9]+, 1,600/1,600 steps", lines[-1]
+    )
+    assert all(line.startswith("sample: ") for line in lines)
+    assert not shown_by(stream(), 0)[0]
+    lines, draws = shown_by(stream(), 2)
+    rows = [line for line in lines if line.startswith("  chain")]
+    assert [line.partition(":")[0] for line in rows[-2:]] == ["  chain 0", "  chain 1"]
+    if stream is io.StringIO:  # of all draws, as nothing was shown before
+        means = draws["lp"].mean("draw").values
+        assert rows == [f"  chain {c}: lp {mean:.6g}" for c, mean in enumerate(means)]
+    lines, _ = shown_by(stream(), 1, stop=lambda run: run.total_draws > 60)
+    assert lines[-1].startswith("sample: 32%, ")
+
+
+def test_columns():
+    sampler = LSBSampler("barker", n_chains=20, n_burn_in=10, random_state=0).fit(MODEL)
+    draws = sampler.sample(40)
+    stats = sampler.sample_stats_
+    seen = Seen(MODEL, sampler._ensemble.counters, ("lp", "acceptance_rate"), 20)
+    values = np.stack([stats["lp"].values - MODEL.constant, stats["acceptance_rate"].values], 2)
+    values[0, 3, 1] = np.nan  # no locally balanced step since the draw before
+    seen.add(values)
+    lp, rate = float(draws["lp"].mean()), np.nanmean(values[:, :, 1], axis=1)
+    assert seen.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]
+    rows = seen.rows()
+    assert rows[0] == f"  chain 0: acceptance {rate[0]:.2f}, lp {float(draws['lp'][0].mean()):.6g}"
+    assert rows[-1] == "  and 4 more chains"
+    assert len(rows) == 17
+    assert seen.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]  # nothing new
+    sampler.sample(300)
+    r_hat = float(sampler.disagreement_["r_hat"].max())
+    assert seen.columns(last=True)[-1].startswith(("R-hat 1.", "R-hat 0."))
+    worst = max(r_hat, float(sampler.disagreement_["r_hat_lp"]))
+    assert seen.columns(last=True)[-1] == f"R-hat {worst:.3f}"
+
+
+def test_time_left_of_a_run_that_may_stop(clock):
+    def work():
+        with Progress(1, "sample", 100, at_most=True) as progress:
+            clock.seconds += 4.0
+            progress(50)
+            clock.seconds += 4.0
+
+    lines = written(io.StringIO(), work).splitlines()
+    assert lines[0] == "sample: 50%, 50/100 steps, 4.0 s, at most 4.0 s left"
 
 
 def phase(clock):

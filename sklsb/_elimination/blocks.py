@@ -69,6 +69,10 @@ class Whole:
             made._ahead = list(self._ahead)
         return made
 
+    def of(self, n_chains: int) -> "Whole":
+        """Return the same for other chains."""
+        return type(self)(Elimination(self.elimination.found, LINEAR), n_chains)
+
     @property
     def blocks(self) -> list[NDArray[np.int64]]:
         """The variables of the only block."""
@@ -158,6 +162,10 @@ class Pool:
 
     def copy(self) -> "Pool":
         """Return itself: nothing in it goes on."""
+        return self
+
+    def of(self, n_chains: int) -> "Pool":
+        """Return itself: chains have nothing in it of their own."""
         return self
 
     @property

@@ -133,6 +133,11 @@ class Redraws:
         made.__setstate__(self.__getstate__())
         return made
 
+    def like(self, states: States, streams: Streams) -> "Redraws":
+        """Return chains of the same rule at other states, on other streams."""
+        elimination = Elimination(self.elimination.found, LINEAR)
+        return type(self)(elimination, states, streams, self.n_jobs)
+
     # ----------------------------------------------------------------- moving
 
     @contextmanager

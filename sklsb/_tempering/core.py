@@ -45,6 +45,7 @@ class Core:
     """
 
     def __init__(self, target: Target, log2_size: float):
+        self.log2_size = log2_size
         struck = strike(target)
         pruned = prune(struck)
         # Where nothing else would be left, barren variables are summed out like all others.
@@ -64,6 +65,12 @@ class Core:
         self.network = _network([v.size for v in self.values], [f for f in moved if f.scope])
         self.constant = model.constant + model.log_barren + shift
         self._conditionals = _conditionals(model, self.sites, joined)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self.target, "log2_size": self.log2_size}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
     def of(self, states: States) -> States:
         """Return the states of the core in states of the model, shape (..., n_sites)."""

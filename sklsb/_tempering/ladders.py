@@ -255,6 +255,15 @@ class Ladders(Threaded):
         self.n_scans, self.counters = state["n_scans"], state["counters"].copy()
         self._again = True
 
+    def like(self, states: States, streams: Streams) -> "Ladders":
+        """Return ladders of the same temperatures, all replicas of each at one state."""
+        own = self.core.of(states) if self.core else states
+        replicas = np.repeat(own[:, np.newaxis], self.beta.size, axis=1)
+        rest = self.rule.explorer, self.beta, self.n_jobs, self.product, self.core
+        made = Ladders(self.target, replicas, streams, *rest)
+        made.put(states)
+        return made
+
     def copy(self) -> "Ladders":
         """Return ladders that go on by themselves."""
         made = type(self).__new__(type(self))

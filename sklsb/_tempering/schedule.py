@@ -36,8 +36,12 @@ class Tuned(NamedTuple):
 
 def rejections(ladders: Ladders) -> Array:
     """Share of the swaps of each pair of levels that were refused, over all ladders."""
-    tried = ladders.ladder.tried.sum(axis=0)
-    found: Array = ladders.ladder.rejected.sum(axis=0) / np.maximum(1, tried)
+    return rejection_rates(ladders.ladder.rejected, ladders.ladder.tried)
+
+
+def rejection_rates(rejected: Array, tried: NDArray[np.int64]) -> Array:
+    """Share of the swaps that were refused, from counts of shape (n_ladders, n_pairs)."""
+    found: Array = rejected.sum(axis=0) / np.maximum(1, tried.sum(axis=0))
     return found
 
 

@@ -126,6 +126,14 @@ class FastEnsemble:
         made.__setstate__(self.__getstate__())
         return made
 
+    def like(self, states: States, streams: Streams) -> "FastEnsemble":
+        """Return chains of the same rule at other states, on other streams."""
+        settings = (self.device, self.n_flips, self.n_threads, self.dtype)
+        made = type(self)(self.target, states, streams, *settings)
+        made.flips = copy.copy(self.flips)
+        made.start(self.rule)
+        return made
+
     def fixed(self) -> dict[str, Any]:
         """Return what never changes while draws are made, by name: checkpoints leave it out."""
         return {"table": self.rule.table}

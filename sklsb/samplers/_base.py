@@ -6,8 +6,9 @@ import threading
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import joblib
@@ -18,14 +19,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
+from sklsb._codec import write_file
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
+from sklsb._fingerprint import fingerprint
 from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
 from sklsb._tally import Tally
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._exports import Exports
-from sklsb.samplers._keeping import Keeping
+from sklsb.samplers._keeper import Keeper
+from sklsb.samplers._keeping import Keeping, PathLike
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
+from sklsb.samplers._seen import Seen
 from sklsb.samplers._sinks import (
     Call,
     InMemory,
@@ -38,8 +43,13 @@ from sklsb.samplers._sinks import (
 )
 from sklsb.samplers._warned import Warned
 from sklsb.state import Counters
+from sklsb.stopping import Rule as StopRule
+from sklsb.stopping import Watch, check_stop
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import States, Target
+
+# Parameters that no draw depends on.
+_CHANGE_NOTHING = ("n_jobs", "verbose", "warm_start", "keep_burn_in")
 
 
 def check_count(value: Any, name: str, smallest: int) -> int:
@@ -102,6 +112,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
+    _keeper: Keeper | None = None
 
     @abstractmethod
     def _resolve(self, target: Target) -> None:
@@ -126,6 +137,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         another.
         """
 
+    def _n_burn_in(self) -> int:
+        """Transitions that new chains with the fitted rule make before they draw."""
+        return int(getattr(self, "n_burn_in", None) or 0)
+
+    def _after_burn_in(self) -> None:
+        """Forget what the burn-in has counted."""
+        self._ensemble.chains.moved[:] = False
+
     def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
         """Return the chains that draws are made with; the same ones here."""
         return ensemble
@@ -135,7 +154,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Warn about what the fitted attributes show."""
 
     def fit(
-        self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
+        self,
+        target: Target,
+        y: None = None,
+        *,
+        initial_states: ArrayLike | None = None,
+        store: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Run the burn-in.
 
@@ -148,6 +172,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
             Where the chains start. If not given, ``init`` says where; with ``warm_start`` they
             are the present states.
+        store : path-like, optional
+            A file in which the burn-in is kept as far as it has come, and then the fitted sampler,
+            as `save` writes it. The same call again, in a new process too, goes on from there, bit
+            for bit; when the fit is done, it only reads it.
 
         Returns
         -------
@@ -159,6 +187,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             If target is not a Target.
         ValueError
             If a parameter is out of its range, or a state does not belong to the target.
+        StoreError
+            If the file is damaged, or of another fit. It is a ValueError, and says which.
         ImportError
             If ``fast=True`` and torch is not installed.
         RuntimeError
@@ -167,10 +197,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         Notes
         -----
         A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
+
+        In a file, the burn-in is kept every ten seconds or so. What comes after it, as the pilot,
+        begins anew, and so does the burn-in of `ParallelTempering`.
         """
         try:
             with self._alone():
-                self._fit(target, initial_states)
+                self._kept_fit(target, initial_states, store)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
@@ -180,6 +213,48 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._warn_about_burn_in()
         self._warn_if_isolated()
         return self
+
+    def _kept_fit(
+        self, target: Target, initial_states: ArrayLike | None, store: PathLike | None
+    ) -> None:
+        """Fit, or go on with a fit, or read it."""
+        if store is None or not isinstance(target, Target):
+            self._fit(target, initial_states)
+            return
+        if self.warm_start or getattr(self, "keep_burn_in", False):
+            raise ValueError(
+                "store keeps neither the chains that warm_start goes on from nor the states of a "
+                "burn-in; set warm_start=False and keep_burn_in=False, or give no store."
+            )
+        keeper = Keeper(Path(store), self._known_by(target, initial_states), target)
+        if keeper.fitted is not None:
+            found = self._unpacked(keeper.fitted, target, keeper.path)
+            for name in self.get_params():  # as many threads as are wanted now
+                setattr(found, name, getattr(self, name))
+            self._forget()
+            self.__dict__.update(found.__dict__)
+            return
+        self._keeper = keeper
+        try:
+            self._fit(target, initial_states)
+        finally:
+            del self._keeper
+        write_file(keeper.path, self._packed(fit=keeper.known))
+
+    def _known_by(self, target: Target, initial_states: ArrayLike | None) -> dict[str, Any]:
+        """Return what a fit is known by in a file."""
+        known = {k: repr(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
+        if not isinstance(self.random_state, numbers.Integral | None | np.random.SeedSequence):
+            known["random_state"] = type(self.random_state).__name__  # it has no state to be shown
+        states = None if initial_states is None else np.asarray(initial_states).tolist()
+        found = fingerprint(target, np.empty((0, target.n_sites), target.dtype))
+        named = {name: found[name] for name in ("class", "shape", "digest")}
+        named["log_prob"] = found["log_prob"].tolist()
+        return known | {
+            "sampler": type(self).__qualname__,
+            "initial_states": repr(states),
+            "target": repr(named),
+        }
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
@@ -218,8 +293,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             states = self._check_initial(target, initial_states, n_chains)
         elif before:  # perhaps on another target
             states = self._check_initial(target, before.x, n_chains, "state_")
+        elif self._keeper is not None and self._keeper.states is not None:
+            states, kept = self._keeper.states, self._keeper.kept
         else:
             states, spent, kept = self._starts(target, streams)
+            if self._keeper is not None:
+                self._keeper.kept = kept
         ensemble = self._new_ensemble(target, states, streams)
         ensemble.chains.evaluations[:, 0] += spent
         with ensemble.threads():
@@ -227,8 +306,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             ensemble = self._settle(ensemble, fitted)
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
-            self.__dict__.pop(old, None)
+        self._forget()
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
         self._ensemble = ensemble
@@ -238,6 +316,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._known_hint = None
         tally = Tally.by_sweep(target, n_chains, self._sweep, kept)
         ensemble.counters = Counters(tally=tally)
+
+    def _forget(self) -> None:
+        """Drop what belongs to the fit before."""
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
+            self.__dict__.pop(old, None)
 
     @staticmethod
     def _check_initial(
@@ -291,7 +374,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         # The draws belong to the user, who has them; a lock cannot be pickled.
-        hidden = ("_lock", "_draws")
+        hidden = ("_lock", "_draws", "_keeper")
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def __copy__(self) -> Self:
@@ -323,13 +406,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         thin: int | str = 1,
         record: Record | str | None = None,
         store: str | os.PathLike[str] | None = None,
+        stop: StopRule | Sequence[StopRule] | None = None,
     ) -> xr.Dataset:
         """Draw from the chains, which go on from where they are.
 
         Parameters
         ----------
         n : int
-            Draws per chain.
+            Draws per chain; with ``stop``, the most.
         thin : int or "sweep", default=1
             Transitions per draw; "sweep" is as many as give each variable one chance to move:
             where a transition changes one variable, as many as the target has variables.
@@ -341,6 +425,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             A folder that the draws are written to as they come, with all that it takes to go on
             after a crash: see `resume` and `sklsb.open_draws`. It is made, or must hold the run of
             this sampler up to where its chains are; then the draws are added.
+        stop : callable or list of callable, optional
+            Rules, any of which ends the call: see `sklsb.stopping`. Which one did, the attribute
+            ``stopped_by`` says; it is empty if none did. The draws are the first ones of those that
+            would have come without.
 
         Returns
         -------
@@ -378,14 +466,18 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
         step = self._check_thin(thin)
-        wanted = check_record(record)
+        wanted, rules = check_record(record), check_stop(stop)
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
+        watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with self._alone(), self._sink(n, step, wanted, store) as sink:
-            done = self._draw(n, step, sink)
+            done = self._draw(n, step, sink, watch)
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
+        attrs |= {"stopped_by": watch.stopped_by} if rules else {}
         result, self.sample_stats_ = sink.result(done, attrs)
         self._draws = result
         self._warn_about_draws(done * step, sink.acceptance(done))
+        if done:
+            self._warn_of(self._findings())
         return result
 
     def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
@@ -404,26 +496,32 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             return Stored(self, os.fspath(store), settings, record, n)
         return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
 
-    def _draw(self, n: int, thin: int, sink: Sink) -> int:
+    def _want(self, n_transitions: int) -> None:
+        """Announce how many transitions come, if it helps to know it."""
+
+    def _draw(self, n: int, thin: int, sink: Sink, watch: Watch) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
         ensemble, counters = self._ensemble, self._ensemble.counters
         n_chains = len(ensemble)
         ensemble.chains.moved[:] = False
-        total, done = n * thin, 0
+        total, done, known = n * thin, 0, 0
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
         if not made:
             ensemble.forget_acceptance()
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = FIRST_SEGMENT
-        with (
-            deferred_interrupt() as interrupted,
-            ensemble.threads(),
-            Progress(self.verbose, "sample", total * n_chains) as progress,
-        ):
+        seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
+        size, may_stop = total * n_chains, bool(watch.rules)
+        line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
+        with deferred_interrupt() as interrupted, ensemble.threads(), line as progress:
             while made < total:
                 began = time.perf_counter()
-                size = min(segment, most, total - made, thin * sink.most - made % thin)
+                end = min(total, watch.next * thin)
+                if end != known:
+                    known = end
+                    self._want(end - made)
+                size = min(segment, most, end - made, thin * sink.most - made % thin)
                 room = (made + size) // thin - done
                 states, stats, at = sink.room(room)
                 ensemble.run(size, (thin, made % thin, at), states, stats)
@@ -433,6 +531,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 new = slice(at, at + room)
                 if counters.tally is not None:
                     counters.tally.add(states[:, new], stats[:, new, 0], thin)
+                if self.verbose:
+                    seen.add(stats[:, new])
                 sink.put(room)
                 made, done = made + size, done + room
                 progress(size * n_chains)
@@ -446,7 +546,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                         stacklevel=3,
                     )
                     break
-            sink.end()
+                if watch.ends():
+                    break
+            sink.end(watch.stopped_by if watch.rules else None)
         return done
 
     def _attrs(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The burn-in of chains whose rule changes no more."""
 
 import time
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,9 +10,11 @@ from numpy.typing import NDArray
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
 from sklsb._kernels.facts import Rule
 from sklsb._memory import check_fits
+from sklsb.samplers._keeper import Keeper
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.targets.base import States, Target
 
+Array = NDArray[np.float64]
 # Rows of the history, at most.
 _MOST_ROWS = 200
 
@@ -42,6 +45,7 @@ def run_burn_in(
     keep: bool,
     verbose: int = 0,
     start_with: Rule | None = None,
+    keeper: Keeper | None = None,
 ) -> BurnInResult:
     """Make n transitions of every chain.
 
@@ -57,28 +61,57 @@ def run_burn_in(
         1 shows how far it is.
     start_with : rule, optional
         What is to move them; not given if they have started already.
+    keeper : Keeper, optional
+        Keeps on disk how far it is, and goes on from there.
 
     Returns
     -------
     BurnInResult
     """
     with Progress(verbose, "burn-in", n * len(ensemble)) as progress:
-        if start_with is not None:
+        before = keeper.restore(ensemble) if keeper is not None else None
+        if before is None and start_with is not None:
             ensemble.start(start_with)
-        return _run(ensemble, n, keep, progress)
+        return _run(ensemble, n, keep, progress, keeper, before)
 
 
-def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:
+def first_burn_in(sampler: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
+    """Make n transitions of every chain, as a sampler that fits them wants it."""
+    return run_burn_in(
+        ensemble,
+        n,
+        keep=sampler.keep_burn_in,
+        verbose=sampler.verbose,
+        start_with=rule,
+        keeper=sampler._keeper,
+    )
+
+
+def _run(
+    ensemble: ChainEnsemble,
+    n: int,
+    keep: bool,
+    progress: Progress,
+    keeper: Keeper | None,
+    before: dict[str, Any] | None,
+) -> BurnInResult:
     target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
     shape = (n_chains, n if keep else 0)
     draws = np.empty((*shape, target.n_sites), dtype=target.dtype)
     stats = np.empty((*shape, len(facts.stat_names)))
     ends = np.linspace(0, n, min(n, _MOST_ROWS) + 1).astype(np.int64)[1:].tolist()
-    log_prob, acceptance = [], []
     most = max(1, MOST_NUMBERS // max(1, facts.n_uniforms))
     made, segment = 0, FIRST_SEGMENT
-    for end in ends:
-        begin = made
+    log_prob: list[Array] = []
+    acceptance: list[Array] = []
+    if before is not None:
+        made, log_prob, acceptance = (before[k] for k in ("made", "log_prob", "acceptance"))
+        progress(made * n_chains)
+
+    def so_far() -> dict[str, Any]:
+        return {"made": made, "log_prob": log_prob, "acceptance": acceptance}
+
+    for begin, end in list(pairwise([0, *ends]))[len(log_prob) :]:
         while made < end:
             began = time.perf_counter()
             size = min(most, segment, end - made)
@@ -86,11 +119,15 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
             made += size
             progress(size * n_chains)
             segment = next_segment(segment, size, time.perf_counter() - began)
+            if keeper is not None:
+                keeper.offer(ensemble, so_far)
         log_prob.append(ensemble.log_prob())
         total = ensemble.chains.acceptance[:, 0] / (end - begin)
         kept = keep and "acceptance_rate" in facts.stat_names
         acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
         ensemble.forget_acceptance()
+    if keeper is not None:
+        keeper.offer(ensemble, so_far, last=True)
     rows = (len(ends), n_chains)
     return BurnInResult(
         ends,

@@ -14,7 +14,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
 from sklsb.samplers._base import BaseSampler, check_bool, check_count, transitions_of_a_sweep
-from sklsb.samplers._burn_in import check_kept, run_burn_in
+from sklsb.samplers._burn_in import check_kept, first_burn_in
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target
@@ -91,11 +91,12 @@ class FixedRuleSampler(BaseSampler):
             return int(self.n_burn_in)
         return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
 
+    def _n_burn_in(self) -> int:
+        return self._length(self.target_, self._ensemble.rule)
+
     def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         n, rule = self._length(target, ensemble.rule), ensemble.rule
-        done = run_burn_in(
-            ensemble, n, keep=self.keep_burn_in, verbose=self.verbose, start_with=rule
-        )
+        done = first_burn_in(self, ensemble, n, rule)
         fitted: dict[str, Any] = {
             "history_": xr.Dataset(
                 {"lp": (("iteration", "chain"), done.log_prob + target.constant)},

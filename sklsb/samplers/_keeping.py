@@ -26,7 +26,7 @@ class Keeping:
     target_: Target
     _ensemble: Any
 
-    def _packed(self) -> bytes:
+    def _packed(self, **more: Any) -> bytes:
         """Return the fitted sampler as bytes, without its target and draws."""
         state: Any = self.__getstate__()
         for name in ("target_", "sample_stats_"):
@@ -39,6 +39,7 @@ class Keeping:
                 "class": (cls.__module__, cls.__qualname__),
                 "target": fingerprint(self.target_, probes),
                 "sampler": np.frombuffer(packed(state, {"target": self.target_}), np.uint8),
+                **more,
             }
         )
 
@@ -52,6 +53,10 @@ class Keeping:
         if not isinstance(target, Target):
             raise TypeError(f"target is {target!r:.200}, not a sklsb Target; give the one of fit.")
         found = unpacked(data)
+        if "sampler" not in found:
+            raise StoreError(
+                f"{path} holds a fit that is not finished; fit with store={str(path)!r} goes on."
+            )
         module, name = found["class"]
         made: Any = cls
         if inspect.isabstract(cls):

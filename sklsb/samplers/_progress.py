@@ -2,7 +2,7 @@
 
 In a terminal and in a notebook the line is written over while the phase lasts. In a file, where
 nothing can be taken back, it is written when the phase ends, and before that after 2, 4, 8, ...
-seconds. Lines go to stderr.
+seconds. Lines of single chains are written at such times everywhere. Lines go to stderr.
 """
 
 import shutil
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from numba.core import event
 
@@ -123,25 +123,48 @@ class _Compilation(event.Listener):
             self.seconds += time.perf_counter() - self.began
 
 
+class Columns(Protocol):
+    """What a line shows besides how far its phase is."""
+
+    def columns(self, last: bool = False) -> list[str]:
+        """Return its parts; the ``last`` ones of the phase are exact."""
+
+    def rows(self) -> list[str]:
+        """Return lines of their own for each chain."""
+
+
 class Progress:
     """The line of a phase, or nothing.
 
     Parameters
     ----------
     verbose : int
-        0 shows nothing.
+        0 shows nothing, 2 also the rows of ``columns``.
     what : str
         Name of the phase.
     total : int, optional
         Number of steps, if it is known; a phase of 0 steps is not shown.
     unit : str, default="steps"
         What is counted; "" counts in percent only.
+    columns : Columns, optional
+        More of the line.
+    at_most : bool, default=False
+        Whether the phase may end before its total.
     """
 
-    def __init__(self, verbose: int, what: str, total: int | None = None, unit: str = "steps"):
+    def __init__(
+        self,
+        verbose: int,
+        what: str,
+        total: int | None = None,
+        unit: str = "steps",
+        columns: Columns | None = None,
+        at_most: bool = False,
+    ):
         self.what, self.total, self.unit = what, total, unit
+        self._columns, self._rows, self._at_most = columns, verbose > 1, at_most
         self._place = _place() if verbose and total != 0 else None
-        self._done, self._began, self._due = 0, 0.0, 0.0
+        self._done, self._began, self._due, self._rows_due = 0, 0.0, 0.0, 0.0
         self._compilation = _Compilation(self._compiling)
         self._said_compiling = False
 
@@ -155,7 +178,7 @@ class Progress:
         if self._place is not None:
             event.register("numba:compile", self._compilation)
             self._began = time.perf_counter()
-            self._due = self._began + _FIRST_PAUSE
+            self._due = self._rows_due = self._began + _FIRST_PAUSE
             if self._place.moves:
                 self._show()
         return self
@@ -170,16 +193,23 @@ class Progress:
         if place is None:
             return
         now = time.perf_counter()
-        place.show(self._line(now - self._began, last), last)
-        self._due = now + (_PAUSE if place.moves else max(_FIRST_PAUSE, now - self._began))
+        line, pause = self._line(now - self._began, last), max(_FIRST_PAUSE, now - self._began)
+        if self._rows and self._columns is not None and (last or now >= self._rows_due):
+            for row in self._columns.rows():
+                place.say(row)
+            self._rows_due = now + pause
+        place.show(line, last)
+        self._due = now + (_PAUSE if place.moves else pause)
 
     def _line(self, seconds: float, last: bool) -> str:
-        parts, compiled = [], self._compilation.seconds
+        parts, counts, compiled = [], [], self._compilation.seconds
         if self.total:
             parts.append(f"{100 * self._done // self.total}%")
         if self.unit and (self.total or self._done):
             of = f"/{self.total:,}" if self.total else ""
-            parts.append(f"{self._done:,}{of} {self.unit}")
+            counts.append(f"{self._done:,}{of} {self.unit}")
+        if self._columns is None:
+            parts += counts
         parts.append(_duration(seconds))
         if compiled >= _PAUSE:
             parts[-1] += f" ({_duration(compiled)} of it compiling)"
@@ -190,7 +220,9 @@ class Progress:
             and seconds - compiled > _TRUSTED
         ):
             left = (seconds - compiled) * (self.total - self._done) / self._done
-            parts.append(f"{_duration(left)} left")
+            parts.append(f"{'at most ' * self._at_most}{_duration(left)} left")
+        if self._columns is not None:  # a narrow terminal cuts off the counts
+            parts += [*self._columns.columns(last), *counts]
         return f"{self.what}: {', '.join(parts)}"
 
     def _compiling(self) -> None:

@@ -85,8 +85,8 @@ class Sink(ABC):
     def put(self, n: int) -> None:
         """Take n draws, which were written to what `room` returned."""
 
-    def end(self) -> None:  # noqa: B027
-        """Take notice that there are no more."""
+    def end(self, stopped_by: str | None = None) -> None:  # noqa: B027
+        """Take notice that there are no more, and which rule stopped them, if any was given."""
 
     @abstractmethod
     def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
@@ -306,6 +306,7 @@ class Stored(Sink):
                     "from where it ends; or give another path."
                 )
             store.wanted = store.n_draws + n
+            store.attrs.pop("stopped_by", None)  # of the call before
             store.commit(chains)  # from here on it is known how many draws were asked for
         except BaseException:
             store.close()
@@ -377,8 +378,10 @@ class Stored(Sink):
             )
         place[:] = values
 
-    def end(self) -> None:
+    def end(self, stopped_by: str | None = None) -> None:
         """Write what is left."""
+        if stopped_by is not None:
+            self.store.attrs["stopped_by"] = stopped_by
         self.store.end(self.sampler._packed_chains())
 
     def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:

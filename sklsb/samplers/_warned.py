@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from sklsb._tally import FEWEST_DRAWS
@@ -40,6 +41,13 @@ class Warned(ABC):
     @abstractmethod
     def _sweep(self) -> int:
         """Transitions in which each variable has one chance to move."""
+
+    def _findings(self) -> dict[str, NDArray[Any]]:
+        """Return what only this class of samplers warns of, by chain."""
+        return {}
+
+    def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:  # noqa: B027
+        """Warn of what was found."""
 
     def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
         if not n_transitions:

@@ -50,7 +50,7 @@ class EliminationSampler(BaseSampler):
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     verbose : int, default=0
-        1 shows a line for each phase, and how long it takes.
+        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
     warm_start : bool, default=False
         Whether another `fit` goes on with the present streams.
 
@@ -132,7 +132,9 @@ class EliminationSampler(BaseSampler):
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Return a possible state, always the same one: it has no say in the draws."""
-        n, elimination = len(streams), self._eliminated
+        n = len(streams)
+        # Those of other chains, when it is fitted.
+        elimination = self.__dict__.get("_eliminated") or self._ensemble.elimination
         x = np.empty((1, target.n_sites), target.dtype)
         rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
         while not accepted[0]:
@@ -154,6 +156,9 @@ class EliminationSampler(BaseSampler):
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
         return Redraws(self._eliminated, states, streams, self._effective_n_jobs())
 
+    def _n_burn_in(self) -> int:
+        return 0  # draws are independent
+
     def _burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
         """Make one draw, so that the present states are draws."""
         n = len(ensemble)
@@ -169,9 +174,8 @@ class EliminationSampler(BaseSampler):
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""
 
-    def _draw(self, n: int, thin: int, *args: Any) -> int:
-        self._ensemble.want(n * thin)
-        return super()._draw(n, thin, *args)
+    def _want(self, n_transitions: int) -> None:
+        self._ensemble.want(n_transitions)
 
     @property
     def marginals_(self) -> xr.Dataset:

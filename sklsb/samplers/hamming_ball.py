@@ -43,7 +43,7 @@ class HammingBallSampler(FixedRuleSampler):
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same chains, bit for bit.
     verbose : int, default=0
-        1 shows a line for each phase, and how long it takes.
+        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states and streams.
     keep_burn_in : bool, default=False

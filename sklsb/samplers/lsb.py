@@ -35,7 +35,7 @@ from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.rules import FirstOrder, Mixture
 from sklsb.samplers._base import BaseSampler, check_bool, check_count
 from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
-from sklsb.samplers._burn_in import check_kept, run_burn_in
+from sklsb.samplers._burn_in import check_kept, first_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -123,7 +123,7 @@ class LSBSampler(BaseSampler):
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same chains, bit for bit.
     verbose : int, default=0
-        1 shows a line for each phase, and how long it takes.
+        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
     warm_start : bool, default=False
         Whether another `fit` goes on from the present states, streams and burn-in function.
     keep_burn_in : bool, default=False
@@ -317,6 +317,9 @@ class LSBSampler(BaseSampler):
     def _length(self, target: Target) -> int:
         return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
 
+    def _n_burn_in(self) -> int:
+        return self._length(self.target_)
+
     def _starts(self, target: Target, streams: Streams) -> Starts:
         rule = Balanced(self._function.table(), float(self.lazy))
         n, of_step = self._length(target), 1.0
@@ -343,9 +346,7 @@ class LSBSampler(BaseSampler):
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
             rule = Balanced(function.table(), float(self.lazy))
-            done = run_burn_in(
-                ensemble, n, keep=self.keep_burn_in, verbose=self.verbose, start_with=rule
-            )
+            done = first_burn_in(self, ensemble, n, rule)
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
         else:
@@ -385,10 +386,9 @@ class LSBSampler(BaseSampler):
         fitted["blocks_"] = found[1]
         return found[0]
 
-    def _draw(self, n: int, thin: int, *args: Any) -> int:
+    def _want(self, n_transitions: int) -> None:
         if isinstance(self._ensemble, BlockedEnsemble):
-            self._ensemble.want(n * thin)
-        return super()._draw(n, thin, *args)
+            self._ensemble.want(n_transitions)
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
@@ -407,6 +407,7 @@ class LSBSampler(BaseSampler):
                 learner=learner,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
+                keeper=self._keeper,
             )
         return *found, draws
 

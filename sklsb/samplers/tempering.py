@@ -14,7 +14,14 @@ from sklsb._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb._tempering.ladders import KEPT_SCANS, Ladders
 from sklsb._tempering.paths import product_of
 from sklsb._tempering.pilot import Trial, compare, shown
-from sklsb._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, Tuned, rejections, tune
+from sklsb._tempering.schedule import (
+    FIRST_REPLICAS,
+    MOST_REPLICAS,
+    Tuned,
+    rejection_rates,
+    rejections,
+    tune,
+)
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._base import BaseSampler, check_bool, check_count, check_log2_size
@@ -246,6 +253,14 @@ class ParallelTempering(BaseSampler):
         made.put(states)
         return made
 
+    def _n_burn_in(self) -> int:
+        return int(self.history_["scans"].sum())
+
+    def _after_burn_in(self) -> None:
+        super()._after_burn_in()
+        self._ensemble.forget_swaps()
+        self._ensemble.n_scans = 0
+
     def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
         length = self.n_burn_in
@@ -408,11 +423,18 @@ class ParallelTempering(BaseSampler):
                 stacklevel=3,
             )
 
-    def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
-        super()._warn_about_draws(n_transitions, acceptance)
-        if not n_transitions:
-            return
-        trips, visits = self.n_round_trips_, self.n_visits_
+    def _findings(self) -> dict[str, NDArray[Any]]:
+        ladders = self._ensemble
+        return {
+            "trips": self.n_round_trips_,
+            "visits": self.n_visits_,
+            "rejected": ladders.ladder.rejected,
+            "tried": ladders.ladder.tried,
+            "scans": np.full(len(ladders), ladders.n_scans),
+        }
+
+    def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
+        trips, visits = findings["trips"], findings["visits"]
         if trips.min() > 0 and trips.sum() >= _FEWEST_TRIPS:
             if visits.sum() < _FEWEST_VISITS:
                 warnings.warn(
@@ -430,9 +452,10 @@ class ParallelTempering(BaseSampler):
             if none
             else "draws and log_z_ may be off by more than their errors say"
         )
+        barrier = rejection_rates(findings["rejected"], findings["tried"]).sum()
         warnings.warn(
-            f"{int(trips.sum())} round trips between beta = 0 and 1 in {self._ensemble.n_scans} "
-            f"scans, and none in {none} of {trips.size} ladders (barrier {self.barrier_:.3g}): "
+            f"{int(trips.sum())} round trips between beta = 0 and 1 in {findings['scans'][0]} "
+            f"scans, and none in {none} of {trips.size} ladders (barrier {barrier:.3g}): "
             f"{worth}. Draw for longer, or take another sampler.",
             TemperingWarning,
             stacklevel=3,

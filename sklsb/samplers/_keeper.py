@@ -1,0 +1,84 @@
+"""A fit on disk: the burn-in as far as it has come, then the fitted sampler."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sklsb._codec import DamagedError, packed, unpacked, write_file
+from sklsb.stores import COMMIT_SECONDS, COMMIT_SHARE, StoreError
+from sklsb.targets.base import Target
+
+
+class Keeper:
+    """Writes how far a burn-in has come, every ten seconds or so, and reads it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    known : dict
+        What the fit is known by.
+    target : Target
+        What is fitted; it is not written.
+    """
+
+    def __init__(self, path: Path, known: dict[str, Any], target: Target):
+        self.path, self.known, self._target = path, known, target
+        self.kept: tuple[Any, ...] = ()
+        self._written, self._cost = time.monotonic(), 0.0
+        self._begun: dict[str, Any] | None = None
+        self.fitted: bytes | None = None
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self.path.read_bytes()
+            found = unpacked(data)
+        except DamagedError as error:
+            raise StoreError(f"{self.path} is damaged: {error}.") from error
+        known = found.get("fit") or {}
+        changed = [name for name, value in self.known.items() if known.get(name) != value]
+        if changed:
+            raise StoreError(
+                f"{self.path} is of another fit: {', '.join(changed)} differ. Give the same target "
+                "and parameters, or another path."
+            )
+        if "burn_in" not in found:
+            self.fitted = data
+            return
+        begun = unpacked(found["burn_in"].tobytes(), {"target": self._target})
+        self._begun, self.kept = begun, begun["kept"]
+
+    @property
+    def states(self) -> Any:
+        """States of the chains as they were, None at the beginning."""
+        return None if self._begun is None else self._begun["ensemble"]["state"].x
+
+    def restore(self, ensemble: Any) -> dict[str, Any] | None:
+        """Bring chains to where they were; return what the burn-in knew, None at the beginning."""
+        if self._begun is None:
+            return None
+        state, pool = self._begun["ensemble"], getattr(ensemble, "_pool", None)
+        for name in ("n_jobs", "n_threads"):
+            if name in state:
+                state[name] = getattr(ensemble, name)
+        ensemble.__setstate__(state)
+        if pool is not None:
+            ensemble._pool = pool
+        loop: dict[str, Any] = self._begun["loop"]
+        return loop
+
+    def offer(self, ensemble: Any, loop: Callable[[], dict[str, Any]], last: bool = False) -> None:
+        """Write how far the burn-in is, if it is time to or this is the end of it."""
+        began = time.monotonic()
+        if not last and began - self._written < max(COMMIT_SECONDS, self._cost / COMMIT_SHARE):
+            return
+        state = {"ensemble": ensemble.__getstate__(), "loop": loop(), "kept": self.kept}
+        data = packed(state, {"target": self._target})
+        write_file(self.path, packed({"fit": self.known, "burn_in": np.frombuffer(data, np.uint8)}))
+        self._written = time.monotonic()
+        self._cost = self._written - began

@@ -1,0 +1,229 @@
+"""Many chains on several workers: the same draws, bit for bit, wherever they are made."""
+
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from models import dense
+from sklearn.exceptions import NotFittedError
+from test_state import Moves
+
+import sklsb
+from sklsb import (
+    EliminationSampler,
+    FunctionTarget,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    ParallelTempering,
+    diagnostics,
+    sample_chains,
+)
+from sklsb._tally import Tally
+from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning, TemperingWarning
+from sklsb.stores import StoreError
+from sklsb.streams import Streams, spawn
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+
+TARGET = dense(6, scale=0.4)
+EQUAL = [[0.9, 0.1], [0.1, 0.9]]
+NETWORK = MarkovNetwork([2] * 8, [((i, i + 1), EQUAL) for i in range(7)] + [((0,), [0.3, 0.7])])
+
+
+def total(x):
+    return x.sum(axis=-1) * 0.1
+
+
+def mean(x):
+    return x.mean(axis=tuple(range(1, x.ndim)))
+
+
+SAMPLERS = {
+    "random": (GibbsSampler(block_size=2), TARGET),
+    "learned": (LSBSampler(init="both"), TARGET),
+    "nested": (Moves("nested"), TARGET),
+    "whole": (LSBSampler("sqrt", blocks=10), NETWORK),
+    "pool": (LSBSampler("sqrt", blocks=2), NETWORK),
+    "elimination": (EliminationSampler(), NETWORK),
+    "tempering": (ParallelTempering(n_replicas=3), TARGET),
+    "function": (LSBSampler("sqrt", init="quenched"), FunctionTarget(total, 5)),
+}
+_FITTED = {}
+
+
+def fitted(name):
+    sampler, target = SAMPLERS[name]
+    if name not in _FITTED:
+        params = {"n_chains": 2, "n_burn_in": 200, "random_state": 1}
+        params = {k: v for k, v in params.items() if k in sampler.get_params()}
+        _FITTED[name] = sampler.set_params(**params).fit(target)
+    return _FITTED[name]
+
+
+def same(one, other):
+    assert one.identical(other)
+    for name in one.variables:
+        assert one[name].values.tobytes() == other[name].values.tobytes(), name
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_however_they_are_divided(name):
+    sampler = fitted(name)
+    before = sampler._packed_chains()
+    whole = sample_chains(sampler, 20, n_chains=7, thin=2)
+    assert whole["x"].shape[:2] == (7, 20)
+    np.testing.assert_allclose(whole["lp"], sampler.target_.log_prob(whole["x"].values), rtol=1e-12)
+    assert len(np.unique(whole["x"].values.reshape(7, -1), axis=0)) == 7
+    with joblib.parallel_config(backend="threading"):
+        for n_jobs in (2, 7):
+            same(sample_chains(sampler, 20, n_chains=7, thin=2, n_jobs=n_jobs), whole)
+    assert sampler._packed_chains() == before
+    # Others, and the first of more.
+    same_seed = sample_chains(sampler, 20, n_chains=3, thin=2, random_state=5)
+    assert not same_seed["x"].equals(whole["x"][:3])
+    few = sample_chains(sampler, 20, n_chains=3, thin=2)
+    assert few["x"].values.tobytes() == whole["x"][:3].values.tobytes()
+
+
+def test_in_processes():
+    sampler = fitted("function")
+    expected = sample_chains(sampler, 20, n_chains=5, thin=2)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        same(sample_chains(sampler, 20, n_chains=5, thin=2), expected)
+
+
+def test_on_a_cluster(tmp_path):
+    pytest.importorskip("zarr")
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
+    sampler = fitted("function")
+    expected = sample_chains(sampler, 20, n_chains=5, thin=2)
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster), joblib.parallel_config(backend="dask"):
+        same(sample_chains(sampler, 20, n_chains=5, thin=2), expected)
+        stored = sample_chains(sampler, 20, n_chains=5, thin=2, store=tmp_path / "runs")
+    assert len(list((tmp_path / "runs").glob("*.zarr"))) == 2
+    same(stored[["x"]].load().drop_attrs(), expected[["x"]].drop_attrs())
+
+
+def test_stores_of_workers(tmp_path, monkeypatch):
+    pytest.importorskip("zarr")
+    monkeypatch.setattr(sklsb.stores, "CHUNK_DRAWS", 7)
+    sampler, path = fitted("learned"), tmp_path / "runs"
+    whole = sample_chains(sampler, 30, n_chains=5, thin=2)
+    with joblib.parallel_config(backend="threading"):
+        first = sample_chains(sampler, 11, n_chains=5, thin=2, store=path, n_jobs=2)
+        same(first.load()[["x"]].drop_attrs(), whole.isel(draw=slice(0, 11))[["x"]].drop_attrs())
+        # Chains of the sampler that moved meanwhile change nothing; nor do other workers.
+        sampler.sample(3)
+        more = sample_chains(sampler, 30, n_chains=5, thin=2, store=path, n_jobs=5)
+    assert {part.name for part in path.iterdir()} == {"chains", "0-1.zarr", "2-4.zarr"}
+    same(more[["x"]].load().drop_attrs(), whole[["x"]].drop_attrs())
+    assert more.attrs == whole.attrs | {"requested_draws": 30}
+    found = sklsb.open_draws(path)
+    for key in ({"chain": 3}, {"chain": [4, 0]}, {"chain": slice(None, None, -2)}, {"draw": 29}):
+        assert found["x"].isel(key).identical(whole["x"].assign_coords(lp=found["lp"]).isel(key))
+    assert found["x"][[], 3].shape == (0, 6)
+    few = sample_chains(sampler, 5, n_chains=5, thin=2, store=path)
+    assert few.sizes["draw"] == 5
+    with pytest.raises(StoreError, match=r"is of another run: thin differ\. Give the sampler and"):
+        sample_chains(sampler, 30, n_chains=5, thin=3, store=path)
+    with pytest.raises(StoreError, match="another run: n_chains, sampler differ"):
+        sample_chains(fitted("random"), 30, n_chains=6, thin=2, n_burn_in=200, store=path)
+    with pytest.raises(StoreError, match="cannot be used: it exists, and has not what sample_ch"):
+        sample_chains(sampler, 30, n_chains=5, store=tmp_path)
+    (path / "2-4.zarr").rename(path / "other")
+    with pytest.raises(StoreError, match=r"no draws of all chains yet: 2-4\.zarr is not there"):
+        sklsb.open_draws(path)
+    (path / "chains").write_bytes((path / "chains").read_bytes()[:-1])
+    with pytest.raises(StoreError, match="is damaged"):
+        sklsb.open_draws(path)
+
+
+def test_statistics():
+    sampler = fitted("random")
+    whole = sample_chains(sampler, 20, n_chains=3)
+    found = sample_chains(sampler, 20, n_chains=3, record={"m": mean}, n_jobs=1)
+    np.testing.assert_array_equal(found["m"], whole["x"].mean(whole["x"].dims[2:]))
+
+
+def test_starts_are_those_of_the_whole():
+    """Every second chain is quenched, and every second of these in another way."""
+    sampler = LSBSampler("sqrt", n_burn_in=2000, random_state=0, n_chains=2).fit(TARGET)
+    whole = sampler._starts(TARGET, Streams(spawn(3, 8)))
+    parts = [
+        sampler._starts(TARGET, Streams(spawn(3, b - a, a), a)) for a, b in ((0, 1), (1, 4), (4, 8))
+    ]
+    assert np.array_equal(whole.x, np.concatenate([part.x for part in parts]))
+    assert np.array_equal(whole.evaluations, np.concatenate([part.evaluations for part in parts]))
+
+
+def test_a_tally_of_all_chains():
+    rng = np.random.default_rng(0)
+    x = rng.choice([-1, 1], size=(5, 700, 6)).astype(np.int8)
+    lp = rng.normal(size=(5, 700))
+    whole = Tally(TARGET, 5, 2)
+    whole.add(x, lp, 1)
+    parts = [Tally(TARGET, 2, 2, n_all=5), Tally(TARGET, 3, 2, n_all=5)]
+    for part, chains in zip(parts, (slice(0, 2), slice(2, 5)), strict=True):
+        part.add(x[chains], lp[chains], 1)
+    assert Tally.joined(parts) == whole
+
+
+def test_warnings_are_of_all_chains():
+    """Two modes that no chain leaves: told only by chains of different workers."""
+    d = 12
+    couplings = np.full((d, d), 1.0)
+    np.fill_diagonal(couplings, 0.0)
+    sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=100, init="uniform", blocks=None)
+    sampler = sampler.set_params(random_state=0).fit(Ising(couplings))
+    with (
+        joblib.parallel_config(backend="threading", n_jobs=6),
+        pytest.warns(SeparatedModesWarning, match="The chains disagree") as told,
+    ):
+        draws = sample_chains(sampler, 200, n_chains=6, thin="sweep")
+    assert [w.filename for w in told if w.category is SeparatedModesWarning] == [__file__]
+    assert diagnostics.disagreement(draws, sampler.target_).agree == 0
+    with pytest.warns(FrozenSitesWarning, match="never changed in this call"):
+        sample_chains(sampler, 1, n_chains=2)
+    with pytest.warns(TemperingWarning, match="round trips between beta = 0 and 1 in 20 scans"):
+        sample_chains(fitted("tempering"), 10, n_chains=3, thin=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample_chains(fitted("random"), 200, n_chains=3, thin="sweep")
+
+
+def test_a_run_that_fails_ends_everywhere(monkeypatch):
+    sampler = fitted("random")
+
+    def record(x):
+        if x[0, 0] > -9 and len(calls) > 3:
+            raise RuntimeError("as it happens")
+        calls.append(1)
+        return x[:, 0]
+
+    calls = []
+    with (
+        joblib.parallel_config(backend="threading", n_jobs=2),
+        pytest.raises(RuntimeError, match="as it happens"),
+    ):
+        sample_chains(sampler, 10**9, n_chains=2, record={"m": record})
+
+
+def test_what_is_refused(monkeypatch):
+    sampler = fitted("random")
+    with pytest.raises(TypeError, match="give a fitted sampler of sklsb"):
+        sample_chains(TARGET, 10, n_chains=2)
+    with pytest.raises(NotFittedError):
+        sample_chains(GibbsSampler(), 10, n_chains=2)
+    with pytest.raises(ValueError, match="n_chains is 0; it must be at least 1"):
+        sample_chains(sampler, 10, n_chains=0)
+    with pytest.raises(ValueError, match="record is 'moments', which one sampler keeps"):
+        sample_chains(sampler, 10, n_chains=2, record="moments")
+    monkeypatch.setattr(sklsb._memory, "available", lambda: 10_000_000)
+    with pytest.raises(MemoryError, match="sample_chains with 1000000 draws of 9 chains of 6 var"):
+        sample_chains(sampler, 10**6, n_chains=9)
