@@ -22,8 +22,9 @@ _MOST_BATCHES, _FEWEST_BATCHES, _MOST_COUNTS = 32, 8, 1 << 24
 _MOST_LP = 256
 # Fewer draws of a chain tell nothing.
 FEWEST_DRAWS = 64
-# Disagreement that is none of rounding or chance, whatever the errors.
-_LARGE_R_HAT = 1.1
+# Disagreement that is none of rounding or chance, whatever the errors, where batches are of so many
+# sweeps or more: shorter ones depend on each other in any chain, and R-hat is large by chance.
+_LARGE_R_HAT, _LONG = 1.1, 8
 # Visits to a value that chains keep, at least.
 _FEWEST_VISITS = 4
 # In so many parts of a sweep a chain is looked at.
@@ -57,7 +58,7 @@ class Agreement(NamedTuple):
     p_value: Array
 
 
-def agreement(sums: Array, squares: Array, size: int) -> Agreement:
+def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agreement:
     r"""Compare halves of chains with each other, by what their batches have.
 
     .. math:: \hat R^2 = 1 - \frac{1}{n} + \frac{B}{W}, \qquad
@@ -66,8 +67,9 @@ def agreement(sums: Array, squares: Array, size: int) -> Agreement:
     with m halves of b batches, n draws each, W the mean variance in a half, B the variance of the
     means of halves and S that of batches in a half. If all draws are of one distribution, B is
     S / b but for chance. Batches of a slow chain are not independent, so F is taken with four
-    times longer ones, too, and the larger p-value counts; unless R-hat is above 1.1, since draws
-    in which a chain changes its mode a few times give no error that could be trusted.
+    times longer ones, too, and the larger p-value counts; unless batches are long and R-hat is
+    above 1.1, since draws in which a chain changes its mode a few times give no error that could
+    be trusted.
 
     Parameters
     ----------
@@ -75,6 +77,8 @@ def agreement(sums: Array, squares: Array, size: int) -> Agreement:
         Of each batch: the sum of the draws, and of their squares. The number of batches is even.
     size : int
         Draws of a batch.
+    long : bool, default=True
+        Whether a batch is so long that only separated modes make batches depend on each other.
 
     Returns
     -------
@@ -99,7 +103,7 @@ def agreement(sums: Array, squares: Array, size: int) -> Agreement:
             error = joined.var(axis=1, ddof=1).mean(axis=0) / k
             chance.append(np.asarray(f_distribution.sf(between / error, m - 1, m * (k - 1))))
         ess = m * within / error
-    p_value = np.where(r_hat > _LARGE_R_HAT, chance[1], np.maximum(*chance))
+    p_value = np.where(long & (r_hat > _LARGE_R_HAT), chance[1], np.maximum(*chance))
     return Agreement(r_hat, ess, p_value)
 
 
@@ -331,11 +335,19 @@ class Tally:
             np.concatenate([self.lp_sums[:, at, np.newaxis], parts], axis=1), axis=1
         )[:, -1]
 
+    @property
+    def _sweeps_per_look(self) -> float:
+        return self.n_transitions / (self.sweep * max(1, self.n_draws))
+
+    def _is_long(self, n_draws: int) -> bool:
+        """Whether so many draws are far more than any chain needs within a mode."""
+        return n_draws * self._sweeps_per_look >= _LONG
+
     def of_values(self) -> Agreement:
         """Compare how often the values were seen, shape (n_counts,)."""
         n = self.n_draws // self.batch // 2 * 2
         sums = self.counts[:, :n].astype(np.float64)
-        return agreement(sums, sums, self.batch)
+        return agreement(sums, sums, self.batch, self._is_long(self.batch))
 
     def of_lp(self) -> Agreement:
         """Compare log p, by normal scores of its ranks; the effective size is that of its mean."""
@@ -344,7 +356,8 @@ class Tally:
         size = n // n_batches
         x = self.lp[:, : n_batches * size]
         z = normal_scores(x).reshape(len(x), n_batches, size)
-        found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size)
+        long = self._is_long(size * self.lp_every)
+        found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size, long)
         # Those that are kept are too few to tell the effective size of a long run.
         whole = self.n_draws // self.batch // 2 * 2
         sums = self.lp_sums[:, :whole]
@@ -354,14 +367,13 @@ class Tally:
         """Sites of values that chains keep for long, and that the draws have for a few visits."""
         size = np.diff(self.first, append=self.counts.shape[2])
         n_looks = self.n_draws * len(self.counts)
-        sweeps_per_look = self.n_transitions / (self.sweep * max(1, self.n_draws))
         result = []
         for site, index, sweeps in self.kept:
             place = int(np.searchsorted(self.sites, site))
             two = size[place] == 1  # of which the second value is counted
             seen = int(self.counts[:, :, self.first[place] + (0 if two else index)].sum())
             seen = n_looks - seen if two and index == 0 else seen
-            if seen * sweeps_per_look < _FEWEST_VISITS * sweeps:
+            if seen * self._sweeps_per_look < _FEWEST_VISITS * sweeps:
                 result.append(site)
         return result
 

@@ -88,6 +88,18 @@ def test_chains_that_agree_are_rarely_accused(n_chains, n):
     assert accused <= 12
 
 
+def test_short_runs_of_chains_that_agree_are_rarely_accused():
+    """Some twenty sweeps, of which R-hat is above 1.1 by chance."""
+    accused = 0
+    for seed in range(50):
+        sampler = GibbsSampler(init="uniform", random_state=seed).fit(Ising(np.zeros((6, 6))))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            sampler.sample(120)
+        accused += any(issubclass(w.category, SeparatedModesWarning) for w in caught)
+    assert accused <= 10
+
+
 @pytest.mark.parametrize("n_chains", [1, 4])
 def test_chains_that_disagree_are_told(n_chains):
     x = independent(LATTICE, n_chains, 400)
