@@ -21,8 +21,8 @@ __all__ = ["INITS", "Effort", "Starts", "Walk", "draw_starts"]
 
 INITS = ("both", "uniform", "quenched")
 # States of which all neighbours may be valued for one quenched state: at least as many as there are
-# sweeps in the shortest burn-in, and at most.
-FEWEST_LOOKS, MOST_LOOKS = 5, 128
+# sweeps in the shortest burn-in, or as these log-ratios pay for, which take milliseconds; at most.
+FEWEST_LOOKS, _CHEAP, MOST_LOOKS = 5, 1 << 20, 128
 # What one walk uphill takes, about.
 _LOOKS = 6
 # Log-ratios held at once.
@@ -96,7 +96,7 @@ def draw_starts(
     init : {"both", "uniform", "quenched"}
         "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1.
         Those that are quenched start in turn at the most probable state that many walks uphill lead
-        to, and where a single one ends; or, if one is found, at a rare value that chains keep.
+        to, and far from it; or, if one is found, at a rare value that chains keep.
     streams : Streams
         Of the chains.
     effort : Effort
@@ -116,7 +116,7 @@ def draw_starts(
         if init == "quenched" or (init == "both" and c % 2):
             n_before = c if init == "quenched" else c // 2
             search = _Search(target, effort)
-            x.append(search.run(rng, many=n_before % 2 == 0))
+            x.append(search.run(rng, far=n_before % 2 == 1))
             evaluations[k] = search.evaluations
             kept |= search.found
         else:
@@ -132,12 +132,15 @@ class _Search:
     def __init__(self, target: Target, effort: Effort):
         self.target = target
         self.walk = effort.walk
-        self.looks = min(max(effort.looks, FEWEST_LOOKS), MOST_LOOKS)  # that are left
         self.n_walkers = min(effort.n_walkers - 2 * _USUAL, MOST_WALKERS)
         self.tries = min(_MOST_TRIED, (effort.n_walkers - self.n_walkers) // _USUAL - 1)
         self.found: set[Kept] = set()
         k = target.cardinalities
         self.n_moves = int((k - 1).sum())
+        # What a function of the user's takes is not known.
+        affordable = _CHEAP // max(1, self.n_moves) if target.ratio_cost == 1 else 0
+        fewest = max(FEWEST_LOOKS, affordable)
+        self.looks = min(max(effort.looks, fewest), MOST_LOOKS)  # that are left
         self.look_cost = 1 if effort.first_order else self.n_moves
         # A gradient of a machine of two layers takes as long as a single log-ratio.
         self.first_order = effort.first_order or getattr(target, "layers", None) is not None
@@ -146,29 +149,53 @@ class _Search:
         self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # move of each of them
         self.evaluations = 0
 
-    def run(self, rng: np.random.Generator, many: bool) -> States:
-        """Return a state at a rare value that is kept, or else uphill: of many walks, or of one."""
-        scouting = self.n_walkers >= _USUAL
-        best = self._highest(rng, many or scouting)
-        found = self._kept(rng, best) if scouting else None
+    def run(self, rng: np.random.Generator, far: bool) -> States:
+        """Return a state at a rare value that is kept, or else the highest, or one far from it.
+
+        Of several modes of one height any may be rare in a few chains, another one in each search.
+        """
+        best = self._highest(rng)
+        found = self._kept(rng, best) if self.n_walkers >= _USUAL else None
         if found is not None:
-            return found
-        return best if many or not scouting else self._highest(rng, many=False)
+            self.looks = max(self.looks, _LOOKS)
+            _, height = self._climb(np.stack([found, best]))
+            if height[0] < height[1] - _noise(height[1]):
+                return found
+        return self._far_from(best, rng) if far else best
 
     # ----------------------------------------------------------------- uphill
 
-    def _highest(self, rng: np.random.Generator, many: bool) -> States:
-        """Return the most probable of the states that walks uphill lead to."""
+    def _highest(self, rng: np.random.Generator) -> States:
+        """Return the most probable of the states that walks uphill lead to.
+
+        Of equals it is the one of the smallest values: so all searches that find two modes of one
+        height, as a magnet has, begin at the same one.
+        """
         target = self.target
-        n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves)) if many else 0
+        n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
         drawn = [target.random_state(rng) for _ in range(max(1, n))]
         drawn += [target.scattered_state(rng) for _ in range(n)]
         x, log_prob = self._climb(np.stack(drawn))
         if n and self.looks >= _LOOKS:  # from the other side of the places that were found
             others, further = self._climb(self._opposite(np.unique(x, axis=0)))
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
-        best: States = x[int(log_prob.argmax())]
+        highest = log_prob.max()
+        top = x[log_prob >= highest - _noise(highest)]
+        total = top.sum(axis=1, dtype=np.int64)
+        best: States = np.unique(top[total == total.min()], axis=0)[0]
         return best
+
+    def _far_from(self, best: States, rng: np.random.Generator) -> States:
+        """Return where a walk uphill ends: from a draw, or from the other side if that is farther.
+
+        The chain that starts here and the one that starts at the best state must not find
+        themselves in the same one of several modes.
+        """
+        self.looks = max(self.looks, 2 * _LOOKS)
+        drawn = self.target.random_state(rng)
+        ends, _ = self._climb(np.concatenate([drawn[None], self._opposite(best[None])]))
+        farthest: States = ends[int((ends != best).sum(axis=1).argmax())]
+        return farthest
 
     def _climb(self, x: States, fixed: NDArray[np.int64] | None = None) -> tuple[States, Array]:
         """Go uphill from some states, as far as looks are left; return where to, and log p there.

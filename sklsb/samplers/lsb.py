@@ -91,7 +91,7 @@ class LSBSampler(BaseSampler):
         is learned, there is no pilot, and `sample` uses the function that learning starts from.
     init : {"both", "uniform", "quenched"}, default="both"
         Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
-        "quenched": where walks uphill end, in turn the best of many and a single one. "both": the
+        "quenched": where walks uphill end, in turn the best of many and a far one. "both": the
         chains 0, 2, ... at uniform draws, the others quenched, so that modes which are not reached
         from one end are seen to be missing.
     learning_rate : float, optional

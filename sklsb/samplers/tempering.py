@@ -8,6 +8,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._ensemble import Ensemble
 from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb._tempering.core import MOST_LOG2_SIZE, Core, core_of
@@ -27,6 +28,7 @@ from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._base import BaseSampler, check_bool, check_count, check_log2_size
 from sklsb.samplers._explorers import explorers_of
 from sklsb.samplers._progress import Told
+from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -225,10 +227,38 @@ class ParallelTempering(BaseSampler):
         return explorers_of(self.explorer, self._core.network if self._core else target)
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
-        """Draw the states that all replicas of a ladder start from."""
-        x = [target.random_state(rng) for rng in streams.of("start")]
-        states = np.array(x, target.dtype).reshape(len(x), target.n_sites)
-        return Starts(states, np.zeros(len(x), dtype=np.int64))
+        """Draw the states that all replicas of a ladder start from, as chains without it do.
+
+        Replicas that all begin in one mode never find another one whose basin is small at every
+        temperature, however often they cross; ladders that begin in both disagree.
+        """
+        rule = self._plain(target)
+
+        def new_ensemble(target: Target, states: States, streams: Streams) -> Ensemble:
+            return Ensemble(target, states, streams, self._effective_n_jobs(), rule)
+
+        of_sweep = int((target.cardinalities - 1).sum())
+        budget = self._length(target) * of_sweep // 4, of_sweep
+        return scouted_starts(
+            target, self.init, streams, rule, new_ensemble, budget, verbose=self.verbose
+        )
+
+    def _plain(self, target: Target) -> Rule:
+        """Return what moves chains of the whole target without tempering."""
+        given = "auto" if self._present_core else self.explorer
+        return next(iter(explorers_of(given, target).values()))
+
+    @property
+    def _present_core(self) -> Core | None:
+        return self._core if hasattr(self, "_core") else self._ensemble.core
+
+    def _length(self, target: Target) -> int:
+        """Return the number of scans of the burn-in."""
+        if self.n_burn_in is not None:
+            return int(self.n_burn_in)
+        core = self._present_core
+        n_sites = core.network.n_sites if core else target.n_sites
+        return min(_MOST_SCANS, max(_FEWEST_SCANS, _MOST_SWEPT // max(1, n_sites)))
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         self._going_on = initial_states is None and self.warm_start
@@ -263,18 +293,13 @@ class ParallelTempering(BaseSampler):
 
     def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
-        length = self.n_burn_in
-        if length is None:
-            most = _MOST_SWEPT // max(1, ensemble.inner.n_sites)
-            length = min(_MOST_SCANS, max(_FEWEST_SCANS, most))
+        length = self._length(target)
         with Told(self.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
         ladders, tried = self._choose_explorer(done, length)
         # The caller goes on with the ensemble that it made.
         ensemble.__dict__.update(ladders.__dict__)
-        plain = ensemble.rule.explorer
-        if ensemble.core:
-            plain = next(iter(explorers_of("auto", target).values()))
+        plain = self._plain(target) if ensemble.core else ensemble.rule.explorer
         names = list(done.rounds[0])
         history = {name: ("round", [row[name] for row in done.rounds]) for name in names}
         return {
