@@ -11,16 +11,19 @@ more as if there were no hidden layer, which is what a function of one's own get
 unimodal: targets of all classes with a single mode. What is told there is a false alarm.
 alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals; by
 single changes, and by default, where blocks of variables are redrawn, too.
+others: other samplers by default on fresh mixtures, and on magnets, whose two modes weigh the same.
 
 Takes half an hour on one core.
 
-    python benchmarks/told.py [mixtures] [unimodal] [alarm --bif alarm.bif] [--json told.json]
+    python benchmarks/told.py [mixtures] [unimodal] [others] [alarm --bif alarm.bif]
+        [--json told.json]
 """
 
 import argparse
 import json
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +31,12 @@ import numpy as np
 from sklsb import (
     RBM,
     FunctionTarget,
+    GibbsSampler,
+    HammingBallSampler,
     Ising,
     LSBSampler,
     MarkovNetwork,
+    ParallelTempering,
     Potts,
     VariableSelection,
     exact,
@@ -42,13 +48,16 @@ GROUPS = ((0.0, 0.001), (0.001, 0.003), (0.003, 0.01), (0.01, 1.0))
 EVIDENCE = {"HRBP": "HIGH", "CVP": "LOW", "PRESS": "HIGH", "MINVOL": "ZERO"}
 
 
-def run(target, seed, truth=None, **options):
+def run(target, seed, truth=None, sampler=LSBSampler, **options):
     """Whether the answer is wrong (None without the truth), by how much, and the warnings."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        sampler = LSBSampler(random_state=seed, **options).fit(target)
-        draws = sampler.sample(1000, thin="sweep")
-    told = {w.category.__name__ for w in given if issubclass(w.category, SamplerWarning)}
+        draws = sampler(random_state=seed, **options).fit(target).sample(1000, thin="sweep")
+    told = {
+        w.category.__name__
+        for w in given
+        if issubclass(w.category, SamplerWarning) and "not worth it" not in str(w.message)
+    }
     row = {"seed": seed, "told": sorted(told), "wrong": None}
     if truth is not None:
         found = marginals(draws, target)
@@ -210,6 +219,44 @@ def unimodal(n_targets):
     return rows
 
 
+# ----------------------------------------------------------------- other samplers
+
+
+OTHERS = {
+    "LSBSampler, sqrt": partial(LSBSampler, "sqrt"),
+    "GibbsSampler, systematic": partial(GibbsSampler, "systematic"),
+    "GibbsSampler, layers": partial(GibbsSampler, "layers"),
+    "HammingBallSampler": partial(HammingBallSampler, 8, radius=2),
+    "ParallelTempering": ParallelTempering,
+}
+
+
+def magnet(n_sites, beta=1.5):
+    """Return spins all of which are coupled, with as much weight up as down."""
+    couplings = (np.ones((n_sites, n_sites)) - np.eye(n_sites)) * beta / n_sites
+    return Ising(couplings, np.zeros(n_sites))
+
+
+def others(n_targets):
+    rows = {}
+    for name, sampler in OTHERS.items():
+        rows[name] = []
+        for seed in range(1000, 1000 + n_targets):
+            target, truth, share = mixture(seed)
+            row = run(target, seed, truth, sampler)
+            rows[name].append(row | {"n_sites": target.n_sites, "basin": share})
+        show(f"fresh mixtures, {name}", rows[name])
+        if name == "GibbsSampler, layers":
+            continue
+        for n_sites in (60, 200):
+            target = magnet(n_sites)
+            truth, kind = np.full((n_sites, 2), 0.5), f"magnet of {n_sites}, {name}"
+            n = max(1, n_targets // 3)
+            rows[kind] = [run(target, seed, truth, sampler) for seed in range(n)]
+            show(kind, rows[kind])
+    return rows
+
+
 # ----------------------------------------------------------------- alarm
 
 
@@ -225,15 +272,19 @@ def alarm(path, n_seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", nargs="*", help="mixtures, unimodal, alarm; by default the first 2")
+    parser.add_argument(
+        "part", nargs="*", help="mixtures, unimodal, others, alarm; the first 3 if not said"
+    )
     parser.add_argument("--wrong", type=int, default=50, help="mixtures that are wrong")
     parser.add_argument("--targets", type=int, default=100, help="unimodal targets")
+    parser.add_argument("--fresh", type=int, default=60, help="mixtures for other samplers")
     parser.add_argument("--seeds", type=int, default=40, help="of the alarm network")
     parser.add_argument("--bif", type=Path, help="file of the alarm network")
     parser.add_argument("--json", type=Path, default=Path("told.json"))
     options = parser.parse_args()
-    parts = options.part or ["mixtures", "unimodal"] + ["alarm"] * (options.bif is not None)
-    if unknown := set(parts) - {"mixtures", "unimodal", "alarm"}:
+    usual = ["mixtures", "unimodal", "others"]
+    parts = options.part or usual + ["alarm"] * (options.bif is not None)
+    if unknown := set(parts) - {*usual, "alarm"}:
         parser.error(f"unknown: {', '.join(unknown)}")
     if "alarm" in parts and options.bif is None:
         parser.error("alarm needs --bif")
@@ -244,6 +295,8 @@ def main():
             everything[part] = mixtures(options.wrong)
         elif part == "unimodal":
             everything[part] = unimodal(options.targets)
+        elif part == "others":
+            everything[part] = others(options.fresh)
         else:
             everything[part] = alarm(options.bif, options.seeds)
         print(f"{part} took {time.perf_counter() - began:.0f} s", flush=True)

@@ -377,8 +377,10 @@ def test_a_ranking_is_told_so(make):
 
 def test_an_initial_state_may_be_given():
     target = FunctionTarget(latin, 9, 3, initial_state=SQUARE)
-    fitted = LSBSampler("sqrt", n_burn_in=5).fit(target)
+    fitted = LSBSampler("sqrt", n_burn_in=5, init="uniform").fit(target)
     np.testing.assert_array_equal(fitted.state_, [SQUARE] * 4)  # no single change is possible
+    fitted = LSBSampler("sqrt", n_burn_in=5).fit(target)  # another square is far from it
+    assert np.isfinite(target.log_prob(fitted.state_)).all()
 
     def rolled(rng):
         return np.roll(np.reshape(SQUARE, (3, 3)), rng.integers(3), axis=0).ravel()

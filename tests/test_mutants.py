@@ -1023,8 +1023,8 @@ MUTANTS = {
     ),
     "function moves after fit": Mutant(
         BASE,
-        "        total, done = n * thin, 0\n",
-        "        total, done = n * thin, 0\n"
+        "        total, done, known = n * thin, 0, 0\n",
+        "        total, done, known = n * thin, 0, 0\n"
         "        table = ensemble.rule.table\n"
         "        table = table._replace(value=table.value + 1e-12)\n"
         "        ensemble.rule = ensemble.rule._replace(table=table)\n",

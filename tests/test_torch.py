@@ -166,7 +166,7 @@ def test_sampler_is_exact(name, n_flips):
 def test_sampler_keeps_its_promises(name, n_flips):
     sampler = LSBSampler("barker", fast=True, n_flips=n_flips, n_burn_in=80, random_state=0)
     target = TARGETS[name]
-    _check_streams(sampler, target, 20)
+    _check_streams(sampler.fit(target), target, 20)
     _check_draws(sampler, target, 20)
 
 
