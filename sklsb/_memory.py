@@ -23,10 +23,20 @@ def available() -> int | None:
         pass
     for limit, used in _GROUPS:
         try:
-            found.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+            free = int(Path(limit).read_text()) - int(Path(used).read_text())
+            found.append(free + _cached(Path(used).with_name("memory.stat")))
         except (OSError, ValueError):  # there is no such group, or it has no limit
             continue
     return max(0, min(found)) if found else None
+
+
+def _cached(stat: Path) -> int:
+    """Return the bytes that a container's files take in memory, which it gives up when asked."""
+    try:
+        known = dict(line.split() for line in stat.read_text().splitlines())
+        return int(known.get("total_inactive_file", known.get("inactive_file", 0)))
+    except (OSError, ValueError):
+        return 0
 
 
 def check_fits(n_bytes: int, what: str, ways: str) -> None:

@@ -48,7 +48,10 @@ class Moments:
             at, filled = divmod(self.n_draws, self.batch)
             new = slice(done, done + self.batch - filled)
             part = states[:, new]
-            self.sums[:, at] += self._of(part, lp[:, new])
+            self.sums[:, at, :-1] += self._of(part)
+            # One after another, so that it does not matter how draws are divided into calls.
+            terms = np.concatenate([self.sums[:, at, -1:], lp[:, new]], axis=1)
+            self.sums[:, at, -1] = np.cumsum(terms, axis=1)[:, -1]
             self.n_draws += part.shape[1]
             done += part.shape[1]
             if self.n_draws == self.sums.shape[1] * self.batch:  # two batches become one
@@ -57,9 +60,9 @@ class Moments:
                 self.sums[:, k:] = 0.0
                 self.batch *= 2
 
-    def _of(self, x: States, lp: Array) -> Array:
-        """Return sums over a few draws; but for log p they are integers, so they are exact."""
-        found = np.empty((len(x), self.sums.shape[2]))
+    def _of(self, x: States) -> Array:
+        """Return sums over a few draws but those of log p; they are integers, so they are exact."""
+        found = np.empty((len(x), self.sums.shape[2] - 1))
         begin = 0
         for k, value in enumerate(self.target.values[1:], 1):
             sites = self.sizes > k
@@ -68,8 +71,7 @@ class Moments:
             begin = end
         if self.paired:
             y = x.astype(np.float64)
-            found[:, begin:-1] = (y.transpose(0, 2, 1) @ y).reshape(len(x), -1)
-        found[:, -1] = lp.sum(axis=1)
+            found[:, begin:] = (y.transpose(0, 2, 1) @ y).reshape(len(x), -1)
         return found
 
     # ----------------------------------------------------------------- what follows from them
@@ -86,6 +88,13 @@ class Moments:
             begin = end
         return whole
 
+    def _shares(self, sums: Array, n_draws: int) -> Array:
+        """Return the share of each value in so many draws."""
+        counts = self._spread(sums)
+        counts[..., 0] = n_draws - counts.sum(axis=-1)  # exact, as a difference of shares is not
+        shares: Array = counts / max(1, n_draws)
+        return shares
+
     def _means(self) -> tuple[Array, Array]:
         """Mean over all draws, and means of batches that are full, (n_chains, n_batches, width)."""
         total = self.sums.sum(axis=(0, 1)) / max(1, len(self.sums) * self.n_draws)
@@ -96,8 +105,8 @@ class Moments:
         """Return the moments with their standard errors."""
         target, n = self.target, self._n_counts
         mean, batches = self._means()
-        p, by_batch = self._spread(mean[:n]), self._spread(batches[:, :, :n])
-        p[:, 0], by_batch[..., 0] = 1 - p.sum(axis=1), 1 - by_batch.sum(axis=-1)
+        p = self._shares(self.sums[..., :n].sum(axis=(0, 1)), len(self.sums) * self.n_draws)
+        by_batch = self._shares(self.sums[:, : batches.shape[1], :n], self.batch)
         values = np.array(target.values, dtype=np.float64)
         found: dict[str, Any] = {}
 

@@ -228,6 +228,8 @@ def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
     made._warned_short = made._warned_periodic = False
     made._known_hint = None
     made._settings = made._settings | {
+        "n_jobs": "1",  # so that a store is known again by a sampler of other threads
+        "verbose": "0",
         "n_chains": repr(job.n_chains),
         "n_burn_in": repr(job.n_burn_in),
     }

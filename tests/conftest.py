@@ -1,5 +1,6 @@
 """Settings of the whole test suite."""
 
+import gc
 import os
 import signal
 
@@ -11,6 +12,8 @@ import matplotlib  # noqa: E402
 import pytest  # noqa: E402
 
 matplotlib.use("Agg")
+# Compilation makes millions of objects that stay: looking at them again and again takes a tenth.
+gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_configure(config):

@@ -1062,8 +1062,10 @@ def test_wrong_arguments(target, call, error, message):
         call(sampler)
 
 
-@pytest.mark.parametrize("name", ["chain", "draw"])
-def test_a_statistic_cannot_be_called_like_a_dimension(target, name):
+@pytest.mark.parametrize(
+    "name", ["chain", "draw", "lp", "acceptance_rate", "sklsb", "a/b", "../up"]
+)
+def test_a_statistic_cannot_be_called_like_a_dimension_or_what_stores_use(target, name):
     with pytest.raises((TypeError, ValueError), match=rf"record\['{name}'\]"):
         make().fit(target).sample(5, record={name: lambda x: x.sum(axis=1)})
 

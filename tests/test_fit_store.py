@@ -13,6 +13,7 @@ from sklsb import (
     Ising,
     LSBSampler,
     MarkovNetwork,
+    Network,
     ParallelTempering,
 )
 from sklsb.samplers import _burn_in, _keeper
@@ -83,8 +84,8 @@ def test_it_goes_on_bit_for_bit(name, tmp_path, monkeypatch, often):
     assert again.history_.identical(whole.history_)
     assert again.n_evaluations_ == whole.n_evaluations_
     # Once more: it is read only.
-    read = new().set_params(n_jobs=2).fit(target, store=path)
-    assert read.n_jobs == 2
+    assert new().set_params(n_jobs=2).fit(target, store=path).n_jobs == 2
+    read = new().fit(target, store=path)
     assert read._packed_chains() == whole._packed_chains()
     loaded = type(sampler).load(path, target)
     wanted = whole.sample(20)
@@ -130,6 +131,36 @@ def test_what_is_refused(tmp_path):
     assert not hasattr(sampler, "target_")
     with pytest.raises(TypeError, match="not a sklsb Target"):
         sampler.fit(None, store=path)
-    generator = np.random.default_rng(0)
-    GibbsSampler(random_state=generator, n_burn_in=10).fit(TARGET, store=tmp_path / "other")
-    GibbsSampler(random_state=generator, n_burn_in=10).fit(TARGET, store=tmp_path / "other")
+    one, same = (np.random.default_rng(0) for _ in range(2))
+    for generator in (one, same):
+        GibbsSampler(random_state=generator, n_burn_in=10).fit(TARGET, store=tmp_path / "other")
+    with pytest.raises(StoreError, match="random_state differ"):  # it has gone on
+        GibbsSampler(random_state=one, n_burn_in=10).fit(TARGET, store=tmp_path / "other")
+
+
+def test_parameters_are_told_apart_by_what_they_hold(tmp_path):
+    """A repr shows neither the parameters of a network nor all of a long array."""
+    target = Ising(np.zeros((3, 3)), [0.3, -0.2, 0.1])
+    networks = [Network().with_theta(Network().theta + shift) for shift in (0.0, 0.1)]
+    assert repr(networks[0]) == repr(networks[1])
+    settings = {"n_burn_in": 20, "n_chains": 2, "pilot": False, "random_state": 0}
+    LSBSampler(networks[0], **settings).fit(target, store=tmp_path / "fit")
+    with pytest.raises(StoreError, match="of another fit: balancing differ"):
+        LSBSampler(networks[1], **settings).fit(target, store=tmp_path / "fit")
+    for seed in (1, 2):
+        settings["random_state"] = np.random.default_rng(seed)
+        sampler = LSBSampler(networks[0], **settings)
+        if seed == 1:
+            sampler.fit(target, store=tmp_path / "of" / "a generator")  # the folder is made
+        else:
+            with pytest.raises(StoreError, match="of another fit: random_state differ"):
+                sampler.fit(target, store=tmp_path / "of" / "a generator")
+
+
+def test_a_fit_that_is_read_takes_as_many_threads_as_are_wanted(tmp_path):
+    target = Ising(np.zeros((3, 3)), [0.3, -0.2, 0.1])
+    for n_jobs in (1, 2):
+        sampler = GibbsSampler(n_chains=2, n_burn_in=20, n_jobs=n_jobs, random_state=0)
+        sampler.fit(target, store=tmp_path / "fit")
+        assert sampler._ensemble.n_jobs == n_jobs
+        assert sampler.sample(5).attrs["n_jobs"] == str(n_jobs)

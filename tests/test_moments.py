@@ -53,7 +53,7 @@ def test_they_are_those_of_the_draws(target, monkeypatch):
 def test_however_draws_come(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.choice([-1, 1], size=(3, 700, 6)).astype(np.int8)
-    lp = rng.integers(-9, 9, size=(3, 700)).astype(float)
+    lp = rng.normal(size=(3, 700))
     whole, parts = Moments(TARGET, 3), Moments(TARGET, 3)
     whole.add(x, lp)
     at = 0
@@ -145,9 +145,24 @@ def test_what_is_free(tmp_path, monkeypatch):
     assert _memory.available() == 2_048_000
     limit.write_text("1500000\n")
     assert _memory.available() == 500_000
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 200000\n")
+    assert _memory.available() == 700_000
 
 
 def test_draws_that_are_rejected_are_not_counted():
     sampler = EliminationSampler(n_chains=2, random_state=0).fit(nearly_normalised())
     found = sampler.sample(300, record="moments")
     np.testing.assert_allclose(found["p"].sum("state"), 1.0)
+
+
+def test_what_was_never_seen_has_no_probability_at_all():
+    """Nor a negative one, as a difference of shares would have."""
+    weights = [0.0, *np.random.default_rng(0).random(8)]
+    target = MarkovNetwork([9] * 8, [((i,), weights) for i in range(8)])
+    for seed in range(20):
+        moments = Moments(target, 2)
+        x = np.random.default_rng(seed).integers(1, 9, size=(2, 77, 8)).astype(target.dtype)
+        moments.add(x, np.zeros((2, 77)))
+        p = moments.dataset({})["p"].values
+        assert (p[:, 0] == 0).all()
+        assert (p >= 0).all()

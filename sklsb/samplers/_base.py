@@ -27,7 +27,7 @@ from sklsb._starts import INITS, Starts
 from sklsb._tally import Tally
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._exports import Exports
-from sklsb.samplers._keeper import Keeper
+from sklsb.samplers._keeper import Keeper, known_by
 from sklsb.samplers._keeping import Keeping, PathLike
 from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
 from sklsb.samplers._seen import Seen
@@ -229,8 +229,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         keeper = Keeper(Path(store), self._known_by(target, initial_states), target)
         if keeper.fitted is not None:
             found = self._unpacked(keeper.fitted, target, keeper.path)
-            for name in self.get_params():  # as many threads as are wanted now
-                setattr(found, name, getattr(self, name))
+            for name, value in self.get_params().items():
+                setattr(found, name, value)
+                found._settings[name] = repr(value)
+            # As many threads as are wanted now.
+            threads = "n_threads" if hasattr(found._ensemble, "n_threads") else "n_jobs"
+            n = min(self._effective_n_jobs(), max(1, len(found._ensemble)))
+            setattr(found._ensemble, threads, n)
             self._forget()
             self.__dict__.update(found.__dict__)
             return
@@ -243,9 +248,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     def _known_by(self, target: Target, initial_states: ArrayLike | None) -> dict[str, Any]:
         """Return what a fit is known by in a file."""
-        known = {k: repr(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
-        if not isinstance(self.random_state, numbers.Integral | None | np.random.SeedSequence):
-            known["random_state"] = type(self.random_state).__name__  # it has no state to be shown
+        known = {k: known_by(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
         states = None if initial_states is None else np.asarray(initial_states).tolist()
         found = fingerprint(target, np.empty((0, target.n_sites), target.dtype))
         named = {name: found[name] for name in ("class", "shape", "digest")}
@@ -538,6 +541,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 progress(size * n_chains)
                 # The next one as long as it takes to be done in a tenth of a second.
                 segment = next_segment(segment, size, time.perf_counter() - began)
+                stop = watch.ends()  # also after a Ctrl-C: the next call does not ask again
                 if interrupted():
                     warnings.warn(
                         f"Interrupted: returning {done} of {n} draws per chain. Call sample "
@@ -546,7 +550,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                         stacklevel=3,
                     )
                     break
-                if watch.ends():
+                if stop:
                     break
             sink.end(watch.stopped_by if watch.rules else None)
         return done

@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from sklsb._codec import DamagedError, packed, unpacked, write_file
+from sklsb._codec import DamagedError, digest_of, packed, unpacked, write_file
 from sklsb.stores import COMMIT_SECONDS, COMMIT_SHARE, StoreError
 from sklsb.targets.base import Target
+
+
+def known_by(value: Any) -> str:
+    """Return what tells a parameter from others: its content, which a repr may not show."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return repr(value)
+    name = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name}" if name else digest_of(packed(value))
 
 
 class Keeper:
@@ -27,6 +35,7 @@ class Keeper:
 
     def __init__(self, path: Path, known: dict[str, Any], target: Target):
         self.path, self.known, self._target = path, known, target
+        path.parent.mkdir(parents=True, exist_ok=True)  # or a long burn-in would fail at its end
         self.kept: tuple[Any, ...] = ()
         self._written, self._cost = time.monotonic(), 0.0
         self._begun: dict[str, Any] | None = None

@@ -31,6 +31,10 @@ class Call(NamedTuple):
     stat_names: tuple[str, ...]
 
 
+# Names of variables and coordinates of draws, and of what stands beside them in a store.
+_TAKEN = ("chain", "draw", "lp", "acceptance_rate", "log_weight", "sklsb", "zarr.json")
+
+
 def check_record(record: Any) -> "Record | str":
     """Return the statistics that were asked for, or say what is wrong with them."""
     if record is None:
@@ -47,8 +51,11 @@ def check_record(record: Any) -> "Record | str":
                 f"record[{name!r}] is {statistic!r}; names must be strings and values "
                 "callables that take states of shape (n_draws, *target.shape)."
             )
-        if name in ("chain", "draw"):
-            raise ValueError(f"record[{name!r}] is called like a dimension; rename it.")
+        if name in _TAKEN or not name or "/" in name or name[0] in "._":
+            raise ValueError(
+                f"record[{name!r}] has a name that draws or stores use: none of {list(_TAKEN)}, "
+                'no "/", and no dot or underscore at the beginning. Rename it.'
+            )
     return record
 
 
@@ -388,6 +395,7 @@ class Stored(Sink):
         """Open the draws of this call."""
         new = slice(self.first, self.first + n)
         draws = open_draws(self.path).isel(draw=new)
+        draws.attrs |= attrs  # of this call
         return draws, open_stats(self.path).isel(draw=new).assign_attrs(attrs)
 
     def acceptance(self, n: int) -> float | None:
