@@ -144,8 +144,9 @@ def _sample(args: argparse.Namespace) -> int:
         if not args.resume:
             raise CommandError(f"{path} exists; give --resume to go on with it, or another --out.")
         sampler = BaseSampler.resume(path, target)
-        known = open_draws(path)
-        left, thin = max(0, args.draws - known.sizes["draw"]), int(known.attrs["thin"])
+        known = open_draws(path).sizes
+        _check_same(args, sampler, path)
+        left = max(0, args.draws - known["draw"])
     if sampler is None:
         sampler = _sampler(args).fit(target)
     sampler.set_params(verbose=_verbose(args))
@@ -160,12 +161,40 @@ def _sample(args: argparse.Namespace) -> int:
     return DONE
 
 
+def _check_same(args: argparse.Namespace, sampler: Any, path: Path) -> None:
+    """Refuse to go on with a run of other options."""
+    from sklsb import open_draws
+
+    wanted, known = _sampler(args), open_draws(path)
+    thin = sampler._check_thin(_thin(args.thin))
+    options = {
+        "--sampler": (type(wanted).__name__, type(sampler).__name__),
+        "--chains": (args.chains, known.sizes["chain"]),
+        "--thin": (thin, int(known.attrs["thin"])),
+        "--seed": (args.seed, sampler.random_state if args.seed is not None else None),
+    }
+    other = [f"{name} (there: {is_})" for name, (asked, is_) in options.items() if asked != is_]
+    if other:
+        raise CommandError(
+            f"{path} is of a run with other options: {', '.join(other)}. Give the same ones to go "
+            "on with it, or another --out."
+        )
+
+
 def _thin(given: str) -> int | str:
     if given == "sweep":
         return given
     if not given.isdecimal() or int(given) < 1:
         raise CommandError(f'--thin is {given!r}; give a number of transitions, or "sweep".')
     return int(given)
+
+
+def _file(given: str) -> Path:
+    """Return where a result goes, or say that it cannot, before any work."""
+    path = Path(given)
+    if not path.parent.is_dir():
+        raise CommandError(f"{path} cannot be written: there is no folder {path.parent}.")
+    return path
 
 
 def _marginals(args: argparse.Namespace) -> int:
@@ -177,7 +206,10 @@ def _marginals(args: argparse.Namespace) -> int:
     method = args.method
     if method == "auto":
         method = "exact" if _exact_fits(target, "marginals") else "sample"
-    verbose, error, log_z = _verbose(args), 0.0, math.nan
+    path = _file(args.out or f"{Path(args.model).name}.MAR")
+    verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
+    if args.pr:
+        _file(args.pr)
     if method == "exact":
         found = exact.marginals(target, verbose=verbose)
         if args.pr:
@@ -186,11 +218,10 @@ def _marginals(args: argparse.Namespace) -> int:
         if args.pr:
             args.sampler = "tempering"  # the one that knows it
         sampler = _sampler(args).fit(target)
-        found = sampler.sample(args.draws, thin=_thin(args.thin), record="moments")
+        found = sampler.sample(args.draws, thin=thin, record="moments")
         error = float(found["mcse"].max())
         log_z = sampler.log_z_ if args.pr else math.nan
     p = found["p"].to_numpy().reshape(target.n_sites, -1)
-    path = Path(args.out or f"{Path(args.model).name}.MAR")
     write_mar(path, [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)])
     told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
     _say(f"{path}: marginals of {target.n_sites} variables, {told}")
@@ -211,6 +242,7 @@ def _map(args: argparse.Namespace) -> int:
     method = args.method
     if method == "auto":
         method = "exact" if _exact_fits(target, "most_likely") else "anneal"
+    path = _file(args.out or f"{Path(args.model).name}.MPE")
     if method == "exact":
         found = exact.most_likely(target, verbose=_verbose(args))
     else:
@@ -223,7 +255,6 @@ def _map(args: argparse.Namespace) -> int:
         )
         found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
-    path = Path(args.out or f"{Path(args.model).name}.MPE")
     write_mpe(path, np.searchsorted(target.values, x))
     kind = _format_of(Path(args.model), args.format)
     what = {

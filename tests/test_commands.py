@@ -127,6 +127,25 @@ def test_sample_and_resume(files, capsys):
     np.testing.assert_array_equal(parts["x"], whole["x"])
     code, _, err = run(capsys, *words, "--evidence", "pair.evid", "--resume")
     assert (code, "is of another target" in err) == (1, True)
+    other = ["--thin", "7", "--chains", "9", "--seed", "5", "--sampler", "gibbs"]
+    code, _, err = run(capsys, *words, *other, "--draws", "200", "--resume")
+    assert code == 1
+    for word in ("--thin (there: 1)", "--chains (there: 2)", "--sampler (there: Elimination"):
+        assert word in err
+    assert open_draws("pair.uai.zarr").sizes["draw"] == 100
+
+
+def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypatch):
+    monkeypatch.setattr(_commands, "_sampler", None)
+    for words in (
+        ["marginals", "pair.uai", "--method", "sample", "--out", "no/x.MAR"],
+        ["marginals", "pair.uai", "--method", "sample", "--pr", "no/x.PR"],
+        ["marginals", "pair.uai", "--method", "sample", "--thin", "often"],
+        ["map", "pair.uai", "--out", "no/x.MPE"],
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 1
+        assert "there is no folder no" in err or "--thin is 'often'" in err
 
 
 @pytest.mark.parametrize(
