@@ -106,4 +106,5 @@ def joined(parts: list[xr.Dataset]) -> xr.Dataset:
             found[name] = xr.Variable(values.dims, array)
         else:
             found[name] = values
-    return xr.Dataset(found, attrs=first.attrs).set_coords(list(first.coords))
+    made = {"sampled_transitions": n * int(first.attrs.get("thin", 1))}
+    return xr.Dataset(found, attrs=first.attrs | made).set_coords(list(first.coords))
