@@ -71,6 +71,13 @@ def dense(d, seed=0, scale=1.0):
     return sklsb.Ising(half + half.T, rng.standard_normal(d))
 
 
+def chain_network():
+    """Eight variables in a row, of which neighbours are mostly equal."""
+    equal = [[0.9, 0.1], [0.1, 0.9]]
+    factors = [((i, i + 1), equal) for i in range(7)]
+    return sklsb.MarkovNetwork([2] * 8, [*factors, ((0,), [0.3, 0.7])])
+
+
 def mixture_of_products(d, seed=0):
     """A machine of one hidden unit: a broad and a sharp product distribution of equal mass.
 

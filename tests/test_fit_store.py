@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import dense
+from models import chain_network, dense
 from processes import run_python
 
 from sklsb import (
@@ -12,7 +12,6 @@ from sklsb import (
     GibbsSampler,
     Ising,
     LSBSampler,
-    MarkovNetwork,
     Network,
     ParallelTempering,
 )
@@ -22,8 +21,7 @@ from sklsb.stores import StoreError
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
 TARGET = dense(6, scale=0.4)
-EQUAL = [[0.9, 0.1], [0.1, 0.9]]
-NETWORK = MarkovNetwork([2] * 8, [((i, i + 1), EQUAL) for i in range(7)] + [((0,), [0.3, 0.7])])
+NETWORK = chain_network()
 SAMPLERS = {
     "fixed": (GibbsSampler(block_size=2, n_burn_in=900), TARGET),
     "balanced": (LSBSampler("barker", n_burn_in=900), TARGET),

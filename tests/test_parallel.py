@@ -5,7 +5,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-from models import dense
+from models import chain_network, dense
 from sklearn.exceptions import NotFittedError
 from test_state import Moves
 
@@ -16,7 +16,6 @@ from sklsb import (
     GibbsSampler,
     Ising,
     LSBSampler,
-    MarkovNetwork,
     ParallelTempering,
     diagnostics,
     sample_chains,
@@ -29,8 +28,7 @@ from sklsb.streams import Streams, spawn
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
 TARGET = dense(6, scale=0.4)
-EQUAL = [[0.9, 0.1], [0.1, 0.9]]
-NETWORK = MarkovNetwork([2] * 8, [((i, i + 1), EQUAL) for i in range(7)] + [((0,), [0.3, 0.7])])
+NETWORK = chain_network()
 
 
 def total(x):
