@@ -93,6 +93,13 @@ def mixture_of_products(d, seed=0):
     return sklsb.RBM(weight[:, None], bias, [hidden]), sharp, broad
 
 
+def untimed(history):
+    """Without the seconds that the phases of a fit took."""
+    history = history.copy()
+    history.attrs = {k: v for k, v in history.attrs.items() if not k.endswith("_seconds")}
+    return history
+
+
 class RoundedMin(sklsb.BalancingFunction):
     """As a user would write it."""
 

@@ -12,7 +12,7 @@ from numba.core import event
 
 from sklsb import GibbsSampler, Ising, LSBSampler
 from sklsb.samplers import _progress
-from sklsb.samplers._progress import Progress, Told
+from sklsb.samplers._progress import Clock, Progress, Told
 from sklsb.samplers._seen import Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -58,6 +58,34 @@ def test_a_fit_says_what_it_does():
     assert last["burn-in"].startswith("burn-in: 100%, 800/800 steps, ")
     assert " evaluations of flux, " in last["learning to mix"]
     assert "/16 runs, " in last["pilot"]
+    attrs = sampler.history_.attrs
+    seconds = {name: attrs[name] for name in attrs if name.endswith("_seconds")}
+    names = [re.sub("[ -]", "_", name) + "_seconds" for name in [*last][:-1]]
+    assert list(seconds) == [*names, "compiling_seconds"]
+    assert min(seconds.values()) >= 0
+
+
+def test_seconds_of_phases(clock):
+    """Each second is counted once: in the innermost phase, or as compiling."""
+    with Clock() as seconds:
+        clock.seconds += 1.0  # of no phase
+        with Progress(0, "burn-in"):
+            clock.seconds += 2.0
+            with Progress(0, "order of elimination"):
+                clock.seconds += 4.0
+                event.start_event("numba:compile")
+                clock.seconds += 8.0
+                event.end_event("numba:compile")
+            clock.seconds += 16.0
+        with Progress(0, "burn-in"):
+            clock.seconds += 32.0
+    with Progress(0, "burn-in"):
+        clock.seconds += 64.0  # of another fit
+    assert seconds.attrs() == {
+        "order_of_elimination_seconds": 4.0,
+        "burn_in_seconds": 50.0,
+        "compiling_seconds": 8.0,
+    }
 
 
 def shown_by(stream, verbose, **settings):

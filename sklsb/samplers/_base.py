@@ -29,7 +29,13 @@ from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._exports import Exports
 from sklsb.samplers._keeper import Keeper, known_by
 from sklsb.samplers._keeping import Keeping, PathLike
-from sklsb.samplers._progress import FIRST_SEGMENT, Progress, deferred_interrupt, next_segment
+from sklsb.samplers._progress import (
+    FIRST_SEGMENT,
+    Clock,
+    Progress,
+    deferred_interrupt,
+    next_segment,
+)
 from sklsb.samplers._seen import Seen
 from sklsb.samplers._sinks import (
     Call,
@@ -292,21 +298,24 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
         spent: Any = 0  # evaluations
         kept: Any = ()
-        if initial_states is not None:
-            states = self._check_initial(target, initial_states, n_chains)
-        elif before:  # perhaps on another target
-            states = self._check_initial(target, before.x, n_chains, "state_")
-        elif self._keeper is not None and self._keeper.states is not None:
-            states, kept = self._keeper.states, self._keeper.kept
-        else:
-            states, spent, kept = self._starts(target, streams)
-            if self._keeper is not None:
-                self._keeper.kept = kept
-        ensemble = self._new_ensemble(target, states, streams)
-        ensemble.chains.evaluations[:, 0] += spent
-        with ensemble.threads():
-            fitted = self._burn_in(target, ensemble)
-            ensemble = self._settle(ensemble, fitted)
+        with Clock() as clock:
+            if initial_states is not None:
+                states = self._check_initial(target, initial_states, n_chains)
+            elif before:  # perhaps on another target
+                states = self._check_initial(target, before.x, n_chains, "state_")
+            elif self._keeper is not None and self._keeper.states is not None:
+                states, kept = self._keeper.states, self._keeper.kept
+            else:
+                states, spent, kept = self._starts(target, streams)
+                if self._keeper is not None:
+                    self._keeper.kept = kept
+            ensemble = self._new_ensemble(target, states, streams)
+            ensemble.chains.evaluations[:, 0] += spent
+            with ensemble.threads():
+                fitted = self._burn_in(target, ensemble)
+                ensemble = self._settle(ensemble, fitted)
+        if "history_" in fitted:
+            fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
         self._forget()

@@ -5,6 +5,7 @@ nothing can be taken back, it is written when the phase ends, and before that af
 seconds. Lines of single chains are written at such times everywhere. Lines go to stderr.
 """
 
+import re
 import shutil
 import signal
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol, Self
 
 from numba.core import event
@@ -123,6 +125,40 @@ class _Compilation(event.Listener):
             self.seconds += time.perf_counter() - self.began
 
 
+class Clock:
+    """Seconds of each phase, without those of phases within it and of compiling."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._compilation = _Compilation(lambda: None)
+
+    def __enter__(self) -> Self:
+        self._token = _CLOCK.set(self)
+        event.register("numba:compile", self._compilation)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        event.unregister("numba:compile", self._compilation)
+        _CLOCK.reset(self._token)
+
+    def counted(self) -> float:
+        """Return the seconds that belong to something so far."""
+        return sum(self._seconds.values()) + self._compilation.seconds
+
+    def add(self, phase: str, seconds: float) -> None:
+        """Count seconds of a phase."""
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+
+    def attrs(self) -> dict[str, float]:
+        """Return the seconds under names like ``burn_in_seconds``."""
+        named = self._seconds | {"compiling": self._compilation.seconds}
+        return {f"{re.sub('[ -]', '_', name)}_seconds": value for name, value in named.items()}
+
+
+# That of the fit which is going on.
+_CLOCK: ContextVar[Clock | None] = ContextVar("_CLOCK", default=None)
+
+
 class Columns(Protocol):
     """What a line shows besides how far its phase is."""
 
@@ -175,15 +211,19 @@ class Progress:
             self._show()
 
     def __enter__(self) -> Self:
+        self._began, self._clock = time.perf_counter(), _CLOCK.get()
+        self._counted = self._clock.counted() if self._clock is not None else 0.0
         if self._place is not None:
             event.register("numba:compile", self._compilation)
-            self._began = time.perf_counter()
             self._due = self._rows_due = self._began + _FIRST_PAUSE
             if self._place.moves:
                 self._show()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if self._clock is not None:
+            others = self._clock.counted() - self._counted
+            self._clock.add(self.what, time.perf_counter() - self._began - others)
         if self._place is not None:
             event.unregister("numba:compile", self._compilation)
             self._show(last=True)
