@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.stats import f as f_distribution
 
 from sklsb.chains import value_coords
 from sklsb.targets.base import States, Target
@@ -16,6 +17,8 @@ _MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
 MOST_PAIRED = 256
 # Effective draws whose variance is added to that of a marginal, as in `diagnostics.marginals`.
 _ADDED = 3.0
+# Chance by which halves of chains may differ so much.
+_CHANCE = 0.01
 
 
 class Moments:
@@ -152,14 +155,23 @@ def _errors(means: Array) -> Array:
     """Return standard errors of the mean of all batches, (n_chains, n_batches, ...).
 
     The larger one of those by the batches and by four times longer ones, which are less dependent.
+    Where halves of chains differ by more than chance, that by the halves: no batch knows that
+    chains stay apart.
     """
     n_chains, n = means.shape[:2]
-    found = [np.full(means.shape[2:], np.nan)]
-    for longer in (1, 4):
+
+    def error_by(longer: int) -> Array:
         k = n // longer
-        if n_chains * k < 8:
-            continue
         joined = means[:, : k * longer].reshape(n_chains, k, longer, *means.shape[2:]).mean(axis=2)
         variance = joined.reshape(n_chains * k, *means.shape[2:]).var(axis=0, ddof=1)
-        found.append(np.sqrt(variance / (n_chains * k)))
-    return np.fmax.reduce(found)
+        return np.asarray(np.sqrt(variance / (n_chains * k)))
+
+    found = [error_by(longer) for longer in (1, 4) if n_chains * (n // longer) >= 8]
+    if not found:
+        return np.full(means.shape[2:], np.nan)
+    error = np.fmax.reduce(found)
+    if n < 4:
+        return error
+    halves = error_by(n // 2)
+    by_chance = np.sqrt(f_distribution.isf(_CHANCE, 2 * n_chains - 1, n_chains * (n - 2)))
+    return np.where(halves > by_chance * error, halves, error)

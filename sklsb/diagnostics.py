@@ -149,7 +149,9 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``, with the coordinate lp; at least 64 draws of each chain.
+        As returned by ``sample``, with the coordinate lp; at least 64 draws of each chain that are
+        a quarter of a sweep apart or more. The attributes ``thin`` and ``sweep`` say how far apart
+        they are; without these every draw counts, and p-values rest on the longer batches alone.
     target : Target
         What was sampled.
 
@@ -160,7 +162,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         smallest; ``p_value``, the smallest probability of an F as large in chains that agree. The
         same of log p as ``r_hat_lp``, ``ess_lp`` (of its mean), ``p_value_lp``. NaN where a
         variable never changed. Attributes: ``agree``, 0 if the smallest p_value times the number of
-        values is below 0.01, or if anything is lost, else 1; ``worst``, the variable of the
+        values is below 0.01 / (1 + log2(n_draws / 64)), or if anything is lost, else 1 (a run that
+        goes on is looked at again and again); ``worst``, the variable of the
         smallest (or "lp"); ``n_draws``, of each chain, that were looked at; ``lost``, of a
         sampler's own draws, variables of which a rare value was found before the burn-in that
         chains keep for long, and that the draws have for fewer than four such visits: they cannot
@@ -182,9 +185,10 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     """
     tally = draws if isinstance(draws, Tally) else _tally_of(draws, target)
     if tally.n_draws < FEWEST_DRAWS:
+        apart = f" that are {tally.every} transitions apart" if tally.every > 1 else ""
         raise ValueError(
-            f"There are {tally.n_draws} draws of each chain; to compare chains takes at least "
-            f"{FEWEST_DRAWS}."
+            f"There are {tally.n_draws} draws of each chain{apart}; to compare chains takes at "
+            f"least {FEWEST_DRAWS}."
         )
     of_lp = tally.of_lp()
     sites = {name: np.full(target.n_sites, np.nan) for name in ("r_hat", "ess", "p_value")}
@@ -197,7 +201,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     seen = np.where(np.isnan(p_value), 1.0, p_value)
     worst = int(seen.argmin())
     lost = tally.lost()
-    agree = not lost and seen[worst] * (n_values + 1) >= _CHANCE
+    looks = 1.0 + np.log2(tally.n_draws / FEWEST_DRAWS)
+    agree = not lost and seen[worst] * (n_values + 1) * looks >= _CHANCE
     found = {
         name: (target.dims, values.reshape(target.shape)) for name, values in sites.items()
     } | {f"{name}_lp": float(getattr(of_lp, name)) for name in sites}
@@ -214,8 +219,12 @@ def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
     x = _states_of(draws, target)
     if "lp" not in draws.coords:
         raise ValueError("draws has no lp; give what sample returned.")
-    tally = Tally(target, x.shape[0])
-    tally.add(x, draws["lp"].values, 1)
+    thin, sweep = draws.attrs.get("thin", 1), draws.attrs.get("sweep")
+    if sweep is None:  # so long that no batch is
+        tally = Tally(target, x.shape[0], sweep=1 << 62)
+    else:
+        tally = Tally.by_sweep(target, x.shape[0], int(sweep))
+    tally.add(x, draws["lp"].values, int(thin))
     return tally
 
 

@@ -45,7 +45,7 @@ class SeparatedModesWarning(SamplerWarning):
 
 
 class ShortRunWarning(SamplerWarning):
-    """A chain has made fewer transitions than the target has variables."""
+    """Fewer transitions than the target has variables, or too few to compare chains."""
 
 
 class StarvedMovesWarning(SamplerWarning):

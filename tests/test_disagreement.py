@@ -100,6 +100,30 @@ def test_short_runs_of_chains_that_agree_are_rarely_accused():
     assert accused <= 10
 
 
+def test_draws_of_a_sweep_are_not_taken_for_sweeps():
+    """What is compared are states a quarter of a sweep apart, as in the sampler."""
+    target = Ising(np.zeros((20, 20)))
+    sampler = GibbsSampler(init="uniform", random_state=0).fit(target)
+    draws = sampler.sample(1000)
+    found = diagnostics.disagreement(draws, target)
+    assert found.n_draws == 200
+    assert found.identical(sampler.disagreement_)
+    with pytest.raises(ValueError, match="are 40 draws of each chain that are 5 transitions"):
+        diagnostics.disagreement(draws.isel(draw=slice(200)), target)
+
+
+def test_a_run_that_is_looked_at_again_and_again():
+    """The level falls with the run, since each look is another chance to accuse."""
+    rng, between = np.random.default_rng(0), 0
+    for _ in range(400):
+        x = rng.choice([-1, 1], size=(4, 1024, 16)).astype(np.int8)
+        found = diagnostics.disagreement(dataset(x, LATTICE, rng.normal(size=(4, 1024))), LATTICE)
+        p = 17 * min(np.nanmin(found["p_value"]), float(found["p_value_lp"]))
+        assert found.agree == (p >= 0.01 / 5)
+        between += 0.01 / 5 <= p < 0.01
+    assert between
+
+
 @pytest.mark.parametrize("n_chains", [1, 4])
 def test_chains_that_disagree_are_told(n_chains):
     x = independent(LATTICE, n_chains, 400)
@@ -206,14 +230,13 @@ def test_separated_modes_are_told(sampler, settings):
         warnings.simplefilter("always")
         sampler.sample(400, thin="sweep", **settings)
     [message] = [str(w.message) for w in told if w.category is SeparatedModesWarning]
-    assert re.search(r"Most of all in variable [01]: R-hat .*\(see disagreement_\)", message)
+    assert re.search(r"Most of all in variable [01]: R-hat .*\(disagreement_ and skl", message)
     found = sampler.disagreement_
     assert not found.agree
     assert found["r_hat"].values[2] < 1.1 < found["r_hat"].values[0]
     # The same from the draws, where they are kept.
     if not settings:
-        other = diagnostics.disagreement(sampler._draws, TIED)
-        assert other.agree == found.agree
+        assert diagnostics.disagreement(sampler._draws, TIED).identical(found)
 
 
 def test_one_chain_is_compared_with_itself():

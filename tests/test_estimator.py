@@ -766,6 +766,22 @@ def test_short_run_is_said_once():
         sampler.sample(399)
 
 
+def test_draws_too_close_to_compare_chains_are_said_once():
+    """Many draws, but of a few sweeps: it is not known whether the chains agree."""
+    target = Ising(np.zeros((100, 100)), np.ones(100))
+    sampler = make().fit(target)
+    with pytest.warns(ShortRunWarning, match=r"made 1000 transitions since fit, 10 sweeps") as seen:
+        sampler.sample(1000)
+    assert not hasattr(sampler, "disagreement_")
+    assert "it is not known whether they agree" in str(seen[0].message)
+    assert seen[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ShortRunWarning)
+        sampler.sample(100)
+        sampler.fit(target).sample(64, thin="sweep")
+    assert sampler.disagreement_.n_draws == 64
+
+
 def test_a_full_sweep_is_not_short():
     target = Ising(np.zeros((5, 5)))
     sampler = make(lazy=0.5).fit(target)

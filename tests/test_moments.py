@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import xarray as xr
 from models import dense
 from test_elimination_sampler import nearly_normalised
 
@@ -48,6 +49,23 @@ def test_they_are_those_of_the_draws(target, monkeypatch):
     error = x.std(0) / np.sqrt(len(x))
     ratio = found["mean_mcse"].values.ravel()[error > 0] / error[error > 0]
     assert 0.6 < ratio.min() <= ratio.max() < 1.8
+
+
+def test_errors_of_chains_that_stay_apart():
+    """As wide as those of the draws, not as if batches of one chain were independent."""
+    rng, n = np.random.default_rng(0), 6400
+    x = np.where(rng.random((8, n, 6)) < 0.02, -1, 1).astype(np.int8)
+    x[:, :, 1:] = rng.choice([-1, 1], size=(8, n, 5))
+    x[0, :, 0] *= -1
+    moments = Moments(TARGET, 8)
+    moments.add(x, rng.normal(size=(8, n)))
+    found = moments.dataset({})
+    draws = xr.Dataset({"x": (("chain", "draw", "site"), x)})
+    wanted = diagnostics.marginals(draws, TARGET)["mcse"].values
+    ratio = found["mcse"].values / wanted
+    assert wanted[0, 1] > 0.1
+    assert 0.5 < ratio[0, 1] < 1.5
+    assert 0.6 < ratio[1:].min() <= ratio[1:].max() < 1.8
 
 
 def test_however_draws_come(monkeypatch):

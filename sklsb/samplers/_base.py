@@ -571,5 +571,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             "sampler": type(self).__name__,
             "evaluation": self._ensemble.rule.facts.evaluation,
             "target": repr(self.target_),
+            "sweep": self._sweep,
             **self._settings,
         }

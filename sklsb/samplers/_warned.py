@@ -28,6 +28,9 @@ _FEWEST_PER_SWEEP = 0.01
 class Warned(ABC):
     """Warnings about draws, for `BaseSampler`."""
 
+    # What to do if chains disagree, besides what helps any chain.
+    _way_out = 'take ParallelTempering (the page "Separated modes" of the documentation)'
+
     target_: Target
     n_sites_: int
     disagreement_: xr.Dataset
@@ -55,15 +58,7 @@ class Warned(ABC):
         if acceptance is not None:
             self._warn_if_periodic(acceptance, n_transitions)
         made = self._ensemble.counters.n_transitions
-        if not self._warned_short and self.n_sites_ and made < self._sweep:
-            self._warned_short = True
-            warnings.warn(
-                f"Each chain has made {made} transitions since fit, fewer than the {self._sweep} "
-                f"of a sweep over the {self.n_sites_} variables: most had no chance to move. "
-                'Draw a sweep apart, sample(n, thin="sweep").',
-                ShortRunWarning,
-                stacklevel=3,
-            )
+        self._warn_if_short(made)
         self._warn_if_separated()
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
@@ -83,6 +78,30 @@ class Warned(ABC):
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _warn_if_short(self, made: int) -> None:
+        counters = self._ensemble.counters
+        if self._warned_short or not self.n_sites_ or counters.tally is None:
+            return
+        if made < self._sweep:
+            found = (
+                f"fewer than the {self._sweep} of a sweep over the {self.n_sites_} variables: most "
+                'had no chance to move. Draw a sweep apart, sample(n, thin="sweep").'
+            )
+        elif counters.n_draws >= FEWEST_DRAWS > counters.tally.n_draws:
+            found = (
+                f"{made / self._sweep:.3g} sweeps over the {self.n_sites_} variables: too few to "
+                "compare the chains with each other, so it is not known whether they agree. Draw "
+                f'a sweep apart, sample(n, thin="sweep") with n of {FEWEST_DRAWS} or more.'
+            )
+        else:
+            return
+        self._warned_short = True
+        warnings.warn(
+            f"Each chain has made {made} transitions since fit, {found}",
+            ShortRunWarning,
+            stacklevel=4,
+        )
 
     def _warn_if_isolated(self) -> None:
         history = getattr(self, "history_", xr.Dataset())
@@ -124,10 +143,10 @@ class Warned(ABC):
         else:
             what = self._described(found)
         warnings.warn(
-            f"{what} (see disagreement_). Answers and errors from these draws may be wrong. "
-            "Draw for longer, and see whether R-hat falls; start elsewhere, by initial_states or "
-            'another random_state; or take ParallelTempering (the page "Separated modes" of the '
-            f"documentation).{self._exact_hint()}",
+            f"{what} (disagreement_ and sklsb.diagnostics.disagreement have the numbers). Answers "
+            "and errors from these draws may be wrong. Draw for longer, and see whether R-hat "
+            "falls; start elsewhere, by initial_states or another random_state; or "
+            f"{self._way_out}.{self._exact_hint()}",
             SeparatedModesWarning,
             stacklevel=4,
         )

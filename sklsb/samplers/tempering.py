@@ -179,6 +179,7 @@ class ParallelTempering(BaseSampler):
     """
 
     _ensemble: Ladders
+    _way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
 
     def __init__(
         self,
