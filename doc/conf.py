@@ -5,6 +5,12 @@ import importlib.util
 import os
 import pathlib
 import sys
+import warnings
+
+from sklsb.exceptions import SamplerWarning
+
+# The answers of examples are right, as far as samplers can tell.
+warnings.simplefilter("error", SamplerWarning)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "_ext"))
 

@@ -36,7 +36,7 @@ print(f"{len(graph)} nodes, {graph.size()} edges; the best cut weighs {best:.0f}
 
 annealed = anneal(target, n_sweeps=5000, random_state=0)
 sampler = ParallelTempering(random_state=0).fit(target)
-draws = sampler.sample(1000)
+draws = sampler.sample(4000)
 weights = draws["lp"] / beta
 print(f"annealing: {float(annealed['lp'].max()) / beta:.0f}")
 print(f"tempering: best {float(weights.max()):.0f}, mean {float(weights.mean()):.1f}, ", end="")

@@ -35,8 +35,8 @@ observed = truth + noise_sd * np.random.default_rng(0).standard_normal(truth.sha
 
 field = -((observed[:, :, np.newaxis] - np.arange(4)) ** 2) / (2 * noise_sd**2)
 target = Potts.lattice(field, coupling=1.4, periodic=False)
-sampler = LSBSampler(n_burn_in=6 * truth.size, random_state=0).fit(target)
-p = marginals(sampler.sample(300, thin="sweep"), target)["p"]
+sampler = LSBSampler(n_burn_in=100 * truth.size, random_state=0).fit(target)
+p = marginals(sampler.sample(600, thin="sweep"), target)["p"]
 
 # %%
 # The answer
