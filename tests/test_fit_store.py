@@ -160,5 +160,5 @@ def test_a_fit_that_is_read_takes_as_many_threads_as_are_wanted(tmp_path):
     for n_jobs in (1, 2):
         sampler = GibbsSampler(n_chains=2, n_burn_in=20, n_jobs=n_jobs, random_state=0)
         sampler.fit(target, store=tmp_path / "fit")
-        assert sampler._ensemble.n_jobs == n_jobs
         assert sampler.sample(5).attrs["n_jobs"] == str(n_jobs)
+        assert sampler._ensemble.n_jobs == n_jobs

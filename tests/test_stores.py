@@ -123,6 +123,7 @@ def test_stored_draws_and_those_after_a_resume(name, tmp_path, small_chunks):
     again = type(sampler).resume(path, target)
     assert again._packed_chains() == state
     assert again.n_evaluations_ == sampler.n_evaluations_
+    again.set_params(n_jobs=2)  # as many threads as are wanted now
     same(draw(again, 19, thin=2, store=path), wanted.isel(draw=slice(21, 40)))
     found = open_draws(path)
     same(found, wanted)

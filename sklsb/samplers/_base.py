@@ -132,6 +132,15 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Return the states that chains start from if none are given."""
 
+    def _use_threads(self) -> None:
+        """Let the chains go on in as many threads as are wanted now; no draw depends on it."""
+        n = self._effective_n_jobs()
+        if hasattr(self._ensemble, "n_threads"):  # torch's, which chains share
+            self._ensemble.n_threads = n
+        else:
+            self._ensemble.n_jobs = min(n, max(1, len(self._ensemble)))
+        self._settings["n_jobs"] = repr(self.n_jobs)
+
     def _effective_n_jobs(self) -> int:
         return int(joblib.effective_n_jobs(self.n_jobs))
 
@@ -238,10 +247,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             for name, value in self.get_params().items():
                 setattr(found, name, value)
                 found._settings[name] = repr(value)
-            # As many threads as are wanted now.
-            threads = "n_threads" if hasattr(found._ensemble, "n_threads") else "n_jobs"
-            n = min(self._effective_n_jobs(), max(1, len(found._ensemble)))
-            setattr(found._ensemble, threads, n)
             self._forget()
             self.__dict__.update(found.__dict__)
             return
@@ -482,6 +487,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with self._alone(), self._sink(n, step, wanted, store) as sink:
+            self._use_threads()
             done = self._draw(n, step, sink, watch)
         attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
         attrs |= {"stopped_by": watch.stopped_by} if rules else {}
