@@ -135,10 +135,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _use_threads(self) -> None:
         """Let the chains go on in as many threads as are wanted now; no draw depends on it."""
         n = self._effective_n_jobs()
-        if hasattr(self._ensemble, "n_threads"):  # torch's, which chains share
-            self._ensemble.n_threads = n
+        if hasattr(self._ensemble, "n_threads"):  # torch's, which all chains share
+            threads = {"n_threads": n}
         else:
-            self._ensemble.n_jobs = min(n, max(1, len(self._ensemble)))
+            threads = {"n_jobs": min(n, max(1, len(self._ensemble)))}
+        vars(self._ensemble).update(threads)
         self._settings["n_jobs"] = repr(self.n_jobs)
 
     def _effective_n_jobs(self) -> int:
