@@ -254,7 +254,8 @@ def _divided(
         "thin": job.thin,
         "record": sorted(job.record),
         "seed": repr(job.seed),
-        "sampler": digest_of(lean._packed()),
+        # The target is looked at where a worker goes on: log p is rounded otherwise elsewhere.
+        "sampler": digest_of(lean._packed_state()),
     }
     try:
         parts = Parts.begin(folder, settings, ends)

@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb import __version__
 from sklsb._codec import write_file
 from sklsb._ensemble import MOST_NUMBERS, ChainEnsemble
-from sklsb._fingerprint import fingerprint
 from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
 from sklsb._tally import Tally
@@ -242,7 +241,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 "store keeps neither the chains that warm_start goes on from nor the states of a "
                 "burn-in; set warm_start=False and keep_burn_in=False, or give no store."
             )
-        keeper = Keeper(Path(store), self._known_by(target, initial_states), target)
+        keeper = Keeper(Path(store), self._known_by(initial_states), target)
         if keeper.fitted is not None:
             found = self._unpacked(keeper.fitted, target, keeper.path)
             for name, value in self.get_params().items():
@@ -258,18 +257,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             del self._keeper
         write_file(keeper.path, self._packed(fit=keeper.known))
 
-    def _known_by(self, target: Target, initial_states: ArrayLike | None) -> dict[str, Any]:
-        """Return what a fit is known by in a file."""
+    def _known_by(self, initial_states: ArrayLike | None) -> dict[str, str]:
+        """Return what a fit is known by in a file, besides its target."""
         known = {k: known_by(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
         states = None if initial_states is None else np.asarray(initial_states).tolist()
-        found = fingerprint(target, np.empty((0, target.n_sites), target.dtype))
-        named = {name: found[name] for name in ("class", "shape", "digest")}
-        named["log_prob"] = found["log_prob"].tolist()
-        return known | {
-            "sampler": type(self).__qualname__,
-            "initial_states": repr(states),
-            "target": repr(named),
-        }
+        return known | {"sampler": type(self).__qualname__, "initial_states": repr(states)}
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):

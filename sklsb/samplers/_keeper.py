@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sklsb._codec import DamagedError, digest_of, packed, unpacked, write_file
+from sklsb._fingerprint import difference, fingerprint
 from sklsb.stores import COMMIT_SECONDS, COMMIT_SHARE, StoreError
 from sklsb.targets.base import Target
 
@@ -27,14 +28,16 @@ class Keeper:
     ----------
     path : Path
         The file.
-    known : dict
-        What the fit is known by.
+    known : dict of str
+        What the fit is known by, besides the target.
     target : Target
-        What is fitted; it is not written.
+        What is fitted; of it only a fingerprint is written.
     """
 
     def __init__(self, path: Path, known: dict[str, Any], target: Target):
-        self.path, self.known, self._target = path, known, target
+        self.path, self._target = path, target
+        nowhere = np.empty((0, target.n_sites), target.dtype)
+        self.known = known | {"target": fingerprint(target, nowhere)}
         path.parent.mkdir(parents=True, exist_ok=True)  # or a long burn-in would fail at its end
         self.kept: tuple[Any, ...] = ()
         self._written, self._cost = time.monotonic(), 0.0
@@ -49,8 +52,7 @@ class Keeper:
             found = unpacked(data)
         except DamagedError as error:
             raise StoreError(f"{self.path} is damaged: {error}.") from error
-        known = found.get("fit") or {}
-        changed = [name for name, value in self.known.items() if known.get(name) != value]
+        changed = self._changed(found.get("fit") or {})
         if changed:
             raise StoreError(
                 f"{self.path} is of another fit: {', '.join(changed)} differ. Give the same target "
@@ -61,6 +63,12 @@ class Keeper:
             return
         begun = unpacked(found["burn_in"].tobytes(), {"target": self._target})
         self._begun, self.kept = begun, begun["kept"]
+
+    def _changed(self, known: dict[str, Any]) -> list[str]:
+        names = [name for name in self.known if name != "target"]
+        changed = [name for name in names if known.get(name) != self.known[name]]
+        same = "target" in known and not difference(self._target, known["target"])
+        return changed if same else [*changed, "target"]
 
     @property
     def states(self) -> Any:

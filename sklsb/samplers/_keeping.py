@@ -27,10 +27,7 @@ class Keeping:
     _ensemble: Any
 
     def _packed(self, **more: Any) -> bytes:
-        """Return the fitted sampler as bytes, without its target and draws."""
-        state: Any = self.__getstate__()
-        for name in ("target_", "sample_stats_"):
-            state.pop(name, None)
+        """Return the fitted sampler as bytes, without its draws; of its target a fingerprint."""
         cls = type(self)
         probes = self._ensemble.chains.x[:_MOST_PROBES]
         return packed(
@@ -38,10 +35,16 @@ class Keeping:
                 "version": __version__,
                 "class": (cls.__module__, cls.__qualname__),
                 "target": fingerprint(self.target_, probes),
-                "sampler": np.frombuffer(packed(state, {"target": self.target_}), np.uint8),
+                "sampler": np.frombuffer(self._packed_state(), np.uint8),
                 **more,
             }
         )
+
+    def _packed_state(self) -> bytes:
+        state: Any = self.__getstate__()
+        for name in ("target_", "sample_stats_"):
+            state.pop(name, None)
+        return packed(state, {"target": self.target_})
 
     def _packed_chains(self) -> bytes:
         """Return what of the chains changes as they move."""
