@@ -17,6 +17,8 @@ from sklsb.targets.base import States, Target
 Array = NDArray[np.float64]
 # Rows of the history, at most.
 _MOST_ROWS = 200
+# Values of variables that are held for these.
+_MOST_HELD = 1 << 22
 
 
 class BurnInResult(NamedTuple):
@@ -95,12 +97,14 @@ def _run(
     keeper: Keeper | None,
     before: dict[str, Any] | None,
 ) -> BurnInResult:
-    target, facts, n_chains = ensemble.target, ensemble.rule.facts, len(ensemble)
-    shape = (n_chains, n if keep else 0)
-    draws = np.empty((*shape, target.n_sites), dtype=target.dtype)
-    stats = np.empty((*shape, len(facts.stat_names)))
-    ends = np.linspace(0, n, min(n, _MOST_ROWS) + 1).astype(np.int64)[1:].tolist()
-    most = max(1, MOST_NUMBERS // max(1, facts.n_uniforms))
+    target, n_chains = ensemble.target, len(ensemble)
+    every = max(1, -(-n // _MOST_ROWS))
+    ends = [*range(every, n, every), n] if n else []
+    # Rows are the draws of a call, which costs no more than drawing; one by one if all are kept.
+    thin = 1 if keep else every
+    most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
+    if not keep:
+        most = min(most, every * max(1, _MOST_HELD // max(1, n_chains * target.n_sites)))
     made, segment = 0, FIRST_SEGMENT
     log_prob: list[Array] = []
     acceptance: list[Array] = []
@@ -111,21 +115,33 @@ def _run(
     def so_far() -> dict[str, Any]:
         return {"made": made, "log_prob": log_prob, "acceptance": acceptance}
 
-    for begin, end in list(pairwise([0, *ends]))[len(log_prob) :]:
-        while made < end:
-            began = time.perf_counter()
-            size = min(most, segment, end - made)
-            ensemble.run(size, (1, 0, made) if keep else (0, 0, 0), draws, stats)
-            made += size
-            progress(size * n_chains)
-            segment = next_segment(segment, size, time.perf_counter() - began)
-            if keeper is not None:
-                keeper.offer(ensemble, so_far)
+    def room(n_draws: int) -> tuple[States, Array]:
+        shape = n_chains, n_draws
+        return np.empty((*shape, target.n_sites), dtype=target.dtype), np.empty((*shape, 2))
+
+    draws, stats = room(n if keep else 0)
+    while made < n:
+        began = time.perf_counter()
+        size = min(most, segment, n - made)
+        if not keep:
+            draws, stats = room((made % thin + size) // thin)
+        ensemble.run(size, (thin, made % thin, made if keep else 0), draws, stats)
+        made += size
+        if not keep:
+            log_prob += [*stats[:, :, 0].T.copy()]
+            acceptance += [*stats[:, :, 1].T.copy()]
+        progress(size * n_chains)
+        segment = next_segment(segment, size, time.perf_counter() - began)
+        if keeper is not None:
+            keeper.offer(ensemble, so_far)
+    if keep:
+        for begin, end in pairwise([0, *ends]):
+            log_prob.append(stats[:, end - 1, 0])
+            acceptance.append(stats[:, begin:end, 1].mean(axis=1))
+    elif len(log_prob) < len(ends):  # the last row is of fewer transitions
         log_prob.append(ensemble.log_prob())
-        total = ensemble.chains.acceptance[:, 0] / (end - begin)
-        kept = keep and "acceptance_rate" in facts.stat_names
-        acceptance.append(stats[:, begin:end, 1].mean(axis=1) if kept else total)
-        ensemble.forget_acceptance()
+        acceptance.append(ensemble.chains.acceptance[:, 0] / (n % every))
+    ensemble.forget_acceptance()
     if keeper is not None:
         keeper.offer(ensemble, so_far, last=True)
     rows = (len(ends), n_chains)
