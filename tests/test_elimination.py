@@ -411,15 +411,16 @@ def test_underflow_is_noticed_and_all_is_done_in_logarithms(scale):
     assert float(exact.most_likely(target)["lp"]) == log_p.max()
 
 
+# A chain whose second message underflows.
+TINY = [
+    ((0, 1), np.array([[0.0, -800.0], [-800.0, -800.0]])),
+    ((1, 2), np.array([[-800.0, -800.0], [-800.0, 0.0]])),
+    ((2, 3), np.array([[0.0, -800.0], [-800.0, -800.0]])),
+]
+
+
 def test_messages_of_nothing_but_small_numbers():
-    chain = Logs(
-        [2] * 4,
-        [
-            ((0, 1), np.array([[0.0, -800.0], [-800.0, -800.0]])),
-            ((1, 2), np.array([[-800.0, -800.0], [-800.0, 0.0]])),
-            ((2, 3), np.array([[0.0, -800.0], [-800.0, -800.0]])),
-        ],
-    )
+    chain = Logs([2] * 4, TINY)
     _, _, log_z, _ = enumerated(chain)
     elimination = Elimination(ordered(strike(chain)))
     assert abs(elimination.log_sum - log_z) < 1e-12
@@ -433,6 +434,23 @@ def test_messages_of_nothing_but_small_numbers():
     elimination = Elimination(ordered(strike(impossible)))
     assert elimination.forward(0) == -np.inf
     assert elimination.passes.mode == LINEAR
+
+
+def test_draws_are_accepted_as_often_where_messages_are_logarithms():
+    rows = np.empty((2,) * 6)
+    rows[..., 0, :] = 0.5 * (1.0 - 9e-4)
+    rows[..., 1, :] = [0.99, 0.01]
+    target = Logs([2] * 6, [*TINY, (tuple(range(6)), np.log(rows))])
+    elimination = Elimination(ordered(strike(target), limits=(32.0, MAX_MEMORY)))
+    elimination.run()
+    assert elimination.passes.mode == LOG
+    assert elimination.model.log_defect > 0.0
+    u = np.random.default_rng(0).random((200, elimination.found.n_uniforms))
+    x = elimination.passes.states(len(u), elimination.configuration(0))
+    accepted = elimination.passes.draw(x, u)
+    expected = np.where(x[4] == 0, 1.0 - 9e-4, 1.0)
+    assert np.ptp(expected) > 0
+    assert np.abs(accepted - expected).max() < 1e-13
 
 
 # ----------------------------------------------------------------- blocks given the rest
