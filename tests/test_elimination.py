@@ -16,9 +16,10 @@ from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
 from sklsb._elimination.passes import Passes
 from sklsb._elimination.plan import build
 from sklsb._elimination.reduce import absorb, prune, strike
-from sklsb._elimination.slicing import cliques, work_of
+from sklsb._elimination.slicing import cliques, log2_work_of, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG
 from sklsb.exceptions import ModelWarning
+from sklsb.samplers._hint import exact_hint
 from sklsb.testing import check_target
 
 DATA = pathlib.Path(
@@ -575,6 +576,22 @@ def test_a_graph_beyond_all_limits_is_told_quickly():
     assert cost.log2_work == pytest.approx(301, abs=0.5)
     with pytest.raises(ValueError, match=r"about 2\*\*301.0 table entries, and max_work allows 2"):
         exact.log_partition(Ising(half + half.T))
+
+
+def test_tables_of_more_entries_than_a_float_holds():
+    found, axes = [0, 1], [tuple(range(1, 1101)), (2,)]
+    sizes = np.full(1101, 2)
+    assert work_of(found, axes, sizes) == (np.inf, np.inf)
+    assert log2_work_of(found, axes, sizes) == (1101.0, 1100.0)
+    assert log2_work_of(found, axes[1:] * 2, sizes) == pytest.approx((3.0, 2.0))
+
+
+@pytest.mark.slow
+def test_a_clique_of_more_states_than_a_float_holds():
+    dense = Potts(np.ones((345, 345)) - np.eye(345), np.zeros((345, 8)))
+    for task in ("log_partition", "marginals"):
+        assert exact.elimination_cost(dense, task).log2_work == pytest.approx(3 * 345, abs=0.5)
+    assert exact_hint(dense) == ""
 
 
 def test_sliced_answers_equal_unsliced_ones():

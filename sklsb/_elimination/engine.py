@@ -14,7 +14,7 @@ from sklsb._elimination.order import MOST_VARIABLES, best_order
 from sklsb._elimination.passes import Passes, Values, no_progress
 from sklsb._elimination.plan import MOST_ENTRIES, build
 from sklsb._elimination.reduce import Array, Reduced, absorb, no_state, prune
-from sklsb._elimination.slicing import choose_slices, cliques, work_of
+from sklsb._elimination.slicing import choose_slices, cliques, log2_work_of, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
 from sklsb.exceptions import ModelWarning
@@ -115,13 +115,16 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     n_tables = sum(f.table.size for f in model.factors)
     n_tables += sum(b.factor.table.size for b in model.barren)
     given: list[int] = []
-    with np.errstate(over="ignore"):
+    work, messages = work_of(order, cliques(order, model.factors), sizes)
+    room = max_memory / 8 - n_tables
+    if total < _HOPELESS and copies * messages > room:
+        given = choose_slices(order, model.factors, sizes, room / copies, keep)
+        order = [v for v in order if v not in set(given)]
         work, messages = work_of(order, cliques(order, model.factors), sizes)
-        room = max_memory / 8 - n_tables
-        if total < _HOPELESS and copies * messages > room:
-            given = choose_slices(order, model.factors, sizes, room / copies, keep)
-            order = [v for v in order if v not in set(given)]
-            work, messages = work_of(order, cliques(order, model.factors), sizes)
+    if math.isinf(work):
+        log_work, log_messages = log2_work_of(order, cliques(order, model.factors), sizes)
+        cost = EliminationCost(log_work, log_messages + math.log2(8 * copies), 1)
+        return Ordered(model, order, given, cost)
     configurations = math.prod(int(sizes[v]) for v in given)
     cost = EliminationCost(
         _log2(work) + _log2(configurations),

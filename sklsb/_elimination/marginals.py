@@ -13,6 +13,7 @@ from sklsb._elimination.engine import (
     Limits,
     Ordered,
     check_fits,
+    n_entries,
     ordered,
     warn_of_defect,
 )
@@ -40,17 +41,17 @@ def whole_or_parts(
     core = ordered(struck, copies=2, limits=limits)
     if not core.model.barren:
         return one
-    most = min(2.0**whole.cost.log2_work, limits[0])
+    most = min(n_entries(whole.cost), limits[0])
     barren = set(core.model.barren_variables)
     share = limits[0] / len(barren), limits[1]
     parts = [(core, [i for i in range(n) if i not in barren])]
-    work, memory = 2.0**core.cost.log2_work, core.cost.log2_memory
+    work, memory = n_entries(core.cost), core.cost.log2_memory
     for i in sorted(barren):
         if work > most:
             return one
         part = ordered(struck, keep=[i], limits=share)
         parts.append((part, [i]))
-        work += 2.0**part.cost.log2_work
+        work += n_entries(part.cost)
         memory = max(memory, part.cost.log2_memory)
     total = EliminationCost(math.log2(work), memory, len(parts))
     return (parts, total) if work <= most else one

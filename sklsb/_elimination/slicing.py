@@ -32,10 +32,26 @@ def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, 
 def work_of(
     order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Return the entries of all tables, and those of all messages."""
+    """Return the entries of all tables, and those of all messages; inf beyond 2**1024."""
+    with np.errstate(over="ignore"):
+        messages = np.exp2(_log2_messages(axes, sizes))
+        return float((messages * sizes[list(order)]).sum()), float(messages.sum())
+
+
+def log2_work_of(
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return logarithms to base 2 of what `work_of` returns, which are always finite."""
+    messages = _log2_messages(axes, sizes)
+    tables = messages + np.log2(sizes[list(order)])
+    return float(np.logaddexp2.reduce(tables)), float(np.logaddexp2.reduce(messages))
+
+
+def _log2_messages(
+    axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> NDArray[np.float64]:
     logs = np.log2(sizes.astype(np.float64))
-    messages = np.array([2.0 ** float(logs[list(found)].sum()) for found in axes])
-    return float((messages * sizes[list(order)]).sum()), float(messages.sum())
+    return np.array([float(logs[list(found)].sum()) for found in axes])
 
 
 def choose_slices(
