@@ -19,6 +19,7 @@ from sklsb._matrices import _conditional
 from sklsb._tally import chance_of_difference
 from sklsb.exceptions import BlocksWarning, SamplerWarning
 from sklsb.rules import Balanced
+from sklsb.samplers._hint import exact_hint
 from sklsb.streams import Streams, spawn
 from sklsb.testing import check_sampler
 
@@ -364,6 +365,29 @@ def test_acceptance_is_that_of_the_balanced_steps():
 def test_bad_parameters(target, params, error, message):
     with pytest.raises(error, match=message):
         LSBSampler("sqrt", **params).fit(target)
+
+
+class Offered(Ising):
+    """A target of one's own, with whatever factors it offers."""
+
+    log_factors = None
+
+
+def test_factors_of_ones_own_are_looked_at_before_any_work(monkeypatch):
+    couplings, field = np.full((2, 2), 0.5), np.ones(2)
+    target = Offered(couplings, field)
+    assert fitted(target).blocks_.why == "the target is not made of factors"
+    assert not target.condition({0: 1})._has_factors
+    with pytest.raises(TypeError, match=r"blocks is 2, and Offered.* is not made of factors"):
+        fitted(target, 2)
+    assert exact_hint(target) == ""
+    monkeypatch.setattr(Offered, "log_factors", [((0,), np.array([0.0, np.nan]))])
+    monkeypatch.setattr("sklsb.samplers.lsb.first_burn_in", None)
+    target = Offered(couplings, field)
+    assert exact_hint(target) == ""
+    for wrong in (target, target.condition({0: 1})):
+        with pytest.raises(ValueError, match=r"log_factors\[0\] has an entry that is NaN"):
+            fitted(wrong)
 
 
 def test_first_order_chains_have_no_blocks():

@@ -19,7 +19,7 @@ from sklsb._elimination.engine import (
     ordered,
 )
 from sklsb._elimination.order import MOST_VARIABLES
-from sklsb._elimination.reduce import Reduced, strike
+from sklsb._elimination.reduce import Reduced, log_factors, strike
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.exceptions import BlocksWarning
@@ -94,6 +94,8 @@ def check_blocks(blocks: Any, fast: bool, target: Target) -> None:
             f"blocks is {blocks!r} and fast is True; only exact log-ratios, fast=False, go with "
             "blocks."
         )
+    if not _why_not(target, blocks, fast) and not target._trusts_factors:
+        log_factors(target)  # what is wrong with them is said before any work
 
 
 def _why_not(target: Target, blocks: Any, fast: bool) -> str:
