@@ -185,6 +185,12 @@ def test_tables_that_are_too_small_for_floats():
     assert np.isfinite(target.log_prob(new))
 
 
+def test_blocks_given_an_impossible_state_are_not_drawn():
+    pool = pool_of(MarkovNetwork([2] * 3, [((0, 1, 2), OR)]), 1)
+    with pytest.raises(ValueError, match="no state of positive probability given the others"):
+        pool.forward(pool.orders.index([0]), np.array([0, 1, 0]))
+
+
 # ----------------------------------------------------------------- when they are used
 
 

@@ -1,5 +1,6 @@
 """Exact answers by elimination: against enumeration, along every completion, sliced, on files."""
 
+import dataclasses
 import math
 import os
 import pathlib
@@ -435,6 +436,23 @@ def test_messages_of_nothing_but_small_numbers():
     elimination = Elimination(ordered(strike(impossible)))
     assert elimination.forward(0) == -np.inf
     assert elimination.passes.mode == LINEAR
+
+
+def test_what_was_lost_before_a_message_of_zeros_is_not_forgotten():
+    low, equal, other = 2.0**-1000, EQUAL.tolist(), (1 - EQUAL).tolist()
+    tables = [
+        ((0, 1), [[1.0, 2.0**-80], [low, low]]),
+        ((0, 2), [[low, low], [2.0**-80, 1.0]]),
+        # These allow 1 of variable 1 and 0 of variable 2 only: what is left is lost.
+        ((1, 3, 4), [other, [[1.0, 1.0]] * 2]),
+        ((3, 4), equal),
+        ((2, 5, 6), [[[1.0, 1.0]] * 2, other]),
+        ((5, 6), equal),
+    ]
+    network = MarkovNetwork([2] * 7, tables)
+    _, _, log_z, _ = enumerated(network)
+    found = dataclasses.replace(ordered(strike(network)), order=list(range(7)))
+    assert abs(Elimination(found).log_sum - log_z) < 1e-12
 
 
 def test_draws_are_accepted_as_often_where_messages_are_logarithms():

@@ -4,6 +4,7 @@ The variables of a block are those of which tables stay small where the rest is 
 """
 
 import heapq
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -197,9 +198,14 @@ class Pool:
         passes = self._passes[b]
         if passes.mode != LINEAR:
             passes.use(LINEAR)
-        if np.isnan(passes.forward(given)):  # too small for a float
+        if not math.isfinite(passes.forward(given)):  # too small for a float
             passes.use(LOG)
-            passes.forward(given)
+            if not math.isfinite(passes.forward(given)):
+                raise ValueError(
+                    f"A block of {len(self.orders[b])} variables of {self.model.target!r:.200} has "
+                    "no state of positive probability given the others. Give possible "
+                    "initial_states."
+                )
         return passes.states(1, given)
 
 

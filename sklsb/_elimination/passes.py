@@ -106,15 +106,15 @@ class Passes:
         """Logarithm of the product of the roots, NaN where it may have been lost.
 
         Of each message there is a bound of what underflow has lost, relative to its largest entry,
-        and of its smallest entry that is not zero. If all products of the bucket that ``failed``
-        were above the smallest float, its message is truly zero.
+        and of its smallest entry that is not zero. If nothing was lost before the bucket that
+        ``failed``, and all its products were above the smallest float, its message is truly zero.
         """
         buckets = self.plan.buckets
         least, lost = self._bounds
         n = buckets.variable.size if failed is None else failed
         low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
         if failed is not None:
-            return -math.inf if low > SMALLEST else math.nan
+            return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
         if np.logaddexp2.reduce(lost[self.roots], initial=-math.inf) > _MOST_LOST:
             return math.nan
         logs = np.log(self.memory[buckets.message[self.roots]])
