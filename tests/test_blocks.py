@@ -191,6 +191,15 @@ def test_blocks_given_an_impossible_state_are_not_drawn():
         pool.forward(pool.orders.index([0]), np.array([0, 1, 0]))
 
 
+def test_copies_share_an_elimination_only_when_it_is_finished():
+    source = whole_of(either(), 2)
+    assert source.copy().elimination is not source.elimination
+    source.want([1, 1], 1, [np.random.default_rng(c) for c in range(2)])
+    assert source.copy().elimination is source.elimination
+    again = pickle.loads(pickle.dumps(source))  # it makes its messages when they are needed
+    assert again.copy().elimination is not again.elimination
+
+
 # ----------------------------------------------------------------- when they are used
 
 

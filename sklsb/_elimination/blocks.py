@@ -63,11 +63,11 @@ class Whole:
     def copy(self) -> "Whole":
         """Return the same, to go on by itself."""
         made = type(self).__new__(type(self))
-        if self.elimination.log_sums.size > 1:  # it has the messages of one configuration at a time
-            made.__setstate__(self.__getstate__())
-        else:
+        if self.elimination.ready:
             made.__init__(self.elimination, len(self._ahead))  # type: ignore[misc]
             made._ahead = list(self._ahead)
+        else:
+            made.__setstate__(self.__getstate__())
         return made
 
     def of(self, n_chains: int) -> "Whole":

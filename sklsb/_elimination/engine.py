@@ -253,6 +253,11 @@ class Elimination:
             self.log_sums[c], self._at = value, c
         return float(self.log_sums[c])
 
+    @property
+    def ready(self) -> bool:
+        """Whether draws change nothing here: of one configuration, the messages are made."""
+        return self.log_sums.size == 1 and self._at == 0
+
     def run(self) -> None:
         """Go through all configurations."""
         for c in range(self.log_sums.size):
