@@ -60,13 +60,16 @@ def bayesian(seed, n=8, off=0.0):
     return MarkovNetwork(k, factors)
 
 
-def two_layers(off=0.0):
-    """Causes, and forty effects of three of them each: only together they are dear."""
+def two_layers(off=0.0, n_off=40):
+    """Causes, and forty effects of three of them each: only together they are dear.
+
+    The rows of the first ``n_off`` sum to 1 within ``off`` only.
+    """
     rng = np.random.default_rng(0)
     factors = [((i,), [0.4, 0.6]) for i in range(14)]
     for i in range(14, 54):
         table = rng.random((2, 2, 2, 1))
-        rows = 1.0 + off * rng.uniform(-1.0, 1.0, table.shape)
+        rows = 1.0 + (i < 14 + n_off) * off * rng.uniform(-1.0, 1.0, table.shape)
         causes = rng.permutation(14)[:3].tolist()
         factors.append(((*causes, i), np.concatenate([table, 1.0 - table], axis=3) * rows))
     return MarkovNetwork([2] * 54, factors)
@@ -330,6 +333,19 @@ def test_marginals_of_such_networks_are_bounded(monkeypatch):
     assert 1e-9 < float(np.abs(found - expected).max()) < 1e-3
     with pytest.raises(ValueError, match="max_work allows"):
         exact.marginals(two_layers(2e-3), max_work=2000)
+
+
+def test_exact_marginals_go_before_cheap_ones(monkeypatch):
+    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    struck = strike(two_layers(2e-4, n_off=30))
+    whole = ordered(struck, pruned=False, copies=2).cost
+    # One elimination for each of ten variables is less work if the others are put aside.
+    parts, cost = answers.whole_or_parts(struck, (1.01 * 2.0**whole.log2_work, MAX_MEMORY))
+    assert [found.model.log_defect for found, _ in parts] == [0.0]
+    assert cost == whole
+    parts, _ = answers.whole_or_parts(struck, (0.99 * 2.0**whole.log2_work, MAX_MEMORY))
+    assert len(parts) == 11
+    assert max(found.model.log_defect for found, _ in parts) > 0.0
 
 
 def test_values_that_zeros_exclude_are_struck_out():

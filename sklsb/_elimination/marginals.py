@@ -13,6 +13,7 @@ from sklsb._elimination.engine import (
     Limits,
     Ordered,
     check_fits,
+    fits,
     n_entries,
     ordered,
     warn_of_defect,
@@ -38,8 +39,9 @@ def whole_or_parts(
     one = [(whole, list(range(n)))], whole.cost
     if whole.cost.log2_work <= math.log2(_CHEAP):
         return one
+    exact = fits(whole.cost, limits)
     core = ordered(struck, copies=2, limits=limits)
-    if not core.model.barren:
+    if not core.model.barren or (exact and core.model.log_defect > 0.0):
         return one
     most = min(n_entries(whole.cost), limits[0])
     barren = set(core.model.barren_variables)
@@ -50,6 +52,8 @@ def whole_or_parts(
         if work > most:
             return one
         part = ordered(struck, keep=[i], limits=share)
+        if exact and part.model.log_defect > 0.0:  # what is exact goes before what is cheap
+            return one
         parts.append((part, [i]))
         work += n_entries(part.cost)
         memory = max(memory, part.cost.log2_memory)
