@@ -168,8 +168,16 @@ def test_rejected_draws_leave_no_trace(monkeypatch):
 def test_draws_do_not_depend_on_initial_states(target):
     given = make().fit(target, initial_states=np.ones(12))
     np.testing.assert_array_equal(draws(given, 10), draws(make().fit(target), 10))
+
+
+def test_bad_states_are_told_before_the_work(target, monkeypatch):
+    sampler = make(warm_start=True).fit(target)
+    monkeypatch.setattr("sklsb.samplers.elimination.eliminated", None)
     with pytest.raises(ValueError, match=r"initial_states\[0\] is 3"):
         make().fit(target, initial_states=np.full(12, 3))
+    with pytest.raises(ValueError, match="warm_start continues chains of shape"):
+        sampler.set_params(n_chains=3).fit(target)
+    assert sampler.sample(1).sizes["chain"] == 2
 
 
 @pytest.mark.parametrize("memory", MEMORY)
@@ -205,7 +213,8 @@ def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
         ({"random_state": -1}, ValueError, "random_state is -1"),
     ],
 )
-def test_bad_parameters(target, params, error, message):
+def test_bad_parameters(target, params, error, message, monkeypatch):
+    monkeypatch.setattr("sklsb.samplers.elimination.eliminated", None)  # all is said before
     sampler = EliminationSampler(**params)
     with pytest.raises(error, match=message):
         sampler.fit(target)
