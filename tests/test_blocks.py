@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import signal
 import warnings
 
 import networkx as nx
@@ -13,11 +14,12 @@ from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exac
 from sklsb._blocked import BlockedEnsemble, mixture
 from sklsb._elimination.blocks import Pool, Whole, choose_blocks
 from sklsb._elimination.engine import Elimination, ordered
+from sklsb._elimination.passes import Passes
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.rules.blocks import Blocks
 from sklsb._matrices import _conditional
 from sklsb._tally import chance_of_difference
-from sklsb.exceptions import BlocksWarning, SamplerWarning
+from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.rules import Balanced
 from sklsb.samplers._hint import exact_hint
 from sklsb.streams import Streams, spawn
@@ -457,6 +459,30 @@ def test_draws_are_the_same_however_they_are_made(name, monkeypatch):
         sums = recorded.sample(300, record={"s": lambda x: x.reshape(len(x), -1).sum(axis=1)})
     np.testing.assert_array_equal(sums["s"], x.reshape(*x.shape[:2], -1).sum(axis=2))
     np.testing.assert_allclose(one.sample_stats_["lp"], target.log_prob(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_ctrl_c_while_redraws_are_made(monkeypatch, ctrl_c):
+    sliced(monkeypatch)
+    monkeypatch.setattr("sklsb._elimination.blocks._GROUP", 64)
+    expected = draws(fitted(two_modes()), 6000)
+    sampler, calls, forward = fitted(two_modes()), [], Passes.forward
+
+    def interrupted(self, x):
+        calls.append(x)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return forward(self, x)
+
+    monkeypatch.setattr(Passes, "forward", interrupted)
+    before = sampler.n_evaluations_
+    with pytest.warns(InterruptedWarning, match="returning"):
+        first = sampler.sample(6000)["x"].values
+    assert len(calls) == 2
+    assert first.shape[1] < 6000
+    assert sampler.n_evaluations_ > before
+    rest = draws(sampler, 6000 - first.shape[1])
+    np.testing.assert_array_equal(np.concatenate([first, rest], axis=1), expected)
 
 
 def test_a_warm_start_goes_on():

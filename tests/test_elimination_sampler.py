@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_estimator import NOT_FOR_ARRAYS, OfArrays
 
 from sklsb import RBM, EliminationSampler, Ising, MarkovNetwork, exact
+from sklsb._elimination.passes import Passes
 from sklsb.exceptions import InterruptedWarning, ModelWarning
 
 FIELD = np.random.default_rng(0).normal(scale=0.5, size=(3, 4))
@@ -198,6 +199,50 @@ def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
     with pytest.warns(InterruptedWarning, match="returning"):
         first = draws(sampler, 3000)
     assert 0 < first.shape[1] < 3000
+    rest = draws(sampler, 3000 - first.shape[1])
+    np.testing.assert_array_equal(np.concatenate([first, rest], axis=1), expected)
+
+
+@pytest.fixture
+def eliminations(monkeypatch):
+    """What is to be called when messages are made, and how often that was."""
+    calls, forward = [], Passes.forward
+
+    def counted(self, x):
+        calls.append(x)
+        hook[0](len(calls))
+        return forward(self, x)
+
+    hook = [lambda n: None]
+    monkeypatch.setattr(Passes, "forward", counted)
+    return calls, hook
+
+
+def test_a_sliced_model_is_eliminated_once_for_all_chains(target, eliminations):
+    sampler = make("sliced").fit(target)
+    n_draws = [len(ahead) for ahead, _ in sampler._ensemble.source._ahead]
+    assert min(n_draws) > 1000
+    calls, _ = eliminations
+    calls.clear()
+    before = sampler.n_evaluations_
+    draws(sampler, 3000)
+    n = sampler.cost_.n_configurations
+    assert n / 2 < len(calls) <= n
+    own = 2 * 3000 * sampler._ensemble.elimination.entries_per_draw
+    made = len(calls) * int(2**sampler.cost_.log2_work) // n
+    assert sampler.n_evaluations_ - before - own == pytest.approx(made, abs=n)
+
+
+def test_ctrl_c_between_eliminations(target, eliminations, ctrl_c):
+    expected = draws(make("sliced").fit(target), 3000)
+    sampler = make("sliced").fit(target)
+    calls, hook = eliminations
+    calls.clear()
+    hook[0] = lambda n: signal.raise_signal(signal.SIGINT) if n == 3 else None
+    with pytest.warns(InterruptedWarning, match="returning"):
+        first = draws(sampler, 3000)
+    assert len(calls) == 3
+    assert first.shape[1] < 2000
     rest = draws(sampler, 3000 - first.shape[1])
     np.testing.assert_array_equal(np.concatenate([first, rest], axis=1), expected)
 

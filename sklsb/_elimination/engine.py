@@ -4,6 +4,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -231,6 +232,7 @@ class Elimination:
         self._shape = tuple(int(self.sizes[v]) for v in found.given)
         self._at: int | None = None  # the configuration that the messages belong to
         self.log_sums = np.full(found.cost.n_configurations, np.nan)
+        self.n_made = 0  # table entries
         self.constant = self.model.constant + self.model.log_barren
 
     def configuration(self, c: int) -> NDArray[np.int64]:
@@ -238,6 +240,15 @@ class Elimination:
         x = np.zeros(self.sizes.size, dtype=np.int64)
         x[self.found.given] = np.unravel_index(c, self._shape) if self._shape else []
         return x
+
+    @contextmanager
+    def watched(self, progress: Callable[[int], None]) -> Iterator[None]:
+        """Call something with the table entries that are made, for a while."""
+        self.passes.progress = progress
+        try:
+            yield
+        finally:
+            self.passes.progress = no_progress
 
     def forward(self, c: int) -> float:
         """Make the messages of a configuration, in logarithms if they are too small for floats."""
@@ -251,6 +262,7 @@ class Elimination:
                 self.passes.use(LOG)
                 value = self.passes.forward(x)
             self.log_sums[c], self._at = value, c
+            self.n_made += n_entries(self.found.cost) // self.log_sums.size
         return float(self.log_sums[c])
 
     @property

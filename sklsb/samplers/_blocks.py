@@ -217,7 +217,7 @@ def add_blocks(
     states = ensemble.chains.x.copy()
     if isinstance(source, Whole) and n_burn_in:  # the chains begin where they should be
         source.want([1] * n_chains, 1, ensemble.streams.of("redraw"))
-        states = np.concatenate([source.take(c, 1) for c in range(n_chains)])
+        states = np.concatenate([source.take(c, 1)[0] for c in range(n_chains)])
     made = BlockedEnsemble(
         target, states, ensemble.streams, ensemble.n_jobs, mixture(rule, source, share), source
     )

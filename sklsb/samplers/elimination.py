@@ -1,5 +1,6 @@
 """Independent exact draws by variable elimination."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._elimination.blocks import Whole
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
@@ -159,7 +161,8 @@ class EliminationSampler(BaseSampler):
         return self._eliminated
 
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
-        return Redraws(self._elimination(target), states, streams, self._effective_n_jobs())
+        source = Whole(self._elimination(target), len(states))
+        return Redraws(source, states, streams, self._effective_n_jobs())
 
     def _n_burn_in(self) -> int:
         return 0  # draws are independent
@@ -179,8 +182,8 @@ class EliminationSampler(BaseSampler):
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""
 
-    def _want(self, n_transitions: int) -> None:
-        self._ensemble.want(n_transitions)
+    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        return self._ensemble.make_ahead(n, coming, going_on)
 
     @property
     def marginals_(self) -> xr.Dataset:

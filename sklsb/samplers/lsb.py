@@ -3,6 +3,7 @@
 import copy
 import numbers
 import warnings
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -388,9 +389,10 @@ class LSBSampler(BaseSampler):
         fitted["blocks_"] = found[1]
         return found[0]
 
-    def _want(self, n_transitions: int) -> None:
+    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
         if isinstance(self._ensemble, BlockedEnsemble):
-            self._ensemble.want(n_transitions)
+            return self._ensemble.make_ahead(n, coming, going_on)
+        return True
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
