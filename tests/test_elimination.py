@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import pathlib
+import re
 import signal
 
 import networkx as nx
@@ -11,7 +12,17 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from sklsb import RBM, Ising, MarkovNetwork, Potts, Target, diagnostics, exact, io
+from sklsb import (
+    RBM,
+    EliminationSampler,
+    Ising,
+    MarkovNetwork,
+    Potts,
+    Target,
+    diagnostics,
+    exact,
+    io,
+)
 from sklsb._elimination import answers, order
 from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
 from sklsb._elimination.passes import Passes
@@ -730,9 +741,30 @@ def test_impossible_models():
         exact.marginals(nothing)
 
 
-def test_progress_goes_to_its_end(capfd):
-    exact.log_partition(lattice(8), verbose=1)
-    assert "eliminate" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("answer", "target"),
+    [
+        (exact.log_partition, Ising(nx.to_scipy_sparse_array(nx.path_graph(200)) * 0.3)),
+        (exact.marginals, lattice(8)),
+        (exact.most_likely, lattice(8)),
+        (exact.log_partition, frustrated(3000.0, 8)),  # again in logarithms
+    ],
+)
+@pytest.mark.parametrize("memory", [MAX_MEMORY, 1 << 16])
+def test_progress_goes_to_its_end(capfd, answer, target, memory):
+    answer(target, max_memory=memory, verbose=1)
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line.startswith("eliminate: 100%, ")
+    done, total = re.search(r"([\d,]+)/([\d,]+) entries", line).groups()
+    assert done == total
+
+
+def test_progress_does_not_go_on_after_its_end(capfd):
+    sampler = EliminationSampler(max_memory=1 << 12, verbose=1).fit(lattice(6))
+    assert sampler.cost_.n_configurations > 1
+    assert "eliminate: 100%" in capfd.readouterr().err
+    sampler.sample(2000)
+    assert "eliminate" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("after", [0, 3])

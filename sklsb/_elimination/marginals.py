@@ -64,16 +64,18 @@ def whole_or_parts(
 def all_marginals(
     target: Target,
     limits: Limits,
-    shown: Callable[[EliminationCost], AbstractContextManager[Callable[[int], None]]],
+    shown: Callable[[float], AbstractContextManager[Callable[[int], None]]],
 ) -> Array:
     """Probability of each value of each variable, of shape (n_sites, values).
 
-    ``shown`` makes a progress bar.
+    ``shown`` makes a line about so many table entries.
     """
     parts, cost = whole_or_parts(strike(target), limits)
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
-    with shown(cost) as progress:
+    # All marginals of an elimination take a pass back besides.
+    entries = 2.0**cost.log2_work + 2.0 ** parts[0][0].cost.log2_work
+    with shown(entries) as progress:
         for found, variables in parts:
             elimination = Elimination(found, LINEAR, progress)
             if len(parts) > 1 and len(variables) == 1:

@@ -92,12 +92,18 @@ class Passes:
         place_all(buckets, x, self.base)
         progress = np.zeros(3, dtype=np.int64)
         self.exponents[:] = 0
+        made = 0
         while progress[0] < buckets.variable.size and not progress[2]:
             args = (buckets, self.memory, self.base, self._room, self.exponents, progress)
-            self.progress(int(send(*args, self.mode, _BUDGET[self.mode])))
+            n = int(send(*args, self.mode, _BUDGET[self.mode]))
+            made += n
+            self.progress(n)
         total = inside + plan.shift
         if self.mode == LINEAR:
-            return total + self._log_sum(int(progress[0]) if progress[2] else None)
+            found = total + self._log_sum(int(progress[0]) if progress[2] else None)
+            if math.isnan(found):  # all are made again
+                self.progress(-made)
+            return found
         if progress[2]:
             return -math.inf
         return total + float(self.memory[buckets.message[self.roots]].sum())
