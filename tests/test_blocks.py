@@ -160,7 +160,8 @@ def test_transitions_are_those_of_the_matrix(name, kind):
     if kind == "pool":
         source = pool_of(target, 2)
     else:
-        source = whole_of(target, n, limits=(2**30, 2**28 if kind == "whole" else 600))
+        short = {"zeros 0": 3500}.get(name, 1000)
+        source = whole_of(target, n, limits=(2**30, 2**28 if kind == "whole" else short))
     matrix = exact.transition_matrix(mixture(SQRT, source, 0.5), target)
     states = possible_states(target)
     for seed, x in enumerate(states[:: -(-len(states) // 3)]):
@@ -419,7 +420,7 @@ def test_first_order_chains_have_no_blocks():
 
 
 def sliced(monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._blocks.MAX_MEMORY", 2**11)
+    monkeypatch.setattr("sklsb.samplers._blocks.MAX_MEMORY", 5000)
 
 
 CASES = {

@@ -18,7 +18,7 @@ from sklsb.exceptions import InterruptedWarning, ModelWarning
 
 FIELD = np.random.default_rng(0).normal(scale=0.5, size=(3, 4))
 # In one piece, and where memory is too short for that.
-MEMORY = {"whole": 2**28, "sliced": 2**10}
+MEMORY = {"whole": 2**28, "sliced": 3500}
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,8 @@ Limits = tuple[float, float]
 _DEFECT, _DEFECTS = 1e-3, 0.1
 # Joint states of some variables that are looked at together.
 _STATES = 1 << 12
+# Times that each table is held.
+_COPIES_OF_TABLES = 4
 # Work beyond which nothing is sliced any more: it will not be done.
 _HOPELESS = 2.0**62
 
@@ -40,7 +42,9 @@ class EliminationCost(NamedTuple):
     log2_work : float
         Logarithm to base 2 of the number of table entries that are computed.
     log2_memory : float
-        Of the bytes that are held at once.
+        Of the bytes that are held at once: the messages, and each table four times (as it is
+        given, as logarithms, as it is multiplied, and on the way from one to the other). The
+        target and draws are not counted.
     n_configurations : int
         Joint values of the variables that are conditioned on, to save memory: the elimination is
         run for each of them. 1 if there are none.
@@ -115,6 +119,7 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     order, total = best_order(free, model.factors, sizes, late, max_work)
     n_tables = sum(f.table.size for f in model.factors)
     n_tables += sum(b.factor.table.size for b in model.barren)
+    n_tables *= _COPIES_OF_TABLES
     given: list[int] = []
     work, messages = work_of(order, cliques(order, model.factors), sizes)
     room = max_memory / 8 - n_tables

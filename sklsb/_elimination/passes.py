@@ -75,7 +75,10 @@ class Passes:
         """Change how tables are joined; messages must be made again."""
         self.mode = mode
         tables = self.plan.log_tables
-        self.memory[: self.plan.n_tables] = np.exp(tables) if mode == LINEAR else tables
+        if mode == LINEAR:
+            np.exp(tables, out=self.memory[: tables.size])
+        else:
+            self.memory[: tables.size] = tables
 
     # ----------------------------------------------------------------- forward
 

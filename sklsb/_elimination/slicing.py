@@ -69,24 +69,25 @@ def choose_slices(
     logs = np.log2(sizes.astype(np.float64))
     place = {v: i for i, v in enumerate(order)}
     n = len(order)
-    inside = np.eye(n, dtype=np.bool_)
-    for i, found in enumerate(axes):
-        inside[i, [place[u] for u in found]] = True
+    # The variables of each table, sparse: a matrix would be larger than the messages.
+    row = np.repeat(np.arange(n), [1 + len(found) for found in axes])
+    near = [(v, *found) for v, found in zip(order, axes, strict=True)]
+    col = np.array([place[u] for found in near for u in found], dtype=np.int64)
     log_k = logs[list(order)]
-    size = inside @ log_k
+    size = np.bincount(row, log_k[col], n)
     allowed = np.array([v not in keep for v in order])
     left = np.ones(n, dtype=np.bool_)
     chosen: list[int] = []
     while left.any() and float(np.exp2(size[left] - log_k[left]).sum()) > most:
         entries = np.where(left, np.exp2(size), 0.0)
-        saved = (entries @ inside) * (1.0 - np.exp2(-log_k))
+        saved = np.bincount(col, entries[row], n) * (1.0 - np.exp2(-log_k))
         grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
         score = np.where(left & allowed, (grown - np.log2(entries.sum())) / log_k, np.inf)
         best = int(score.argmin())
         if not left[best] or not allowed[best]:
             break
         chosen.append(order[best])
-        size = size - inside[:, best] * log_k[best]
-        inside[:, best] = False
+        size[row[col == best]] -= log_k[best]
+        row, col = row[col != best], col[col != best]
         left[best] = False
     return chosen
