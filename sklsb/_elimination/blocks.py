@@ -22,8 +22,8 @@ from sklsb.targets.base import States
 
 Rng = np.random.Generator
 N_BLOCKS = 16
-# Entries of the messages of a block.
-_MOST_ENTRIES = 1 << 21
+# Log2 of the entries of the messages of a block, and so of the largest table.
+MOST_LOG2_SIZE = 21
 # Uniform numbers, and values of states, that are held at once.
 _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
 # Redraws that are made together of a model that does not fit in one piece, at least.
@@ -348,7 +348,7 @@ def _choose(
     rng: Rng,
 ) -> list[int]:
     """Choose one block; ``near`` is used up."""
-    room = float(_MOST_ENTRIES)
+    room = 2.0**MOST_LOG2_SIZE
     size = {v: float(log_k[v] + log_k[list(near[v])].sum()) for v in near}
     tie = {v: float(u) for v, u in zip(near, rng.random(len(near)), strict=True)}
     heap = [(size[v], tie[v], v) for v in near]

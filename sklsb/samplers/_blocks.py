@@ -1,6 +1,5 @@
 """Whether blocks of variables are redrawn besides locally balanced steps, and which."""
 
-import math
 import numbers
 import warnings
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._blocked import BlockedEnsemble, Source, mixture
-from sklsb._elimination.blocks import Pool, Whole, choose_blocks
+from sklsb._elimination.blocks import MOST_LOG2_SIZE, Pool, Whole, choose_blocks
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
@@ -30,8 +29,8 @@ from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouts import OF_ENTRY, scout
 from sklsb.targets.base import Target
 
-# Log2 of the entries of a table of a block by default, and of the largest one that memory holds.
-LOG2_SIZE, MOST_LOG2_SIZE = 12, int(math.log2(MAX_MEMORY)) - 3
+# Log2 of the entries of a table of a block by default.
+LOG2_SIZE = 12
 # Pairs of variables beyond which a model is not looked at: all are connected with too many others.
 _MOST_PAIRS = 1 << 20
 # What a step and a redraw take besides, in log-ratios; what an entry takes that a draw of the whole
@@ -47,7 +46,6 @@ _EACH = 4
 
 __all__ = [
     "LOG2_SIZE",
-    "MOST_LOG2_SIZE",
     "BlockChoice",
     "add_blocks",
     "check_blocks",

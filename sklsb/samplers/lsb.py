@@ -117,8 +117,8 @@ class LSBSampler(BaseSampler):
         "auto": only where they are needed, since zeros tie variables to each other or copies of
         the chains disagree after the burn-in. If the elimination of the whole model takes at most
         2**30 table entries, the block is the whole model; else one of up to 16 blocks, with tables
-        of 2**12 entries. An int w: always, with tables of at most 2**w entries. None: never.
-        Only with ``fast=False``, on targets made of factors.
+        of 2**12 entries. An int w, at most 21: always, with tables of at most 2**w entries.
+        None: never. Only with ``fast=False``, on targets made of factors.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
