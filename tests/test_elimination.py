@@ -428,6 +428,15 @@ def test_a_target_of_ones_own():
     assert len(target.factors) == 12  # evidence adds to a list of its own
 
 
+@pytest.mark.parametrize(
+    "table", [[[0, 1], [2, 3]], np.array([[0, 1], [2, 3]]), np.array([[0, 1], [2, 3]], "float32")]
+)
+def test_tables_of_ones_own_may_be_of_other_types(table):
+    target = Logs([2, 2], [((0, 1), table), ((0,), np.array([0.0, 0.1]))])
+    expected = logsumexp([0.0, 1.0, 2.1, 3.1])
+    assert exact.log_partition(target) == pytest.approx(expected, abs=1e-15)
+
+
 @pytest.mark.parametrize("scale", [1.0, 300.0, 3000.0])
 def test_underflow_is_noticed_and_all_is_done_in_logarithms(scale):
     target = frustrated(scale, 8)
@@ -511,7 +520,7 @@ def test_a_block_given_the_rest(seed):
     free, sizes = model.free, model.sizes
     block = free[: max(1, len(free) // 2)] if free else []
     given = [v for v in free if v not in block]
-    plan = build(block, absorb(model.factors), sizes, given=given)
+    plan = build(block, absorb(model.factors), sizes)
     passes = Passes(plan, sizes.size)
     elimination = Elimination(ordered(model, pruned=False))
     left, possible = indices_left(elimination, x)

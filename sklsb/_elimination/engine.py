@@ -230,7 +230,7 @@ class Elimination:
         self.found, self.model = found, found.model
         self.target = found.model.target
         self.sizes = self.model.sizes
-        plan = build(found.order, self.model.factors, self.sizes, self.model.barren, found.given)
+        plan = build(found.order, self.model.factors, self.sizes, self.model.barren)
         self.passes = Passes(plan, self.sizes.size, mode, progress)
         self.n_buckets = plan.buckets.variable.size
         self._mode = mode
