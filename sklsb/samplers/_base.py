@@ -514,7 +514,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         ``coming`` is the number of transitions that are known to come. ``going_on`` is called now
         and then; if it says no, nothing is changed, and False is returned.
         """
-        return True
+        chains = self._ensemble
+        return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
 
     def _draw(self, n: int, thin: int, sink: Sink, watch: Watch) -> int:
         """Make n draws, a segment at a time; return how many were finished."""

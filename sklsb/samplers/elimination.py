@@ -1,6 +1,5 @@
 """Independent exact draws by variable elimination."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -181,9 +180,6 @@ class EliminationSampler(BaseSampler):
 
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""
-
-    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        return self._ensemble.make_ahead(n, coming, going_on)
 
     @property
     def marginals_(self) -> xr.Dataset:

@@ -3,7 +3,6 @@
 import copy
 import numbers
 import warnings
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +10,6 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._blocked import BlockedEnsemble
 from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, ChainEnsemble, LearnableEnsemble
 from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
@@ -388,11 +386,6 @@ class LSBSampler(BaseSampler):
         )
         fitted["blocks_"] = found[1]
         return found[0]
-
-    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        if isinstance(self._ensemble, BlockedEnsemble):
-            return self._ensemble.make_ahead(n, coming, going_on)
-        return True
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
