@@ -1,6 +1,7 @@
 """Chains whose transitions are locally balanced steps or, by a coin, exact redraws of blocks."""
 
 import copy
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -54,7 +55,6 @@ class BlockedEnsemble(Ensemble):
     ):
         super().__init__(target, states, streams, n_jobs, rule)
         self.source = source
-        self._wanted = 0
         # Made before threads begin: two of them must not make one each.
         self._redraw = self.streams.of("redraw")
         self._coin = self.streams.of("coin", 1)
@@ -93,9 +93,22 @@ class BlockedEnsemble(Ensemble):
 
     # ----------------------------------------------------------------- moving
 
-    def want(self, n: int) -> None:
-        """Announce so many transitions, so that a sliced model is eliminated once for all."""
-        self._wanted = n
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
+        source = self.source
+        if not isinstance(source, Whole):
+            return True
+        numbers = [0] * len(self)
+        if source.sliced:
+            numbers = [int(mine.sum()) for mine in self._coins(n)]
+        try:
+            return source.want(numbers, int(self.rule.share * coming) + 1, self._redraw, going_on)
+        finally:
+            self.chains.evaluations[:1, 0] += source.spent()
+
+    def _coins(self, n: int) -> list[NDArray[np.bool_]]:
+        """Which of the next n transitions of each chain will be redraws."""
+        return [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
 
     def advance(self, uniforms: Array) -> None:
         """Refuse: what a redraw takes does not come from outside."""
@@ -119,12 +132,10 @@ class BlockedEnsemble(Ensemble):
     ) -> None:
         """Make as many transitions as there is room for redraws."""
         # What the coins will be, so that redraws are ready when they come.
-        redrawn = [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
+        redrawn = self._coins(n)
         if isinstance(self.source, Whole):
-            numbers = [int(mine.sum()) for mine in redrawn]
-            wanted = int(self.rule.share * max(self._wanted, n)) + 1
-            self.source.want(numbers, wanted, self._redraw)
-        self._wanted = max(0, self._wanted - n)
+            self.source.want([int(mine.sum()) for mine in redrawn], 0, self._redraw)
+            self.chains.evaluations[:1, 0] += self.source.spent()
 
         one, other = (1 + part.facts.n_uniforms for part in (self.rule.first, self.rule.second))
 
@@ -151,7 +162,7 @@ class BlockedEnsemble(Ensemble):
     def _prepare(self, c: int, redrawn: NDArray[np.bool_]) -> None:
         """Have the redraws of a piece ready, and count what they take with weighing all moves."""
         if isinstance(self.source, Whole):
-            states = self.source.take(c, int(redrawn.sum()))
+            states, _ = self.source.take(c, int(redrawn.sum()))
             entries = len(states) * self.source.elimination.entries_per_draw
         elif redrawn[0]:
             new, entries = self.source.redraw(self.chains.x[c], self._redraw[c])

@@ -1,24 +1,38 @@
 """Exact answers by elimination: against enumeration, along every completion, sliced, on files."""
 
+import dataclasses
 import math
 import os
 import pathlib
+import re
 import signal
+import tracemalloc
 
 import networkx as nx
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from sklsb import RBM, Ising, MarkovNetwork, Potts, Target, diagnostics, exact, io
+from sklsb import (
+    RBM,
+    EliminationSampler,
+    Ising,
+    MarkovNetwork,
+    Potts,
+    Target,
+    diagnostics,
+    exact,
+    io,
+)
 from sklsb._elimination import answers, order
 from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
 from sklsb._elimination.passes import Passes
 from sklsb._elimination.plan import build
 from sklsb._elimination.reduce import absorb, prune, strike
-from sklsb._elimination.slicing import cliques, work_of
+from sklsb._elimination.slicing import cliques, log2_work_of, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG
 from sklsb.exceptions import ModelWarning
+from sklsb.samplers._hint import exact_hint
 from sklsb.testing import check_target
 
 DATA = pathlib.Path(
@@ -58,13 +72,16 @@ def bayesian(seed, n=8, off=0.0):
     return MarkovNetwork(k, factors)
 
 
-def two_layers(off=0.0):
-    """Causes, and forty effects of three of them each: only together they are dear."""
+def two_layers(off=0.0, n_off=40):
+    """Causes, and forty effects of three of them each: only together they are dear.
+
+    The rows of the first ``n_off`` sum to 1 within ``off`` only.
+    """
     rng = np.random.default_rng(0)
     factors = [((i,), [0.4, 0.6]) for i in range(14)]
     for i in range(14, 54):
         table = rng.random((2, 2, 2, 1))
-        rows = 1.0 + off * rng.uniform(-1.0, 1.0, table.shape)
+        rows = 1.0 + (i < 14 + n_off) * off * rng.uniform(-1.0, 1.0, table.shape)
         causes = rng.permutation(14)[:3].tolist()
         factors.append(((*causes, i), np.concatenate([table, 1.0 - table], axis=3) * rows))
     return MarkovNetwork([2] * 54, factors)
@@ -330,6 +347,19 @@ def test_marginals_of_such_networks_are_bounded(monkeypatch):
         exact.marginals(two_layers(2e-3), max_work=2000)
 
 
+def test_exact_marginals_go_before_cheap_ones(monkeypatch):
+    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    struck = strike(two_layers(2e-4, n_off=30))
+    whole = ordered(struck, pruned=False, copies=2).cost
+    # One elimination for each of ten variables is less work if the others are put aside.
+    parts, cost = answers.whole_or_parts(struck, (1.01 * 2.0**whole.log2_work, MAX_MEMORY))
+    assert [found.model.log_defect for found, _ in parts] == [0.0]
+    assert cost == whole
+    parts, _ = answers.whole_or_parts(struck, (0.99 * 2.0**whole.log2_work, MAX_MEMORY))
+    assert len(parts) == 11
+    assert max(found.model.log_defect for found, _ in parts) > 0.0
+
+
 def test_values_that_zeros_exclude_are_struck_out():
     chain = MarkovNetwork([2, 2, 2], [((0, 1), EQUAL), ((1, 2), EQUAL)]).condition({2: 1})
     model = strike(chain)
@@ -398,6 +428,15 @@ def test_a_target_of_ones_own():
     assert len(target.factors) == 12  # evidence adds to a list of its own
 
 
+@pytest.mark.parametrize(
+    "table", [[[0, 1], [2, 3]], np.array([[0, 1], [2, 3]]), np.array([[0, 1], [2, 3]], "float32")]
+)
+def test_tables_of_ones_own_may_be_of_other_types(table):
+    target = Logs([2, 2], [((0, 1), table), ((0,), np.array([0.0, 0.1]))])
+    expected = logsumexp([0.0, 1.0, 2.1, 3.1])
+    assert exact.log_partition(target) == pytest.approx(expected, abs=1e-15)
+
+
 @pytest.mark.parametrize("scale", [1.0, 300.0, 3000.0])
 def test_underflow_is_noticed_and_all_is_done_in_logarithms(scale):
     target = frustrated(scale, 8)
@@ -411,15 +450,16 @@ def test_underflow_is_noticed_and_all_is_done_in_logarithms(scale):
     assert float(exact.most_likely(target)["lp"]) == log_p.max()
 
 
+# A chain whose second message underflows.
+TINY = [
+    ((0, 1), np.array([[0.0, -800.0], [-800.0, -800.0]])),
+    ((1, 2), np.array([[-800.0, -800.0], [-800.0, 0.0]])),
+    ((2, 3), np.array([[0.0, -800.0], [-800.0, -800.0]])),
+]
+
+
 def test_messages_of_nothing_but_small_numbers():
-    chain = Logs(
-        [2] * 4,
-        [
-            ((0, 1), np.array([[0.0, -800.0], [-800.0, -800.0]])),
-            ((1, 2), np.array([[-800.0, -800.0], [-800.0, 0.0]])),
-            ((2, 3), np.array([[0.0, -800.0], [-800.0, -800.0]])),
-        ],
-    )
+    chain = Logs([2] * 4, TINY)
     _, _, log_z, _ = enumerated(chain)
     elimination = Elimination(ordered(strike(chain)))
     assert abs(elimination.log_sum - log_z) < 1e-12
@@ -435,6 +475,40 @@ def test_messages_of_nothing_but_small_numbers():
     assert elimination.passes.mode == LINEAR
 
 
+def test_what_was_lost_before_a_message_of_zeros_is_not_forgotten():
+    low, equal, other = 2.0**-1000, EQUAL.tolist(), (1 - EQUAL).tolist()
+    tables = [
+        ((0, 1), [[1.0, 2.0**-80], [low, low]]),
+        ((0, 2), [[low, low], [2.0**-80, 1.0]]),
+        # These allow 1 of variable 1 and 0 of variable 2 only: what is left is lost.
+        ((1, 3, 4), [other, [[1.0, 1.0]] * 2]),
+        ((3, 4), equal),
+        ((2, 5, 6), [[[1.0, 1.0]] * 2, other]),
+        ((5, 6), equal),
+    ]
+    network = MarkovNetwork([2] * 7, tables)
+    _, _, log_z, _ = enumerated(network)
+    found = dataclasses.replace(ordered(strike(network)), order=list(range(7)))
+    assert abs(Elimination(found).log_sum - log_z) < 1e-12
+
+
+def test_draws_are_accepted_as_often_where_messages_are_logarithms():
+    rows = np.empty((2,) * 6)
+    rows[..., 0, :] = 0.5 * (1.0 - 9e-4)
+    rows[..., 1, :] = [0.99, 0.01]
+    target = Logs([2] * 6, [*TINY, (tuple(range(6)), np.log(rows))])
+    elimination = Elimination(ordered(strike(target), limits=(32.0, MAX_MEMORY)))
+    elimination.run()
+    assert elimination.passes.mode == LOG
+    assert elimination.model.log_defect > 0.0
+    u = np.random.default_rng(0).random((200, elimination.found.n_uniforms))
+    x = elimination.passes.states(len(u), elimination.configuration(0))
+    accepted = elimination.passes.draw(x, u)
+    expected = np.where(x[4] == 0, 1.0 - 9e-4, 1.0)
+    assert np.ptp(expected) > 0
+    assert np.abs(accepted - expected).max() < 1e-13
+
+
 # ----------------------------------------------------------------- blocks given the rest
 
 
@@ -446,7 +520,7 @@ def test_a_block_given_the_rest(seed):
     free, sizes = model.free, model.sizes
     block = free[: max(1, len(free) // 2)] if free else []
     given = [v for v in free if v not in block]
-    plan = build(block, absorb(model.factors), sizes, given=given)
+    plan = build(block, absorb(model.factors), sizes)
     passes = Passes(plan, sizes.size)
     elimination = Elimination(ordered(model, pruned=False))
     left, possible = indices_left(elimination, x)
@@ -489,7 +563,7 @@ def test_uniform_numbers_of_a_fine_grid_draw_each_state_as_often_as_is_right(mem
     assert np.abs(count - [0.1, 0.2, 0.0, 0.7]).max() <= 1.0 / n
 
 
-@pytest.mark.parametrize("memory", [MAX_MEMORY, 1 << 10])
+@pytest.mark.parametrize("memory", [MAX_MEMORY, 2500])
 def test_draws_have_the_right_frequencies(memory):
     grid = graph_models()["grid"]
     x, _, _, p = enumerated(grid)
@@ -559,13 +633,29 @@ def test_a_graph_beyond_all_limits_is_told_quickly():
         exact.log_partition(Ising(half + half.T))
 
 
+def test_tables_of_more_entries_than_a_float_holds():
+    found, axes = [0, 1], [tuple(range(1, 1101)), (2,)]
+    sizes = np.full(1101, 2)
+    assert work_of(found, axes, sizes) == (np.inf, np.inf)
+    assert log2_work_of(found, axes, sizes) == (1101.0, 1100.0)
+    assert log2_work_of(found, axes[1:] * 2, sizes) == pytest.approx((3.0, 2.0))
+
+
+@pytest.mark.slow
+def test_a_clique_of_more_states_than_a_float_holds():
+    dense = Potts(np.ones((345, 345)) - np.eye(345), np.zeros((345, 8)))
+    for task in ("log_partition", "marginals"):
+        assert exact.elimination_cost(dense, task).log2_work == pytest.approx(3 * 345, abs=0.5)
+    assert exact_hint(dense) == ""
+
+
 def test_sliced_answers_equal_unsliced_ones():
     target = lattice(6)
     whole = exact.elimination_cost(target)
-    small = exact.elimination_cost(target, max_memory=1 << 12)
-    assert small.log2_memory <= 12.0 < whole.log2_memory
+    small = exact.elimination_cost(target, max_memory=1 << 14)
+    assert small.log2_memory <= 14.0 < whole.log2_memory
     assert small.n_configurations > 1 == whole.n_configurations
-    memory = {"max_memory": 1 << 13}
+    memory = {"max_memory": 1 << 14}
     assert exact.log_partition(target, **memory) == pytest.approx(
         exact.log_partition(target), abs=1e-12
     )
@@ -573,6 +663,21 @@ def test_sliced_answers_equal_unsliced_ones():
     assert float(gap) < 1e-13
     best = exact.most_likely(target, **memory)
     assert best.equals(exact.most_likely(target))
+
+
+@pytest.mark.parametrize("answer", [exact.log_partition, exact.marginals])
+def test_memory_is_what_is_said(answer):
+    """Of one large table, and of large messages."""
+    rng, n = np.random.default_rng(0), 15
+    table = MarkovNetwork([2] * n, [(tuple(range(n)), rng.random((2,) * n))])
+    for target in (table, Ising.lattice(np.zeros((12, 12)), 0.3, periodic=False)):
+        answer(target)  # nothing is compiled or kept later
+        tracemalloc.start()
+        answer(target)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        said = 2.0 ** exact.elimination_cost(target, answer.__name__).log2_memory
+        assert 0.7 * said < peak < 1.3 * said
 
 
 # ----------------------------------------------------------------- errors, progress, Ctrl-C
@@ -661,9 +766,30 @@ def test_impossible_models():
         exact.marginals(nothing)
 
 
-def test_progress_goes_to_its_end(capfd):
-    exact.log_partition(lattice(8), verbose=1)
-    assert "eliminate" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("answer", "target"),
+    [
+        (exact.log_partition, Ising(nx.to_scipy_sparse_array(nx.path_graph(200)) * 0.3)),
+        (exact.marginals, lattice(8)),
+        (exact.most_likely, lattice(8)),
+        (exact.log_partition, frustrated(3000.0, 8)),  # again in logarithms
+    ],
+)
+@pytest.mark.parametrize("memory", [MAX_MEMORY, 1 << 16])
+def test_progress_goes_to_its_end(capfd, answer, target, memory):
+    answer(target, max_memory=memory, verbose=1)
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line.startswith("eliminate: 100%, ")
+    done, total = re.search(r"([\d,]+)/([\d,]+) entries", line).groups()
+    assert done == total
+
+
+def test_progress_does_not_go_on_after_its_end(capfd):
+    sampler = EliminationSampler(max_memory=1 << 14, verbose=1).fit(lattice(6))
+    assert sampler.cost_.n_configurations > 1
+    assert "eliminate: 100%" in capfd.readouterr().err
+    sampler.sample(2000)
+    assert "eliminate" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("after", [0, 3])

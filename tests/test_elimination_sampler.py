@@ -13,11 +13,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_estimator import NOT_FOR_ARRAYS, OfArrays
 
 from sklsb import RBM, EliminationSampler, Ising, MarkovNetwork, exact
+from sklsb._elimination.passes import Passes
 from sklsb.exceptions import InterruptedWarning, ModelWarning
 
 FIELD = np.random.default_rng(0).normal(scale=0.5, size=(3, 4))
 # In one piece, and where memory is too short for that.
-MEMORY = {"whole": 2**28, "sliced": 2**10}
+MEMORY = {"whole": 2**28, "sliced": 3500}
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +169,16 @@ def test_rejected_draws_leave_no_trace(monkeypatch):
 def test_draws_do_not_depend_on_initial_states(target):
     given = make().fit(target, initial_states=np.ones(12))
     np.testing.assert_array_equal(draws(given, 10), draws(make().fit(target), 10))
+
+
+def test_bad_states_are_told_before_the_work(target, monkeypatch):
+    sampler = make(warm_start=True).fit(target)
+    monkeypatch.setattr("sklsb.samplers.elimination.eliminated", None)
     with pytest.raises(ValueError, match=r"initial_states\[0\] is 3"):
         make().fit(target, initial_states=np.full(12, 3))
+    with pytest.raises(ValueError, match="warm_start continues chains of shape"):
+        sampler.set_params(n_chains=3).fit(target)
+    assert sampler.sample(1).sizes["chain"] == 2
 
 
 @pytest.mark.parametrize("memory", MEMORY)
@@ -194,6 +203,50 @@ def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
     np.testing.assert_array_equal(np.concatenate([first, rest], axis=1), expected)
 
 
+@pytest.fixture
+def eliminations(monkeypatch):
+    """What is to be called when messages are made, and how often that was."""
+    calls, forward = [], Passes.forward
+
+    def counted(self, x):
+        calls.append(x)
+        hook[0](len(calls))
+        return forward(self, x)
+
+    hook = [lambda n: None]
+    monkeypatch.setattr(Passes, "forward", counted)
+    return calls, hook
+
+
+def test_a_sliced_model_is_eliminated_once_for_all_chains(target, eliminations):
+    sampler = make("sliced").fit(target)
+    n_draws = [len(ahead) for ahead, _ in sampler._ensemble.source._ahead]
+    assert min(n_draws) > 1000
+    calls, _ = eliminations
+    calls.clear()
+    before = sampler.n_evaluations_
+    draws(sampler, 3000)
+    n = sampler.cost_.n_configurations
+    assert n / 2 < len(calls) <= n
+    own = 2 * 3000 * sampler._ensemble.elimination.entries_per_draw
+    made = len(calls) * int(2**sampler.cost_.log2_work) // n
+    assert sampler.n_evaluations_ - before - own == pytest.approx(made, abs=n)
+
+
+def test_ctrl_c_between_eliminations(target, eliminations, ctrl_c):
+    expected = draws(make("sliced").fit(target), 3000)
+    sampler = make("sliced").fit(target)
+    calls, hook = eliminations
+    calls.clear()
+    hook[0] = lambda n: signal.raise_signal(signal.SIGINT) if n == 3 else None
+    with pytest.warns(InterruptedWarning, match="returning"):
+        first = draws(sampler, 3000)
+    assert len(calls) == 3
+    assert first.shape[1] < 2000
+    rest = draws(sampler, 3000 - first.shape[1])
+    np.testing.assert_array_equal(np.concatenate([first, rest], axis=1), expected)
+
+
 @pytest.mark.parametrize(
     ("params", "error", "message"),
     [
@@ -205,7 +258,8 @@ def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
         ({"random_state": -1}, ValueError, "random_state is -1"),
     ],
 )
-def test_bad_parameters(target, params, error, message):
+def test_bad_parameters(target, params, error, message, monkeypatch):
+    monkeypatch.setattr("sklsb.samplers.elimination.eliminated", None)  # all is said before
     sampler = EliminationSampler(**params)
     with pytest.raises(error, match=message):
         sampler.fit(target)

@@ -168,7 +168,7 @@ def test_several_rules():
     assert chains().sample(1000, stop=(never, early)).sizes["draw"] == 128
 
 
-@pytest.mark.parametrize("sampler", [EliminationSampler(max_memory=2**9), LSBSampler(blocks=10)])
+@pytest.mark.parametrize("sampler", [EliminationSampler(max_memory=2**11), LSBSampler(blocks=10)])
 def test_redraws_that_are_made_ahead(sampler):
     sampler = sampler.set_params(n_chains=2, random_state=0).fit(NETWORK)
     other = sampler.__copy__()

@@ -56,7 +56,7 @@ SAMPLERS = {
     "whole": (LSBSampler("sqrt", blocks=10), NETWORK),
     "pool": (LSBSampler("sqrt", blocks=2), NETWORK),
     "elimination": (EliminationSampler(), NETWORK),
-    "sliced": (EliminationSampler(max_memory=2**10), GRID),
+    "sliced": (EliminationSampler(max_memory=3500), GRID),
     "tempering": (ParallelTempering(n_replicas=3), TARGET),
     "function": (LSBSampler("sqrt"), FunctionTarget(total, 5)),
     "first order": (LSBSampler("sqrt", fast=True), TARGET),

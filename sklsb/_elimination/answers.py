@@ -178,7 +178,7 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
         )
     found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
     check_fits(target, found.cost, limits)
-    with shown(verbose)(found.cost) as progress:
+    with shown(verbose)(2.0**found.cost.log2_work) as progress:
         p = Elimination(found, LINEAR, progress).joint(sites)
     defect = found.model.log_defect
     if defect > 0.0:
@@ -302,8 +302,7 @@ def most_likely(
     """
     limits = check_limits(max_work, max_memory)
     found = that_fits(check_target(target), limits, verbose, pruned=False)
-    with shown(verbose)(found.cost) as progress:
-        x = Elimination(found, MAX, progress).most_likely()
+    x = eliminated(found, verbose, MAX).most_likely()
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
 

@@ -4,8 +4,10 @@ The variables of a block are those of which tables stay small where the rest is 
 """
 
 import heapq
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,24 +16,31 @@ from numpy.typing import NDArray
 from sklsb._elimination.engine import Elimination
 from sklsb._elimination.passes import Passes
 from sklsb._elimination.plan import build
-from sklsb._elimination.reduce import Factor, Reduced, absorb
-from sklsb._kernels.elimination.buckets import LINEAR, LOG, new_room
+from sklsb._elimination.reduce import Array, Factor, Reduced, absorb
+from sklsb._kernels.elimination.buckets import LINEAR, LOG, Room, new_room
 from sklsb.targets.base import States
 
 Rng = np.random.Generator
 N_BLOCKS = 16
-# Entries of the messages of a block.
-_MOST_ENTRIES = 1 << 21
+# Log2 of the entries of the messages of a block, and so of the largest table.
+MOST_LOG2_SIZE = 21
 # Uniform numbers, and values of states, that are held at once.
 _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
-# Redraws of each chain that are made together of a model that does not fit in one piece, at least.
-_GROUP = 1024
+# Redraws that are made together of a model that does not fit in one piece, at least.
+_GROUP = 4096
 # What takes as long as an entry: a redraw, since it is made in Python, and each of its variables.
 _OVERHEAD, _OF_VARIABLE = 1.5 * 2.0**15, 2.0**7
 
 
+class _StoppedError(Exception):
+    """Work was interrupted between two pieces of it."""
+
+
 class Whole:
     """Redraws of the whole model, which depend on nothing and are made ahead.
+
+    A sliced model is eliminated again for each configuration that is drawn, so redraws of it are
+    made for all chains together, in groups.
 
     Parameters
     ----------
@@ -45,28 +54,30 @@ class Whole:
 
     def __init__(self, elimination: Elimination, n_chains: int):
         self.elimination = elimination
+        self.n_spent = 0  # table entries of eliminations that nobody has counted
         self._room = new_room(elimination.passes.plan.buckets)
-        d, dtype = elimination.target.n_sites, elimination.target.dtype
-        self._ahead: list[States] = [np.empty((0, d), dtype)] * n_chains
+        nothing = np.empty((0, elimination.target.n_sites), elimination.target.dtype), np.empty(0)
+        # Of each chain: states and log p.
+        self._ahead: list[tuple[States, Array]] = [nothing] * n_chains
 
     def __getstate__(self) -> dict[str, Any]:
         found, log_sums = self.elimination.found, self.elimination.log_sums
-        return {"found": found, "log_sums": log_sums, "ahead": self._ahead}
+        return {"found": found, "log_sums": log_sums, "ahead": list(self._ahead)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         elimination = Elimination(state["found"], LINEAR)
         elimination.log_sums[:] = state["log_sums"]
         self.__init__(elimination, len(state["ahead"]))  # type: ignore[misc]
-        self._ahead = list(state["ahead"])
+        self._ahead = [(x, lp) for x, lp in state["ahead"]]
 
     def copy(self) -> "Whole":
         """Return the same, to go on by itself."""
         made = type(self).__new__(type(self))
-        if self.elimination.log_sums.size > 1:  # it has the messages of one configuration at a time
-            made.__setstate__(self.__getstate__())
-        else:
+        if self.elimination.ready:
             made.__init__(self.elimination, len(self._ahead))  # type: ignore[misc]
             made._ahead = list(self._ahead)
+        else:
+            made.__setstate__(self.__getstate__())
         return made
 
     def of(self, n_chains: int) -> "Whole":
@@ -83,51 +94,107 @@ class Whole:
         """Table entries that a redraw looks at, those of eliminations apart."""
         return float(self.elimination.entries_per_draw)
 
-    def want(self, numbers: Sequence[int], most: int, rngs: list[Rng]) -> None:
-        """Have so many redraws of each chain ready, and up to ``most`` if some must be made.
+    @property
+    def sliced(self) -> bool:
+        """Whether it is eliminated again and again."""
+        return self.elimination.log_sums.size > 1
 
-        A sliced model is eliminated again for each configuration that is drawn, so draws are made
-        for all chains together.
+    def spent(self) -> int:
+        """Return the table entries of eliminations since this was asked last."""
+        n, self.n_spent = self.n_spent, 0
+        return n
+
+    def want(
+        self,
+        numbers: Sequence[int],
+        most: int,
+        rngs: list[Rng],
+        going_on: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Have so many redraws of each chain ready, and of a sliced model up to ``most``.
+
+        ``going_on`` is called between pieces of the work. If it says no, all is as it was before,
+        and False is returned. Of one configuration the messages are made in any case.
         """
-        if all(len(x) >= n for x, n in zip(self._ahead, numbers, strict=True)):
-            return
-        if self.elimination.log_sums.size > 1:
-            d = self.elimination.target.n_sites
-            most = min(max(most, _GROUP), _MOST_AHEAD // max(1, d * len(rngs)))
-        else:
-            most = 0
-        lacking = [max(n, most) - len(x) for x, n in zip(self._ahead, numbers, strict=True)]
-        before = [rng.bit_generator.state for rng in rngs], list(self._ahead)
+        chains, elimination = range(len(self._ahead)), self.elimination
+        if (self.sliced or elimination.ready) and not any(self._lacking(chains, numbers)):
+            return True
+        n = max(1, len(chains))
+        room = _MOST_AHEAD // max(1, n * elimination.target.n_sites)
+        most = min(max(most, _GROUP // n), room) if self.sliced else 0
+
+        def check(_: int) -> None:
+            if not going_on():
+                raise _StoppedError
+
+        before = elimination.n_made
         try:
-            while max(lacking) > 0:
-                self._make(lacking, rngs)
-                lacking = [max(n, most) - len(x) for x, n in zip(self._ahead, numbers, strict=True)]
-        except BaseException:  # Ctrl-C: the numbers are not lost
-            for rng, state in zip(rngs, before[0], strict=True):
-                rng.bit_generator.state = state
-            self._ahead = before[1]
+            with elimination.watched(check):
+                elimination.run()
+                if not self.sliced:
+                    elimination.forward(0)
+                self.fill(chains, numbers, most, rngs)
+        except _StoppedError:
+            return False
+        finally:
+            self.n_spent += elimination.n_made - before if self.sliced else 0
+        return True
+
+    def fill(
+        self,
+        chains: Sequence[int],
+        numbers: Sequence[int],
+        most: int,
+        rngs: list[Rng],
+        room: Room | None = None,
+    ) -> None:
+        """Make redraws of some chains until there are so many; ``most`` tells how many to try for.
+
+        Threads may do that at once, for different chains, with a room of their own each, if the
+        elimination is ready.
+        """
+        known = list(zip(chains, rngs, strict=True))
+        before = [(rng.bit_generator.state, self._ahead[c]) for c, rng in known]
+        try:
+            while any(self._lacking(chains, numbers)):
+                sizes = self._lacking(chains, [max(n, most) for n in numbers])
+                self._make(chains, sizes, rngs, room or self._room)
+        except BaseException:  # an interrupt: the numbers are not lost
+            for (c, rng), (state, ahead) in zip(known, before, strict=True):
+                rng.bit_generator.state, self._ahead[c] = state, ahead
             raise
 
-    def _make(self, lacking: list[int], rngs: list[Rng]) -> None:
-        width = self.elimination.found.n_uniforms
-        most = max(1, _MOST_NUMBERS // max(1, width * len(rngs)))
-        sizes = [max(0, min(n, most)) for n in lacking]
-        u = np.concatenate(
-            [rng.random((size, width)) for rng, size in zip(rngs, sizes, strict=True)]
-        )
-        x = np.empty((len(u), self.elimination.target.n_sites), self.elimination.target.dtype)
-        accepted = self.elimination.draw(u, x, np.empty(len(u)), self._room)
-        end = 0
-        for c, size in enumerate(sizes):
-            mine = slice(end, end + size)
-            self._ahead[c] = np.concatenate([self._ahead[c], x[mine][accepted[mine]]])
-            end += size
+    def _lacking(self, chains: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        pairs = zip(chains, numbers, strict=True)
+        return [max(0, n - len(self._ahead[c][0])) for c, n in pairs]
 
-    def take(self, c: int, n: int) -> States:
-        """Return the next redraws of a chain, which are ready."""
-        x = self._ahead[c]
-        self._ahead[c] = x[n:]
-        return x[:n]
+    def _make(self, chains: Sequence[int], sizes: list[int], rngs: list[Rng], room: Room) -> None:
+        """Make redraws, some of which may be rejected."""
+        elimination = self.elimination
+        width = elimination.found.n_uniforms
+        most = max(1, _MOST_NUMBERS // max(1, width * len(sizes)))
+        ends = np.cumsum([min(n, most) for n in sizes])
+        u = np.empty((int(ends[-1]), width))
+        parts = [slice(a, b) for a, b in pairwise([0, *ends.tolist()])]
+        for part, rng in zip(parts, rngs, strict=True):
+            rng.random(out=u[part])
+        x = np.empty((len(u), elimination.target.n_sites), elimination.target.dtype)
+        lp = np.empty(len(u))
+        accepted = elimination.draw(u, x, lp, room)
+        for c, part in zip(chains, parts, strict=True):
+            rows: Any = part
+            if not accepted[part].all():
+                rows = part.start + np.flatnonzero(accepted[part])
+            new, (old, old_lp) = (x[rows], lp[rows]), self._ahead[c]
+            if len(old):
+                new = np.concatenate([old, new[0]]), np.concatenate([old_lp, new[1]])
+            self._ahead[c] = new
+
+    def take(self, c: int, n: int) -> tuple[States, Array]:
+        """Return the next redraws of a chain, which are ready, and their log p."""
+        x, lp = self._ahead[c]
+        self._ahead[c] = x[n:], lp[n:]
+        return x[:n], lp[:n]
 
 
 class Pool:
@@ -197,9 +264,14 @@ class Pool:
         passes = self._passes[b]
         if passes.mode != LINEAR:
             passes.use(LINEAR)
-        if np.isnan(passes.forward(given)):  # too small for a float
+        if not math.isfinite(passes.forward(given)):  # too small for a float
             passes.use(LOG)
-            passes.forward(given)
+            if not math.isfinite(passes.forward(given)):
+                raise ValueError(
+                    f"A block of {len(self.orders[b])} variables of {self.model.target!r:.200} has "
+                    "no state of positive probability given the others. Give possible "
+                    "initial_states."
+                )
         return passes.states(1, given)
 
 
@@ -276,7 +348,7 @@ def _choose(
     rng: Rng,
 ) -> list[int]:
     """Choose one block; ``near`` is used up."""
-    room = float(_MOST_ENTRIES)
+    room = 2.0**MOST_LOG2_SIZE
     size = {v: float(log_k[v] + log_k[list(near[v])].sum()) for v in near}
     tie = {v: float(u) for v, u in zip(near, rng.random(len(near)), strict=True)}
     heap = [(size[v], tie[v], v) for v in near]

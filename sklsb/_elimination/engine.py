@@ -4,6 +4,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from sklsb._elimination.order import MOST_VARIABLES, best_order
 from sklsb._elimination.passes import Passes, Values, no_progress
 from sklsb._elimination.plan import MOST_ENTRIES, build
 from sklsb._elimination.reduce import Array, Reduced, absorb, no_state, prune
-from sklsb._elimination.slicing import choose_slices, cliques, work_of
+from sklsb._elimination.slicing import choose_slices, cliques, log2_work_of, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
 from sklsb.exceptions import ModelWarning
@@ -27,6 +28,8 @@ Limits = tuple[float, float]
 _DEFECT, _DEFECTS = 1e-3, 0.1
 # Joint states of some variables that are looked at together.
 _STATES = 1 << 12
+# Times that each table is held.
+_COPIES_OF_TABLES = 4
 # Work beyond which nothing is sliced any more: it will not be done.
 _HOPELESS = 2.0**62
 
@@ -39,7 +42,9 @@ class EliminationCost(NamedTuple):
     log2_work : float
         Logarithm to base 2 of the number of table entries that are computed.
     log2_memory : float
-        Of the bytes that are held at once.
+        Of the bytes that are held at once: the messages, and each table four times (as it is
+        given, as logarithms, as it is multiplied, and on the way from one to the other). The
+        target and draws are not counted.
     n_configurations : int
         Joint values of the variables that are conditioned on, to save memory: the elimination is
         run for each of them. 1 if there are none.
@@ -114,14 +119,18 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     order, total = best_order(free, model.factors, sizes, late, max_work)
     n_tables = sum(f.table.size for f in model.factors)
     n_tables += sum(b.factor.table.size for b in model.barren)
+    n_tables *= _COPIES_OF_TABLES
     given: list[int] = []
-    with np.errstate(over="ignore"):
+    work, messages = work_of(order, cliques(order, model.factors), sizes)
+    room = max_memory / 8 - n_tables
+    if total < _HOPELESS and copies * messages > room:
+        given = choose_slices(order, model.factors, sizes, room / copies, keep)
+        order = [v for v in order if v not in set(given)]
         work, messages = work_of(order, cliques(order, model.factors), sizes)
-        room = max_memory / 8 - n_tables
-        if total < _HOPELESS and copies * messages > room:
-            given = choose_slices(order, model.factors, sizes, room / copies, keep)
-            order = [v for v in order if v not in set(given)]
-            work, messages = work_of(order, cliques(order, model.factors), sizes)
+    if math.isinf(work):
+        log_work, log_messages = log2_work_of(order, cliques(order, model.factors), sizes)
+        cost = EliminationCost(log_work, log_messages + math.log2(8 * copies), 1)
+        return Ordered(model, order, given, cost)
     configurations = math.prod(int(sizes[v]) for v in given)
     cost = EliminationCost(
         _log2(work) + _log2(configurations),
@@ -221,13 +230,14 @@ class Elimination:
         self.found, self.model = found, found.model
         self.target = found.model.target
         self.sizes = self.model.sizes
-        plan = build(found.order, self.model.factors, self.sizes, self.model.barren, found.given)
+        plan = build(found.order, self.model.factors, self.sizes, self.model.barren)
         self.passes = Passes(plan, self.sizes.size, mode, progress)
         self.n_buckets = plan.buckets.variable.size
         self._mode = mode
         self._shape = tuple(int(self.sizes[v]) for v in found.given)
         self._at: int | None = None  # the configuration that the messages belong to
         self.log_sums = np.full(found.cost.n_configurations, np.nan)
+        self.n_made = 0  # table entries
         self.constant = self.model.constant + self.model.log_barren
 
     def configuration(self, c: int) -> NDArray[np.int64]:
@@ -235,6 +245,15 @@ class Elimination:
         x = np.zeros(self.sizes.size, dtype=np.int64)
         x[self.found.given] = np.unravel_index(c, self._shape) if self._shape else []
         return x
+
+    @contextmanager
+    def watched(self, progress: Callable[[int], None]) -> Iterator[None]:
+        """Call something with the table entries that are made, for a while."""
+        self.passes.progress = progress
+        try:
+            yield
+        finally:
+            self.passes.progress = no_progress
 
     def forward(self, c: int) -> float:
         """Make the messages of a configuration, in logarithms if they are too small for floats."""
@@ -248,7 +267,13 @@ class Elimination:
                 self.passes.use(LOG)
                 value = self.passes.forward(x)
             self.log_sums[c], self._at = value, c
+            self.n_made += n_entries(self.found.cost) // self.log_sums.size
         return float(self.log_sums[c])
+
+    @property
+    def ready(self) -> bool:
+        """Whether draws change nothing here: of one configuration, the messages are made."""
+        return self.log_sums.size == 1 and self._at == 0
 
     def run(self) -> None:
         """Go through all configurations."""

@@ -13,6 +13,8 @@ from sklsb._elimination.engine import (
     Limits,
     Ordered,
     check_fits,
+    fits,
+    n_entries,
     ordered,
     warn_of_defect,
 )
@@ -37,20 +39,23 @@ def whole_or_parts(
     one = [(whole, list(range(n)))], whole.cost
     if whole.cost.log2_work <= math.log2(_CHEAP):
         return one
+    exact = fits(whole.cost, limits)
     core = ordered(struck, copies=2, limits=limits)
-    if not core.model.barren:
+    if not core.model.barren or (exact and core.model.log_defect > 0.0):
         return one
-    most = min(2.0**whole.cost.log2_work, limits[0])
+    most = min(n_entries(whole.cost), limits[0])
     barren = set(core.model.barren_variables)
     share = limits[0] / len(barren), limits[1]
     parts = [(core, [i for i in range(n) if i not in barren])]
-    work, memory = 2.0**core.cost.log2_work, core.cost.log2_memory
+    work, memory = n_entries(core.cost), core.cost.log2_memory
     for i in sorted(barren):
         if work > most:
             return one
         part = ordered(struck, keep=[i], limits=share)
+        if exact and part.model.log_defect > 0.0:  # what is exact goes before what is cheap
+            return one
         parts.append((part, [i]))
-        work += 2.0**part.cost.log2_work
+        work += n_entries(part.cost)
         memory = max(memory, part.cost.log2_memory)
     total = EliminationCost(math.log2(work), memory, len(parts))
     return (parts, total) if work <= most else one
@@ -59,16 +64,18 @@ def whole_or_parts(
 def all_marginals(
     target: Target,
     limits: Limits,
-    shown: Callable[[EliminationCost], AbstractContextManager[Callable[[int], None]]],
+    shown: Callable[[float], AbstractContextManager[Callable[[int], None]]],
 ) -> Array:
     """Probability of each value of each variable, of shape (n_sites, values).
 
-    ``shown`` makes a progress bar.
+    ``shown`` makes a line about so many table entries.
     """
     parts, cost = whole_or_parts(strike(target), limits)
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
-    with shown(cost) as progress:
+    # All marginals of an elimination take a pass back besides.
+    entries = 2.0**cost.log2_work + 2.0 ** parts[0][0].cost.log2_work
+    with shown(entries) as progress:
         for found, variables in parts:
             elimination = Elimination(found, LINEAR, progress)
             if len(parts) > 1 and len(variables) == 1:

@@ -75,7 +75,10 @@ class Passes:
         """Change how tables are joined; messages must be made again."""
         self.mode = mode
         tables = self.plan.log_tables
-        self.memory[: self.plan.n_tables] = np.exp(tables) if mode == LINEAR else tables
+        if mode == LINEAR:
+            np.exp(tables, out=self.memory[: tables.size])
+        else:
+            self.memory[: tables.size] = tables
 
     # ----------------------------------------------------------------- forward
 
@@ -92,12 +95,18 @@ class Passes:
         place_all(buckets, x, self.base)
         progress = np.zeros(3, dtype=np.int64)
         self.exponents[:] = 0
+        made = 0
         while progress[0] < buckets.variable.size and not progress[2]:
             args = (buckets, self.memory, self.base, self._room, self.exponents, progress)
-            self.progress(int(send(*args, self.mode, _BUDGET[self.mode])))
+            n = int(send(*args, self.mode, _BUDGET[self.mode]))
+            made += n
+            self.progress(n)
         total = inside + plan.shift
         if self.mode == LINEAR:
-            return total + self._log_sum(int(progress[0]) if progress[2] else None)
+            found = total + self._log_sum(int(progress[0]) if progress[2] else None)
+            if math.isnan(found):  # all are made again
+                self.progress(-made)
+            return found
         if progress[2]:
             return -math.inf
         return total + float(self.memory[buckets.message[self.roots]].sum())
@@ -106,15 +115,15 @@ class Passes:
         """Logarithm of the product of the roots, NaN where it may have been lost.
 
         Of each message there is a bound of what underflow has lost, relative to its largest entry,
-        and of its smallest entry that is not zero. If all products of the bucket that ``failed``
-        were above the smallest float, its message is truly zero.
+        and of its smallest entry that is not zero. If nothing was lost before the bucket that
+        ``failed``, and all its products were above the smallest float, its message is truly zero.
         """
         buckets = self.plan.buckets
         least, lost = self._bounds
         n = buckets.variable.size if failed is None else failed
         low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
         if failed is not None:
-            return -math.inf if low > SMALLEST else math.nan
+            return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
         if np.logaddexp2.reduce(lost[self.roots], initial=-math.inf) > _MOST_LOST:
             return math.nan
         logs = np.log(self.memory[buckets.message[self.roots]])

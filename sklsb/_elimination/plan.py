@@ -33,8 +33,6 @@ class Plan:
         Entries of tables and messages.
     inside : list of Factor
         Those over variables conditioned on alone, which are in no bucket.
-    given : list of int
-        Variables conditioned on.
     """
 
     buckets: Buckets
@@ -43,7 +41,6 @@ class Plan:
     barren_shift: float
     n_entries: int
     inside: list[Factor]
-    given: list[int]
 
     @property
     def n_tables(self) -> int:
@@ -152,7 +149,6 @@ def build(
     factors: Sequence[Factor],
     sizes: NDArray[np.int64],
     barren: Sequence[Barren] = (),
-    given: Sequence[int] = (),
 ) -> Plan:
     """Lay out the buckets of an order.
 
@@ -166,8 +162,6 @@ def build(
         Number of values of each variable of the model.
     barren : sequence of Barren
         Variables that need no message; they are drawn last.
-    given : sequence of int
-        Variables conditioned on.
     """
     axes = cliques(order, factors)
     place = {v: i for i, v in enumerate(order)}
@@ -218,5 +212,4 @@ def build(
         math.fsum(float(b.factor.table.max()) for b in barren),
         builder.n_tables + messages,
         inside,
-        list(given),
     )

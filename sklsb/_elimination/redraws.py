@@ -1,6 +1,5 @@
 """Chains whose every transition is an independent exact draw."""
 
-import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,19 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._elimination.blocks import Whole
 from sklsb._elimination.engine import Elimination, n_entries
 from sklsb._elimination.reduce import Array
-from sklsb._kernels.elimination.buckets import LINEAR, Room, new_room
+from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.state import NoPart
 from sklsb.state import ChainState, Counters
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
-
-# Uniform numbers that are held at once.
-_MOST_NUMBERS = 1 << 22
-# Values that are drawn ahead in each chain of a sliced model.
-_MOST_AHEAD = 1 << 26
 
 
 class Redraw(NamedTuple):
@@ -66,8 +61,8 @@ class Redraws:
 
     Parameters
     ----------
-    elimination : Elimination
-        The model, eliminated.
+    source : Whole
+        Makes the draws, by the numbers that drive the transitions.
     states : ndarray of shape (n_chains, n_sites)
         Present states; draws do not depend on them.
     streams : Streams
@@ -76,10 +71,10 @@ class Redraws:
         Number of threads.
     """
 
-    def __init__(self, elimination: Elimination, states: States, streams: Streams, n_jobs: int = 1):
-        self.elimination, self.streams, self.n_jobs = elimination, streams, n_jobs
-        self.target: Target = elimination.target
-        self.rule = Redraw(elimination.found.n_uniforms)
+    def __init__(self, source: Whole, states: States, streams: Streams, n_jobs: int = 1):
+        self.source, self.streams, self.n_jobs = source, streams, n_jobs
+        self.target: Target = self.elimination.target
+        self.rule = Redraw(self.elimination.found.n_uniforms)
         self.counters = Counters()
         n = len(states)
         self.chains = _Chains(
@@ -89,15 +84,17 @@ class Redraws:
             acceptance=np.zeros((n, 1)),
             part=NoPart(),
         )
-        self.chains.evaluations[:1] = n_entries(elimination.found.cost)
-        # Draws that were made ahead, by chain: states and log p.
-        self._ahead = [(self.chains.x[:0], np.empty(0))] * n
-        self._wanted = 0
+        self.chains.evaluations[:1] = n_entries(self.elimination.found.cost)
         self._pool: ThreadPoolExecutor | None = None
         self._rooms: list[Room] = []
 
     def __len__(self) -> int:
         return len(self.streams)
+
+    @property
+    def elimination(self) -> Elimination:
+        """The model, eliminated."""
+        return self.source.elimination
 
     # ----------------------------------------------------------------- all that goes on
 
@@ -110,33 +107,23 @@ class Redraws:
         return {"found": self.elimination.found}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "found": self.elimination.found,
-            "log_sums": self.elimination.log_sums,
-            "n_jobs": self.n_jobs,
-            "state": self.state(),
-            "ahead": copy.deepcopy(self._ahead),
-        }
+        return {"source": self.source, "n_jobs": self.n_jobs, "state": self.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        elimination = Elimination(state["found"], LINEAR)
-        elimination.log_sums[:] = state["log_sums"]
         kept: ChainState = state["state"]
-        self.__init__(elimination, kept.x, kept.streams.copy(), state["n_jobs"])  # type: ignore[misc]
+        self.__init__(state["source"], kept.x, kept.streams.copy(), state["n_jobs"])  # type: ignore[misc]
         kept.put(self.chains)
         self.counters = kept.counters.copy()
-        self._ahead = state["ahead"]
 
     def copy(self) -> "Redraws":
         """Return chains that go on by themselves."""
         made = type(self).__new__(type(self))
-        made.__setstate__(self.__getstate__())
+        made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
     def like(self, states: States, streams: Streams) -> "Redraws":
         """Return chains of the same rule at other states, on other streams."""
-        elimination = Elimination(self.elimination.found, LINEAR)
-        return type(self)(elimination, states, streams, self.n_jobs)
+        return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
 
     # ----------------------------------------------------------------- moving
 
@@ -144,7 +131,7 @@ class Redraws:
     def threads(self) -> Iterator[None]:
         """Keep a pool of threads for the time of a sample."""
         # A sliced model has one set of messages at a time.
-        if min(self.n_jobs, len(self)) == 1 or self.elimination.log_sums.size > 1:
+        if min(self.n_jobs, len(self)) == 1 or self.source.sliced:
             yield
             return
         with ThreadPoolExecutor(min(self.n_jobs, len(self))) as self._pool:
@@ -158,10 +145,6 @@ class Redraws:
         n = len(self)
         while len(self._rooms) < n:
             self._rooms.append(new_room(self.elimination.passes.plan.buckets))
-        # The messages are made before the threads begin.
-        self.elimination.run()
-        if self.elimination.log_sums.size == 1:
-            self.elimination.forward(0)
         if self._pool is None:
             for c in range(n):
                 work(c, self._rooms[c])
@@ -175,9 +158,14 @@ class Redraws:
         """Log p of each chain's state, without the target's constant."""
         return self.target.log_prob(self.chains.x) - self.target.constant
 
-    def want(self, n: int) -> None:
-        """Announce so many transitions, so that a sliced model is eliminated once for all."""
-        self._wanted = n
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
+        sliced = self.source.sliced
+        numbers = [n if sliced else 0] * len(self)
+        try:
+            return self.source.want(numbers, coming, self.streams.chain, going_on)
+        finally:
+            self.chains.evaluations[:1] += self.source.spent()
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
@@ -196,52 +184,20 @@ class Redraws:
         """
         thin, made, first = schedule
 
+        self.make_ahead(n_transitions, n_transitions, lambda: True)
+
         def work(c: int, room: Room) -> None:
-            x, lp = self._take(c, n_transitions, room)
+            # Of a model in one piece, each thread makes those of its chains.
+            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], room)
+            x, lp = self.source.take(c, n_transitions)
             if thin:
                 kept = slice(thin - 1 - made, None, thin)
                 n = lp[kept].size
                 draws[c, first : first + n] = x[kept]
-                stats[c, first : first + n, 0] = lp[kept]
+                stats[c, first : first + n, 0] = lp[kept] - self.target.constant
             if n_transitions:
                 self.chains.x[c] = x[-1]
             self.chains.moved[c] = True  # had it had the chance: an exact draw is never stuck
             self.chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
 
         self._over_chains(work)
-        self._wanted = max(0, self._wanted - n_transitions)
-
-    def _take(self, c: int, n: int, room: Room) -> tuple[States, Array]:
-        """Return the next n draws of a chain, and their log p without the constant."""
-        if self.elimination.log_sums.size == 1:
-            return self._make(c, n, room)
-        x, lp = self._ahead[c]
-        if len(x) < n:
-            most = max(n, _MOST_AHEAD // max(1, self.target.n_sites))
-            more = self._make(c, min(max(n, self._wanted), most) - len(x), room)
-            x, lp = np.concatenate([x, more[0]]), np.concatenate([lp, more[1]])
-        self._ahead[c] = x[n:], lp[n:]
-        return x[:n], lp[:n]
-
-    def _make(self, c: int, n: int, room: Room) -> tuple[States, Array]:
-        """Draw until n draws are accepted; the last one made is the last one accepted."""
-        rng, width = self.streams.chain[c], self.rule.n_uniforms
-        before = copy.deepcopy(rng.bit_generator.state)
-        x, lp = np.empty((n, self.target.n_sites), self.target.dtype), np.empty(n)
-        done, most = 0, max(1, _MOST_NUMBERS // max(1, width))
-        try:
-            while done < n:
-                size = min(n - done, most)
-                u = rng.random((size, width))
-                accepted = self.elimination.draw(
-                    u, x[done : done + size], lp[done : done + size], room
-                )
-                if not accepted.all():
-                    rows = done + np.flatnonzero(accepted)
-                    x[done : done + rows.size], lp[done : done + rows.size] = x[rows], lp[rows]
-                    size = rows.size
-                done += size
-        except BaseException:  # Ctrl-C: the numbers are not lost
-            rng.bit_generator.state = before
-            raise
-        return x, lp - self.target.constant

@@ -99,16 +99,19 @@ def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
             "Ising, Potts and MarkovNetwork have them, with evidence too; a class of your own can "
             "offer them by the property log_factors. Use a sampler instead."
         )
-    for f, (scope, table) in enumerate(found):
+    factors = []
+    for f, (scope, given) in enumerate(found):
+        table = np.asarray(given, dtype=np.float64)
         shape = tuple(target.cardinalities[list(scope)].tolist()) if scope else ()
-        if np.shape(table) != shape or len(set(scope)) < len(scope):
+        if table.shape != shape or len(set(scope)) < len(scope):
             raise ValueError(
                 f"log_factors[{f}] has the scope {tuple(scope)} and a table of shape "
-                f"{np.shape(table)}; name each site once, and give a table of shape {shape}."
+                f"{table.shape}; name each site once, and give a table of shape {shape}."
             )
         if not np.max(table) < np.inf:  # NaN is not either
             raise ValueError(f"log_factors[{f}] has an entry that is NaN or inf; give logarithms.")
-    return found
+        factors.append((tuple(scope), table))
+    return factors
 
 
 def strike(target: Target) -> Reduced:

@@ -32,10 +32,26 @@ def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, 
 def work_of(
     order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Return the entries of all tables, and those of all messages."""
+    """Return the entries of all tables, and those of all messages; inf beyond 2**1024."""
+    with np.errstate(over="ignore"):
+        messages = np.exp2(_log2_messages(axes, sizes))
+        return float((messages * sizes[list(order)]).sum()), float(messages.sum())
+
+
+def log2_work_of(
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return logarithms to base 2 of what `work_of` returns, which are always finite."""
+    messages = _log2_messages(axes, sizes)
+    tables = messages + np.log2(sizes[list(order)])
+    return float(np.logaddexp2.reduce(tables)), float(np.logaddexp2.reduce(messages))
+
+
+def _log2_messages(
+    axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> NDArray[np.float64]:
     logs = np.log2(sizes.astype(np.float64))
-    messages = np.array([2.0 ** float(logs[list(found)].sum()) for found in axes])
-    return float((messages * sizes[list(order)]).sum()), float(messages.sum())
+    return np.array([float(logs[list(found)].sum()) for found in axes])
 
 
 def choose_slices(
@@ -53,24 +69,25 @@ def choose_slices(
     logs = np.log2(sizes.astype(np.float64))
     place = {v: i for i, v in enumerate(order)}
     n = len(order)
-    inside = np.eye(n, dtype=np.bool_)
-    for i, found in enumerate(axes):
-        inside[i, [place[u] for u in found]] = True
+    # The variables of each table, sparse: a matrix would be larger than the messages.
+    row = np.repeat(np.arange(n), [1 + len(found) for found in axes])
+    near = [(v, *found) for v, found in zip(order, axes, strict=True)]
+    col = np.array([place[u] for found in near for u in found], dtype=np.int64)
     log_k = logs[list(order)]
-    size = inside @ log_k
+    size = np.bincount(row, log_k[col], n)
     allowed = np.array([v not in keep for v in order])
     left = np.ones(n, dtype=np.bool_)
     chosen: list[int] = []
     while left.any() and float(np.exp2(size[left] - log_k[left]).sum()) > most:
         entries = np.where(left, np.exp2(size), 0.0)
-        saved = (entries @ inside) * (1.0 - np.exp2(-log_k))
+        saved = np.bincount(col, entries[row], n) * (1.0 - np.exp2(-log_k))
         grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
         score = np.where(left & allowed, (grown - np.log2(entries.sum())) / log_k, np.inf)
         best = int(score.argmin())
         if not left[best] or not allowed[best]:
             break
         chosen.append(order[best])
-        size = size - inside[:, best] * log_k[best]
-        inside[:, best] = False
+        size[row[col == best]] -= log_k[best]
+        row, col = row[col != best], col[col != best]
         left[best] = False
     return chosen

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -507,15 +507,21 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             return Stored(self, os.fspath(store), settings, record, n)
         return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
 
-    def _want(self, n_transitions: int) -> None:
-        """Announce how many transitions come, if it helps to know it."""
+    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Make what the next n transitions take, if that can be made before, or more of it.
+
+        ``coming`` is the number of transitions that are known to come. ``going_on`` is called now
+        and then; if it says no, nothing is changed, and False is returned.
+        """
+        chains = self._ensemble
+        return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
 
     def _draw(self, n: int, thin: int, sink: Sink, watch: Watch) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
         ensemble, counters = self._ensemble, self._ensemble.counters
         n_chains = len(ensemble)
         ensemble.chains.moved[:] = False
-        total, done, known = n * thin, 0, 0
+        total, done = n * thin, 0
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
         if not made:
@@ -526,13 +532,17 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         size, may_stop = total * n_chains, bool(watch.rules)
         line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
         with deferred_interrupt() as interrupted, ensemble.threads(), line as progress:
+
+            def going_on() -> bool:
+                progress(0)
+                return not interrupted()
+
             while made < total:
                 began = time.perf_counter()
                 end = min(total, watch.next * thin)
-                if end != known:
-                    known = end
-                    self._want(end - made)
                 size = min(segment, most, end - made, thin * sink.most - made % thin)
+                if not self._make_ahead(size, end - made, going_on):
+                    break
                 room = (made + size) // thin - done
                 states, stats, at = sink.room(room)
                 ensemble.run(size, (thin, made % thin, at), states, stats)
@@ -550,16 +560,15 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 # The next one as long as it takes to be done in a tenth of a second.
                 segment = next_segment(segment, size, time.perf_counter() - began)
                 stop = watch.ends()  # also after a Ctrl-C: the next call does not ask again
-                if interrupted():
-                    warnings.warn(
-                        f"Interrupted: returning {done} of {n} draws per chain. Call sample "
-                        "again to go on.",
-                        InterruptedWarning,
-                        stacklevel=3,
-                    )
+                if stop or interrupted():
                     break
-                if stop:
-                    break
+            if interrupted():
+                warnings.warn(
+                    f"Interrupted: returning {done} of {n} draws per chain. Call sample again to "
+                    "go on.",
+                    InterruptedWarning,
+                    stacklevel=3,
+                )
             sink.end(watch.stopped_by if watch.rules else None)
         return done
 

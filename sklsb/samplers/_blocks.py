@@ -1,6 +1,5 @@
 """Whether blocks of variables are redrawn besides locally balanced steps, and which."""
 
-import math
 import numbers
 import warnings
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._blocked import BlockedEnsemble, Source, mixture
-from sklsb._elimination.blocks import Pool, Whole, choose_blocks
+from sklsb._elimination.blocks import MOST_LOG2_SIZE, Pool, Whole, choose_blocks
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
@@ -19,7 +18,7 @@ from sklsb._elimination.engine import (
     ordered,
 )
 from sklsb._elimination.order import MOST_VARIABLES
-from sklsb._elimination.reduce import Reduced, strike
+from sklsb._elimination.reduce import Reduced, log_factors, strike
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.exceptions import BlocksWarning
@@ -30,8 +29,8 @@ from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouts import OF_ENTRY, scout
 from sklsb.targets.base import Target
 
-# Log2 of the entries of a table of a block by default, and of the largest one that memory holds.
-LOG2_SIZE, MOST_LOG2_SIZE = 12, int(math.log2(MAX_MEMORY)) - 3
+# Log2 of the entries of a table of a block by default.
+LOG2_SIZE = 12
 # Pairs of variables beyond which a model is not looked at: all are connected with too many others.
 _MOST_PAIRS = 1 << 20
 # What a step and a redraw take besides, in log-ratios; what an entry takes that a draw of the whole
@@ -47,7 +46,6 @@ _EACH = 4
 
 __all__ = [
     "LOG2_SIZE",
-    "MOST_LOG2_SIZE",
     "BlockChoice",
     "add_blocks",
     "check_blocks",
@@ -94,6 +92,8 @@ def check_blocks(blocks: Any, fast: bool, target: Target) -> None:
             f"blocks is {blocks!r} and fast is True; only exact log-ratios, fast=False, go with "
             "blocks."
         )
+    if not _why_not(target, blocks, fast) and not target._trusts_factors:
+        log_factors(target)  # what is wrong with them is said before any work
 
 
 def _why_not(target: Target, blocks: Any, fast: bool) -> str:
@@ -215,7 +215,7 @@ def add_blocks(
     states = ensemble.chains.x.copy()
     if isinstance(source, Whole) and n_burn_in:  # the chains begin where they should be
         source.want([1] * n_chains, 1, ensemble.streams.of("redraw"))
-        states = np.concatenate([source.take(c, 1) for c in range(n_chains)])
+        states = np.concatenate([source.take(c, 1)[0] for c in range(n_chains)])
     made = BlockedEnsemble(
         target, states, ensemble.streams, ensemble.n_jobs, mixture(rule, source, share), source
     )

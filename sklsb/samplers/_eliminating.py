@@ -4,11 +4,9 @@ from collections.abc import Callable
 
 from sklsb._elimination.engine import (
     Elimination,
-    EliminationCost,
     Limits,
     Ordered,
     check_fits,
-    n_entries,
     ordered,
 )
 from sklsb._elimination.reduce import strike
@@ -17,9 +15,9 @@ from sklsb.samplers._progress import Progress
 from sklsb.targets.base import Target
 
 
-def shown(verbose: int) -> Callable[[EliminationCost], Progress]:
-    """Return what makes a line about the table entries of an elimination, or nothing."""
-    return lambda cost: Progress(verbose, "eliminate", n_entries(cost), "entries")
+def shown(verbose: int) -> Callable[[float], Progress]:
+    """Return what makes a line about so many table entries, or nothing."""
+    return lambda entries: Progress(verbose, "eliminate", round(entries), "entries")
 
 
 def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool = True) -> Ordered:
@@ -30,9 +28,9 @@ def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool 
     return found
 
 
-def eliminated(found: Ordered, verbose: int) -> Elimination:
+def eliminated(found: Ordered, verbose: int, mode: int = LINEAR) -> Elimination:
     """Make the messages of all configurations."""
-    with shown(verbose)(found.cost) as progress:
-        elimination = Elimination(found, LINEAR, progress)
+    elimination = Elimination(found, mode)
+    with shown(verbose)(2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         elimination.run()
     return elimination

@@ -12,15 +12,16 @@ _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
 
 def exact_hint(target: Target) -> str:
     """Return a sentence that says so, or nothing."""
-    if not target._has_factors or target.n_sites > _MOST_SITES:
-        return ""
-    if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
-        return ""
+    limits = float(MAX_WORK), float(MAX_MEMORY)
     try:
-        found = ordered(strike(target), limits=(float(MAX_WORK), float(MAX_MEMORY)))
-    except ValueError:  # no state is possible
+        if not target._has_factors or target.n_sites > _MOST_SITES:
+            return ""
+        if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
+            return ""
+        found = ordered(strike(target), limits=limits)
+    except (TypeError, ValueError):  # no state is possible, or the factors are no factors
         return ""
-    if not fits(found.cost, (float(MAX_WORK), float(MAX_MEMORY))):
+    if not fits(found.cost, limits):
         return ""
     return (
         " sklsb.exact answers on this target without a chain (exact.marginals), and "

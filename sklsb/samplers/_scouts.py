@@ -176,7 +176,7 @@ class _Exact:
         rngs = ensemble.streams.of("scout", 2)
         source = Whole(elimination, n_chains)
         source.want([n] * n_chains, n, rngs)
-        draws = np.concatenate([source.take(c, n) for c in range(n_chains)])
+        draws = np.concatenate([source.take(c, n)[0] for c in range(n_chains)])
         # As the kernels sum it, so that the same states have the same log p.
         lp = BalancedEnsemble(target, draws, [rngs[0]] * len(draws)).log_prob()
         self.work = n_entries(found.cost) + len(draws) * elimination.entries_per_draw

@@ -7,9 +7,11 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._elimination.blocks import Whole
 from sklsb._elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
+    Elimination,
     check_limits,
     log_partition_of,
     ordered,
@@ -18,7 +20,7 @@ from sklsb._elimination.marginals import all_marginals, marginals_dataset
 from sklsb._elimination.redraws import Redraw, Redraws
 from sklsb._elimination.reduce import strike
 from sklsb._starts import Starts
-from sklsb.samplers._base import BaseSampler, check_bool, check_count
+from sklsb.samplers._base import BaseSampler, check_bool
 from sklsb.samplers._eliminating import eliminated, shown, that_fits
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
@@ -133,8 +135,7 @@ class EliminationSampler(BaseSampler):
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Return a possible state, always the same one: it has no say in the draws."""
         n = len(streams)
-        # Those of other chains, when it is fitted.
-        elimination = self.__dict__.get("_eliminated") or self._ensemble.elimination
+        elimination = self._elimination(target)
         x = np.empty((1, target.n_sites), target.dtype)
         rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
         while not accepted[0]:
@@ -143,18 +144,24 @@ class EliminationSampler(BaseSampler):
         return Starts(np.tile(x, (n, 1)), np.zeros(n, dtype=np.int64))
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
-        check_count(self.n_chains, "n_chains", 1)
+        self._eliminated: Elimination | None = None
         try:
-            if isinstance(target, Target):
-                self._resolve(target)
-                limits = check_limits(self.max_work, self.max_memory)
-                self._eliminated = eliminated(that_fits(target, limits, self.verbose), self.verbose)
             super()._fit(target, initial_states)
         finally:
-            self.__dict__.pop("_eliminated", None)
+            del self._eliminated
+
+    def _elimination(self, target: Target) -> Elimination:
+        """Return that of the chains; in `fit` it is made here, when all else has been checked."""
+        if "_eliminated" not in self.__dict__:
+            return self._ensemble.elimination
+        if self._eliminated is None:
+            limits = check_limits(self.max_work, self.max_memory)
+            self._eliminated = eliminated(that_fits(target, limits, self.verbose), self.verbose)
+        return self._eliminated
 
     def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
-        return Redraws(self._eliminated, states, streams, self._effective_n_jobs())
+        source = Whole(self._elimination(target), len(states))
+        return Redraws(source, states, streams, self._effective_n_jobs())
 
     def _n_burn_in(self) -> int:
         return 0  # draws are independent
@@ -173,9 +180,6 @@ class EliminationSampler(BaseSampler):
 
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""
-
-    def _want(self, n_transitions: int) -> None:
-        self._ensemble.want(n_transitions)
 
     @property
     def marginals_(self) -> xr.Dataset:

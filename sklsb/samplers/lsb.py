@@ -10,7 +10,6 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._blocked import BlockedEnsemble
 from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, ChainEnsemble, LearnableEnsemble
 from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
@@ -116,8 +115,8 @@ class LSBSampler(BaseSampler):
         "auto": only where they are needed, since zeros tie variables to each other or copies of
         the chains disagree after the burn-in. If the elimination of the whole model takes at most
         2**30 table entries, the block is the whole model; else one of up to 16 blocks, with tables
-        of 2**12 entries. An int w: always, with tables of at most 2**w entries. None: never.
-        Only with ``fast=False``, on targets made of factors.
+        of 2**12 entries. An int w, at most 21: always, with tables of at most 2**w entries.
+        None: never. Only with ``fast=False``, on targets made of factors.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
@@ -387,10 +386,6 @@ class LSBSampler(BaseSampler):
         )
         fitted["blocks_"] = found[1]
         return found[0]
-
-    def _want(self, n_transitions: int) -> None:
-        if isinstance(self._ensemble, BlockedEnsemble):
-            self._ensemble.want(n_transitions)
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int

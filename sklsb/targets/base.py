@@ -163,10 +163,18 @@ class Target(ABC):
         """
         return None
 
-    @property
+    @cached_property
     def _has_factors(self) -> bool:
         """Whether there are `log_factors`, which take time to be listed."""
-        return type(self).log_factors is not Target.log_factors
+        if type(self).log_factors is Target.log_factors:
+            return False
+        return self._trusts_factors or self.log_factors is not None
+
+    @property
+    def _trusts_factors(self) -> bool:
+        """Whether `log_factors` are those of a class of sklsb, and so need no check."""
+        owner = next(cls for cls in type(self).__mro__ if "log_factors" in vars(cls))
+        return owner.__module__.startswith("sklsb.")
 
     @property
     def _joint_zeros(self) -> bool:
@@ -573,9 +581,13 @@ class Conditioned(Target):
             found.append(((site,), np.where(np.arange(k[site]) == place, 0.0, -np.inf)))
         return found
 
-    @property
+    @cached_property
     def _has_factors(self) -> bool:
         return self.target._has_factors
+
+    @property
+    def _trusts_factors(self) -> bool:
+        return self.target._trusts_factors
 
     @property
     def _joint_zeros(self) -> bool:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
-from sklsb._kernels.elimination.buckets import FOLLOW, LARGEST, LINEAR
+from sklsb._kernels.elimination.buckets import DRAW, FOLLOW, LARGEST, LINEAR
 
 
 @inlined
@@ -97,12 +97,12 @@ def _follow(weight, k, values, p):
 
 
 @inlined
-def _row_sums(weight, k, largest, p):
+def _row_sums(weight, k, largest, mode, p):
     """Multiply the sums of the rows of a table, over the largest, into p."""
     for t in range(p.size):
         total = 0.0
         for v in range(k):
-            total += weight[v, t]
+            total += weight[v, t] if mode == LINEAR else math.exp(weight[v, t])
         p[t] *= total / largest
 
 
@@ -123,13 +123,14 @@ def backward(buckets, memory, base, room, x, u, p, settings):
         if way == LARGEST:
             _largest(room.weight, k, values)
             continue
+        # Before logarithms become weights relative to the largest one of the row.
+        if way == DRAW and buckets.row_sum[i] > 0.0:
+            _row_sums(room.weight, k, buckets.row_sum[i], mode, p)
         if mode != LINEAR:
             _exponentiate(room.weight, k, values.size)
         if way == FOLLOW:
             _follow(room.weight, k, values, p)
             continue
-        if buckets.row_sum[i] > 0.0:
-            _row_sums(room.weight, k, buckets.row_sum[i], p)
         _choose(room.weight, k, u, i, values)
 
 

@@ -41,7 +41,7 @@ def spread(buckets, memory, base, room, joint, marginal, progress, settings):
     first message, entries per call). Returns the number of entries that were passed on.
     """
     mode, shift, budget = settings
-    i, entry, spent = progress[0], progress[1], 0
+    i, entry, spent, made = progress[0], progress[1], 0, 0
     while i >= 0 and spent < budget:
         if buckets.message[i] < 0:  # barren: what its neighbours do together is not known
             i -= 1
@@ -69,8 +69,9 @@ def spread(buckets, memory, base, room, joint, marginal, progress, settings):
             advance(buckets, room, i, n_factors, axes)
             entry += 1
             spent += k
+            made += k
         spent += 64
         if entry == size:
             i, entry = i - 1, 0
     progress[0], progress[1] = i, entry
-    return spent
+    return made

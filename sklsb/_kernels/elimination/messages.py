@@ -198,9 +198,9 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
 
     ``progress`` = (bucket, block, 1 if a message is zero throughout); a call goes on where the last
     one ended. ``exponents`` gets the power of two that each message was divided by. Returns the
-    number of entries that were made.
+    number of entries that were made; a bucket takes as long as 64 of them besides.
     """
-    i, block, spent = progress[0], progress[1], 0
+    i, block, spent, made = progress[0], progress[1], 0, 0
     while i < buckets.variable.size and spent < budget and progress[2] == 0:
         if buckets.message[i] < 0:
             i += 1
@@ -219,6 +219,7 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
             advance(buckets, room, i, n_varying, axes)
             block += 1
             spent += n * buckets.k[i]
+            made += n * buckets.k[i]
         spent += 64
         if block == n_blocks:
             top = room.top[0]
@@ -230,7 +231,7 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
                 exponents[i] = _rescale(memory, buckets.message[i], size, top)
             i, block = i + 1, 0
     progress[0], progress[1] = i, block
-    return spent
+    return made
 
 
 @inlined
