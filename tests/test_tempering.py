@@ -389,6 +389,19 @@ def test_a_reference_may_exclude_what_the_target_excludes():
     assert rows[2] == pytest.approx(exact.marginals(target)["p"].values[2])
 
 
+def test_a_reference_with_mass_on_what_only_the_core_excludes():
+    """Value 2 of the last variable needs two variables to differ that are equal."""
+    table = np.ones((2, 2, 3))
+    table[[0, 1], [0, 1], 2] = 0.0
+    target = MarkovNetwork([2, 2, 3], [((0, 1), np.eye(2)), ((0, 1, 2), table)])
+    q = [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.1, 0.1, 0.8]]
+    sampler = make(reference=q, n_replicas=2, n_burn_in=64).fit(target)
+    assert sampler._ensemble.core.sites.tolist() == [2]
+    x = draws(sampler, 2000)[:, :, 2]
+    assert abs((x == 0).mean() - 0.5) < 5 * 0.5 / np.sqrt(x.size)  # the draws are independent
+    assert sampler.log_z_ == pytest.approx(np.log(4.0), abs=1e-12)
+
+
 # ----------------------------------------------------------------- draws and log Z
 
 
