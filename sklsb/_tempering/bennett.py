@@ -34,6 +34,11 @@ class Batches:
         """Scans until the batch is full."""
         return self.size - self.done
 
+    @property
+    def n_scans(self) -> int:
+        """Scans that were counted."""
+        return len(self.finished) * self.size + self.done
+
     def add(self, n_scans: int, sums: Array) -> None:
         """Count scans whose sums were added to those of the batch, which are taken when it ends."""
         self.done += n_scans

@@ -359,8 +359,14 @@ class Ladders(Threaded):
 
     def forget_swaps(self) -> None:
         """Begin the counts of swaps and of round trips anew."""
-        for name in ("rejected", "tried", "trips", "bennett", "stay", "visits"):
+        self.forget_visits()
+        for name in ("rejected", "tried", "trips", "bennett"):
             getattr(self.ladder, name)[:] = 0
+
+    def forget_visits(self) -> None:
+        """Begin the visits of the last level anew."""
+        self.ladder.stay[:] = 0
+        self.ladder.visits[:] = 0
 
     def log_prob(self) -> Array:
         """Log p of the states at beta = 1, without the target's constant."""
