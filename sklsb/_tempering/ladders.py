@@ -318,7 +318,7 @@ class Ladders(Threaded):
         return found
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each ladder that were made elsewhere."""
+        """Count some of each ladder that were made elsewhere; `chains` has their sums only."""
         self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
 
     # ----------------------------------------------------------------- moving

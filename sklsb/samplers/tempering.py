@@ -91,7 +91,14 @@ class ParallelTempering(BaseSampler):
     n_burn_in : int, optional
         Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
         after each of which the temperatures are chosen anew, until they are good; then they are
-        frozen. If not given, 8192, or fewer if there are more than 1024 variables, at least 512.
+        frozen, and as many scans as in the last round follow. An explorer that is found to be
+        better makes as many as these again, beyond the burn-in. If not given, 8192, or fewer if
+        there are more than 1024 variables, at least 512. 0 leaves the states where they start.
+    init : {"both", "uniform", "quenched"}, default="both"
+        Where the replicas of each ladder start if `fit` is given no ``initial_states``. "uniform":
+        at uniform draws. "quenched": where walks uphill end, in turn the best of many and a far
+        one. "both": the ladders 0, 2, ... at uniform draws, the others quenched, so that modes
+        which are not reached from one end are seen to be missing.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a draw.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
@@ -191,6 +198,7 @@ class ParallelTempering(BaseSampler):
         reference: ArrayLike | None = None,
         eliminate: int | str | None = "auto",
         n_burn_in: int | None = None,
+        init: str = "both",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -202,6 +210,7 @@ class ParallelTempering(BaseSampler):
         self.reference = reference
         self.eliminate = eliminate
         self.n_burn_in = n_burn_in
+        self.init = init
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
