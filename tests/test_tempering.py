@@ -278,6 +278,7 @@ def test_draws_by_the_core_are_the_same_however_they_are_made():
     assert one._ensemble.inner.n_sites < target.n_sites
     copies = pickle.loads(pickle.dumps(one)), copy.copy(one)
     x = draws(one, 2000)
+    visit = one.sample_stats_["visit"].values
     np.testing.assert_array_equal(draws(other, 2000), x)
     np.testing.assert_array_equal(one.state_, x[:, -1])
     for fork in copies:
@@ -287,6 +288,7 @@ def test_draws_by_the_core_are_the_same_however_they_are_made():
         assert fork.best_state_.identical(one.best_state_)
     thinned = make(eliminate=4, n_chains=3).fit(target)
     np.testing.assert_array_equal(draws(thinned, 100, thin=3), x[:, 2:300:3])
+    np.testing.assert_array_equal(thinned.sample_stats_["visit"], visit[:, 2:300:3])
     found = one.sample(2000)
     lp = target.log_prob(found["x"])
     np.testing.assert_allclose(found["lp"], lp, rtol=0, atol=1e-13)
@@ -577,8 +579,14 @@ def test_round_trips_are_those_of_the_index_process(ising):
     first = sampler._ensemble.n_scans
     heading = sampler._ensemble.ladder.heading.copy()
     draws(sampler, 1000)
+    visit = sampler.sample_stats_["visit"].values
     process = sampler.index_process_.sel(scan=slice(first, None)).values
     top = sampler.betas_.size - 1
+    at_top, was_low = process.argmax(axis=2), process == 0
+    for c, t in itertools.product(range(2), range(0, 1000, 7)):
+        low = np.flatnonzero(was_low[c, : t + 1, at_top[c, t]])
+        assert visit[c, t] == first + low[-1] if low.size else visit[c, t] < first
+    assert 20 < len(np.unique(visit[0])) < 500
     for c in range(2):
         trips, stays = 0, []
         for replica in range(top + 1):

@@ -77,7 +77,7 @@ def equal_steps(beta: Array, rejected: Array, n: int) -> Array:
 def run_scans(ladders: Ladders, n_scans: int) -> None:
     """Make scans of which nothing is kept."""
     n, target = len(ladders), ladders.target
-    nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
+    nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 2))
     ladders.run(n_scans, (0, 0, 0), *nothing)
 
 

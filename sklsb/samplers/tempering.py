@@ -149,7 +149,9 @@ class ParallelTempering(BaseSampler):
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states at beta = 1.
     sample_stats_ : xarray.Dataset
-        lp of each draw of the last `sample`.
+        lp of each draw of the last `sample`, and its ``visit``: a number that draws have in common
+        if the same replica made them, and was not at beta = 0 in between. A coordinate of the draws
+        too, by which `sklsb.diagnostics.marginals` knows the visits.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all replicas.
 
@@ -299,8 +301,8 @@ class ParallelTempering(BaseSampler):
 
     def _after_burn_in(self) -> None:
         super()._after_burn_in()
-        self._ensemble.forget_swaps()
-        self._ensemble.n_scans = self._trips_before = 0
+        self._ensemble.forget_scans()
+        self._trips_before = 0
 
     def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
