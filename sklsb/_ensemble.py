@@ -81,6 +81,9 @@ class ChainEnsemble(Protocol):
     def forget_acceptance(self) -> None:
         """Begin the mean acceptance anew."""
 
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+
     def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""
 
@@ -312,6 +315,10 @@ class Ensemble(Threaded):
         """Begin the mean acceptance anew."""
         self.chains.acceptance[:] = 0.0
         self.chains.refusable[:] = 0
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
 
     def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""

@@ -11,6 +11,9 @@ from sklsb.targets.base import States, Target
 
 __all__ = ["draws_dataset", "stats_dataset", "to_datatree", "to_dimod", "to_inference_data"]
 
+# What is known of each draw and goes with it as a coordinate, so that it is no variable of its own.
+OF_DRAWS = ("lp", "visit")
+
 
 def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
     return {"chain": np.arange(n_chains), "draw": np.arange(first_draw, first_draw + n_draws)}

@@ -2,7 +2,7 @@
 
 import numbers
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -74,6 +74,15 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     ArviZ. The *visits* v are the runs of consecutive draws that have the value, or those that do
     not, whichever are fewer.
 
+    Draws of `sklsb.ParallelTempering` have the coordinate ``visit``, the same number wherever the
+    same replica made them without a way to beta = 0 in between. There tau is at least
+
+    .. math:: \tau_w = \frac{V}{V - 1} \cdot \frac{1}{n \hat p (1 - \hat p)}
+              \sum_w \Big(\sum_{t \in w} \big([x_i^{(t)} = s] - \hat p\big)\Big)^2
+
+    where the sum is over all V such visits w, which are independent. A replica comes and goes many
+    times within one, so that ESS does not see how long it is.
+
     Parameters
     ----------
     draws : xarray.Dataset
@@ -116,13 +125,14 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     flat = _states_of(draws, target)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
+    within = _together(draws["visit"].values) if "visit" in draws.coords else None
     for value_index, value in enumerate(target.values):
         sites = np.flatnonzero(target.cardinalities > value_index)
         # A block at a time: indicators take eight times the memory of the draws.
         for block in np.array_split(sites, max(1, -(-sites.size // _BLOCK))):
             hit = flat[:, :, block] == value
             p[block, value_index] = hit.mean(axis=(0, 1))
-            mcse[block, value_index] = _errors(hit, target.n_possible[block] > 1)
+            mcse[block, value_index] = _errors(hit, target.n_possible[block] > 1, within)
     shape = (*target.shape, len(target.values))
     return xr.Dataset(
         {
@@ -241,7 +251,37 @@ def _states_of(draws: xr.Dataset, target: Target) -> States:
     return states
 
 
-def _errors(hit: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
+class _Grouped(NamedTuple):
+    """Draws of all chains, one visit of a replica after the other."""
+
+    order: NDArray[np.intp]
+    start: NDArray[np.intp]  # of each visit
+
+    def tau(self, hit: NDArray[np.bool_], p: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how many draws are worth one, by sums over independent visits."""
+        n, n_visits = self.order.size, self.start.size
+        if n_visits < 2:
+            return np.full(p.shape, float(n))
+        counts = np.add.reduceat(hit.reshape(n, -1)[self.order], self.start, axis=0, dtype=np.int64)
+        size = np.diff(self.start, append=n)[:, np.newaxis]
+        squares = np.square(counts - size * p).sum(axis=0)
+        found: NDArray[np.float64] = n_visits / (n_visits - 1) * squares / (n * p * (1.0 - p))
+        return found
+
+
+def _together(visit: NDArray[np.float64]) -> _Grouped:
+    """Put together the draws of each visit, from its number, (n_chains, n_draws)."""
+    chain = np.repeat(np.arange(len(visit)), visit.shape[1])
+    order = np.lexsort((visit.ravel(), chain))
+    sorted_visit, chain = visit.ravel()[order], chain[order]
+    new = (np.diff(sorted_visit) != 0) | (np.diff(chain) != 0)
+    start = np.concatenate([[0], 1 + np.flatnonzero(new)])[: visit.size]
+    return _Grouped(order, start)
+
+
+def _errors(
+    hit: NDArray[np.bool_], unknown: NDArray[np.bool_], within: _Grouped | None = None
+) -> NDArray[np.float64]:
     """Errors of the means of indicators of shape (n_chains, n_draws, n_sites)."""
     import arviz
 
@@ -257,6 +297,8 @@ def _errors(hit: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> NDArray[np.fl
     tau = np.maximum(
         n / arviz.ess(series, method="mean")["x"].values, 2.0 * n * variance / _visits(hit) - 1.0
     )
+    if within is not None:
+        tau = np.maximum(tau, within.tau(hit, p))
     errors[moved] = np.minimum(0.5, np.sqrt((variance + _ADDED * tau / n) * tau / n))
     return errors
 

@@ -278,7 +278,7 @@ def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
     starts = lean._starts(target, streams)
     made._ensemble = ensemble = lean._ensemble.like(starts.x, streams)
-    ensemble.chains.evaluations[:, 0] += starts.evaluations
+    ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():
         run_burn_in(ensemble, job.n_burn_in, keep=False)
     made._after_burn_in()

@@ -126,7 +126,8 @@ class EffectiveSampleSize:
     Parameters
     ----------
     at_least : float
-        Of all draws of all chains together, for each value of each variable and for log p.
+        Of all draws of all chains together, for each value of each variable and for log p. The
+        visits of `sklsb.ParallelTempering` are not looked at; see its ``n_visits_``.
     ignore_frozen : bool, default=False
         Whether variables that never changed are overlooked. Nothing is known of them, so the rule
         waits for them if not: where some cannot change at all, for ever.

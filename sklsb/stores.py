@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from sklsb._codec import DamagedError, check, digest_of, packed, unpacked, write_file
 from sklsb._parts import Parts, joined
+from sklsb.chains import OF_DRAWS
 from sklsb.exceptions import StoreWarning
 
 __all__ = ["StoreError", "open_draws"]
@@ -37,7 +38,7 @@ CHUNK_BYTES, CHUNK_DRAWS = 1 << 23, 1 << 16
 COMMIT_SECONDS, COMMIT_SHARE = 10.0, 0.05
 _CHECKPOINTS = ("checkpoint.0", "checkpoint.1")
 # Statistics that are kept beside the draws.
-_STATS = ("lp", "acceptance_rate", "log_weight")
+_STATS = (*OF_DRAWS, "acceptance_rate", "log_weight")
 Coords = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 
 
@@ -466,9 +467,8 @@ def open_draws(path: PathLike) -> xr.Dataset:
     (4, 100, 3)
     """
     data = _open_all(Path(path))
-    return data.drop_vars([name for name in _STATS[1:] if name in data]).set_coords(
-        [name for name in _STATS[:1] if name in data]
-    )
+    others = [name for name in _STATS if name in data and name not in OF_DRAWS]
+    return data.drop_vars(others).set_coords([name for name in OF_DRAWS if name in data])
 
 
 def open_stats(path: PathLike) -> xr.Dataset:

@@ -293,6 +293,57 @@ def test_mcse_of_marginals_is_the_formula(arviz):
             assert result["mcse"].values[site, state] == wanted
 
 
+def replicas(n_sites, n, n_replicas=10, seed=0):
+    """Four chains of draws from replicas that take turns and forget where they are once in 100."""
+    rng = np.random.default_rng(seed)
+    x, visit = np.empty((4, n, n_sites), np.int8), np.empty((4, n))
+    for c in range(4):
+        mode = rng.choice([-1, 1], size=(n_replicas, n_sites))
+        number = -1.0 - np.arange(n_replicas)
+        for t in range(n):
+            r = rng.integers(n_replicas)
+            if rng.random() < 0.1:
+                mode[r], number[r] = rng.choice([-1, 1], size=n_sites), t
+            x[c, t], visit[c, t] = mode[r], number[r]
+    coords = {"visit": (("chain", "draw"), visit)}
+    return xr.Dataset({"x": (("chain", "draw", "site"), x)}, coords)
+
+
+def test_mcse_knows_visits_that_come_and_go(arviz):
+    draws = replicas(300, 500)
+    target = Ising(np.zeros((300, 300)))
+    plain, known = (
+        marginals(d, target)["mcse"].values[:, 1] for d in (draws.drop_vars("visit"), draws)
+    )
+    off = np.abs((draws["x"] == 1).mean(("chain", "draw")) - 0.5).values
+    assert (off <= 2 * plain).mean() < 0.92
+    assert (off <= 2 * known).mean() >= 0.94
+    assert (known >= plain).all()
+
+
+def test_mcse_of_visits_is_the_formula(arviz):
+    draws, larger = replicas(3, 500), 0
+    keys = [(c, v) for c, row in enumerate(draws["visit"].values) for v in row]
+    mcse = marginals(draws, Ising(np.zeros((3, 3))))["mcse"].values
+    for site in range(3):
+        hit = draws["x"].values[:, :, site] == 1
+        p, sums = hit.mean(), dict.fromkeys(keys, 0.0)
+        for key, value in zip(keys, hit.ravel(), strict=True):
+            sums[key] += value - p
+        tau = sum(s * s for s in sums.values()) * len(sums) / (len(sums) - 1)
+        tau /= hit.size * p * (1 - p)
+        wanted = np.sqrt((p * (1 - p) + 3 * tau / hit.size) * tau / hit.size)
+        assert mcse[site, 1] == pytest.approx(max(wanted, literal_mcse(hit, arviz)), rel=1e-10)
+        larger += wanted > literal_mcse(hit, arviz)
+    assert larger >= 2  # here it is what matters
+
+
+def test_draws_of_a_single_visit_tell_nothing(arviz):
+    draws = replicas(2, 50)
+    draws = draws.isel(chain=[0]).assign_coords(visit=(("chain", "draw"), np.zeros((1, 50))))
+    np.testing.assert_array_equal(marginals(draws, Ising(np.zeros((2, 2))))["mcse"], 0.5)
+
+
 def test_mcse_of_common_values_is_nearly_arvizs(arviz):
     target = Ising([[0.0, 0.6], [0.6, 0.0]], [0.3, -0.1])
     draws = draw(target, 20_000)

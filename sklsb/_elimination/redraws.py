@@ -151,6 +151,10 @@ class Redraws:
         else:
             list(self._pool.map(work, range(n), self._rooms))
 
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
+
     def forget_acceptance(self) -> None:
         """Nothing is refused."""
 

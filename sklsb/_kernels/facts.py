@@ -20,7 +20,8 @@ class Facts:
         Transitions in which each variable has one chance to move; the number of variables if not
         given.
     stat_names : tuple of str
-        What is known of each draw: the first ones of lp, acceptance_rate, log_weight.
+        What is known of each draw: the first ones of lp, acceptance_rate, log_weight. Of ladders,
+        lp and visit.
     evaluation : str
         What ``n_evaluations_`` counts.
     carried : tuple of str

@@ -34,6 +34,11 @@ class Batches:
         """Scans until the batch is full."""
         return self.size - self.done
 
+    @property
+    def n_scans(self) -> int:
+        """Scans that were counted."""
+        return len(self.finished) * self.size + self.done
+
     def add(self, n_scans: int, sums: Array) -> None:
         """Count scans whose sums were added to those of the batch, which are taken when it ends."""
         self.done += n_scans
@@ -60,13 +65,20 @@ class Batches:
     def log_ratio(self, sums: Array) -> tuple[float, float]:
         """Return log Z of the last level less that of the first, and its standard error.
 
-        The error is the larger one of those by leaving out a ladder and by leaving out a batch of a
-        ladder: the ladders are independent but may be few, batches are many but not independent.
+        The error is the largest one of those by leaving out a ladder, a batch of a ladder, or four
+        successive ones: the ladders are independent but may be few, batches are many but not
+        independent, and long visits less so in longer ones.
         """
         whole = self.total(sums)
         value = float(self.differences(whole.sum(axis=0)).sum())
-        blocks = np.concatenate(self.finished) if self.finished else whole
-        found = [self._jackknife(one) for one in (whole, blocks) if len(one) > 1]
+        blocks = [whole]
+        for longer in (1, 4):
+            n = len(self.finished) // longer
+            if n:
+                batches = np.array(self.finished[: n * longer])
+                joined = batches.reshape(n, longer, *whole.shape).sum(axis=1)
+                blocks.append(joined.reshape(-1, *whole.shape[1:]))
+        found = [self._jackknife(one) for one in blocks if len(one) > 1]
         return value, max(found, default=np.nan)
 
     def _jackknife(self, blocks: Array) -> float:

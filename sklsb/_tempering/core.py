@@ -81,11 +81,10 @@ class Core:
         return result
 
     def reference(self, product: list[Array] | None) -> list[Array] | None:
-        """Return what of a reference is of the variables of the core."""
+        """Return the rows of a reference that the core has; their sums may be less than 1."""
         if product is None:
             return None
-        rows = [product[i][left] for i, left in zip(self.sites, self.values, strict=True)]
-        return [row / row.sum() for row in rows]
+        return [product[i][left] for i, left in zip(self.sites, self.values, strict=True)]
 
     def lift(self, core: States, u: Array) -> States:
         """Draw states of the model given those of the core, by uniforms of shape (n, n_drawn).

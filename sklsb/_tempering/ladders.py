@@ -50,6 +50,7 @@ class Scan(NamedTuple):
         return Facts(
             n_uniforms=self.width * self.n_levels,
             transitions_per_sweep=1,
+            stat_names=("lp", "visit"),
             evaluation=self.explorer.facts.evaluation,
             reversible=False,
         )
@@ -150,6 +151,7 @@ class Ladders(Threaded):
             heading=np.zeros((n, n_levels), np.int8),
             trips=np.zeros((n, 1), np.int64),
             stay=np.zeros((n, n_levels), np.int64),
+            since=np.tile(-1 - np.arange(n_levels), (n, 1)),  # never: each a number of its own
             visits=np.zeros((n, 2)),
             rejected=np.zeros((n, n_pairs)),
             tried=np.zeros((n, n_pairs), np.int64),
@@ -318,7 +320,7 @@ class Ladders(Threaded):
         return found
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each ladder that were made elsewhere."""
+        """Count some of each ladder that were made elsewhere; `chains` has their sums only."""
         self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
 
     # ----------------------------------------------------------------- moving
@@ -359,8 +361,20 @@ class Ladders(Threaded):
 
     def forget_swaps(self) -> None:
         """Begin the counts of swaps and of round trips anew."""
-        for name in ("rejected", "tried", "trips", "bennett", "stay", "visits"):
+        self.forget_visits()
+        for name in ("rejected", "tried", "trips", "bennett"):
             getattr(self.ladder, name)[:] = 0
+
+    def forget_visits(self) -> None:
+        """Begin the visits of the last level anew."""
+        self.ladder.stay[:] = 0
+        self.ladder.visits[:] = 0
+
+    def forget_scans(self) -> None:
+        """Begin all counts anew; visits that have begun keep numbers of their own."""
+        self.forget_swaps()
+        self.ladder.since[:] -= self.n_scans
+        self.n_scans = 0
 
     def log_prob(self) -> Array:
         """Log p of the states at beta = 1, without the target's constant."""
@@ -401,18 +415,17 @@ class Ladders(Threaded):
         core = np.empty((n, n_scans, self.inner.n_sites), self.inner.dtype)
         every = np.arange(n_scans)
         kept = every[(made + every + 1) % thin == 0] if thin else every[:0]
-        lp = np.empty((n, n_scans, 1))
+        known = np.empty((n, n_scans, len(self.rule.facts.stat_names)))
 
         def work(c: int) -> None:
-            self._scan_one(c, n_scans, (1, 0, 0), core, lp)
+            self._scan_one(c, n_scans, (1, 0, 0), core, known)
             self._lift(c, core[c], kept, draws[c, first : first + kept.size])
 
         self._over_ladders(work)
         if kept.size:
-            found = draws[:, first : first + kept.size]
-            stats[:, first : first + kept.size, 0] = (
-                self.target.log_prob(found) - self.target.constant
-            )
+            new = slice(first, first + kept.size)
+            stats[:, new] = known[:, kept]
+            stats[:, new, 0] = self.target.log_prob(draws[:, new]) - self.target.constant
 
     def _lift(self, c: int, core: States, kept: NDArray[np.intp], draws: States) -> None:
         """Draw the variables that the core has not, for some scans and for the last one.

@@ -86,6 +86,15 @@ def product_of(given: Any, target: Target) -> list[Array]:
     return rows
 
 
+def _within(domains: Domains, product: list[Array]) -> list[Array]:
+    """Return a reference whose probabilities of the possible values of each variable sum to 1.
+
+    The tables of a core may exclude values that no table of the network does by itself.
+    """
+    rows = [np.where(mask, q, 0.0) for q, mask in zip(product, domains.possible, strict=True)]
+    return [row / row.sum() if row.sum() > 0.0 else row for row in rows]
+
+
 def _reference(target: Target, domains: Domains, product: list[Array] | None) -> Reference:
     values = np.asarray(target.values, dtype=np.int64)
     sites = domains.free.tolist()
@@ -174,6 +183,8 @@ class PathMaker:
     def __init__(self, target: Target, sees_all_moves: bool, product: list[Array] | None = None):
         self.view: Any = target.view() if sees_all_moves else target.site_view()
         self.domains = domains_of(target)
+        if product is not None:
+            product = _within(self.domains, product)
         self._reference = _reference(target, self.domains, product)
         self._guide = None if product is None else _guide(target, self.domains, product)
         self._tables = tables_of(target, self.domains)

@@ -77,7 +77,7 @@ def equal_steps(beta: Array, rejected: Array, n: int) -> Array:
 def run_scans(ladders: Ladders, n_scans: int) -> None:
     """Make scans of which nothing is kept."""
     n, target = len(ladders), ladders.target
-    nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
+    nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 2))
     ladders.run(n_scans, (0, 0, 0), *nothing)
 
 
@@ -118,8 +118,7 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
         settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
         ladders = ladders.at(equal_steps(ladders.beta, refused, n))
         last, size = barrier, 2 * size
-    length = max(FIRST_ROUND, n_burn_in - spent if not rounds else size // 2)
-    work = settle(ladders, length)
+    work = settle(ladders, size // 2 if rounds else n_burn_in)
     refused = rejections(ladders)
     barrier = float(refused.sum())
     rounds.append(_shown(ladders, int(ladders.n_scans), barrier, refused))
@@ -134,13 +133,13 @@ def settle(ladders: Ladders, n_scans: int) -> int:
     """
     for part in (n_scans // 8, n_scans // 4):
         ladders.forget_swaps()
-        run_scans(ladders, max(2, part))
+        run_scans(ladders, part)
         guess = ladders.batches.differences(ladders.batches.total(ladders.ladder.bennett).sum(0))
         shift = np.where(np.isfinite(guess), guess, ladders.batches.shift)
         ladders.batches = Batches(shift)
     ladders.forget_swaps()
     before = int(ladders.chains.evaluations.sum())
-    run_scans(ladders, max(2, n_scans - n_scans // 8 - n_scans // 4))
+    run_scans(ladders, n_scans - n_scans // 8 - n_scans // 4)
     return int(ladders.chains.evaluations.sum()) - before
 
 

@@ -38,7 +38,7 @@ def plain_chains_mix(ladders: Ladders, explorer: Rule) -> bool:
     tally.add(draws[:, half:], stats[:, half:, 0], 1)
     ladders.add_evaluations(plain.chains.evaluations.reshape(2, -1).sum(axis=0))
     found = disagreement(tally, target)
-    worst = np.nanmin([float(found["ess_lp"]), *np.ravel(found["ess"].values)])
+    worst = np.fmin.reduce([float(found["ess_lp"]), *np.ravel(found["ess"].values)])
     moves = [np.maximum(0, one.n_possible - 1).sum() for one in (ladders.inner, target)]
     work = ladders.beta.size * moves[0] / max(1, moves[1])
     return bool(found.agree and worst > 2.0 * len(x) * half / work)

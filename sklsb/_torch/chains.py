@@ -257,6 +257,10 @@ class FastEnsemble:
         """Begin the mean acceptance anew."""
         self.chains.acceptance[:] = 0.0
 
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
+
     def log_prob(self) -> NDArray[np.float64]:
         """Log p of each chain's state, without the target's constant."""
         found: NDArray[np.float64] = self.walkers.log_prob().cpu().numpy()

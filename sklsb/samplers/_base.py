@@ -308,7 +308,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 if self._keeper is not None:
                     self._keeper.kept = kept
             ensemble = self._new_ensemble(target, states, streams)
-            ensemble.chains.evaluations[:, 0] += spent
+            ensemble.add_evaluations(spent)
             with ensemble.threads():
                 fitted = self._burn_in(target, ensemble)
                 ensemble = self._settle(ensemble, fitted)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._memory import check_fits
 from sklsb._moments import Moments
-from sklsb.chains import draws_dataset, stats_dataset
+from sklsb.chains import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.stores import Store, StoreError, chunk_size, needs_zarr, open_draws, open_stats
 from sklsb.targets.base import States, Target
 
@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
 
 # Names of variables and coordinates of draws, and of what stands beside them in a store.
-_TAKEN = ("chain", "draw", "lp", "acceptance_rate", "log_weight", "sklsb", "zarr.json")
+_TAKEN = ("chain", "draw", "lp", "acceptance_rate", "log_weight", "visit", "sklsb", "zarr.json")
 
 
 def check_record(record: Any) -> "Record | str":
@@ -159,8 +159,7 @@ class InMemory(Sink):
 
     def _draws(self, n: int, attrs: dict[str, Any], known: xr.Dataset) -> xr.Dataset:
         found = draws_dataset(self.states[:, :n], self.target, attrs, self.call.first_draw)
-        # A coordinate, so that it goes with each state and is no variable of its own.
-        return found.assign_coords(lp=known["lp"])
+        return found.assign_coords({name: known[name] for name in OF_DRAWS if name in known})
 
     def acceptance(self, n: int) -> float | None:
         """Return the mean acceptance rate, if it is known."""

@@ -91,7 +91,14 @@ class ParallelTempering(BaseSampler):
     n_burn_in : int, optional
         Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
         after each of which the temperatures are chosen anew, until they are good; then they are
-        frozen. If not given, 8192, or fewer if there are more than 1024 variables, at least 512.
+        frozen, and as many scans as in the last round follow. An explorer that is found to be
+        better makes as many as these again, beyond the burn-in. If not given, 8192, or fewer if
+        there are more than 1024 variables, at least 512. 0 leaves the states where they start.
+    init : {"both", "uniform", "quenched"}, default="both"
+        Where the replicas of each ladder start if `fit` is given no ``initial_states``. "uniform":
+        at uniform draws. "quenched": where walks uphill end, in turn the best of many and a far
+        one. "both": the ladders 0, 2, ... at uniform draws, the others quenched, so that modes
+        which are not reached from one end are seen to be missing.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a draw.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
@@ -127,7 +134,7 @@ class ParallelTempering(BaseSampler):
         the sum of squares of the scans that replicas were there between two times at beta = 0.
         About half as many as round trips, or fewer where a few replicas stay for long. The standard
         error of a probability p is about sqrt(p (1 - p) / sum(n_visits_)), or less where the
-        explorer moves between modes by itself.
+        explorer moves between modes by itself. 0 before `sample`.
     log_z_, log_z_error_ : float
         Natural logarithm of the sum of exp(log_prob) over all states, by Bennett's acceptance ratio
         [2]_ over all scans since then, and its standard error from ladders and batches of scans.
@@ -142,17 +149,20 @@ class ParallelTempering(BaseSampler):
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states at beta = 1.
     sample_stats_ : xarray.Dataset
-        lp of each draw of the last `sample`.
+        lp of each draw of the last `sample`, and its ``visit``: a number that draws have in common
+        if the same replica made them, and was not at beta = 0 in between. A coordinate of the draws
+        too, by which `sklsb.diagnostics.marginals` knows the visits.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all replicas.
 
     Warns
     -----
     TemperingWarning
-        If there are fewer than ten round trips, or none in some ladder; if the draws are worth
-        fewer than 50 independent visits; if more than 64 replicas are needed; if zeros of a
-        function may separate the levels; if plain chains do as well, which is looked at where
-        ``n_burn_in`` is 512 or more.
+        If there were fewer than ten round trips while the draws were made, or none in some ladder;
+        if so in `fit`, for ``log_z_``; if the draws are worth fewer than 50 independent
+        visits; if more than 64 replicas are needed; if zeros of a function may separate the levels;
+        if plain chains do as well. That, and the trips of `fit`, are looked at where ``n_burn_in``
+        is 512 or more.
 
     See Also
     --------
@@ -180,6 +190,7 @@ class ParallelTempering(BaseSampler):
 
     _ensemble: Ladders
     _way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
+    _trips_before: NDArray[np.int64] | int = 0
 
     def __init__(
         self,
@@ -190,6 +201,7 @@ class ParallelTempering(BaseSampler):
         reference: ArrayLike | None = None,
         eliminate: int | str | None = "auto",
         n_burn_in: int | None = None,
+        init: str = "both",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -201,6 +213,7 @@ class ParallelTempering(BaseSampler):
         self.reference = reference
         self.eliminate = eliminate
         self.n_burn_in = n_burn_in
+        self.init = init
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -289,8 +302,8 @@ class ParallelTempering(BaseSampler):
 
     def _after_burn_in(self) -> None:
         super()._after_burn_in()
-        self._ensemble.forget_swaps()
-        self._ensemble.n_scans = 0
+        self._ensemble.forget_scans()
+        self._trips_before = 0
 
     def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
@@ -310,6 +323,12 @@ class ParallelTempering(BaseSampler):
             "_capped": done.capped,
             "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble, plain),
         }
+
+    def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
+        # Scans that are in no draw must not vouch for draws; log Z is of them too.
+        ensemble.forget_visits()
+        fitted["_trips_before"] = ensemble.ladder.trips[:, 0].copy()
+        return ensemble
 
     def _choose_explorer(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
         """Compare explorers at the temperatures that were found, if there is time."""
@@ -439,6 +458,14 @@ class ParallelTempering(BaseSampler):
                 TemperingWarning,
                 stacklevel=3,
             )
+        if self._length(self.target_) >= _FEWEST_SCANS and _too_few(trips := self.n_round_trips_):
+            told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
+            warnings.warn(
+                f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "
+                "see n_round_trips_ after that; or take another sampler.",
+                TemperingWarning,
+                stacklevel=3,
+            )
         if ladder.impossible.any() and not self._ensemble.softened:
             warnings.warn(
                 "log p is -inf at some states, which stays so at every temperature but the first: "
@@ -452,37 +479,48 @@ class ParallelTempering(BaseSampler):
     def _findings(self) -> dict[str, NDArray[Any]]:
         ladders = self._ensemble
         return {
-            "trips": self.n_round_trips_,
+            "trips": self.n_round_trips_ - self._trips_before,
+            "trips_of_all": self.n_round_trips_,
             "visits": self.n_visits_,
             "rejected": ladders.ladder.rejected,
             "tried": ladders.ladder.tried,
-            "scans": np.full(len(ladders), ladders.n_scans),
+            "scans": np.full(len(ladders), ladders.counters.n_transitions),
         }
 
     def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
-        trips, visits = findings["trips"], findings["visits"]
-        if trips.min() > 0 and trips.sum() >= _FEWEST_TRIPS:
-            if visits.sum() < _FEWEST_VISITS:
-                warnings.warn(
-                    f"The draws are worth about {visits.sum():.1f} independent visits of beta = 1 "
-                    f"(n_visits_): a probability near 1/2 has a standard error of about "
-                    f"{0.5 / np.sqrt(visits.sum()):.2g}, whatever the effective sample size looks "
-                    "like. Draw for longer, or take another sampler.",
-                    TemperingWarning,
-                    stacklevel=3,
-                )
-            return
-        none = int((trips == 0).sum())
-        worth = (
-            "do not trust the draws or log_z_"
-            if none
-            else "draws and log_z_ may be off by more than their errors say"
-        )
+        trips, visits = findings["trips"], findings["visits"].sum()
         barrier = rejection_rates(findings["rejected"], findings["tried"]).sum()
-        warnings.warn(
-            f"{int(trips.sum())} round trips between beta = 0 and 1 in {findings['scans'][0]} "
-            f"scans, and none in {none} of {trips.size} ladders (barrier {barrier:.3g}): "
-            f"{worth}. Draw for longer, or take another sampler.",
-            TemperingWarning,
-            stacklevel=3,
-        )
+        if _too_few(trips):
+            of = "the draws or log_z_" if _too_few(findings["trips_of_all"]) else "the draws"
+            warnings.warn(
+                f"{_told_trips(trips, findings['scans'][0], barrier)}: {_worth(trips, of)}. "
+                "Draw for longer, or take another sampler.",
+                TemperingWarning,
+                stacklevel=3,
+            )
+        elif visits < _FEWEST_VISITS:
+            warnings.warn(
+                f"The draws are worth about {visits:.1f} independent visits of beta = 1 "
+                "(n_visits_): a probability near 1/2 has a standard error of about "
+                f"{0.5 / np.sqrt(visits):.2g}, whatever the effective sample size looks like. "
+                "Draw for longer, or take another sampler.",
+                TemperingWarning,
+                stacklevel=3,
+            )
+
+
+def _too_few(trips: NDArray[np.int64]) -> bool:
+    return bool(trips.min() == 0 or trips.sum() < _FEWEST_TRIPS)
+
+
+def _told_trips(trips: NDArray[np.int64], n_scans: int, barrier: float) -> str:
+    return (
+        f"{int(trips.sum())} round trips between beta = 0 and 1 in {n_scans} scans, and none in "
+        f"{int((trips == 0).sum())} of {trips.size} ladders (barrier {barrier:.3g})"
+    )
+
+
+def _worth(trips: NDArray[np.int64], of: str) -> str:
+    if trips.min() == 0:
+        return f"do not trust {of}"
+    return f"{of} may be off by more than the stated errors"

@@ -19,6 +19,7 @@ class Ladder(NamedTuple):
     heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
     trips: NDArray[np.int64]  # (n, 1) round trips
     stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
+    since: NDArray[np.int64]  # of each replica: the last scan that it was at level 0, none else was
     visits: NDArray[np.float64]  # (n, 2) sums of such stays that have ended, and of their squares
     rejected: NDArray[np.float64]  # sums over the swaps tried of each pair of levels
     tried: NDArray[np.int64]
@@ -109,6 +110,7 @@ def _look(path, ladder, chains, c, n_scans):
     bottom, top = ladder.at[c, 0], ladder.at[c, n_levels - 1]
     ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)
     ladder.heading[c, bottom] = 1
+    ladder.since[c, bottom] = n_scans
     stay = float(ladder.stay[c, bottom])
     ladder.visits[c, 0] += stay
     ladder.visits[c, 1] += stay * stay
@@ -135,7 +137,8 @@ def scan(path, rule, chains, ladder, c, numbers, coins, shift, schedule, draws, 
     those whose lower level is even in even scans, the others in odd ones. ``numbers`` has a row for
     each replica, of which a scan takes ``width``; ``coins`` one number for each scan and pair, used
     or not. ``schedule`` = (scans, transitions, numbers of a transition, width, scans made before,
-    thin, scans since the last draw, index of the next draw).
+    thin, scans since the last draw, index of the next draw). ``stats`` gets log p, and the scan in
+    which the replica was at level 0 last: draws of one visit of the last level have it in common.
     """
     n_scans, n_steps, n_uniforms, width, before, thin, made, draw = schedule
     n_pairs = ladder.at.shape[1] - 1
@@ -150,6 +153,7 @@ def scan(path, rule, chains, ladder, c, numbers, coins, shift, schedule, draws, 
             for j in range(chain.x.size):
                 draws[c, draw, j] = chain.x[j]
             stats[c, draw, 0] = _levels_of(path, chain, n_pairs - 1)[2]
+            stats[c, draw, 1] = ladder.since[c, ladder.at[c, n_pairs]]
             made = 0
             draw += 1
 
