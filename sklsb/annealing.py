@@ -2,6 +2,8 @@
 
 import numbers
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,18 +15,19 @@ from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.state import NoPart
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._tempering.paths import hardened_view
+from sklsb.exceptions import InterruptedWarning
 from sklsb.rules import Systematic
 from sklsb.samplers._base import check_count
 from sklsb.samplers._fixed import free_sites
-from sklsb.samplers._progress import Progress
+from sklsb.samplers._progress import Progress, deferred_interrupt, next_segment
 from sklsb.streams import Streams, spawn
 from sklsb.targets.base import Target
 
 __all__ = ["anneal"]
 
 Array = NDArray[np.float64]
-# Sweeps of the first and of the longest descent of the temperature.
-_SHORTEST, _LONGEST = 64, 4096
+# Sweeps of the first and of the longest descent of the temperature, and of one that is timed.
+_SHORTEST, _LONGEST, _TRIAL = 64, 4096, 2
 # Random states, and states reached uphill, at which log-ratios are looked at.
 _LOOKS = 4
 # Probability of the largest change at the first temperature, and of a small one at the last: of one
@@ -48,6 +51,8 @@ class _Annealer:
         self.view = hardened_view(target)
         self.best, self.log_prob = states.copy(), target.log_prob(states)
         self.beta = self._range() if self.sites.size else (1.0, 1.0)
+        self.segment = 1  # sweeps of the next call of a kernel
+        self.interrupted: Callable[[], bool] = lambda: False
 
     def _range(self) -> tuple[float, float]:
         """Return inverse temperatures at which most and hardly any changes are accepted."""
@@ -64,11 +69,13 @@ class _Annealer:
         small = np.percentile(sizes[sizes > _ROUNDING * largest], _SMALL)
         return -np.log(_HOT) / largest, -np.log(_COLD) / small
 
-    def descend(self, n_sweeps: int) -> None:
-        """Cool every chain from its present state, go uphill, and keep what is best."""
+    def descend(self, n_sweeps: int, n_chains: int = 0) -> None:
+        """Cool all or the first chains from where they are, go uphill, and keep what is best."""
         beta = np.geomspace(*self.beta, n_sweeps)
         guard = getattr(self.target, "guard", None)
-        for c in range(len(self.streams)):
+        for c in range(n_chains or len(self.streams)):
+            if self.interrupted():
+                return
             if guard is None:
                 self._descend(c, beta)
             else:
@@ -77,16 +84,25 @@ class _Annealer:
 
     def _descend(self, c: int, beta: Array) -> None:
         kernels.begin(self.view, self.chains, c)
-        most = max(1, MOST_NUMBERS // max(1, self.sites.size))
-        for first in range(0, beta.size, most):
-            part = beta[first : first + most]
-            numbers_ = self.streams.chain[c].random(part.size * self.sites.size)
-            kernels.cool(self.view, self.chains, c, self.sites, part, numbers_)
-        kernels.finish(self.view, self.chains, c, self.sites)
+        self._cool(c, beta)
+        while not self.interrupted() and kernels.climb(self.view, self.chains, c, self.sites):
+            pass
         x = self.chains.x[c]
         found = float(self.target.log_prob(x))
         if found > self.log_prob[c]:
             self.best[c], self.log_prob[c] = x, found
+
+    def _cool(self, c: int, beta: Array) -> None:
+        """Make a sweep at each beta, a tenth of a second at a time; no state depends on it."""
+        most, done = max(1, MOST_NUMBERS // max(1, self.sites.size)), 0
+        while done < beta.size and not self.interrupted():
+            began = time.perf_counter()
+            part = beta[done : done + min(self.segment, most)]
+            numbers_ = self.streams.chain[c].random(part.size * self.sites.size)
+            kernels.cool(self.view, self.chains, c, self.sites, part, numbers_)
+            done += part.size
+            seconds = time.perf_counter() - began
+            self.segment = next_segment(self.segment, part.size, seconds)
 
 
 def _lengths(n_sweeps: int) -> list[int]:
@@ -122,6 +138,7 @@ def anneal(
         Whose log p is to be largest.
     seconds : float, optional
         How long to look, about, compilation apart; 10 if neither this nor ``n_sweeps`` is given.
+        Each chain makes a few sweeps, however long they take.
     n_sweeps : int, optional
         Sweeps of each chain over all variables instead. Then the same seed gives the same states.
     n_chains : int, default=4
@@ -141,6 +158,12 @@ def anneal(
     ------
     ValueError, TypeError
         If an argument is not as described, or both ``seconds`` and ``n_sweeps`` are given.
+
+    Warns
+    -----
+    InterruptedWarning
+        After a Ctrl-C: then the states are the best so far. A second Ctrl-C raises a
+        KeyboardInterrupt.
 
     See Also
     --------
@@ -171,13 +194,14 @@ def anneal(
         raise ValueError(f"seconds is {seconds!r}; give a positive number.")
     warn_if_uncached()
     annealer = _Annealer(target, Streams(spawn(random_state, n_chains)))
-    if n_sweeps is None:
-        _for_seconds(annealer, float(seconds), verbose)
-    else:
-        with Progress(verbose, "anneal", n_sweeps, "sweeps") as progress:
-            for size in _lengths(int(n_sweeps)):
-                annealer.descend(size)
-                progress(size)
+    with deferred_interrupt() as annealer.interrupted:
+        if n_sweeps is None:
+            _for_seconds(annealer, float(seconds), verbose)
+        else:
+            _for_sweeps(annealer, int(n_sweeps), verbose)
+    if annealer.interrupted():
+        told = "Interrupted: returning the best states so far."
+        warnings.warn(told, InterruptedWarning, stacklevel=2)
     x = annealer.best.reshape(n_chains, *target.shape)
     return xr.Dataset(
         {"x": (("chain", *target.dims), x)},
@@ -185,21 +209,29 @@ def anneal(
     )
 
 
+def _for_sweeps(annealer: _Annealer, n_sweeps: int, verbose: int) -> None:
+    """Cool again and again, so many sweeps in all."""
+    with Progress(verbose, "anneal", n_sweeps, "sweeps") as progress:
+        for size in _lengths(n_sweeps):
+            annealer.descend(size)
+            if annealer.interrupted():
+                return
+            progress(size)
+
+
 def _for_seconds(annealer: _Annealer, seconds: float, verbose: int) -> None:
     """Cool again and again until the time is over."""
     with Progress(verbose, "kernels"):
-        annealer.descend(2)  # compiles
+        annealer.descend(_TRIAL, 1)  # compiles
     began = time.perf_counter()
-    size, spent, per_sweep = _SHORTEST, 0.0, 0.0
+    size, spent = _TRIAL, 0.0
     with Progress(verbose, "anneal", round(100 * seconds), "") as progress:
-        while True:
+        while size > 0 and not annealer.interrupted():
             annealer.descend(size)
             now = time.perf_counter() - began
             per_sweep = (now - spent) / size
             progress(min(round(100 * now), round(100 * seconds)) - round(100 * spent))
             spent = now
             left = int((seconds - spent) / max(per_sweep, 1e-9))
-            size = min(2 * size, _LONGEST)
+            size = min(max(2 * size, _SHORTEST), _LONGEST)
             size = left if left < 2 * size else size
-            if size < 1:
-                return

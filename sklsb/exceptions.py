@@ -29,7 +29,7 @@ class FrozenSitesWarning(SamplerWarning):
 
 
 class InterruptedWarning(SamplerWarning):
-    """Ctrl-C stopped the sampling early: the draws made so far are returned."""
+    """Ctrl-C ended a call early: the draws made, or the best states, so far are returned."""
 
 
 class ModelWarning(UserWarning):

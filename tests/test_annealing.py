@@ -1,9 +1,12 @@
 """Annealing: the best states against enumeration and elimination, seeds, and errors."""
 
+import signal
+
 import numpy as np
 import pytest
 
 from sklsb import FunctionTarget, Ising, MarkovNetwork, anneal, exact
+from sklsb.exceptions import InterruptedWarning
 
 RNG = np.random.default_rng(0)
 
@@ -54,16 +57,53 @@ def test_functions():
         anneal(target, n_sweeps=500, random_state=0)
 
 
-def test_seeds():
+def test_seeds(monkeypatch):
     target = glass()
     runs = [anneal(target, n_sweeps=20, n_chains=n, random_state=0) for n in (4, 4, 2)]
     assert runs[0].identical(runs[1])
     assert runs[0].isel(chain=slice(2)).identical(runs[2])
+    monkeypatch.setattr("sklsb.samplers._progress._SEGMENT_SECONDS", 1e-9)  # calls of one sweep
+    assert runs[0].identical(anneal(target, n_sweeps=20, random_state=0))
 
 
-def test_seconds():
-    target = glass()
-    assert anneal(target, seconds=0.05, random_state=0)["x"].shape == (4, 30)
+class Slow:
+    """The sum of 25 variables, which takes some seconds of a clock of its own; it may interrupt."""
+
+    def __init__(self, monkeypatch, step):
+        self.now, self.step, self.interrupt = 0.0, step, np.inf
+        self.target = FunctionTarget(self, 25, vectorized=False)
+        self.now = 0.0
+        monkeypatch.setattr("sklsb.annealing.time", self)
+
+    def perf_counter(self):
+        return self.now
+
+    def __call__(self, x):
+        self.now += self.step
+        if self.now > self.interrupt:
+            self.interrupt = np.inf
+            signal.raise_signal(signal.SIGINT)
+        return float(x.sum())
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), [(4.0, 3.4, 4.6), (0.01, 0.0, 1.0)])
+def test_seconds(seconds, least, most, monkeypatch):
+    slow = Slow(monkeypatch, 0.001)  # a sweep of all chains takes 0.1 s
+    found = anneal(slow.target, seconds=seconds, random_state=0)
+    assert least < slow.now < most
+    assert found["lp"].values.tolist() == [25.0] * 4
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("length", [{"seconds": 60}, {"n_sweeps": 100}])
+def test_ctrl_c_returns_the_best_so_far(length, monkeypatch):
+    slow = Slow(monkeypatch, 0.004)  # a sweep of a chain takes 0.1 s
+    slow.interrupt = 12.0
+    with pytest.warns(InterruptedWarning, match="returning the best states so far"):
+        found = anneal(slow.target, **length, random_state=0)
+    assert 12.0 < slow.now < 12.0 + 0.1 + 2 * slow.step
+    assert found["lp"].values.max() == 25.0
+    np.testing.assert_array_equal(found["lp"], found["x"].sum("site"))
 
 
 def test_observed_variables_stay():

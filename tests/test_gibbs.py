@@ -30,6 +30,7 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.rules import Systematic
 from sklsb.samplers.gibbs import colors
 
 INF = np.inf
@@ -259,6 +260,22 @@ def test_the_default_burn_in_is_of_at_least_five_sweeps():
     for scan, per_sweep in (("random", 500), ("chromatic", 1), ("systematic", 1)):
         sampler = GibbsSampler(scan, n_chains=1).fit(target)
         assert sampler.history_["iteration"][-1] == 5 * per_sweep
+
+
+def test_numbers_of_values_are_read_once():
+    """Once for each block, it would take time that grows with the square of their number."""
+
+    class Counted:
+        reads = 0
+
+        @property
+        def cardinalities(self):
+            self.reads += 1
+            return np.array([4, 2, 5, 3, 2])
+
+    target = Counted()
+    rule = Systematic(np.arange(1, 5, dtype=np.uint32), 2)
+    assert (rule.n_states(target), target.reads) == (10, 1)
 
 
 def test_evaluations():

@@ -48,10 +48,9 @@ def ball_size(cardinalities: NDArray[np.integer[Any]], radius: int) -> int:
     return sum(by_distance)
 
 
-def largest_ball(target: Any, sites: NDArray[np.uint32], size: int, radius: int) -> int:
+def largest_ball(cardinalities: NDArray[np.integer[Any]], size: int, radius: int) -> int:
     """Count those that differ in at most ``radius`` of any ``size`` variables, at most."""
-    k = np.sort(target.cardinalities[sites])[::-1]
-    return ball_size(k[:size], radius)
+    return ball_size(np.sort(cardinalities)[::-1][:size], radius)
 
 
 def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:

@@ -76,7 +76,7 @@ class RandomBlocks(NamedTuple):
 
     def n_states(self, target: Any) -> int:
         """Joint states of a block, at most."""
-        return largest_ball(target, self.sites, self.block_size, self.block_size)
+        return largest_ball(target.cardinalities[self.sites], self.block_size, self.block_size)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a block."""
@@ -128,8 +128,10 @@ class Systematic(NamedTuple):
     def n_states(self, target: Any) -> int:
         """Joint states of a block, at most."""
         size = max(1, self.block_size)
-        blocks = (self.sites[k : k + size] for k in range(0, self.sites.size, size))
-        return max((largest_ball(target, block, size, size) for block in blocks), default=1)
+        # Reading them takes time of the order of their number: once, not for each block.
+        cardinalities = target.cardinalities[self.sites]
+        blocks = (cardinalities[k : k + size] for k in range(0, cardinalities.size, size))
+        return max((largest_ball(block, size, size) for block in blocks), default=1)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a block."""

@@ -45,7 +45,7 @@ class HammingBall(NamedTuple):
 
     def n_states(self, target: Any) -> int:
         """States of a ball, at most."""
-        return largest_ball(target, self.sites, self.block_size, self.radius)
+        return largest_ball(target.cardinalities[self.sites], self.block_size, self.radius)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
         """Allocate the list of the states of a ball."""

@@ -2,34 +2,13 @@
 
 import numpy as np
 
-from sklsb._kernels._jit import inlined, kernel
-from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_prob, log_ratio
+from sklsb._kernels._jit import kernel
+from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_ratio
 from sklsb._kernels.numeric import exp
 from sklsb._kernels.state import chain_at
 
 # exp(-45) is less than the distance of two uniform numbers.
 _NEVER = -45.0
-
-
-@inlined
-def _climb(view, chain, sites):
-    """Make the best change of each variable in turn as long as any leads up."""
-    higher = True
-    while higher:
-        higher = False
-        for k in range(sites.size):
-            site = np.uint64(sites[k])
-            begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
-            best, largest = begin, 0.0
-            for move in range(begin, end):
-                ratio = log_ratio(view, chain, np.uint64(move))
-                if ratio > largest:
-                    best, largest = np.uint64(move), ratio
-            chain.evaluations[0] += np.int64(end - begin)
-            # A change that is rounding could lead back and forth.
-            if largest > 1e-12:
-                flip(view, chain, best)
-                higher = True
 
 
 @kernel
@@ -63,8 +42,21 @@ def begin(view, chains, c):
 
 
 @kernel
-def finish(view, chains, c, sites):
-    """Go uphill from the state of chain c; return log p there."""
+def climb(view, chains, c, sites):
+    """Make the best change of each variable in turn; tell whether any led up."""
     chain = chain_at(chains, c)
-    _climb(view, chain, sites)
-    return log_prob(view, chain)
+    higher = False
+    for k in range(sites.size):
+        site = np.uint64(sites[k])
+        begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
+        best, largest = begin, 0.0
+        for move in range(begin, end):
+            ratio = log_ratio(view, chain, np.uint64(move))
+            if ratio > largest:
+                best, largest = np.uint64(move), ratio
+        chain.evaluations[0] += np.int64(end - begin)
+        # A change that is rounding could lead back and forth.
+        if largest > 1e-12:
+            flip(view, chain, best)
+            higher = True
+    return higher
