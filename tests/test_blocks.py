@@ -510,7 +510,7 @@ def test_the_contract_of_samplers(name, blocks):
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.ModelWarning")
 def test_rejected_draws_leave_no_trace(monkeypatch):
     """Where sums of rows differ, redraws are made until they are accepted."""
-    monkeypatch.setattr("sklsb._elimination.engine._DEFECT", 0.1)
+    monkeypatch.setattr("sklsb._elimination.engine.DEFECT", 0.1)
     rng = np.random.default_rng(0)
     table = rng.random((2, 2, 1))
     table = np.concatenate([table, 1 - table], axis=2) * (1.0 + 0.04 * rng.random((2, 2, 1)))

@@ -649,6 +649,13 @@ def test_a_clique_of_more_states_than_a_float_holds():
     assert exact_hint(dense) == ""
 
 
+def test_a_hint_is_found_at_once(monkeypatch):
+    """A warning must not take seconds: no order is looked for at length where none can fit."""
+    assert "without a chain" in exact_hint(Ising.lattice(np.zeros((4, 4)), 0.3))
+    monkeypatch.setattr("sklsb.samplers._hint.ordered", None)
+    assert exact_hint(Ising.lattice(np.zeros((28, 28)), 0.3)) == ""
+
+
 def test_sliced_answers_equal_unsliced_ones():
     target = lattice(6)
     whole = exact.elimination_cost(target)

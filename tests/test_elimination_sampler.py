@@ -150,7 +150,7 @@ def test_no_warning_where_chains_would_need_one():
 
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.ModelWarning")
 def test_rejected_draws_leave_no_trace(monkeypatch):
-    monkeypatch.setattr("sklsb._elimination.engine._DEFECT", 0.1)
+    monkeypatch.setattr("sklsb._elimination.engine.DEFECT", 0.1)
     network = nearly_normalised()
     settings = {"max_work": 8, "n_chains": 1, "random_state": 0}
     with pytest.warns(ModelWarning, match="log Z may be off by 0.0"):

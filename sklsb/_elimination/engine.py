@@ -25,7 +25,7 @@ MAX_WORK = 2**30
 MAX_MEMORY = 2**28
 Limits = tuple[float, float]
 # How much sums of rows may differ, of one table and of all together, where tables do not fit else.
-_DEFECT, _DEFECTS = 1e-3, 0.1
+DEFECT, _DEFECTS = 1e-3, 0.1
 # Joint states of some variables that are looked at together.
 _STATES = 1 << 12
 # Times that each table is held.
@@ -170,7 +170,7 @@ def ordered(
     if fits(found.cost, limits):
         return found
     # Rows that sum to 1 only nearly: tables that do not fit may be put aside all the same.
-    loose = prune(struck, keep, _DEFECT)
+    loose = prune(struck, keep, DEFECT)
     if len(loose.barren) > len(model.barren) and loose.log_defect <= _DEFECTS:
         other = _ordered(loose, keep, copies, limits)
         if fits(other.cost, limits):

@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, fits, ordered
-from sklsb._elimination.reduce import strike
+from sklsb._elimination.engine import DEFECT, MAX_MEMORY, MAX_WORK, fits, ordered
+from sklsb._elimination.order import is_affordable
+from sklsb._elimination.reduce import prune, strike
 from sklsb.targets.base import States, Target
 
 # Variables, and entries of the graph, beyond which it would take long to find out.
 _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
+# Orders that are looked for at length hardly ever save more than this of the work of the first one.
+_SAVED = 2.0**6
 
 
 def exact_hint(target: Target) -> str:
@@ -18,7 +21,11 @@ def exact_hint(target: Target) -> str:
             return ""
         if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
             return ""
-        found = ordered(strike(target), limits=limits)
+        struck = strike(target)
+        model = prune(struck, (), DEFECT)
+        if not is_affordable(model.free, model.factors, model.sizes, _SAVED * MAX_WORK):
+            return ""
+        found = ordered(struck, limits=limits)
     except (TypeError, ValueError):  # no state is possible, or the factors are no factors
         return ""
     if not fits(found.cost, limits):
