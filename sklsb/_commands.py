@@ -79,7 +79,10 @@ def _model(args: argparse.Namespace) -> Any:
 
     path, kind = Path(args.model), _format_of(Path(args.model), args.format)
     if args.evidence is not None and kind != "uai":
-        raise CommandError(f"--evidence is for files of the kind uai; {path} is {kind}.")
+        raise CommandError(
+            f"--evidence is a file for models of the kind uai; {path} is {kind}. Give what was "
+            "observed as --observe NAME=VALUE."
+        )
     target: Any
     if kind == "uai":
         target = MarkovNetwork.from_uai(path, args.evidence)

@@ -7,6 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
+from sklsb._tally import CHANCE
 from sklsb.chains import value_coords
 from sklsb.targets.base import States, Target
 
@@ -17,8 +18,6 @@ _MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
 MOST_PAIRED = 256
 # Effective draws whose variance is added to that of a marginal, as in `diagnostics.marginals`.
 _ADDED = 3.0
-# Chance by which halves of chains may differ so much.
-_CHANCE = 0.01
 
 
 class Moments:
@@ -120,27 +119,40 @@ class Moments:
 
         # The error of what never changed, and might have, is unknown.
         stuck = ((p == 0) | (p == 1)).all(axis=1) & (target.n_possible > 1)
-        put("p", (*target.dims, "state"), p, self._marginal_errors(p, by_batch))
+        of_batches = _errors(by_batch)
+        of_p = self._marginal_errors(p, of_batches)
+        put("p", (*target.dims, "state"), p, of_p)
+        # Few visits make errors of means as much wider as those of the values.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wider = np.fmax.reduce(np.where(of_batches > 0, of_p / of_batches, 1.0), axis=1)
         for name, power in (("mean", 1), ("second_moment", 2)):
-            errors = np.where(stuck, np.nan, _errors(by_batch @ values**power))
-            put(name, target.dims, p @ values**power, errors)
+            errors = wider * _errors(by_batch @ values**power)
+            # What only draws that fill no batch have seen.
+            least = of_p @ np.abs(values**power - values[0] ** power)
+            errors = np.where(errors > 0, errors, least)
+            put(name, target.dims, p @ values**power, np.where(stuck, np.nan, errors))
         coords = target.coords | value_coords(target)
         if self.paired:
             again = {dim: f"{dim}_2" for dim in target.dims}
             dims, shape = (*target.dims, *again.values()), (*target.shape, *target.shape)
             errors = _errors(batches[:, :, n:-1]).reshape(stuck.size, stuck.size)
             errors[stuck | stuck[:, np.newaxis]] = np.nan
+            free = target.n_possible > 1
+            errors[(errors == 0) & free & free[:, np.newaxis] & ~np.eye(free.size, dtype=bool)] = (
+                np.nan
+            )
             found["pair_moment"] = (dims, mean[n:-1].reshape(shape))
             found["pair_moment_mcse"] = (dims, errors.reshape(shape))
             coords |= {again[dim]: values for dim, values in target.coords.items()}
         found["lp"], found["lp_mcse"] = mean[-1], _errors(batches[:, :, -1])
         return xr.Dataset(found, coords=coords, attrs=attrs)
 
-    def _marginal_errors(self, p: Array, batches: Array) -> Array:
+    def _marginal_errors(self, p: Array, of_batches: Array) -> Array:
         """Errors as in `diagnostics.marginals`, with the effective size that batches tell."""
         variance = p * (1 - p)
         with np.errstate(divide="ignore", invalid="ignore"):
-            size = variance / _errors(batches) ** 2
+            # At most as many as there are draws: batches know nothing of those that fill none.
+            size = np.minimum(variance / of_batches**2, len(self.sums) * self.n_draws)
             errors = np.minimum(0.5, np.sqrt((variance + _ADDED / size) / size))
         unknown = np.where(self.target.n_possible > 1, np.nan, 0.0)[:, np.newaxis]
         errors = np.where((p > 0) & (p < 1), errors, unknown)
@@ -154,7 +166,7 @@ def _error_of(name: str) -> str:
 def _errors(means: Array) -> Array:
     """Return standard errors of the mean of all batches, (n_chains, n_batches, ...).
 
-    The larger one of those by the batches and by four times longer ones, which are less dependent.
+    The largest one of those by the batches and by longer ones, which are less dependent.
     Where halves of chains differ by more than chance, that by the halves: no batch knows that
     chains stay apart.
     """
@@ -166,12 +178,17 @@ def _errors(means: Array) -> Array:
         variance = joined.reshape(n_chains * k, *means.shape[2:]).var(axis=0, ddof=1)
         return np.asarray(np.sqrt(variance / (n_chains * k)))
 
-    found = [error_by(longer) for longer in (1, 4) if n_chains * (n // longer) >= 8]
+    found = [
+        error_by(longer)
+        for longer in sorted({1, 4, max(4, n // 4)})
+        if n_chains * (n // longer) >= 8
+    ]
     if not found:
         return np.full(means.shape[2:], np.nan)
     error = np.fmax.reduce(found)
     if n < 4:
         return error
     halves = error_by(n // 2)
-    by_chance = np.sqrt(f_distribution.isf(_CHANCE, 2 * n_chains - 1, n_chains * (n - 2)))
-    return np.where(halves > by_chance * error, halves, error)
+    by_chance = np.sqrt(f_distribution.isf(CHANCE, 2 * n_chains - 1, n_chains * (n - 2)))
+    apart = halves > by_chance * np.fmax.reduce(found[:2])
+    return np.where(apart, np.fmax(halves, error), error)

@@ -25,6 +25,8 @@ FEWEST_DRAWS = 64
 # Disagreement that is none of rounding or chance, whatever the errors, where batches are of so many
 # sweeps or more: shorter ones depend on each other in any chain, and R-hat is large by chance.
 _LARGE_R_HAT, _LONG = 1.1, 8
+# Chains that agree are said to differ with about this probability, whatever is looked at.
+CHANCE = 0.01
 # Visits to a value that chains keep, at least.
 _FEWEST_VISITS = 4
 # In so many parts of a sweep a chain is looked at.
@@ -83,8 +85,8 @@ def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agre
     Returns
     -------
     Agreement
-        Of the trailing shape. ``ess`` is that of all draws together, m n W / (size S) with n the
-        draws of a half; NaN where nothing varies. ``p_value`` is that of F.
+        Of the trailing shape. ``ess`` is that of all draws together, m W / (S / b), or m W / B
+        where halves differ by more than chance; NaN where nothing varies. ``p_value`` is that of F.
     """
     n_chains, n_batches = sums.shape[:2]
     b, m = n_batches // 2, 2 * n_chains
@@ -102,8 +104,9 @@ def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agre
             joined = means[:, b - k * longer :].reshape(m, k, longer, *between.shape).mean(axis=2)
             error = joined.var(axis=1, ddof=1).mean(axis=0) / k
             chance.append(np.asarray(f_distribution.sf(between / error, m - 1, m * (k - 1))))
-        ess = m * within / error
-    p_value = np.where(long & (r_hat > _LARGE_R_HAT), chance[1], np.maximum(*chance))
+        p_value = np.where(long & (r_hat > _LARGE_R_HAT), chance[1], np.maximum(*chance))
+        apart = p_value * max(1, p_value.size) < CHANCE
+        ess = m * within / np.where(apart, np.maximum(error, between), error)
     return Agreement(r_hat, ess, p_value)
 
 
@@ -360,8 +363,12 @@ class Tally:
         found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size, long)
         # Those that are kept are too few to tell the effective size of a long run.
         whole = self.n_draws // self.batch // 2 * 2
-        sums = self.lp_sums[:, :whole]
-        return found._replace(ess=agreement(sums[..., 0], sums[..., 1], self.batch).ess)
+        z, square = np.moveaxis(self.lp_sums[:, :whole], 2, 0)
+        # From one origin for all chains.
+        shift = (self.lp_origin - self.lp_origin[0])[:, np.newaxis]
+        square = square + shift * (2.0 * z + self.batch * shift)
+        sums = z + self.batch * shift
+        return found._replace(ess=agreement(sums, square, self.batch).ess)
 
     def lost(self) -> list[int]:
         """Sites of values that chains keep for long, and that the draws have for a few visits."""

@@ -17,7 +17,7 @@ from sklsb._kernels.tempering import anneal as kernels
 from sklsb._tempering.paths import hardened_view
 from sklsb.exceptions import InterruptedWarning
 from sklsb.rules import Systematic
-from sklsb.samplers._base import check_count
+from sklsb.samplers._checks import check_count
 from sklsb.samplers._fixed import free_sites
 from sklsb.samplers._progress import Progress, deferred_interrupt, next_segment
 from sklsb.streams import Streams, spawn

@@ -8,19 +8,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._tally import FEWEST_DRAWS, Tally
+from sklsb._tally import CHANCE, FEWEST_DRAWS, Tally
 from sklsb.chains import value_coords
 from sklsb.exceptions import FrozenSitesWarning
 from sklsb.targets.base import States, Target
 
-# Sites whose indicators are held at once.
-_BLOCK = 1024
+# Indicators that are held at once, in numbers of eight bytes.
+_BLOCK = 1 << 22
 # Effective draws whose variance is added to that of a marginal.
 _ADDED = 3.0
 # States of which all pairs are compared at once.
 _PAIRED = 1024
-# Chains that agree are said to differ with about this probability, whatever is looked at.
-_CHANCE = 0.01
 
 __all__ = ["autocorrelation", "best_state", "disagreement", "ess", "marginals", "mmd", "paper_ess"]
 
@@ -129,7 +127,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     for value_index, value in enumerate(target.values):
         sites = np.flatnonzero(target.cardinalities > value_index)
         # A block at a time: indicators take eight times the memory of the draws.
-        for block in np.array_split(sites, max(1, -(-sites.size // _BLOCK))):
+        n_blocks = -(-sites.size * flat.shape[0] * flat.shape[1] // _BLOCK)
+        for block in np.array_split(sites, min(sites.size, n_blocks) or 1):
             hit = flat[:, :, block] == value
             p[block, value_index] = hit.mean(axis=(0, 1))
             mcse[block, value_index] = _errors(hit, target.n_possible[block] > 1, within)
@@ -212,7 +211,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     worst = int(seen.argmin())
     lost = tally.lost()
     looks = 1.0 + np.log2(tally.n_draws / FEWEST_DRAWS)
-    agree = not lost and seen[worst] * (n_values + 1) * looks >= _CHANCE
+    agree = not lost and seen[worst] * (n_values + 1) * looks >= CHANCE
     found = {
         name: (target.dims, values.reshape(target.shape)) for name, values in sites.items()
     } | {f"{name}_lp": float(getattr(of_lp, name)) for name in sites}
@@ -220,7 +219,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         "agree": int(agree),
         "worst": "lp" if worst == target.n_sites else str(target.label(worst)),
         "n_draws": tally.n_draws,
-        "lost": [str(target.label(site)) for site in lost],
+        "lost": list(dict.fromkeys(str(target.label(site)) for site in lost)),
     }
     return xr.Dataset(found, coords=target.coords, attrs=attrs)
 
@@ -318,7 +317,7 @@ def best_state(draws: xr.Dataset) -> xr.Dataset:
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``, with the coordinate ``lp``.
+        As returned by ``sample``, with the coordinate ``lp``, or by `sklsb.anneal`.
 
     Returns
     -------
@@ -331,13 +330,13 @@ def best_state(draws: xr.Dataset) -> xr.Dataset:
     ValueError
         If there are no draws, or no lp.
     """
-    if "lp" not in draws.coords or not draws["lp"].size:
+    if "lp" not in draws or not draws["lp"].size:
         raise ValueError(
             f"draws has the coordinates {sorted(map(str, draws.coords))} and sizes "
             f"{dict(draws.sizes)}; give the draws that sample returned, with their lp."
         )
-    at = draws["lp"].argmax(("chain", "draw"))
-    return draws.isel({dim: int(index) for dim, index in at.items()})
+    at = draws["lp"].argmax(draws["lp"].dims)
+    return draws.isel({dim: int(index) for dim, index in at.items()}).set_coords("lp")
 
 
 def mmd(x: ArrayLike, y: ArrayLike) -> float:

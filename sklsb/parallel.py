@@ -19,14 +19,15 @@ from sklsb._codec import DamagedError, digest_of
 from sklsb._memory import check_fits
 from sklsb._parts import Parts
 from sklsb._tally import Kept, Tally
-from sklsb.samplers._base import BaseSampler, check_count
+from sklsb.samplers._base import BaseSampler
 from sklsb.samplers._burn_in import run_burn_in
-from sklsb.samplers._progress import Progress
+from sklsb.samplers._checks import check_count
+from sklsb.samplers._progress import Progress, deferred_interrupt
 from sklsb.samplers._sinks import Record, check_record
 from sklsb.state import Counters
 from sklsb.stopping import Watch
 from sklsb.stores import StoreError, needs_zarr, open_draws
-from sklsb.streams import Streams, seed_sequence, spawn
+from sklsb.streams import Streams, spawn
 
 __all__ = ["sample_chains"]
 
@@ -163,6 +164,8 @@ def sample_chains(
         )
     length = sampler._n_burn_in() if n_burn_in is None else check_count(n_burn_in, "n_burn_in", 0)
     own = sampler._ensemble
+    # Apart from the chains of a sampler of the same seed.
+    streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
     job = _Job(
         name=uuid.uuid4().hex,
         n=check_count(n, "n", 0),
@@ -170,7 +173,7 @@ def sample_chains(
         record=wanted,
         n_burn_in=length,
         n_chains=check_count(n_chains, "n_chains", 1),
-        seed=own.streams.root("workers") if random_state is None else seed_sequence(random_state),
+        seed=streams.root("workers"),
         kept=own.counters.tally.kept if own.counters.tally is not None else (),
     )
     if store is None and not wanted:
@@ -294,8 +297,8 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
     ensemble, counters = made._ensemble, made._ensemble.counters
     n = max(0, job.n - counters.n_draws)
     watch = _Watch(job.name, made.target_, counters, job.thin)
-    with made._sink(n, job.thin, job.record, path) as sink:
-        done = made._draw(n, job.thin, sink, watch)
+    with made._sink(n, job.thin, job.record, path) as sink, deferred_interrupt() as interrupted:
+        done = made._draw(n, job.thin, sink, watch, interrupted)
     return _Done(
         sink.result(done, {})[0] if path is None else None,
         ensemble.chains.x.copy(),

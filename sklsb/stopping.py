@@ -284,15 +284,16 @@ class Watch:
         self._first, self._began = counters.n_draws, time.perf_counter()
         every = counters.tally.every if counters.tally is not None else 1
         self._unit = FEWEST_DRAWS * max(1, -(-every // thin))
-        self.next = self._later()
+        # 0 if they ended a run here before, or were about to be asked.
+        self.next = self._from(max(1, counters.n_draws))
 
-    def _later(self) -> int:
-        """Draws of this call at which all rules are asked again."""
+    def _from(self, n_draws: int) -> int:
+        """Draws of this call at which all rules are asked, from so many since `fit` on."""
         if not self._timed:
             return sys.maxsize
         # Counted since `fit`, so that calls, and crashes, in between change nothing.
         at = self._unit
-        while at <= self.counters.n_draws:
+        while at < n_draws:
             at += max(self._unit, at // 10)
         return at - self._first
 
@@ -303,7 +304,7 @@ class Watch:
         made = self.counters.n_draws - self._first
         rules = self._any_time
         if made >= self.next:
-            rules, self.next = list(self.rules), self._later()
+            rules, self.next = list(self.rules), self._from(self.counters.n_draws + 1)
         run = RunSoFar(self.target, self.counters, made, time.perf_counter() - self._began)
         for rule in rules:
             if _asked(rule, run):

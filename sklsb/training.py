@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from sklsb.learning import Adam
-from sklsb.samplers._base import check_count
+from sklsb.samplers._checks import check_count
 from sklsb.targets.rbm import RBM
 
 __all__ = ["contrastive_divergence"]

@@ -8,7 +8,7 @@ import warnings
 import networkx as nx
 import numpy as np
 import pytest
-from models import potts
+from models import chain_network, potts
 
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exact
 from sklsb._blocked import BlockedEnsemble, mixture
@@ -19,7 +19,7 @@ from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LOG
 from sklsb._kernels.rules.blocks import Blocks
 from sklsb._matrices import _conditional
-from sklsb._tally import chance_of_difference
+from sklsb._tally import Kept, chance_of_difference
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.rules import Balanced
 from sklsb.samplers._hint import exact_hint
@@ -541,3 +541,17 @@ def test_numbers_do_not_come_from_outside():
     assert isinstance(ensemble.rule.second, Blocks)
     with pytest.raises(TypeError, match="takes no numbers from outside"):
         ensemble.advance(np.zeros((1, 1, 3)))
+
+
+@pytest.mark.parametrize(("blocks", "kind"), [(None, "none"), (10, "whole")])
+def test_modes_that_redraws_forget_are_not_watched(blocks, kind, monkeypatch):
+    """A rare value that single changes keep for long is drawn as often as it weighs."""
+    kept, starts = (Kept(0, 1, 50.0),), LSBSampler._starts
+
+    def found(sampler, target, streams):
+        return starts(sampler, target, streams)._replace(kept=kept)
+
+    monkeypatch.setattr(LSBSampler, "_starts", found)
+    sampler = LSBSampler("barker", blocks=blocks, n_burn_in=20, random_state=0).fit(chain_network())
+    assert sampler.blocks_.kind == kind
+    assert sampler._ensemble.counters.tally.kept == (kept if blocks is None else ())

@@ -154,7 +154,7 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
         (["info", "nothing.uai"], "No such file or directory: 'nothing.uai'"),
         (["info", "G1.txt"], "G1.txt does not tell its format by its name; give --format uai"),
         (["info", "G1.txt", "--format", "uai"], "G1.txt"),
-        (["info", "square.mc", "--evidence", "pair.evid"], "--evidence is for files of the kind"),
+        (["info", "square.mc", "--evidence", "pair.evid"], "was observed as --observe NAME=VALUE"),
         (["info", "pair.uai", "--beta", "2"], "--beta is for files of the kinds qubo and cut"),
         (["info", "pair.uai", "--observe", "1"], "--observe is '1'; give NAME=VALUE"),
         (["info", "pair.uai", "--observe", "7=1"], "evidence names the variable 7"),

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sklsb import FunctionTarget, Ising, LSBSampler, MarkovNetwork, Potts, diagnostics, exact
+from sklsb import (
+    FunctionTarget,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    Potts,
+    anneal,
+    diagnostics,
+    exact,
+)
 from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, mmd, paper_ess
 from sklsb.exceptions import FrozenSitesWarning
 
@@ -474,6 +483,14 @@ def test_best_state():
         x = exact.states(target)
         mode = x[target.log_prob(x).argmax()]
         np.testing.assert_array_equal(best["x"].to_numpy().ravel(), mode)
+
+
+def test_best_state_of_annealing():
+    target = Ising.lattice(np.full((2, 2), 0.3), 0.2)
+    found = anneal(target, n_sweeps=20, n_chains=3, random_state=0)
+    best = best_state(found)
+    assert best["x"].dims == target.dims
+    assert best["lp"] == found["lp"].max() == target.log_prob(best["x"].values.ravel())
 
 
 def test_best_state_of_other_draws():

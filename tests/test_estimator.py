@@ -35,6 +35,7 @@ from sklsb import (
 from sklsb.balancing import Lipschitz, get_balancing
 from sklsb.exceptions import (
     FrozenSitesWarning,
+    InterruptedWarning,
     PeriodicChainWarning,
     SamplerWarning,
     ShortRunWarning,
@@ -1316,3 +1317,27 @@ def test_a_view_that_implements_nothing_is_named():
     for sampler in (make(), RULES["random"]):
         with pytest.raises(TypeError, match=message):
             clone(sampler).fit(Foreign(np.zeros((2, 2))))
+
+
+def test_a_ctrl_c_after_the_last_draw_loses_nothing(target, monkeypatch):
+    sampler, other = make("sqrt").fit(target), make("sqrt").fit(target)
+    wanted = other.sample(20)
+    with monkeypatch.context() as patch:
+        patch.setattr(sampler, "_warn_about_draws", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.warns(InterruptedWarning, match="after the last draw: returning all 20 draws"):
+            assert sampler.sample(20).equals(wanted)
+    assert sampler.sample(5).equals(other.sample(5))
+
+
+def test_a_ctrl_c_before_the_first_draw_locks_nobody_out(target):
+    class Interrupted(dict):
+        def setdefault(self, key, value):
+            super().setdefault(key, value)
+            raise KeyboardInterrupt
+
+    sampler, other = make("sqrt").fit(target), make("sqrt").fit(target)
+    sampler.__dict__ = Interrupted(sampler.__dict__)
+    with pytest.raises(KeyboardInterrupt):
+        sampler.sample(5)
+    sampler.__dict__ = dict(sampler.__dict__)
+    assert sampler.sample(5).equals(other.sample(5))

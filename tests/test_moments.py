@@ -68,6 +68,24 @@ def test_errors_of_chains_that_stay_apart():
     assert 0.6 < ratio[1:].min() <= ratio[1:].max() < 1.8
 
 
+def test_no_error_is_nothing_where_something_was_seen():
+    """Draws that fill no batch count in the errors too."""
+    target = MarkovNetwork([2] * 40, [((i,), [0.9995, 0.0005]) for i in range(40)])
+    seen = 0
+    for seed in range(20):
+        x = (np.random.default_rng(seed).random((16, 287, 40)) < 0.0005).astype(np.int8)
+        moments = Moments(target, 16)
+        moments.add(x, np.zeros((16, 287)))
+        found = moments.dataset({})
+        p, mcse = found["p"].values[:, 1], found["mcse"].values[:, 1]
+        rare = p > 0
+        seen += (x[:, 256:].sum((0, 1)) == x.sum((0, 1)))[rare].sum()
+        independent = np.sqrt(p * (1 - p) / x[:, :, 0].size)[rare]
+        assert (mcse[rare] >= independent).all()
+        np.testing.assert_allclose(found["mean_mcse"].values[rare], mcse[rare])
+    assert seen
+
+
 def test_however_draws_come(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.choice([-1, 1], size=(3, 700, 6)).astype(np.int8)

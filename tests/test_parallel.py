@@ -86,6 +86,14 @@ def test_however_they_are_divided(name):
     assert few["x"].values.tobytes() == whole["x"][:3].values.tobytes()
 
 
+def test_chains_of_the_same_seed_are_others():
+    """0 everywhere gives different chains, so that they can be joined."""
+    sampler = GibbsSampler(n_chains=2, n_burn_in=30, random_state=0).fit(TARGET)
+    own = sampler.sample(40)["x"].values
+    new = sample_chains(sampler, 40, n_chains=2, random_state=0)["x"].values
+    assert (own != new).any(axis=(1, 2)).all()
+
+
 def test_in_processes():
     sampler = fitted("function")
     expected = sample_chains(sampler, 20, n_chains=5, thin=2)

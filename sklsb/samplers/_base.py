@@ -1,8 +1,6 @@
 """What every sampler shares: streams, chains, segments, progress, the returned datasets."""
 
-import numbers
 import os
-import threading
 import time
 import warnings
 from abc import abstractmethod
@@ -25,6 +23,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._starts import INITS, Starts
 from sklsb._tally import Tally
 from sklsb.exceptions import InterruptedWarning
+from sklsb.samplers._checks import check_count, is_n_jobs
 from sklsb.samplers._exports import Exports
 from sklsb.samplers._keeper import Keeper, known_by
 from sklsb.samplers._keeping import Keeping, PathLike
@@ -55,43 +54,6 @@ from sklsb.targets.base import States, Target
 
 # Parameters that no draw depends on.
 _CHANGE_NOTHING = ("n_jobs", "verbose", "warm_start", "keep_burn_in")
-
-
-def check_count(value: Any, name: str, smallest: int) -> int:
-    """Return an integer that is at least ``smallest``, or say what was given."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r}; give an integer of at least {smallest}.")
-    if value < smallest:
-        raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
-    return int(value)
-
-
-def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
-    """Say what is wrong with a size of tables: "auto", None, or a logarithm to base 2."""
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return
-    if isinstance(value, str):
-        raise ValueError(
-            f'{name} is {value!r}; give "auto", None, or the logarithm to base 2 of the entries '
-            "that a table may have."
-        )
-    if check_count(value, name, 1) > most:
-        raise ValueError(
-            f"{name} is {value}: a table of 2**{value} entries takes 2**{value + 3} bytes, and "
-            f"2**{most + 3} are allowed. Give at most {most}."
-        )
-    if not target._has_factors:
-        raise TypeError(
-            f"{name} is {value!r}, and {target!r:.200} is not made of factors, which tables are "
-            "made from. Ising, Potts and MarkovNetwork have them; a class of your own can offer "
-            f'them by the property log_factors. Set {name}="auto" or None.'
-        )
-
-
-def check_bool(value: Any, name: str) -> None:
-    """Say what was given, if it is not True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} is {value!r}; give True or False.")
 
 
 def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
@@ -131,8 +93,15 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Return the states that chains start from if none are given."""
 
+    @property
+    def _may_stay(self) -> bool:
+        """Whether chains may stay for long where they are."""
+        return True
+
     def _use_threads(self) -> None:
         """Let the chains go on in as many threads as are wanted now; no draw depends on it."""
+        if not is_n_jobs(self.n_jobs):  # refused by `fit`
+            return
         n = self._effective_n_jobs()
         if hasattr(self._ensemble, "n_threads"):  # torch's, which all chains share
             threads = {"n_threads": n}
@@ -271,9 +240,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 f"sklsb.targets.Ising(couplings, field).{hint}"
             )
         n_chains = check_count(self.n_chains, "n_chains", 1)
-        if self.n_jobs is not None and (
-            not isinstance(self.n_jobs, numbers.Integral) or self.n_jobs == 0
-        ):
+        if not is_n_jobs(self.n_jobs):
             raise ValueError(
                 f"n_jobs is {self.n_jobs!r}; give a number of threads, -1 for all cores, or None."
             )
@@ -324,7 +291,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self.n_sites_ = target.n_sites
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
-        tally = Tally.by_sweep(target, n_chains, self._sweep, kept)
+        tally = Tally.by_sweep(target, n_chains, self._sweep, kept if self._may_stay else ())
         ensemble.counters = Counters(tally=tally)
 
     def _forget(self) -> None:
@@ -371,20 +338,22 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Refuse a second thread: two of them moving the same chains would corrupt them."""
-        lock = self.__dict__.setdefault("_lock", threading.Lock())
-        if not lock.acquire(blocking=False):
-            raise RuntimeError(
-                "This sampler is already running in another thread. Use one sampler per thread, "
-                "or n_jobs for threads inside one."
-            )
+        # Not a lock: whenever a Ctrl-C comes, what holds the sampler is known when it is let go.
+        me = object()
         try:
+            if self.__dict__.setdefault("_holder", me) is not me:
+                raise RuntimeError(
+                    "This sampler is already running in another thread. Use one sampler per "
+                    "thread, or n_jobs for threads inside one."
+                )
             yield
         finally:
-            lock.release()
+            if self.__dict__.get("_holder") is me:
+                del self.__dict__["_holder"]
 
     def __getstate__(self) -> dict[str, Any]:
         # The draws belong to the user, who has them; a lock cannot be pickled.
-        hidden = ("_lock", "_draws", "_keeper")
+        hidden = ("_holder", "_draws", "_keeper")
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def __copy__(self) -> Self:
@@ -448,10 +417,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
             each draw are in ``sample_stats_``. With ``store`` values are read from there when they
             are asked for. With ``record="moments"``, over all draws of all chains: ``p`` and
-            ``mcse``, the probability of each value (dim ``state``) as of
-            `sklsb.diagnostics.marginals`; ``mean``, ``second_moment`` (of the square), ``lp``, and
+            ``mcse``, the probability of each value (dim ``state``); ``mean``, ``second_moment`` (of the square), ``lp``, and
             of up to 256 variables ``pair_moment`` (of the products), each with its Monte Carlo
-            standard error, ``mean_mcse`` and so on, by means of batches.
+            standard error, ``mean_mcse`` and so on, by means of batches. `sklsb.diagnostics.marginals`
+            sees visits, which batches do not: its errors are better where these are few.
 
         Raises
         ------
@@ -479,16 +448,24 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         wanted, rules = check_record(record), check_stop(stop)
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
-        with self._alone(), self._sink(n, step, wanted, store) as sink:
-            self._use_threads()
-            done = self._draw(n, step, sink, watch)
-        attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
-        attrs |= {"stopped_by": watch.stopped_by} if rules else {}
-        result, self.sample_stats_ = sink.result(done, attrs)
-        self._draws = result
-        self._warn_about_draws(done * step, sink.acceptance(done))
-        if done:
-            self._warn_of(self._findings())
+        with deferred_interrupt() as interrupted:
+            with self._alone(), self._sink(n, step, wanted, store) as sink:
+                self._use_threads()
+                done = self._draw(n, step, sink, watch, interrupted)
+            told = interrupted()
+            attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
+            attrs |= {"stopped_by": watch.stopped_by} if rules else {}
+            result, self.sample_stats_ = sink.result(done, attrs)
+            self._draws = result
+            self._warn_about_draws(done * step, sink.acceptance(done))
+            if done:
+                self._warn_of(self._findings())
+            if interrupted() and not told:
+                warnings.warn(
+                    f"Interrupted after the last draw: returning all {done} draws per chain.",
+                    InterruptedWarning,
+                    stacklevel=2,
+                )
         return result
 
     def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
@@ -516,28 +493,32 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         chains = self._ensemble
         return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
 
-    def _draw(self, n: int, thin: int, sink: Sink, watch: Watch) -> int:
+    def _draw(
+        self, n: int, thin: int, sink: Sink, watch: Watch, interrupted: Callable[[], bool]
+    ) -> int:
         """Make n draws, a segment at a time; return how many were finished."""
         ensemble, counters = self._ensemble, self._ensemble.counters
         n_chains = len(ensemble)
-        ensemble.chains.moved[:] = False
         total, done = n * thin, 0
         # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
-        if not made:
-            ensemble.forget_acceptance()
+        enough = watch.next <= 0 and watch.ends()  # then nothing of the chains changes
+        if not enough:
+            ensemble.chains.moved[:] = False
+            if not made:
+                ensemble.forget_acceptance()
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = FIRST_SEGMENT
         seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
         size, may_stop = total * n_chains, bool(watch.rules)
         line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
-        with deferred_interrupt() as interrupted, ensemble.threads(), line as progress:
+        with ensemble.threads(), line as progress:
 
             def going_on() -> bool:
                 progress(0)
                 return not interrupted()
 
-            while made < total:
+            while made < total and not enough:
                 began = time.perf_counter()
                 end = min(total, watch.next * thin)
                 size = min(segment, most, end - made, thin * sink.most - made % thin)

@@ -22,8 +22,8 @@ from sklsb._elimination.reduce import Reduced, log_factors, strike
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.exceptions import BlocksWarning
-from sklsb.samplers._base import check_log2_size
 from sklsb.samplers._burn_in import run_burn_in
+from sklsb.samplers._checks import check_log2_size
 from sklsb.samplers._eliminating import eliminated
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouts import OF_ENTRY, scout

@@ -13,8 +13,9 @@ from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb.chains import draws_dataset
-from sklsb.samplers._base import BaseSampler, check_bool, check_count, transitions_of_a_sweep
+from sklsb.samplers._base import BaseSampler, transitions_of_a_sweep
 from sklsb.samplers._burn_in import check_kept, first_burn_in
+from sklsb.samplers._checks import check_bool, check_count
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import Conditioned, States, Target

@@ -20,7 +20,8 @@ from sklsb._elimination.marginals import all_marginals, marginals_dataset
 from sklsb._elimination.redraws import Redraw, Redraws
 from sklsb._elimination.reduce import strike
 from sklsb._starts import Starts
-from sklsb.samplers._base import BaseSampler, check_bool
+from sklsb.samplers._base import BaseSampler
+from sklsb.samplers._checks import check_bool
 from sklsb.samplers._eliminating import eliminated, shown, that_fits
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target

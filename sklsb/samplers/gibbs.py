@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.gibbs import CHROMATIC_NEEDS, Chromatic, RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
-from sklsb.samplers._base import check_count
+from sklsb.samplers._checks import check_count
 from sklsb.samplers._fixed import (
     FixedRuleSampler,
     check_needs,

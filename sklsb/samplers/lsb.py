@@ -32,9 +32,10 @@ from sklsb.learning import (
 )
 from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.rules import FirstOrder, Mixture
-from sklsb.samplers._base import BaseSampler, check_bool, check_count
+from sklsb.samplers._base import BaseSampler
 from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._burn_in import check_kept, first_burn_in
+from sklsb.samplers._checks import check_bool, check_count
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -386,6 +387,10 @@ class LSBSampler(BaseSampler):
         )
         fitted["blocks_"] = found[1]
         return found[0]
+
+    @property
+    def _may_stay(self) -> bool:
+        return self.blocks_.kind != "whole"  # whose redraws forget where a chain was
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int

@@ -25,7 +25,8 @@ from sklsb._tempering.schedule import (
 )
 from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
-from sklsb.samplers._base import BaseSampler, check_bool, check_count, check_log2_size
+from sklsb.samplers._base import BaseSampler
+from sklsb.samplers._checks import check_bool, check_count, check_log2_size
 from sklsb.samplers._explorers import explorers_of
 from sklsb.samplers._progress import Told
 from sklsb.samplers._scouting import scouted_starts

@@ -1,0 +1,50 @@
+"""Parameters that several samplers have."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from sklsb.targets.base import Target
+
+
+def is_n_jobs(value: Any) -> bool:
+    """Whether it is a number of threads, or None."""
+    return value is None or (isinstance(value, numbers.Integral) and value != 0)
+
+
+def check_count(value: Any, name: str, smallest: int) -> int:
+    """Return an integer that is at least ``smallest``, or say what was given."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r}; give an integer of at least {smallest}.")
+    if value < smallest:
+        raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
+    return int(value)
+
+
+def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
+    """Say what is wrong with a size of tables: "auto", None, or a logarithm to base 2."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return
+    if isinstance(value, str):
+        raise ValueError(
+            f'{name} is {value!r}; give "auto", None, or the logarithm to base 2 of the entries '
+            "that a table may have."
+        )
+    if check_count(value, name, 1) > most:
+        raise ValueError(
+            f"{name} is {value}: a table of 2**{value} entries takes 2**{value + 3} bytes, and "
+            f"2**{most + 3} are allowed. Give at most {most}."
+        )
+    if not target._has_factors:
+        raise TypeError(
+            f"{name} is {value!r}, and {target!r:.200} is not made of factors, which tables are "
+            "made from. Ising, Potts and MarkovNetwork have them; a class of your own can offer "
+            f'them by the property log_factors. Set {name}="auto" or None.'
+        )
+
+
+def check_bool(value: Any, name: str) -> None:
+    """Say what was given, if it is not True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}; give True or False.")
