@@ -417,10 +417,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
             each draw are in ``sample_stats_``. With ``store`` values are read from there when they
             are asked for. With ``record="moments"``, over all draws of all chains: ``p`` and
-            ``mcse``, the probability of each value (dim ``state``); ``mean``, ``second_moment`` (of the square), ``lp``, and
-            of up to 256 variables ``pair_moment`` (of the products), each with its Monte Carlo
-            standard error, ``mean_mcse`` and so on, by means of batches. `sklsb.diagnostics.marginals`
-            sees visits, which batches do not: its errors are better where these are few.
+            ``mcse``, the probability of each value (dim ``state``); ``mean``, ``second_moment`` (of
+            the square), ``lp``, and of up to 256 variables ``pair_moment`` (of the products), each
+            with its Monte Carlo standard error, ``mean_mcse`` and so on, by means of batches.
+            `sklsb.diagnostics.marginals` sees visits, which batches do not: its errors are better
+            where these are few.
 
         Raises
         ------
