@@ -211,8 +211,8 @@ def _marginals(args: argparse.Namespace) -> int:
         method = "exact" if _exact_fits(target, "marginals") else "sample"
     path = _file(args.out or f"{Path(args.model).name}.MAR")
     verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
-    if args.pr:
-        _file(args.pr)
+    for other in filter(None, (args.pr, args.csv)):
+        _file(other)
     if method == "exact":
         found = exact.marginals(target, verbose=verbose)
         if args.pr:
@@ -228,10 +228,27 @@ def _marginals(args: argparse.Namespace) -> int:
     write_mar(path, [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)])
     told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
     _say(f"{path}: marginals of {target.n_sites} variables, {told}")
+    if args.csv:
+        _write_table(Path(args.csv), target, found)
+        _say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
         write_pr(args.pr, log_z / math.log(10))
         _say(f"{args.pr}: log10 Z = {log_z / math.log(10):.10g}")
     return DONE
+
+
+def _write_table(path: Path, target: Any, found: Any) -> None:
+    """Write a row for each value of each variable."""
+    import csv
+
+    names, values = target.state_names, target.values
+    p, mcse = (found[name].to_numpy().reshape(target.n_sites, -1) for name in ("p", "mcse"))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["variable", "value", "p", "mcse"])
+        for i, k in enumerate(target.cardinalities.tolist()):
+            of = values if names is None else names[i]
+            table.writerows([target.label(i), of[j], p[i, j], mcse[i, j]] for j in range(k))
 
 
 def _map(args: argparse.Namespace) -> int:
@@ -378,6 +395,7 @@ def _parser() -> argparse.ArgumentParser:
         "--method", choices=("auto", "exact", "sample"), default="auto", help="exact where it fits"
     )
     marginals.add_argument("--out", metavar="FILE", help="default: MODEL.MAR")
+    marginals.add_argument("--csv", metavar="FILE", help="write names and errors too, as a table")
     marginals.add_argument("--pr", metavar="FILE", help="write the partition function too, as .PR")
     best = command("map", _map, "write the most probable state as .MPE")
     _add_chains(best)

@@ -1,5 +1,6 @@
 """The command line: what it writes, says and returns."""
 
+import csv
 import gzip
 import signal
 
@@ -95,6 +96,13 @@ def test_names_of_a_bayesian_network(files, capsys):
     code, _, err = run(capsys, "marginals", "rain.bif.gz", "--observe", "wet=yes", "--out", "m")
     assert (code, err) == (0, "")
     np.testing.assert_allclose(io.read_mar("m"), [[0.08 / 0.24, 0.16 / 0.24], [0.0, 1.0]])
+    words = ["rain.bif", "--observe", "wet=yes", "--out", "m", "--csv", "m.csv"]
+    for method in ("exact", "sample"):
+        assert run(capsys, "marginals", *words, "--method", method, *CHAINS)[0] == 0
+        rows = list(csv.DictReader((files / "m.csv").read_text().splitlines()))
+        assert [f"{row['variable']}={row['value']}" for row in rows[2:]] == ["wet=no", "wet=yes"]
+        assert float(rows[1]["p"]) == pytest.approx(0.16 / 0.24, abs=0.05)
+        assert (float(rows[1]["mcse"]) > 0) == (method == "sample")
     code, _, err = run(capsys, "map", "rain.bif", "--observe", "wet=1", "--out", "m")
     assert (code, io.read_mpe("m").tolist()) == (0, [1, 1])
 
