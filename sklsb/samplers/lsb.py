@@ -155,9 +155,8 @@ class LSBSampler(BaseSampler):
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
         evaluations of the flux objectives, by candidate, the same with the prefix ``mixing_``.
         attrs: skipped_updates, and the log-ratios evaluated in each part of `fit` as
-        burn_in_evaluations, mixing_evaluations, pilot_evaluations; and the seconds of each phase
-        that ``verbose=1`` shows, as starts_seconds, burn_in_seconds, learning_to_mix_seconds,
-        pilot_seconds, and so on, without compiling_seconds.
+        burn_in_evaluations, mixing_evaluations, pilot_evaluations; and the seconds of each phase,
+        as burn_in_seconds, pilot_seconds and so on, without compiling_seconds.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
         balanced transitions since the draw before, NaN if there were none.
