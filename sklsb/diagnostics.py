@@ -76,7 +76,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     same replica made them without a way to beta = 0 in between. There tau is at least
 
     .. math:: \tau_w = \frac{V}{V - 1} \cdot \frac{1}{n \hat p (1 - \hat p)}
-              \sum_w \Big(\sum_{t \in w} \big([x_i^{(t)} = s] - \hat p\big)\Big)^2
+              \sum_w \left(\sum_{t \in w} \left([x_i^{(t)} = s] - \hat p\right)\right)^2
 
     where the sum is over all V such visits w, which are independent. A replica comes and goes many
     times within one, so that ESS does not see how long it is.
