@@ -79,7 +79,7 @@ def measure(folder, name, seconds, seed, eliminate):
         "scans": n // 4,
         "trips": int(sampler.n_round_trips_.sum()),
         "visits": float(sampler.n_visits_.sum()),
-        "explorer": sampler.explorer_,
+        "explorer": sampler.explorer_ + ", crossover" * sampler.crossover_,
         "trips_per_second": float(sampler.n_round_trips_.sum() / drawing),
         "error": float(error),
         "log_z": sampler.log_z_ - log_z,

@@ -30,7 +30,7 @@ from sklsb._tempering.bennett import Batches
 from sklsb._tempering.core import Core, core_of
 from sklsb._tempering.ladders import Ladders
 from sklsb._tempering.paths import PathMaker, product_of, tables_of
-from sklsb._tempering.pilot import Trial, compare
+from sklsb._tempering.pilot import Candidate, Trial, compare
 from sklsb._tempering.schedule import equal_steps
 from sklsb.diagnostics import marginals
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
@@ -218,7 +218,7 @@ def test_scans_are_those_of_the_matrix(target, product):
         for k in range(3):
             law = np.kron(law, sweeps[k][begin[0, k]])
         law = law @ swap_matrix(log_p, parity)
-        states = x[begin].astype(np.int8)
+        states = x[begin][:, np.newaxis].astype(np.int8)
         ladders = Ladders(
             target,
             states,
@@ -231,7 +231,7 @@ def test_scans_are_those_of_the_matrix(target, product):
         ladders.run(1, (0, 0, 0), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
         rejected = ladders.ladder.rejected[:, parity]
         assert ((rejected >= 0) & (rejected <= 1)).all()
-        index = ladders.states @ np.array([4, 2, 1])
+        index = ladders.states[:, 0] @ np.array([4, 2, 1])
         found = np.bincount(index @ np.array([64, 8, 1]), minlength=512)
         assert not found[law == 0].any()
         expected = n * law
@@ -644,7 +644,7 @@ def test_initial_states(ising):
     x = np.ones(12, int)
     first = make(n_burn_in=0).fit(ising, initial_states=x)
     np.testing.assert_array_equal(first.state_, [x, x])
-    np.testing.assert_array_equal(first._ensemble.states, np.ones((2, 8, 12)))  # of all replicas
+    np.testing.assert_array_equal(first._ensemble.states, np.ones((2, 1, 8, 12)))  # of all replicas
     with pytest.raises(ValueError, match="initial_states"):
         make().fit(ising, initial_states=np.ones(5, int))
 
@@ -707,8 +707,10 @@ def test_explorers_are_compared(ising):
     sampler = make(n_burn_in=2048).fit(ising)
     found = sampler.candidates_
     explorers = GibbsSampler("chromatic"), LSBSampler("sqrt")
-    assert list(found["explorer"].values) == [repr(explorer) for explorer in explorers]
-    assert sampler.explorer_ in found["explorer"].values
+    names = found["explorer"].values.tolist()
+    assert names[:2] == [repr(explorer) for explorer in explorers]
+    assert names[2] == f"{sampler.explorer_}, crossover"
+    assert sampler.explorer_ in names[:2]
     draws(sampler, 300)  # the lattice is cold, so few do not change it
 
 
@@ -718,12 +720,12 @@ def test_the_better_explorer_goes_on(ising):
     sampler = make(explorer=GibbsSampler("chromatic")).fit(ising)
     assert sampler.explorer_ == repr(GibbsSampler("chromatic"))
     old = sampler._ensemble
-    made, name, trials = compare(old, Trial(0, 10**5, 500), {"other": given})
+    made, name, trials = compare(old, Trial(0, 10**5, 500), {"other": Candidate(given, 1)})
     assert name == "other"
     assert trials["other"].round_trips > 0
     assert made.rule.explorer is given
     np.testing.assert_array_equal(made.beta, old.beta)
-    same, name, _ = compare(old, Trial(10**6, 10**5, 500), {"other": given})
+    same, name, _ = compare(old, Trial(10**6, 10**5, 500), {"other": Candidate(given, 1)})
     assert name is None
     assert same is old
 

@@ -11,6 +11,7 @@ from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.state import NoPart
 from sklsb._kernels.tempering import scan
+from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder
 from sklsb._tempering.bennett import Batches
 from sklsb._tempering.core import Core
@@ -35,20 +36,20 @@ class Scan(NamedTuple):
         Transitions of each replica in a scan.
     width : int
         Uniform numbers of each replica in a scan.
-    n_levels : int
-        Replicas of a ladder.
+    n_replicas : int
+        Of a ladder.
     """
 
     explorer: Rule
     n_steps: int
     width: int
-    n_levels: int
+    n_replicas: int
 
     @property
     def facts(self) -> Facts:
         """What Python must know of the rule."""
         return Facts(
-            n_uniforms=self.width * self.n_levels,
+            n_uniforms=self.width * self.n_replicas,
             transitions_per_sweep=1,
             stat_names=("lp", "visit"),
             evaluation=self.explorer.facts.evaluation,
@@ -79,6 +80,24 @@ def steps_of(explorer: Rule, target: Target) -> int:
     return max(1, target.n_sites // 4) if found is None else found
 
 
+def crossing_of(target: Target, n: int) -> Crossing:
+    """Return what finds parts of two states of a target that has a graph, for n ladders."""
+    graph, values = target.graph, np.asarray(target.values)
+    if graph is None:
+        raise TypeError(f"{target!r} does not say which of its variables depend on each other.")
+    place = np.zeros(values.max() - values.min() + 1, np.int64)
+    place[values - values.min()] = np.arange(values.size)
+    size = n, target.n_sites
+    return Crossing(
+        graph.indptr.astype(np.int64),
+        graph.indices.astype(np.int64),
+        place,
+        int(values.min()),
+        np.zeros(size, np.int8),
+        np.zeros(size, np.int64),
+    )
+
+
 class Ladders(Threaded):
     """Ladders of replicas, each with its own streams of random numbers.
 
@@ -89,8 +108,8 @@ class Ladders(Threaded):
     ----------
     target : Target
         What is sampled.
-    states : ndarray of shape (n_ladders, n_levels, n_sites)
-        Where the replicas start, from level 0 on.
+    states : ndarray of shape (n_ladders, n_copies, n_levels, n_sites)
+        Where the replicas start, from level 0 on. Two copies exchange parts at each level.
     streams : Streams
         One row per ladder.
     explorer : rule
@@ -121,15 +140,17 @@ class Ladders(Threaded):
         self.inner: Target = core.network if core else target
         self.n_jobs = min(n_jobs, max(1, len(streams)))
         self.counters = Counters()
-        n, n_levels, n_sites = states.shape
-        own = [streams.of("chain", r) for r in range(n_levels)]
-        rngs = [own[r][c] for c in range(n) for r in range(n_levels)]
+        n, self.n_copies, n_levels, n_sites = states.shape
+        n_replicas = self.n_copies * n_levels
+        own = [streams.of("chain", r) for r in range(n_replicas)]
+        rngs = [own[r][c] for c in range(n) for r in range(n_replicas)]
         self.replicas = Ensemble(self.inner, states.reshape(-1, n_sites), rngs, 1, explorer)
         n_steps = steps_of(explorer, self.inner)
         width = max(n_steps * explorer.facts.n_uniforms, n_sites)
-        self.rule = Scan(explorer, n_steps, width, n_levels)
+        self.rule = Scan(explorer, n_steps, width, n_replicas)
         self._maker = PathMaker(self.inner, explorer.facts.sees_all_moves, product)
         self._path = self._maker.at(beta)
+        self._crossing = crossing_of(self.inner, n) if self.n_copies == 2 else NoCrossing()
         self.ladder = self._new_ladder(n, n_levels)
         self.batches = Batches(np.zeros(n_levels - 1))
         self.n_scans = 0
@@ -138,30 +159,33 @@ class Ladders(Threaded):
         # Made before threads begin: two of them must not make one each.
         self._coins = streams.of("swap")
         self._redraw = streams.of("redraw") if core else []
-        self._x = core.lift(self.states[:, -1], np.empty((n, 0))) if core else self.ladder.x
+        self._x = self.ladder.x[:, 0]
         self._moved = self.ladder.moved
         if core:
+            self._x = core.lift(self._x, np.empty((n, 0)))
             self._moved = np.zeros((n, int((target.cardinalities - 1).sum())), np.bool_)
 
     def _new_ladder(self, n: int, n_levels: int) -> Ladder:
-        n_sites, n_pairs = self.inner.n_sites, n_levels - 1
-        first = self.replicas.chains.x.reshape(n, n_levels, n_sites)[:, -1].astype(np.int16)
+        n_copies, n_sites, n_pairs = self.n_copies, self.inner.n_sites, n_levels - 1
+        which = np.arange(n_copies * n_levels)
+        x = self.replicas.chains.x.reshape(n, n_copies, n_levels, n_sites)[:, :, -1]
+        first = x.astype(np.int16)
         return Ladder(
-            at=np.tile(np.arange(n_levels), (n, 1)),
-            heading=np.zeros((n, n_levels), np.int8),
+            at=np.tile(which.reshape(n_copies, n_levels), (n, 1, 1)),
+            heading=np.zeros((n, which.size), np.int8),
             trips=np.zeros((n, 1), np.int64),
-            stay=np.zeros((n, n_levels), np.int64),
-            since=np.tile(-1 - np.arange(n_levels), (n, 1)),  # never: each a number of its own
+            stay=np.zeros((n, which.size), np.int64),
+            since=np.tile(-1 - which, (n, 1)),  # never: each a number of its own
             visits=np.zeros((n, 2)),
             rejected=np.zeros((n, n_pairs)),
             tried=np.zeros((n, n_pairs), np.int64),
             bennett=np.zeros((n, n_pairs, 2)),
             best_log_prob=np.full((n, 1), -np.inf),
-            best=first.copy(),
+            best=first[:, 0].copy(),
             impossible=np.zeros((n, 1), np.int64),
             x=first.copy(),
             moved=np.zeros((n, int((self.inner.cardinalities - 1).sum())), np.bool_),
-            process=np.zeros((n, KEPT_SCANS, n_levels), np.int16),
+            process=np.zeros((n, KEPT_SCANS, which.size), np.int16),
         )
 
     def __len__(self) -> int:
@@ -192,10 +216,10 @@ class Ladders(Threaded):
 
     @property
     def states(self) -> States:
-        """States of the replicas by level, shape (n_ladders, n_levels, n_sites)."""
-        n, n_levels = self.ladder.at.shape
-        x = self.replicas.chains.x.reshape(n, n_levels, -1)
-        return np.take_along_axis(x, self.ladder.at[:, :, np.newaxis], axis=1)
+        """States of the replicas by level, shape (n_ladders, n_copies, n_levels, n_sites)."""
+        at = self.ladder.at
+        x = self.replicas.chains.x.reshape(len(at), -1, self.inner.n_sites)
+        return x[np.arange(len(at))[:, np.newaxis, np.newaxis], at]
 
     def best(self) -> tuple[States, Array]:
         """Return the likeliest state that was seen of each ladder, and its log p."""
@@ -235,8 +259,8 @@ class Ladders(Threaded):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         replicas: ChainState = state["replicas"]
-        n = len(state["streams"])
-        x = replicas.x.reshape(n, -1, replicas.x.shape[1])
+        n, n_levels, n_sites = len(state["streams"]), state["beta"].size, replicas.x.shape[1]
+        x = replicas.x.reshape(n, -1, n_levels, n_sites)
         streams = state["streams"].copy()
         self.__init__(  # type: ignore[misc]
             state["target"],
@@ -250,7 +274,7 @@ class Ladders(Threaded):
         )
         replicas.put(self.replicas.chains)
         self.ladder = Ladder(**{name: v.copy() for name, v in state["ladder"].items()})
-        self._x, self._moved = self.ladder.x, self.ladder.moved
+        self._x, self._moved = self.ladder.x[:, 0], self.ladder.moved
         if self.core:
             self._x, self._moved = state["x"].copy(), state["moved"].copy()
         self.batches = copy.deepcopy(state["batches"])
@@ -260,7 +284,7 @@ class Ladders(Threaded):
     def like(self, states: States, streams: Streams) -> "Ladders":
         """Return ladders of the same temperatures, all replicas of each at one state."""
         own = self.core.of(states) if self.core else states
-        replicas = np.repeat(own[:, np.newaxis], self.beta.size, axis=1)
+        replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, self.n_copies, self.beta.size, 1))
         rest = self.rule.explorer, self.beta, self.n_jobs, self.product, self.core
         made = Ladders(self.target, replicas, streams, *rest)
         made.put(states)
@@ -284,7 +308,7 @@ class Ladders(Threaded):
         nearest.append(self.beta.size - 1)
         made = Ladders(
             self.target,
-            self.states[:, nearest],
+            self.states[:, :, nearest],
             self.streams,
             self.rule.explorer,
             beta,
@@ -373,7 +397,7 @@ class Ladders(Threaded):
     def forget_scans(self) -> None:
         """Begin all counts anew; visits that have begun keep numbers of their own."""
         self.forget_swaps()
-        self.ladder.since[:] -= self.n_scans
+        self.ladder.since[:] -= self.n_scans * self.n_copies
         self.n_scans = 0
 
     def log_prob(self) -> Array:
@@ -448,21 +472,22 @@ class Ladders(Threaded):
         self, c: int, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
         """Make scans of one ladder."""
-        rule, n_levels = self.rule, self.rule.n_levels
-        rngs = self.replicas.streams.chain[c * n_levels : (c + 1) * n_levels]
+        rule, n = self.rule, self.rule.n_replicas
+        rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
         n_uniforms = rule.explorer.facts.n_uniforms
         whole = (n_scans, rule.n_steps, n_uniforms, rule.width, self.n_scans, *schedule)
-        numbers = np.empty((n_levels, n_scans * rule.width))
+        numbers = np.empty((n, n_scans * rule.width))
         for row, rng in zip(numbers, rngs, strict=True):
             rng.random(out=row)
         scan.scan(
             self._path,
             rule.explorer,
+            self._crossing,
             self.replicas.chains,
             self.ladder,
             c,
             numbers,
-            self._coins[c].random(n_scans * (n_levels - 1)),
+            self._coins[c].random((n_scans, (2 * self.n_copies - 1) * (self.beta.size - 1))),
             self.batches.shift,
             whole,
             draws,

@@ -18,7 +18,8 @@ _OF_RULES = {
     "HammingBallSampler": ("block_size", "radius"),
     "LSBSampler": ("balancing", "lazy"),
 }
-# Neighbours of a variable, on average, up to which classes of independent variables pay.
+# Neighbours of a variable, on average, up to which classes of independent variables pay, and parts
+# in which two states differ may be apart.
 _FEW_NEIGHBOURS = 32
 
 
@@ -77,6 +78,10 @@ def _check_parameters(given: BaseSampler) -> None:
 
 def _sweeps(target: Target) -> GibbsSampler:
     """Return Gibbs sweeps, class by class where the graph is sparse: they mostly cross best."""
+    return GibbsSampler("chromatic" if is_sparse(target) else "systematic")
+
+
+def is_sparse(target: Target) -> bool:
+    """Whether variables have few neighbours in the graph of a target."""
     graph = target.graph
-    sparse = graph is not None and graph.nnz <= _FEW_NEIGHBOURS * target.n_sites
-    return GibbsSampler("chromatic" if sparse else "systematic")
+    return graph is not None and bool(graph.nnz <= _FEW_NEIGHBOURS * target.n_sites)

@@ -14,7 +14,7 @@ from sklsb._starts import Starts
 from sklsb._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb._tempering.ladders import KEPT_SCANS, Ladders
 from sklsb._tempering.paths import product_of
-from sklsb._tempering.pilot import Trial, compare, shown
+from sklsb._tempering.pilot import OF_PAIRS, Candidate, Trial, compare, lengthened, shown
 from sklsb._tempering.schedule import (
     FIRST_REPLICAS,
     MOST_REPLICAS,
@@ -27,7 +27,7 @@ from sklsb._tempering.worth import plain_chains_mix
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._base import BaseSampler
 from sklsb.samplers._checks import check_bool, check_count, check_log2_size
-from sklsb.samplers._explorers import explorers_of
+from sklsb.samplers._explorers import explorers_of, is_sparse
 from sklsb.samplers._progress import Told
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
@@ -89,6 +89,14 @@ class ParallelTempering(BaseSampler):
         the variables that were summed out are drawn from their exact distribution given the core.
         "auto" is 12 on a `MarkovNetwork`, with evidence or without, and None on other targets; a
         number is for targets that are made of factors.
+    crossover : "auto" or bool, default="auto"
+        Whether each ladder has two replicas at every temperature, of which those of the colder half
+        exchange parts in which they differ [3]_: variables that paths join within the set of all
+        that differ, in the graph of the target. That does not change the product of their
+        probabilities, so it is never refused. It leads between modes of lattices and other sparse
+        graphs, and does nothing where all that differs is joined. Draws come from the two in turn.
+        "auto" compares it with one replica, as explorers are compared, where variables have at most
+        32 neighbours on average.
     n_burn_in : int, optional
         Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
         after each of which the temperatures are chosen anew, until they are good; then they are
@@ -118,8 +126,10 @@ class ParallelTempering(BaseSampler):
     explorer_ : str
         What moves the replicas.
     candidates_ : xarray.Dataset
-        Round trips and evaluations of the explorers that were compared; with "auto" and an
-        ``n_burn_in`` of 1,024 or more.
+        Round trips and evaluations of the explorers that were compared, and with crossover; with
+        an ``n_burn_in`` of 1,024 or more.
+    crossover_ : bool
+        Whether replicas exchange parts.
     betas_ : ndarray of shape (n_replicas,)
         Inverse temperatures, from 0 to 1.
     barrier_ : float
@@ -176,6 +186,8 @@ class ParallelTempering(BaseSampler):
        tempering: a scalable highly parallel MCMC scheme", JRSS B 84 (2022).
     .. [2] C. H. Bennett, "Efficient estimation of free energy differences from Monte Carlo data",
        Journal of Computational Physics 22 (1976).
+    .. [3] J. Houdayer, "A cluster Monte Carlo algorithm for 2-dimensional spin glasses",
+       European Physical Journal B 22 (2001).
 
     Examples
     --------
@@ -201,6 +213,7 @@ class ParallelTempering(BaseSampler):
         n_chains: int = 4,
         reference: ArrayLike | None = None,
         eliminate: int | str | None = "auto",
+        crossover: bool | str = "auto",
         n_burn_in: int | None = None,
         init: str = "both",
         n_jobs: int | None = None,
@@ -213,6 +226,7 @@ class ParallelTempering(BaseSampler):
         self.n_chains = n_chains
         self.reference = reference
         self.eliminate = eliminate
+        self.crossover = crossover
         self.n_burn_in = n_burn_in
         self.init = init
         self.n_jobs = n_jobs
@@ -232,14 +246,27 @@ class ParallelTempering(BaseSampler):
         else:
             check_count(self.n_replicas, "n_replicas", 2)
         check_log2_size(self.eliminate, "eliminate", MOST_LOG2_SIZE, target)
+        if not isinstance(self.crossover, bool | np.bool_) and self.crossover != "auto":
+            raise ValueError(f'crossover is {self.crossover!r}; give "auto", True or False.')
         if self.reference is not None:
             product_of(self.reference, target)
         self._core: Core | None = core_of(target, self.eliminate)
+        if self.crossover != "auto" and self.crossover and self._inner(target).graph is None:
+            raise ValueError(
+                f"crossover is True, and {type(target).__name__} does not say which of its "
+                'variables depend on each other (its graph is None); give crossover="auto" or '
+                "False."
+            )
         self._explorers(target)
 
     def _explorers(self, target: Target) -> dict[str, Rule]:
         """Return what may move the replicas, by name; the first one chooses the temperatures."""
-        return explorers_of(self.explorer, self._core.network if self._core else target)
+        return explorers_of(self.explorer, self._inner(target))
+
+    def _inner(self, target: Target) -> Target:
+        """Return what the replicas are states of."""
+        core = self._present_core
+        return core.network if core else target
 
     def _starts(self, target: Target, streams: Streams) -> Starts:
         """Draw the states that all replicas of a ladder start from, as chains without it do.
@@ -271,8 +298,7 @@ class ParallelTempering(BaseSampler):
         """Return the number of scans of the burn-in."""
         if self.n_burn_in is not None:
             return int(self.n_burn_in)
-        core = self._present_core
-        n_sites = core.network.n_sites if core else target.n_sites
+        n_sites = self._inner(target).n_sites
         return min(_MOST_SCANS, max(_FEWEST_SCANS, _MOST_SWEPT // max(1, n_sites)))
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
@@ -289,7 +315,10 @@ class ParallelTempering(BaseSampler):
         core, again = self._core, old is not None and old.target is target and self._going_on
         product = None if self.reference is None else product_of(self.reference, target)
         own = core.of(states) if core else states
-        replicas = np.repeat(own[:, np.newaxis], beta.size, axis=1)
+        n_copies = 1 + (self.crossover != "auto" and bool(self.crossover))
+        if again and old and self.crossover == "auto":
+            n_copies = old.n_copies
+        replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, n_copies, beta.size, 1))
         if again and old and old.states.shape == replicas.shape:
             replicas = old.states
         rule, n_jobs = next(iter(self._explorers(target).values())), self._effective_n_jobs()
@@ -311,7 +340,7 @@ class ParallelTempering(BaseSampler):
         length = self._length(target)
         with Told(self.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
-        ladders, tried = self._choose_explorer(done, length)
+        ladders, tried = self._choose(done, length)
         # The caller goes on with the ensemble that it made.
         ensemble.__dict__.update(ladders.__dict__)
         plain = self._plain(target) if ensemble.core else ensemble.rule.explorer
@@ -319,6 +348,7 @@ class ParallelTempering(BaseSampler):
         history = {name: ("round", [row[name] for row in done.rounds]) for name in names}
         return {
             **tried,
+            "crossover_": ladders.n_copies == 2,
             "betas_": ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
             "_capped": done.capped,
@@ -331,18 +361,26 @@ class ParallelTempering(BaseSampler):
         fitted["_trips_before"] = ensemble.ladder.trips[:, 0].copy()
         return ensemble
 
-    def _choose_explorer(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
-        """Compare explorers at the temperatures that were found, if there is time."""
-        ladders = done.ladders
-        (name, _), *others = self._explorers(ladders.target).items()
+    def _choose(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
+        """Compare what may move replicas at the temperatures that were found, if there is time."""
+        ladders, last = done.ladders, done.rounds[-1]
+        rules = self._explorers(ladders.target)
+        name, *others = rules
         if length < _FEWEST_COMPARED:
             return ladders, {"explorer_": name}
-        last = done.rounds[-1]
         first = Trial(last["round_trips"], done.work, last["scans"])
-        ladders, chosen, trials = compare(ladders, first, dict(others))
-        trials = {name: first} | trials
-        found = xr.Dataset(shown(trials), coords={"explorer": list(trials)})
-        return ladders, {"explorer_": chosen or name, "candidates_": found}
+        trials = {name: lengthened(ladders, first, length)}
+        candidates = {other: Candidate(rules[other], ladders.n_copies) for other in others}
+        ladders, chosen, found = compare(ladders, trials[name], candidates)
+        trials, name = trials | found, chosen or name
+        if self.crossover == "auto" and ladders.n_copies == 1 and is_sparse(ladders.inner):
+            candidates = {f"{name}, crossover": Candidate(rules[name], 2)}
+            ladders, _, found = compare(
+                ladders, trials[name], candidates, len(others), margin=OF_PAIRS
+            )
+            trials = trials | found
+        compared = xr.Dataset(shown(trials), coords={"explorer": list(trials)})
+        return ladders, {"explorer_": name, "candidates_": compared}
 
     # ----------------------------------------------------------------- what was seen
 

@@ -9,13 +9,17 @@ from numpy.typing import NDArray
 from sklsb._kernels._jit import called, inlined, kernel
 from sklsb._kernels.contract import first_move, init_cache, prepare, rebuild, step
 from sklsb._kernels.state import chain_at
+from sklsb._kernels.tempering.crossing import cross
 from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
 
 
 class Ladder(NamedTuple):
-    """What is known of some ladders beside the states of their replicas, one row each ladder."""
+    """What is known of some ladders beside the states of their replicas, one row each ladder.
 
-    at: NDArray[np.int64]  # replica at each level
+    A ladder has one or two *copies*, each of which has a replica at every level.
+    """
+
+    at: NDArray[np.int64]  # (n, n_copies, n_levels) replica at each level
     heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
     trips: NDArray[np.int64]  # (n, 1) round trips
     stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
@@ -27,20 +31,24 @@ class Ladder(NamedTuple):
     best_log_prob: NDArray[np.float64]  # (n, 1)
     best: NDArray[np.int16]  # a state
     impossible: NDArray[np.int64]  # (n, 1) draws from the reference where p = 0
-    x: NDArray[np.int16]  # state at the last level
+    x: NDArray[np.int16]  # (n, n_copies, n_sites) states at the last level
     moved: NDArray[np.bool_]  # of that, by the first move of each site
-    process: NDArray[np.int16]  # (n, n_kept, n_levels) level of each replica in the last scans
+    process: NDArray[np.int16]  # (n, n_kept, n_replicas) level of each replica in the last scans
 
 
 @inlined
-def _go_on(path, rule, ladder, chains, where, numbers, schedule):
+def _replica(ladder, chains, c, which):
+    """State of a replica of ladder c."""
+    return chain_at(chains, c * ladder.heading.shape[1] + which)
+
+
+@inlined
+def _go_on(path, rule, ladder, chains, where, numbers, n_uniforms):
     """Draw from the reference at level 0, and make transitions at the others."""
-    c, begin, n_steps, width = where
-    n_levels = ladder.at.shape[1]
-    n_uniforms = schedule
-    for k in range(n_levels):
-        row = ladder.at[c, k]
-        chain = chain_at(chains, c * n_levels + row)
+    c, i, begin, n_steps, width = where
+    for k in range(ladder.at.shape[2]):
+        row = ladder.at[c, i, k]
+        chain = _replica(ladder, chains, c, row)
         u = numbers[row, begin : begin + width]
         if k == 0:
             draw_reference(path.reference, chain, u)
@@ -78,12 +86,11 @@ def _arrive(path, rule, chain, k):
 
 
 @inlined
-def _swap(path, rule, ladder, chains, c, k, u, shift):
-    """Let the replicas at the levels k and k + 1 change places, or not."""
-    n_levels = ladder.at.shape[1]
-    low, high = ladder.at[c, k], ladder.at[c, k + 1]
-    first = chain_at(chains, c * n_levels + low)
-    second = chain_at(chains, c * n_levels + high)
+def _swap(path, rule, ladder, chains, c, i, k, u, shift):
+    """Let the replicas at the levels k and k + 1 of a copy change places, or not."""
+    low, high = ladder.at[c, i, k], ladder.at[c, i, k + 1]
+    first = _replica(ladder, chains, c, low)
+    second = _replica(ladder, chains, c, high)
     first_low, first_high, first_top = _levels_of(path, first, k)
     second_low, second_high, second_top = _levels_of(path, second, k)
     _note_best(ladder, c, first, first_top)
@@ -97,20 +104,20 @@ def _swap(path, rule, ladder, chains, c, k, u, shift):
     ladder.bennett[c, k, 0] += _sigmoid(up - shift)
     ladder.bennett[c, k, 1] += _sigmoid(down + shift)
     if u < accept:
-        ladder.at[c, k], ladder.at[c, k + 1] = high, low
+        ladder.at[c, i, k], ladder.at[c, i, k + 1] = high, low
         if k > 0:
             _arrive(path, rule, second, k)
         _arrive(path, rule, first, k + 1)
 
 
 @inlined
-def _look(path, ladder, chains, c, n_scans):
-    """Note where the replicas are, and what changed at the last level."""
-    n_levels = ladder.at.shape[1]
-    bottom, top = ladder.at[c, 0], ladder.at[c, n_levels - 1]
+def _look(path, ladder, chains, c, i, n_scans):
+    """Note where the replicas of a copy are, and what changed at the last level."""
+    n_copies, n_levels = ladder.at.shape[1], ladder.at.shape[2]
+    bottom, top = ladder.at[c, i, 0], ladder.at[c, i, n_levels - 1]
     ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)
     ladder.heading[c, bottom] = 1
-    ladder.since[c, bottom] = n_scans
+    ladder.since[c, bottom] = n_scans * n_copies + i
     stay = float(ladder.stay[c, bottom])
     ladder.visits[c, 0] += stay
     ladder.visits[c, 1] += stay * stay
@@ -120,40 +127,67 @@ def _look(path, ladder, chains, c, n_scans):
         ladder.heading[c, top] = 2
     place = n_scans % ladder.process.shape[1]
     for k in range(n_levels):
-        ladder.process[c, place, ladder.at[c, k]] = k
-    chain = chain_at(chains, c * n_levels + top)
-    for i in range(chain.x.size):
-        if ladder.x[c, i] != chain.x[i]:
-            ladder.x[c, i] = chain.x[i]
-            ladder.moved[c, np.int64(first_move(path.inner, np.uint64(i)))] = True
-    return chain
+        ladder.process[c, place, ladder.at[c, i, k]] = k
+    chain = _replica(ladder, chains, c, top)
+    for j in range(chain.x.size):
+        if ladder.x[c, i, j] != chain.x[j]:
+            ladder.x[c, i, j] = chain.x[j]
+            ladder.moved[c, np.int64(first_move(path.inner, np.uint64(j)))] = True
+
+
+@inlined
+def _turn(n_scans, n_copies):
+    """Which copy is looked at after so many scans: the parity of the ones of that binary number.
+
+    So every copy has its turn, whatever multiple of scans lies between draws.
+    """
+    ones = 0
+    while n_scans > 0:
+        ones += n_scans & 1
+        n_scans >>= 1
+    return ones % n_copies
 
 
 @kernel
-def scan(path, rule, chains, ladder, c, numbers, coins, shift, schedule, draws, stats):
+def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedule, draws, stats):
     """Make scans of ladder c; a draw from the last level whenever ``thin`` of them have been made.
 
-    A scan lets the replica at each level make transitions, then pairs of neighbours change places:
-    those whose lower level is even in even scans, the others in odd ones. ``numbers`` has a row for
-    each replica, of which a scan takes ``width``; ``coins`` one number for each scan and pair, used
-    or not. ``schedule`` = (scans, transitions, numbers of a transition, width, scans made before,
-    thin, scans since the last draw, index of the next draw). ``stats`` gets log p, and the scan in
-    which the replica was at level 0 last: draws of one visit of the last level have it in common.
+    A scan lets the replica at each level make transitions. Then those of two copies exchange parts
+    at each level of the upper half. Then pairs of neighbours change places: those whose lower level
+    is even in even scans, the others in odd ones. ``numbers`` has a row for each replica, of which
+    a scan takes ``width``; ``coins`` a row for each scan, of one number for each copy and pair of
+    levels, used or not, and one for each exchange. ``schedule`` = (scans, transitions, numbers of a
+    transition, width, scans made before, thin, scans since the last draw, index of the next draw).
+    ``stats`` gets log p, and the scan in which the replica was at level 0 last: draws of one visit
+    of the last level have it in common.
     """
     n_scans, n_steps, n_uniforms, width, before, thin, made, draw = schedule
-    n_pairs = ladder.at.shape[1] - 1
+    n_copies, n_pairs = ladder.at.shape[1], ladder.at.shape[2] - 1
     for s in range(n_scans):
-        _go_on(path, rule, ladder, chains, (c, s * width, n_steps, width), numbers, n_uniforms)
-        for k in range((before + s) % 2, n_pairs, 2):
-            u = coins[s * n_pairs + k]
-            _swap(path, rule, ladder, chains, c, k, u, shift[k])
-        chain = _look(path, ladder, chains, c, before + s)
+        for i in range(n_copies):
+            where = c, i, s * width, n_steps, width
+            _go_on(path, rule, ladder, chains, where, numbers, n_uniforms)
+        if n_copies == 2:
+            # At the others replicas move well by themselves, and all that differs is joined.
+            for k in range(1 + n_pairs // 2, n_pairs + 1):
+                first = _replica(ladder, chains, c, ladder.at[c, 0, k])
+                second = _replica(ladder, chains, c, ladder.at[c, 1, k])
+                u = coins[s, 2 * n_pairs + k - 1]
+                cross(crossing, path, rule, (first, second), c, k, u)
+        for i in range(n_copies):
+            for k in range((before + s) % 2, n_pairs, 2):
+                u = coins[s, i * n_pairs + k]
+                _swap(path, rule, ladder, chains, c, i, k, u, shift[k])
+            _look(path, ladder, chains, c, i, before + s)
         made += 1
         if made == thin:
+            i = _turn(before + s, n_copies)
+            top = ladder.at[c, i, n_pairs]
+            chain = _replica(ladder, chains, c, top)
             for j in range(chain.x.size):
                 draws[c, draw, j] = chain.x[j]
             stats[c, draw, 0] = _levels_of(path, chain, n_pairs - 1)[2]
-            stats[c, draw, 1] = ladder.since[c, ladder.at[c, n_pairs]]
+            stats[c, draw, 1] = ladder.since[c, top]
             made = 0
             draw += 1
 
@@ -161,14 +195,14 @@ def scan(path, rule, chains, ladder, c, numbers, coins, shift, schedule, draws, 
 @kernel
 def start(path, rule, chains, ladder, c, again):
     """Compute what the replicas of ladder c keep, or compute it again from what they carry."""
-    n_levels = ladder.at.shape[1]
-    for k in range(n_levels):
-        chain = chain_at(chains, c * n_levels + ladder.at[c, k])
-        view = at_level(path, k)
-        init_cache(view, chain)
-        if k == 0:
-            continue
-        if again:
-            rebuild(view, rule, chain)
-        else:
-            prepare(view, rule, chain)
+    for i in range(ladder.at.shape[1]):
+        for k in range(ladder.at.shape[2]):
+            chain = _replica(ladder, chains, c, ladder.at[c, i, k])
+            view = at_level(path, k)
+            init_cache(view, chain)
+            if k == 0:
+                continue
+            if again:
+                rebuild(view, rule, chain)
+            else:
+                prepare(view, rule, chain)

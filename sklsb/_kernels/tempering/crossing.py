@@ -1,0 +1,126 @@
+"""Crossover: two states of one distribution exchange a part in which they differ.
+
+This is the cluster move of Houdayer (European Physical Journal B 22, 2001) for any target whose log
+p is a sum of terms over sets of variables that are joined in a graph. Take the variables in which
+two states differ, and those of them that paths within that set join to one of them. If the states
+exchange the values of these, each term has the values of one state or of the other, as before: the
+sum of both log p stays what it was, at every temperature.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import contract, implements, inlined
+from sklsb._kernels.contract import first_move, flip, prepare
+from sklsb._kernels.tempering.paths import at_level
+
+
+class NoCrossing(NamedTuple):
+    """Of ladders that have one replica at each level."""
+
+    nothing: NDArray[np.float64] = np.empty(0)
+
+
+class Crossing(NamedTuple):
+    """What finds such a part, with memory for each ladder."""
+
+    start: NDArray[np.int64]  # of the neighbours of each variable, with the end
+    near: NDArray[np.int64]
+    place: NDArray[np.int64]  # in order, of each value less the smallest one
+    smallest: int
+    mark: NDArray[np.int8]  # (n, n_sites) 1 for variables that differ, 2 for those of the part
+    listed: NDArray[np.int64]  # (n, n_sites) variables
+
+
+@inlined
+def _differing(crossing, first, second, c, u):
+    """Mark the variables that differ; return how many, and one of them, all equally likely."""
+    n_differ, mark = 0, crossing.mark[c]
+    for i in range(first.x.size):
+        differs = np.int8(first.x[i] != second.x[i])
+        mark[i] = differs
+        n_differ += differs
+    left, site = min(np.int64(u * n_differ), n_differ - 1), -1
+    while left >= 0:
+        site += 1
+        left -= mark[site]
+    return n_differ, site
+
+
+@inlined
+def _find_part(crossing, c, site):
+    """List the variables that differ and are joined to one of them; return how many."""
+    mark, listed = crossing.mark[c], crossing.listed[c]
+    mark[site] = 2
+    listed[0] = site
+    looked_at, found = 0, 1
+    while looked_at < found:
+        i = listed[looked_at]
+        looked_at += 1
+        for e in range(crossing.start[i], crossing.start[i + 1]):
+            j = crossing.near[e]
+            if mark[j] == 1:
+                mark[j] = 2
+                listed[found] = j
+                found += 1
+    return found
+
+
+@inlined
+def _list_rest(crossing, c):
+    """List the variables that differ and are not in the part instead; return how many."""
+    mark, listed, found = crossing.mark[c], crossing.listed[c], 0
+    for i in range(mark.size):
+        if mark[i] == 1:
+            listed[found] = i
+            found += 1
+    return found
+
+
+@inlined
+def _put(view, crossing, chain, site, value):
+    """Give a variable another value."""
+    now = crossing.place[np.int64(chain.x[site]) - crossing.smallest]
+    new = crossing.place[np.int64(value) - crossing.smallest]
+    which = new - np.int64(new > now)
+    flip(view, chain, first_move(view, np.uint64(site)) + np.uint64(which))
+
+
+def _nothing(crossing, path, rule, pair, c, k, u):
+    return 0
+
+
+@contract(0, default=_nothing)
+def cross(crossing, path, rule, pair, c, k, u):
+    """Let the replicas of a pair, both at level k, exchange a part; return its size."""
+
+
+@implements(cross, Crossing)
+def _cross(crossing, path, rule, pair, c, k, u):
+    """One number chooses the part, each with the share that it has of all that differs.
+
+    Of the part and of all other variables that differ the fewer are exchanged. Both lead to the
+    same two states, but for which replica has which: so replicas stay what they are as far as may
+    be, and nothing happens if the part is all that differs. The next exchange of the same part
+    leads back.
+    """
+    first, second = pair
+    n_differ, site = _differing(crossing, first, second, c, u)
+    if n_differ < 2:
+        return 0
+    size = _find_part(crossing, c, site)
+    if size == n_differ:
+        return 0
+    if 2 * size > n_differ:
+        size = _list_rest(crossing, c)
+    view = at_level(path, k)
+    for t in range(size):
+        i = crossing.listed[c, t]
+        a, b = first.x[i], second.x[i]
+        _put(view, crossing, first, i, b)
+        _put(view, crossing, second, i, a)
+    prepare(view, rule, first)
+    prepare(view, rule, second)
+    return size
