@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from outside.balancing_rounded_min import RoundedMin
 from outside.rule_metropolis import Metropolis, MetropolisSampler
 from outside.rule_metropolis import example as spins
@@ -197,6 +198,17 @@ class ForgetfulRing(HeightRing):
 def test_wrong_cache_is_found():
     with pytest.raises(AssertionError, match="the cache after 100 moves against a rebuild"):
         check_target(ForgetfulRing([0.3, 2.1, 1.2], n_levels=3))
+
+
+class WronglyJoined(HeightRing):
+    @property
+    def graph(self):
+        return sp.csr_array((self.n_sites, self.n_sites), dtype=bool)
+
+
+def test_wrong_graph_is_found():
+    with pytest.raises(AssertionError, match=r"variables \d and \d are exchanged; graph does not"):
+        check_target(WronglyJoined([0.3, 2.1, 1.2], n_levels=3))
 
 
 class Incomplete(NamedTuple):

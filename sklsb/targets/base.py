@@ -147,7 +147,8 @@ class Target(ABC):
     def graph(self) -> sp.csr_array | None:
         """Which variables depend on each other given the rest; None if all may.
 
-        A boolean matrix of shape (n_sites, n_sites), symmetric, without the diagonal.
+        A boolean matrix of shape (n_sites, n_sites), symmetric, without the diagonal. Log p must be
+        a sum of terms, finite or -inf, of which each is of variables that are all joined.
         """
         return None
 
