@@ -254,15 +254,20 @@ def test_both_copies_make_draws_and_visits():
         assert seen.min() > 400
 
 
-def test_it_is_chosen_where_it_crosses_more_often():
-    cold = make(n_burn_in=8192, crossover="auto").fit(glass(1, (14, 14), 2.0))
+def test_it_is_chosen_where_parts_are_exchanged():
+    cold = make(n_burn_in=4096, crossover="auto").fit(glass(1, (10, 10), 1.5))
     assert cold.crossover_
+    assert 0.25 < cold.exchanged_ < 1.0
+    rng, n = np.random.default_rng(0), 10
+    pairs = list(itertools.combinations(range(n), 2))  # all joined: one part
+    tables = [np.exp([[j, -j], [-j, j]]) for j in rng.normal(scale=0.3, size=len(pairs))]
+    joined = MarkovNetwork([2] * n, [*zip(pairs, tables, strict=True), ((0, 1), [[1, 0], [1, 1]])])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TemperingWarning)
-        joined = make(n_burn_in=2048, crossover="auto").fit(grid((5, 5), np.full(99, 0.6)))
-    assert not joined.crossover_
-    names = joined.candidates_["explorer"].values.tolist()
-    assert names[-1] == f"{joined.explorer_}, crossover"
+        sampler = make(n_burn_in=1024, crossover="auto").fit(joined)
+        assert make().fit(joined).exchanged_ == 0.0
+    assert not sampler.crossover_
+    assert np.isnan(sampler.exchanged_)
 
 
 def test_warm_start_goes_on_with_both():

@@ -182,6 +182,7 @@ class Ladders(Threaded):
             bennett=np.zeros((n, n_pairs, 2)),
             best_log_prob=np.full((n, 1), -np.inf),
             best=first[:, 0].copy(),
+            exchanged=np.zeros((n, 2), np.int64),
             impossible=np.zeros((n, 1), np.int64),
             x=first.copy(),
             moved=np.zeros((n, int((self.inner.cardinalities - 1).sum())), np.bool_),
@@ -343,6 +344,12 @@ class Ladders(Threaded):
         found: Array = total**2 / np.maximum(squares, 1.0)
         return found
 
+    @property
+    def exchanged(self) -> float:
+        """Share of the exchanges of two copies in which a part moved; NaN if there was none."""
+        moved, made = self.ladder.exchanged.sum(axis=0).tolist()
+        return moved / made if made else np.nan
+
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
         """Count some of each ladder that were made elsewhere; `chains` has their sums only."""
         self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
@@ -386,7 +393,7 @@ class Ladders(Threaded):
     def forget_swaps(self) -> None:
         """Begin the counts of swaps and of round trips anew."""
         self.forget_visits()
-        for name in ("rejected", "tried", "trips", "bennett"):
+        for name in ("rejected", "tried", "trips", "bennett", "exchanged"):
             getattr(self.ladder, name)[:] = 0
 
     def forget_visits(self) -> None:

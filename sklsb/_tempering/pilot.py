@@ -1,4 +1,4 @@
-"""What crosses most often for its work: which explorer, and whether two copies exchange parts."""
+"""Which explorer crosses most often for its work, and whether two copies exchange parts."""
 
 from typing import Any, NamedTuple
 
@@ -13,25 +13,14 @@ from sklsb.streams import Streams
 _LOOK, _FEWEST_SCANS = 4, 64
 # Of a trial so much is left out, in which replicas spread.
 _SPREAD = 4
-
-# Round trips of a trial that are enough; and the part of all scans that it may take for them.
-_ENOUGH, _PART = 128, 4
-
-
-class Margin(NamedTuple):
-    """How much more often another one must cross: by a factor, and by so many standard errors."""
-
-    factor: float
-    errors: float
-
-
-OF_EXPLORERS = Margin(1.1, 2.0)
-# The work of exchanges is in no count of evaluations. They may gain much, and cost little.
-OF_PAIRS = Margin(1.25, 1.0)
+# Another explorer must cross more often by this factor, and by more than chance: two errors.
+_BETTER, _ERRORS = 1.1, 2.0
+# Exchanges of two copies are kept if a part moves so often: they cost little, and may gain much.
+_OFTEN = 0.25
 
 
 class Trial(NamedTuple):
-    """What a candidate did."""
+    """What an explorer did."""
 
     round_trips: int
     evaluations: int
@@ -48,86 +37,89 @@ class Trial(NamedTuple):
         return float(np.sqrt(max(1, self.round_trips))) / max(1, self.evaluations)
 
 
-class Candidate(NamedTuple):
-    """What may move replicas."""
-
-    explorer: Rule
-    n_copies: int
-
-
-def with_candidate(ladders: Ladders, candidate: Candidate, streams: Streams) -> Ladders:
-    """Return ladders at the same levels and states that move otherwise."""
-    states = ladders.states
-    if candidate.n_copies > ladders.n_copies:
-        states = np.repeat(states, candidate.n_copies, axis=1)
-    rest = ladders.n_jobs, ladders.product, ladders.core
-    return Ladders(ladders.target, states, streams, candidate.explorer, ladders.beta, *rest)
-
-
-def lengthened(ladders: Ladders, first: Trial, n_burn_in: int) -> Trial:
-    """Make more scans until round trips are enough to compare, or the share of scans is spent."""
-    n, before = first.n_scans, int(ladders.chains.evaluations.sum())
-    while ladders.ladder.trips.sum() < _ENOUGH and 2 * n <= n_burn_in // _PART:
-        run_scans(ladders, n)
-        n *= 2
-    spent = int(ladders.chains.evaluations.sum()) - before
-    return Trial(int(ladders.ladder.trips.sum()), first.evaluations + spent, n)
-
-
 def compare(
-    ladders: Ladders,
-    first: Trial,
-    others: dict[str, Candidate],
-    place: int = 0,
-    margin: Margin = OF_EXPLORERS,
+    ladders: Ladders, first: Trial, others: dict[str, Rule]
 ) -> tuple[Ladders, str | None, dict[str, Trial]]:
-    """Try others with as many evaluations of each copy; return the ladders that go on.
+    """Try other explorers with as many evaluations; return the ladders that go on.
 
     Parameters
     ----------
     ladders : Ladders
         At temperatures that stay.
     first : Trial
-        What these did.
-    others : dict of str to Candidate
+        What their explorer did.
+    others : dict of str to rule
         By name.
-    place : int, default=0
-        Trials made before, so that none has the numbers of another.
-    margin : Margin
-        How much more often another one must cross.
 
     Returns
     -------
     Ladders, str or None, dict of str to Trial
-        These ladders, or better ones; their name; what all others did.
+        These ladders, or others with a better explorer; its name; what all others did.
     """
     trials: dict[str, Trial] = {}
     best: tuple[Trial, str | None] = first, None
-    for number, (name, candidate) in enumerate(others.items(), place):
-        streams = Streams(ladders.streams.of("pilot", number))
-        tried = with_candidate(ladders, candidate, streams)
+    for place, (name, rule) in enumerate(others.items()):
+        streams = Streams(ladders.streams.of("pilot", place))
+        tried = _moved_by(ladders, rule, ladders.n_copies, streams)
         tried._pool = ladders._pool
-        # Two copies take as many scans each: round trips need time to begin.
-        work = first.evaluations * tried.n_copies / ladders.n_copies
-        trials[name] = found = _try(tried, work)
+        trials[name] = found = _try(tried, first)
         ladders.add_evaluations(tried.chains.evaluations[:, 0])
         error = float(np.hypot(found.error, best[0].error))
-        if found.rate > max(margin.factor * best[0].rate, best[0].rate + margin.errors * error):
+        if found.rate > max(_BETTER * best[0].rate, best[0].rate + _ERRORS * error):
             best = found, name
     if best[1] is None:
         return ladders, None, trials
-    made = with_candidate(ladders, others[best[1]], ladders.streams)
+    rule, n_scans = others[best[1]], best[0].n_scans
+    return _settled(ladders, rule, ladders.n_copies, n_scans), best[1], trials
+
+
+def with_exchanges(ladders: Ladders, n_scans: int, place: int) -> Ladders:
+    """Return ladders of two copies if these often exchange a part, or the same ones.
+
+    Parameters
+    ----------
+    ladders : Ladders
+        Of one copy, at temperatures that stay.
+    n_scans : int
+        How many a trial takes, and the last part of the burn-in.
+    place : int
+        Trials made before, so that none has the numbers of another.
+    """
+    rule = ladders.rule.explorer
+    tried = _moved_by(ladders, rule, 2, Streams(ladders.streams.of("pilot", place)))
+    tried._pool = ladders._pool
+    n = max(_FEWEST_SCANS, n_scans // _SPREAD)
+    run_scans(tried, n)  # both begin at the same states
+    tried.ladder.exchanged[:] = 0
+    run_scans(tried, n)
+    ladders.add_evaluations(tried.chains.evaluations[:, 0])
+    if tried.exchanged < _OFTEN:
+        return ladders
+    return _settled(ladders, rule, 2, n_scans)
+
+
+def _moved_by(ladders: Ladders, rule: Rule, n_copies: int, streams: Streams) -> Ladders:
+    """Return ladders at the same levels and states that move otherwise."""
+    states = ladders.states
+    if n_copies > ladders.n_copies:
+        states = np.repeat(states, n_copies, axis=1)
+    rest = ladders.n_jobs, ladders.product, ladders.core
+    return Ladders(ladders.target, states, streams, rule, ladders.beta, *rest)
+
+
+def _settled(ladders: Ladders, rule: Rule, n_copies: int, n_scans: int) -> Ladders:
+    made = _moved_by(ladders, rule, n_copies, ladders.streams)
     made.begin_like(ladders)
-    settle(made, best[0].n_scans)
-    return made, best[1], trials
+    settle(made, n_scans)
+    return made
 
 
-def _try(ladders: Ladders, work: float) -> Trial:
+def _try(ladders: Ladders, first: Trial) -> Trial:
     def spent() -> int:
         return int(ladders.chains.evaluations.sum())
 
     run_scans(ladders, _LOOK)
-    n = int(work * _LOOK / max(1, spent()))
+    n = int(first.evaluations * _LOOK / max(1, spent()))
     if n < _FEWEST_SCANS:
         return Trial(0, spent(), _LOOK)
     run_scans(ladders, n // _SPREAD)

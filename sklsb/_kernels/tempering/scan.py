@@ -30,6 +30,7 @@ class Ladder(NamedTuple):
     bennett: NDArray[np.float64]  # (n, n_pairs, 2) sums of this batch
     best_log_prob: NDArray[np.float64]  # (n, 1)
     best: NDArray[np.int16]  # a state
+    exchanged: NDArray[np.int64]  # (n, 2) exchanges of copies in which a part moved, and all
     impossible: NDArray[np.int64]  # (n, 1) draws from the reference where p = 0
     x: NDArray[np.int16]  # (n, n_copies, n_sites) states at the last level
     moved: NDArray[np.bool_]  # of that, by the first move of each site
@@ -173,7 +174,9 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
                 first = _replica(ladder, chains, c, ladder.at[c, 0, k])
                 second = _replica(ladder, chains, c, ladder.at[c, 1, k])
                 u = coins[s, 2 * n_pairs + k - 1]
-                cross(crossing, path, rule, (first, second), c, k, u)
+                size = cross(crossing, path, rule, (first, second), c, k, u)
+                ladder.exchanged[c, 0] += np.int64(size > 0)
+                ladder.exchanged[c, 1] += 1
         for i in range(n_copies):
             for k in range((before + s) % 2, n_pairs, 2):
                 u = coins[s, i * n_pairs + k]
