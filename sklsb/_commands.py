@@ -26,6 +26,7 @@ says that the answer may be wrong; 130 interrupted, with the draws so far kept.
 
 Examples:
   python -m sklsb info model.uai
+  python -m sklsb marginals examples/car.bif --observe starts=no --csv car.csv
   python -m sklsb marginals model.uai --evidence model.uai.evid --out model.uai.MAR
   python -m sklsb sample model.uai --draws 100000 --out run.zarr --resume
   python -m sklsb map G14.txt --format cut --seconds 60
