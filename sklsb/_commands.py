@@ -279,7 +279,7 @@ def _map(args: argparse.Namespace) -> int:
     write_mpe(path, np.searchsorted(target.values, x))
     kind = _format_of(Path(args.model), args.format)
     what = {
-        "qubo": f"x'Qx = {-lp / args.beta:.10g}",
+        "qubo": f"x'Qx = {0.0 - lp / args.beta:.10g}",  # never -0
         "cut": f"cut = {lp / args.beta:.10g}",
     }.get(kind, f"log p = {lp:.10g}")
     told = "the most probable state" if method == "exact" else "the best state found"

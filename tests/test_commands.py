@@ -139,6 +139,8 @@ def test_most_probable_states(files, capsys, method):
     code, out, _ = run(capsys, "map", "three.sparse", "--beta", "2", *settings)
     assert (code, "x'Qx = -3" in out) == (0, True)
     assert io.read_mpe("three.sparse.MPE")[[0, 2]].tolist() == [1, 0]
+    _, nothing, _ = run(capsys, "map", "three.sparse", "--observe", "0=-1", *settings)
+    assert "x'Qx = 0\n" in nothing
     words = "the best state found" if method == "anneal" else "the most probable state"
     assert words in out
 
