@@ -26,6 +26,7 @@ says that the answer may be wrong; 130 interrupted, with the draws so far kept.
 
 Examples:
   python -m sklsb info model.uai
+  python -m sklsb marginals examples/car.bif --observe starts=no --csv car.csv
   python -m sklsb marginals model.uai --evidence model.uai.evid --out model.uai.MAR
   python -m sklsb sample model.uai --draws 100000 --out run.zarr --resume
   python -m sklsb map G14.txt --format cut --seconds 60
@@ -278,7 +279,7 @@ def _map(args: argparse.Namespace) -> int:
     write_mpe(path, np.searchsorted(target.values, x))
     kind = _format_of(Path(args.model), args.format)
     what = {
-        "qubo": f"x'Qx = {-lp / args.beta:.10g}",
+        "qubo": f"x'Qx = {0.0 - lp / args.beta:.10g}",  # never -0
         "cut": f"cut = {lp / args.beta:.10g}",
     }.get(kind, f"log p = {lp:.10g}")
     told = "the most probable state" if method == "exact" else "the best state found"

@@ -2,6 +2,9 @@
 
 import csv
 import gzip
+import pathlib
+import re
+import shlex
 import signal
 
 import numpy as np
@@ -57,6 +60,25 @@ def test_help_and_wrong_arguments(capsys):
             main(words)
         assert left.value.code == 2
     assert "'0' is not a positive integer" in capsys.readouterr().err
+
+
+def test_documented_commands_are_commands():
+    root = pathlib.Path(__file__).parents[1]
+    texts = [(root / page).read_text("utf-8") for page in ("README.md", "doc/command_line.rst")]
+    found = re.findall(r"^ *\S*python -m sklsb (.+)$", "\n".join([*texts, _commands._EPILOG]), re.M)
+    commands = [_commands._parser().parse_args(shlex.split(words)) for words in found]
+    assert {args.command for args in commands} == {"info", "marginals", "map", "sample"}
+
+
+def test_the_first_question_of_the_documentation(files, capsys):
+    model = str(pathlib.Path(__file__).parents[1] / "examples" / "car.bif")
+    words = ["marginals", model, "--observe", "starts=no", "--csv", "car.csv"]
+    assert run(capsys, *words)[0] == 0
+    battery, fuel, _, _ = io.read_mar("car.bif.MAR")
+    fails = 0.95 * np.array([0.02, 0.4, 0.98]) + 0.05  # given the battery
+    joint = np.array([0.85, 0.1, 0.05]) * fails
+    np.testing.assert_allclose(battery, joint / joint.sum(), rtol=1e-12)
+    np.testing.assert_allclose(fuel[1], 0.05 / joint.sum(), rtol=1e-12)
 
 
 def test_info(files, capsys):
@@ -117,6 +139,8 @@ def test_most_probable_states(files, capsys, method):
     code, out, _ = run(capsys, "map", "three.sparse", "--beta", "2", *settings)
     assert (code, "x'Qx = -3" in out) == (0, True)
     assert io.read_mpe("three.sparse.MPE")[[0, 2]].tolist() == [1, 0]
+    _, nothing, _ = run(capsys, "map", "three.sparse", "--observe", "0=-1", *settings)
+    assert "x'Qx = 0\n" in nothing
     words = "the best state found" if method == "anneal" else "the most probable state"
     assert words in out
 

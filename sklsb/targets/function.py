@@ -97,8 +97,9 @@ class FunctionTarget(Target):
     many transitions of `sample` do. With 1,000 transitions of burn-in and 4 chains it was 76 times
     as many for a sparse quadratic function of 20 variables, 27 times for 64 and 13 times for 200;
     with ``pilot=False`` 12, 2.5 and 2.6 times. (`ratio_cost`, which is n_sites, tells learning to
-    look at few neighbours.) For a costly f take a fixed function,
-    ``LSBSampler(balancing="barker")``, which learns nothing.
+    look at few neighbours.) That may take minutes: ``LSBSampler(verbose=1)`` tells how far it
+    is. For a costly f take a fixed function, ``LSBSampler(balancing="barker")``, which learns
+    nothing.
 
     In code compiled by numba an index beyond the end of an array is no error: it reads whatever
     is there. Try f with ``numba.njit(boundscheck=True)`` first.
