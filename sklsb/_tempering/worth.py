@@ -11,19 +11,24 @@ from sklsb.streams import Streams
 
 # Draws of each chain, as many transitions apart as a scan makes.
 _DRAWS = 512
+# Of two modes, all of so many chains are in one by chance once in a hundred times.
+_FEWEST_CHAINS = 8
 
 
 def plain_chains_mix(ladders: Ladders, explorer: Rule) -> bool:
     """Whether plain chains of a rule on the target take less work for a draw than ladders do.
 
-    For each ladder two chains go without tempering, from its state and from a random one. They must
+    For each ladder chains go without tempering, from its state and from random ones. They must
     agree, and their draws be worth more than one in half as many as there are replicas, counted by
     their variables.
     """
     target, streams = ladders.target, ladders.streams
-    random = [target.random_state(rng) for rng in streams.of("start")]
-    x = np.concatenate([ladders.chains.x, np.array(random).reshape(len(streams), -1)])
-    rngs = [*streams.of("scout"), *streams.of("scout", 1)]
+    per_ladder = max(2, -(-_FEWEST_CHAINS // len(streams)))
+    random = [
+        target.random_state(rng) for k in range(per_ladder - 1) for rng in streams.of("start", k)
+    ]
+    x = np.concatenate([ladders.chains.x, np.array(random).reshape(len(random), -1)])
+    rngs = [rng for k in range(per_ladder) for rng in streams.of("scout", k)]
     plain = Ensemble(target, x, Streams(rngs), ladders.n_jobs, explorer)
     plain.start(explorer)
     draws = np.empty((len(x), _DRAWS, target.n_sites), target.dtype)
@@ -36,7 +41,7 @@ def plain_chains_mix(ladders: Ladders, explorer: Rule) -> bool:
             plain.run(n * thin, (thin, 0, first), draws, stats)
     half = _DRAWS // 2  # the rest goes from where the chains began
     tally.add(draws[:, half:], stats[:, half:, 0], 1)
-    ladders.add_evaluations(plain.chains.evaluations.reshape(2, -1).sum(axis=0))
+    ladders.add_evaluations(plain.chains.evaluations.reshape(per_ladder, -1).sum(axis=0))
     found = disagreement(tally, target)
     worst = np.fmin.reduce([float(found["ess_lp"]), *np.ravel(found["ess"].values)])
     moves = [np.maximum(0, one.n_possible - 1).sum() for one in (ladders.inner, target)]
