@@ -182,8 +182,8 @@ def single(given):
                 x = sampler.fit(target)
                 before = sampler.n_evaluations_
                 x = sampler.sample(4000)["x"].values.reshape(4, 4000, -1)
-            data = xr.Dataset({"x": (("chain", "draw", "site"), x[:, :, target.n_possible > 1])})
-            ess = float(arviz.ess(data, method="mean")["x"].min())
+            free = xr.Dataset({"x": (("chain", "draw", "site"), x[:, :, target.n_possible > 1])})
+            ess = float(arviz.ess(free, method="mean")["x"].min())
             work = (sampler.n_evaluations_ - before) / 1e6
             told = any("not worth" in str(w.message) for w in caught)
             told &= any(w.category is TemperingWarning for w in caught)

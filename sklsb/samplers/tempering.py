@@ -349,6 +349,7 @@ class ParallelTempering(BaseSampler):
         ensemble.__dict__.update(ladders.__dict__)
         plain = self._plain(target) if ensemble.core else ensemble.rule.explorer
         names = list(done.rounds[0])
+        scans = sum(row["scans"] for row in done.rounds)
         history = {name: ("round", [row[name] for row in done.rounds]) for name in names}
         return {
             **tried,
@@ -356,7 +357,7 @@ class ParallelTempering(BaseSampler):
             "betas_": ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
             "_capped": done.capped,
-            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble, plain),
+            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble, plain, scans),
         }
 
     def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
