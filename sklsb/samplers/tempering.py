@@ -97,8 +97,8 @@ class ParallelTempering(BaseSampler):
         probabilities, so it is never refused. It leads between modes of lattices and other sparse
         graphs, and does nothing where all that differs is joined. Draws come from the two in turn.
         "auto" tries it if variables have at most 32 neighbours on average and ``n_burn_in`` is at
-        least 1,024, and keeps it if a part moves in a quarter of the exchanges or more. It takes 10
-        to 30 percent of the time then.
+        least 1,024, and keeps it if a part moves in a quarter of the exchanges or more. A scan, and
+        so a draw, takes twice as long then; the exchanges are 10 to 30 percent of that.
     n_burn_in : int, optional
         Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
         after each of which the temperatures are chosen anew, until they are good; then they are
