@@ -4,15 +4,23 @@ import copy
 import itertools
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from sklsb import FunctionTarget, GibbsSampler, MarkovNetwork, ParallelTempering, exact
+from sklsb import (
+    FunctionTarget,
+    GibbsSampler,
+    LSBSampler,
+    MarkovNetwork,
+    ParallelTempering,
+    exact,
+)
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.state import chain_at
-from sklsb._kernels.tempering.crossing import cross
+from sklsb._kernels.tempering.crossing import _differing, cross
 from sklsb._tempering.ladders import Ladders, crossing_of
 from sklsb.diagnostics import marginals
 from sklsb.exceptions import SamplerWarning, TemperingWarning
@@ -145,6 +153,14 @@ def test_exchanges_are_those_of_the_formula(level):
     assert (np.diag(matrix) < 1).mean() > 0.2
 
 
+def test_many_differences_are_counted_in_plain_python_too():
+    first, second = (SimpleNamespace(x=np.full(300, k, np.int8)) for k in (0, 1))
+    crossing = SimpleNamespace(mark=np.zeros((1, 300), np.int8))
+    count = getattr(_differing, "py_func", _differing)
+    assert count(crossing, first, second, 0, 0.999) == (300, 299)
+    assert count(crossing, first, first, 0, 0.999) == (0, -1)
+
+
 def test_scans_are_those_of_the_matrix():
     """One scan from one state of each replica: exploring, exchanges at the last level, swaps."""
     from test_tempering import gibbs_matrix, level_logs, swap_matrix
@@ -179,14 +195,12 @@ def test_scans_are_those_of_the_matrix():
             assert np.abs(z[expected > 5]).max() < 5
 
 
-@pytest.mark.parametrize("eliminate", [None, "auto"])
+@pytest.mark.parametrize("eliminate", [None, 3])  # 3 leaves a core
 def test_marginals_and_log_z(eliminate):
     rng = np.random.default_rng(1)
     pairs = [(a, b) for a, b in itertools.combinations(range(6), 2) if (a + b) % 3]
     tables = [rng.gamma(0.5, size=(2, 2)) * (rng.random((2, 2)) > 0.1) for _ in pairs]
     target = MarkovNetwork([2] * 6, zip(pairs, tables, strict=True))
-    if eliminate:
-        eliminate = 3  # leaves a core
     sampler = make(n_chains=4, eliminate=eliminate).fit(target)
     assert sampler.crossover_
     with warnings.catch_warnings():
@@ -199,9 +213,17 @@ def test_marginals_and_log_z(eliminate):
     assert abs(sampler.log_z_ - exact.log_partition(target)) < 5 * sampler.log_z_error_
 
 
-def test_draws_are_the_same_however_they_are_made():
+@pytest.mark.parametrize(
+    "explorer",
+    [
+        GibbsSampler("systematic"),
+        pytest.param(LSBSampler("sqrt"), marks=pytest.mark.slow),  # it keeps more than a cache
+    ],
+    ids=repr,
+)
+def test_draws_are_the_same_however_they_are_made(explorer):
     target = glass(0, (4, 4), 1.0)
-    one, other = (make(n_jobs=n).fit(target) for n in (1, 2))
+    one, other = (make(n_jobs=n, explorer=explorer).fit(target) for n in (1, 2))
     forks = pickle.loads(pickle.dumps(one)), copy.deepcopy(one)
     x = draws(one, 300)
     np.testing.assert_array_equal(draws(other, 300), x)
@@ -211,7 +233,8 @@ def test_draws_are_the_same_however_they_are_made():
         assert fork.log_z_ == one.log_z_
         assert fork.index_process_.identical(one.index_process_)
         assert fork.best_state_.identical(one.best_state_)
-    np.testing.assert_array_equal(draws(make().fit(target), 100, thin=3), x[:, 2::3])
+    again = make(explorer=explorer).fit(target)
+    np.testing.assert_array_equal(draws(again, 100, thin=3), x[:, 2::3])
 
 
 def test_both_copies_make_draws_and_visits():

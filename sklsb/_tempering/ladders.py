@@ -101,15 +101,15 @@ def crossing_of(target: Target, n: int) -> Crossing:
 class Ladders(Threaded):
     """Ladders of replicas, each with its own streams of random numbers.
 
-    The numbers of a replica stay with it wherever it goes; those that decide swaps come from a
-    stream of the ladder.
+    The numbers of a replica stay with it wherever it goes; those that decide swaps and exchanges
+    come from a stream of the ladder.
 
     Parameters
     ----------
     target : Target
         What is sampled.
     states : ndarray of shape (n_ladders, n_copies, n_levels, n_sites)
-        Where the replicas start, from level 0 on. Two copies exchange parts at each level.
+        Where the replicas start, from level 0 on. Two copies exchange parts at the colder levels.
     streams : Streams
         One row per ladder.
     explorer : rule

@@ -81,7 +81,7 @@ def with_exchanges(ladders: Ladders, n_scans: int, place: int) -> Ladders:
     ladders : Ladders
         Of one copy, at temperatures that stay.
     n_scans : int
-        How many a trial takes, and the last part of the burn-in.
+        Of the last part of the burn-in. A trial takes half as many, but at least twice 64.
     place : int
         Trials made before, so that none has the numbers of another.
     """

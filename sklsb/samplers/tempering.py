@@ -72,7 +72,8 @@ class ParallelTempering(BaseSampler):
         ``n_burn_in`` is at least 1,024; the sweeps if it is less. A scan makes one sweep, or
         n_sites / 4 locally balanced steps.
     n_replicas : "auto" or int, default="auto"
-        Replicas of a ladder, at least 2. "auto" finds out how many are needed, at most 64.
+        Temperatures of a ladder, at least 2, with a replica at each, or two (``crossover``). "auto"
+        finds out how many are needed, at most 64.
     n_chains : int, default=4
         Number of ladders. They are independent but for the temperatures, so that R-hat and errors
         come from them.
@@ -96,14 +97,15 @@ class ParallelTempering(BaseSampler):
         probabilities, so it is never refused. It leads between modes of lattices and other sparse
         graphs, and does nothing where all that differs is joined. Draws come from the two in turn.
         "auto" tries it if variables have at most 32 neighbours on average and ``n_burn_in`` is at
-        least 1,024, and keeps it if a part moves in a quarter of the exchanges or more. It takes 10
-        to 30 percent of the time then.
+        least 1,024, and keeps it if a part moves in a quarter of the exchanges or more. A scan, and
+        so a draw, takes twice as long then; the exchanges are 10 to 30 percent of that.
     n_burn_in : int, optional
         Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
         after each of which the temperatures are chosen anew, until they are good; then they are
         frozen, and as many scans as in the last round follow. An explorer that is found to be
-        better makes as many as these again, beyond the burn-in. If not given, 8192, or fewer if
-        there are more than 1024 variables, at least 512. 0 leaves the states where they start.
+        better makes as many as these again, beyond the burn-in, and so do two replicas at each
+        temperature if "auto" keeps them. If not given, 8192, or fewer if there are more than 1024
+        variables, at least 512. 0 leaves the states where they start.
     init : {"both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start if `fit` is given no ``initial_states``. "uniform":
         at uniform draws. "quenched": where walks uphill end, in turn the best of many and a far
@@ -154,7 +156,8 @@ class ParallelTempering(BaseSampler):
         Natural logarithm of the sum of exp(log_prob) over all states, by Bennett's acceptance ratio
         [2]_ over all scans since then, and its standard error from ladders and batches of scans.
     index_process_ : xarray.DataArray
-        Level of each replica in the last scans, at most 1,024, of dims (chain, scan, replica).
+        Level of each replica in the last scans, at most 1,024, of dims (chain, scan, replica). With
+        crossover there are twice as many replicas as levels.
     best_state_ : xarray.Dataset
         State of largest log-density that any replica of each ladder was seen in at the time of a
         swap, ``x``, with its ``lp``. Where variables are summed out: the core of largest

@@ -37,10 +37,10 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     """Check a target against its contract, its compiled functions included.
 
     Its log-ratios must be differences of its log-probabilities, and its factors, if it offers some,
-    must sum to these. Its graph, if it has one, must join variables whose effects are not
-    independent. In the kernels, at random states and after random moves: log-ratios and log p must
-    equal those of the Python methods to rounding, caches must equal a rebuild bit for bit, a move
-    must be undone by its inverse, and the list of touched moves must name every move whose
+    must sum to these. Its graph, if it has one, must be symmetric, and join variables on which log
+    p depends together. In the kernels, at random states and after random moves: log-ratios and log
+    p must equal those of the Python methods to rounding, caches must equal a rebuild bit for bit, a
+    move must be undone by its inverse, and the list of touched moves must name every move whose
     log-ratio changed.
 
     Parameters
@@ -73,7 +73,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     what = "log_ratios must be differences of log_prob"
     expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
     _check_factors(target, x, log_p)
-    _check_graph(target, x, log_p, rng)
+    _check_graph(target, x, log_p, rounding(target, log_p, ratios), rng)
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
 
@@ -93,28 +93,33 @@ def _check_factors(target: Target, x: States, log_p: NDArray[np.float64]) -> Non
 
 
 def _check_graph(
-    target: Target, x: States, log_p: NDArray[np.float64], rng: np.random.Generator
+    target: Target, x: States, log_p: NDArray[np.float64], gate: float, rng: np.random.Generator
 ) -> None:
-    """Two variables are changed: if they are not joined, log p is the sum of both changes."""
-    graph, values = target.graph, np.asarray(target.values, target.dtype)
-    free = np.flatnonzero(target.cardinalities > 1)
-    if graph is None or free.size < 2:
+    """Of two variables that are not joined the effect of one does not depend on the other."""
+    graph, n = target.graph, target.n_sites
+    if graph is None:
         return
-    for _ in range(16):
-        sites = rng.permutation(free)[:2]
-        if graph[sites[0], sites[1]]:
+    expect(graph.shape == (n, n), f"graph has shape {graph.shape}; it must be {(n, n)}.")
+    expect((graph != graph.T).nnz == 0, "graph must be symmetric.")
+    expect(graph.diagonal() == 0, "graph must join no variable to itself.")
+    values, k = np.asarray(target.values, target.dtype), target.cardinalities
+    free = np.flatnonzero(k > 1)
+    for _ in range(16 if free.size > 1 else 0):
+        i, j = rng.choice(free, 2, replace=False)
+        if graph[i, j]:
             continue
-        some = [x.copy() for _ in range(3)]
-        for site, one in zip(sites, some, strict=False):
-            k = rng.integers(target.cardinalities[site], size=len(x))
-            one[:, site] = some[2][:, site] = values[k]
-        first, second, both = (target.log_prob(one) for one in some)
-        known = np.isfinite(first) & np.isfinite(second)
-        found, wanted = (both + log_p)[known], (first + second)[known]
-        joined = (target.label(int(site)) for site in sites)
-        what = "log p of two states of which variables {!r} and {!r} are exchanged; graph does not "
-        what = what.format(*joined) + "join these"
-        expect_near(found, wanted, rounding(target, log_p, first - log_p), what)
+        first, second = x.copy(), x.copy()
+        first[:, i] = values[rng.integers(k[i], size=len(x))]
+        second[:, j] = values[rng.integers(k[j], size=len(x))]
+        both = first.copy()
+        both[:, j] = second[:, j]
+        one, other, found = (target.log_prob(states) for states in (first, second, both))
+        known = np.isfinite(one) & np.isfinite(other)
+        what = (
+            f"graph does not join variables {target.label(int(i))!r} and "
+            f"{target.label(int(j))!r}, on which log p depends together"
+        )
+        expect_near((found + log_p)[known], (one + other)[known], gate, what)
 
 
 def _check_copy(target: Target, x: States) -> None:

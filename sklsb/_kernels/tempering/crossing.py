@@ -41,11 +41,11 @@ def _differing(crossing, first, second, c, u):
     for i in range(first.x.size):
         differs = np.int8(first.x[i] != second.x[i])
         mark[i] = differs
-        n_differ += differs
+        n_differ += np.int64(differs)  # in plain Python int8 would stay int8
     left, site = min(np.int64(u * n_differ), n_differ - 1), -1
     while left >= 0:
         site += 1
-        left -= mark[site]
+        left -= np.int64(mark[site])
     return n_differ, site
 
 

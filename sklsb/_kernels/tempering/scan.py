@@ -23,7 +23,7 @@ class Ladder(NamedTuple):
     heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
     trips: NDArray[np.int64]  # (n, 1) round trips
     stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
-    since: NDArray[np.int64]  # of each replica: the last scan that it was at level 0, none else was
+    since: NDArray[np.int64]  # of each replica: when it was at level 0 last; no two have the same
     visits: NDArray[np.float64]  # (n, 2) sums of such stays that have ended, and of their squares
     rejected: NDArray[np.float64]  # sums over the swaps tried of each pair of levels
     tried: NDArray[np.int64]
@@ -159,8 +159,8 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
     a scan takes ``width``; ``coins`` a row for each scan, of one number for each copy and pair of
     levels, used or not, and one for each exchange. ``schedule`` = (scans, transitions, numbers of a
     transition, width, scans made before, thin, scans since the last draw, index of the next draw).
-    ``stats`` gets log p, and the scan in which the replica was at level 0 last: draws of one visit
-    of the last level have it in common.
+    ``stats`` gets log p, and a number for the time when the replica was at level 0 last: draws of
+    one visit of the last level have it in common.
     """
     n_scans, n_steps, n_uniforms, width, before, thin, made, draw = schedule
     n_copies, n_pairs = ladder.at.shape[1], ladder.at.shape[2] - 1
