@@ -78,8 +78,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     .. math:: \tau_w = \frac{V}{V - 1} \cdot \frac{1}{n \hat p (1 - \hat p)}
               \sum_w \left(\sum_{t \in w} \left([x_i^{(t)} = s] - \hat p\right)\right)^2
 
-    where the sum is over all V such visits w, which are independent. A replica comes and goes many
-    times within one, so that ESS does not see how long it is.
+    where the sum is over all V such visits w, which are independent but for crossover. A replica
+    comes and goes many times within one, so that ESS does not see how long it is.
 
     Parameters
     ----------

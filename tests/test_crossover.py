@@ -240,8 +240,8 @@ def test_draws_are_the_same_however_they_are_made(explorer):
 def test_both_copies_make_draws_and_visits():
     """Against the index process: which replica is seen at beta = 1, and since when it is there."""
     sampler = make().fit(glass(1, (4, 4), 1.0))
-    n_levels, before = sampler.betas_.size, sampler.n_round_trips_
-    heading = sampler._ensemble.ladder.heading.copy()
+    ladder, n_levels = sampler._ensemble.ladder, sampler.betas_.size
+    before, heading = ladder.trips.copy(), ladder.heading.copy()
     first = sampler._ensemble.n_scans
     draws(sampler, 1000)
     visit = sampler.sample_stats_["visit"].values
@@ -262,8 +262,12 @@ def test_both_copies_make_draws_and_visits():
                     stays.append(stay)
                     stay = 0
             stays.append(stay)
-        assert sampler.n_round_trips_[c] == before[c] + trips
-        assert sampler.n_visits_[c] == pytest.approx(sum(stays) ** 2 / sum(s * s for s in stays))
+        assert ladder.trips[c, 0] == before[c, 0] + trips
+        ended, left = ladder.visits[c], ladder.stay[c].astype(float)
+        assert ended[0] + left.sum() == sum(stays) == 2000
+        assert ended[1] + (left**2).sum() == sum(s * s for s in stays)
+        by_value = ladder.value_visits[c, 0] + ladder.value_stay[c].sum(axis=0)
+        np.testing.assert_array_equal(by_value, sum(stays))
         seen = np.zeros(2, int)
         for t in range(1000):
             turn = (first + t).bit_count() % 2
@@ -275,6 +279,30 @@ def test_both_copies_make_draws_and_visits():
                 assert visit[c, t] < 2 * first
             seen[turn] += 1
         assert seen.min() > 400
+
+
+def test_replicas_that_hand_a_part_on_do_not_vouch_for_it():
+    """One state of eight variables weighs more than all others, and single changes never find it.
+
+    Replicas that are in it would never see beta = 0. But those that come from there take it over,
+    and they return with what others had: they travel, and the state does not.
+    """
+    n, q, n_free = 8, 4, 12
+    table = np.ones((q,) * n)
+    table[(0,) * n] = np.exp(n * np.log(q) / 0.75)
+    free = [((n + i, n + i + 1), [[1.0, 0.0], [0.0, 1.2]]) for i in range(0, n_free, 2)]
+    target = MarkovNetwork([q] * n + [2] * n_free, [(tuple(range(n)), table), *free])
+    sampler = make(n_replicas=10, n_chains=4, random_state=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)
+        sampler.fit(target, initial_states=np.zeros((4, n + n_free), int))
+    with pytest.warns(TemperingWarning, match="are worth about|round trips between"):
+        sampler.sample(500)
+    ladder = sampler._ensemble.ladder
+    assert sampler.exchanged_ > 0.5
+    assert ladder.trips.sum() > 4 * sampler.n_round_trips_.sum()
+    squares = ladder.visits[:, 1] + (ladder.stay.astype(float) ** 2).sum(axis=1)
+    assert (1000**2 / squares).sum() > 2 * sampler.n_visits_.sum()
 
 
 def test_it_is_chosen_where_parts_are_exchanged():

@@ -98,6 +98,20 @@ def crossing_of(target: Target, n: int) -> Crossing:
     )
 
 
+def fewest(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return the column of the smallest sum, that of one variable, of counts by ladder."""
+    return counts[:, counts.sum(axis=0).argmin()]
+
+
+def _worth(stay: NDArray[np.int64], visits: Array) -> Array:
+    """Return the squared sum over the sum of squares of stays, (n_ladders, n_sites)."""
+    left = stay.astype(np.float64)
+    total = visits[:, 0] + left.sum(axis=1)
+    squares = visits[:, 1] + np.square(left).sum(axis=1)
+    found: Array = total**2 / np.maximum(squares, 1.0)
+    return found
+
+
 class Ladders(Threaded):
     """Ladders of replicas, each with its own streams of random numbers.
 
@@ -168,6 +182,7 @@ class Ladders(Threaded):
     def _new_ladder(self, n: int, n_levels: int) -> Ladder:
         n_copies, n_sites, n_pairs = self.n_copies, self.inner.n_sites, n_levels - 1
         which = np.arange(n_copies * n_levels)
+        n_values = n_sites if n_copies == 2 else 0
         x = self.replicas.chains.x.reshape(n, n_copies, n_levels, n_sites)[:, :, -1]
         first = x.astype(np.int16)
         return Ladder(
@@ -177,6 +192,10 @@ class Ladders(Threaded):
             stay=np.zeros((n, which.size), np.int64),
             since=np.tile(-1 - which, (n, 1)),  # never: each a number of its own
             visits=np.zeros((n, 2)),
+            value_heading=np.zeros((n, which.size, n_values), np.int8),
+            value_trips=np.zeros((n, n_values), np.int64),
+            value_stay=np.zeros((n, which.size, n_values), np.int64),
+            value_visits=np.zeros((n, 2, n_values)),
             rejected=np.zeros((n, n_pairs)),
             tried=np.zeros((n, n_pairs), np.int64),
             bennett=np.zeros((n, n_pairs, 2)),
@@ -338,11 +357,21 @@ class Ladders(Threaded):
         with s_v the scans that a replica was there between two times at the first level.
         """
         ladder = self.ladder
-        stay = ladder.stay.astype(np.float64)
-        total = ladder.visits[:, 0] + stay.sum(axis=1)
-        squares = ladder.visits[:, 1] + np.square(stay).sum(axis=1)
-        found: Array = total**2 / np.maximum(squares, 1.0)
-        return found
+        found = _worth(ladder.stay[:, :, np.newaxis], ladder.visits[:, :, np.newaxis])
+        if ladder.value_trips.size:
+            found = _worth(ladder.value_stay, ladder.value_visits)
+        return fewest(found)
+
+    @property
+    def trips_by_value(self) -> NDArray[np.int64]:
+        """Round trips in each ladder, of the value of each variable; of replicas, of one copy."""
+        ladder = self.ladder
+        return (ladder.value_trips if ladder.value_trips.size else ladder.trips).copy()
+
+    @property
+    def trips(self) -> NDArray[np.int64]:
+        """Round trips in each ladder, of the values that made the fewest."""
+        return fewest(self.trips_by_value)
 
     @property
     def exchanged(self) -> float:
@@ -393,13 +422,13 @@ class Ladders(Threaded):
     def forget_swaps(self) -> None:
         """Begin the counts of swaps and of round trips anew."""
         self.forget_visits()
-        for name in ("rejected", "tried", "trips", "bennett", "exchanged"):
+        for name in ("rejected", "tried", "trips", "value_trips", "bennett", "exchanged"):
             getattr(self.ladder, name)[:] = 0
 
     def forget_visits(self) -> None:
         """Begin the visits of the last level anew."""
-        self.ladder.stay[:] = 0
-        self.ladder.visits[:] = 0
+        for name in ("stay", "visits", "value_stay", "value_visits"):
+            getattr(self.ladder, name)[:] = 0
 
     def forget_scans(self) -> None:
         """Begin all counts anew; visits that have begun keep numbers of their own."""

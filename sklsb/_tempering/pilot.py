@@ -126,7 +126,7 @@ def _try(ladders: Ladders, first: Trial) -> Trial:
     ladders.forget_swaps()
     before = spent()
     run_scans(ladders, n - n // _SPREAD)
-    return Trial(int(ladders.ladder.trips.sum()), spent() - before, n)
+    return Trial(int(ladders.trips.sum()), spent() - before, n)
 
 
 def shown(trials: dict[str, Trial]) -> dict[str, Any]:

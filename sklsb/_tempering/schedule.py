@@ -113,7 +113,7 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
         n = n_replicas or min(wanted, MOST_REPLICAS, 2 * ladders.beta.size)
         steady = abs(barrier - last) < _STEADY * barrier or barrier < _STEADY
         # As long as no replica has gone around, the states depend on where they started.
-        around = ladders.ladder.trips.sum() >= _FEWEST_TRIPS * len(ladders)
+        around = ladders.trips.sum() >= _FEWEST_TRIPS * len(ladders)
         good = steady and refused.max(initial=0.0) < _OFTEN
         settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
         ladders = ladders.at(equal_steps(ladders.beta, refused, n))
@@ -149,7 +149,7 @@ def _shown(ladders: Ladders, n_scans: int, barrier: float, refused: Array) -> di
     return {
         "scans": n_scans,
         "n_replicas": ladders.beta.size,
-        "round_trips": int(ladders.ladder.trips.sum()),
+        "round_trips": int(ladders.trips.sum()),
         "barrier": barrier,
         "log_z": log_z + ladders.log_z_before,
         "least_accepted": float(1.0 - refused.max(initial=0.0)),

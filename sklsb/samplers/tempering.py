@@ -12,7 +12,7 @@ from sklsb._ensemble import Ensemble
 from sklsb._kernels.facts import Rule
 from sklsb._starts import Starts
 from sklsb._tempering.core import MOST_LOG2_SIZE, Core, core_of
-from sklsb._tempering.ladders import KEPT_SCANS, Ladders
+from sklsb._tempering.ladders import KEPT_SCANS, Ladders, fewest
 from sklsb._tempering.paths import product_of
 from sklsb._tempering.pilot import Trial, compare, shown, with_exchanges
 from sklsb._tempering.schedule import (
@@ -145,11 +145,14 @@ class ParallelTempering(BaseSampler):
         Share of the swaps of each pair that were accepted since the temperatures were frozen.
     n_round_trips_ : ndarray of shape (n_chains,)
         Times that a replica of each ladder went from beta = 0 to 1 and back since then. The error
-        of the draws goes with one over the square root of their sum.
+        of the draws goes with one over the square root of their sum. With crossover values go from
+        replica to replica, so they are followed instead: those of the variable that made the fewest
+        round trips.
     n_visits_ : ndarray of shape (n_chains,)
         Independent visits of beta = 1 that the draws of each ladder are worth: the squared sum over
         the sum of squares of the scans that replicas were there between two times at beta = 0.
-        About half as many as round trips, or fewer where a few replicas stay for long. The standard
+        About half as many as round trips, or fewer where a few replicas stay for long; with
+        crossover, of the values of the variable that has the fewest. The standard
         error of a probability p is about sqrt(p (1 - p) / sum(n_visits_)), or less where the
         explorer moves between modes by itself. 0 before `sample`.
     log_z_, log_z_error_ : float
@@ -366,7 +369,7 @@ class ParallelTempering(BaseSampler):
     def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
         # Scans that are in no draw must not vouch for draws; log Z is of them too.
         ensemble.forget_visits()
-        fitted["_trips_before"] = ensemble.ladder.trips[:, 0].copy()
+        fitted["_trips_before"] = ensemble.trips_by_value
         return ensemble
 
     def _choose(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
@@ -408,7 +411,7 @@ class ParallelTempering(BaseSampler):
     def n_round_trips_(self) -> NDArray[np.int64]:
         """Round trips of the replicas of each ladder."""
         check_is_fitted(self, "target_")
-        return self._ensemble.ladder.trips[:, 0].copy()
+        return self._ensemble.trips
 
     @property
     def n_visits_(self) -> NDArray[np.float64]:
@@ -527,7 +530,7 @@ class ParallelTempering(BaseSampler):
     def _findings(self) -> dict[str, NDArray[Any]]:
         ladders = self._ensemble
         return {
-            "trips": self.n_round_trips_ - self._trips_before,
+            "trips": fewest(ladders.trips_by_value - self._trips_before),
             "trips_of_all": self.n_round_trips_,
             "visits": self.n_visits_,
             "rejected": ladders.ladder.rejected,

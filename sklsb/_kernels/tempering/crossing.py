@@ -124,3 +124,39 @@ def _cross(crossing, path, rule, pair, c, k, u):
     prepare(view, rule, first)
     prepare(view, rule, second)
     return size
+
+
+def _no_hand_over(crossing, size, c, heading, stay, first, second):
+    return None
+
+
+@contract(0, default=_no_hand_over)
+def hand_over(crossing, size, c, heading, stay, first, second):
+    """Let what is known of the values of the part go with them, from replica to replica."""
+
+
+@inlined
+def _goes_along(crossing, c, i, moved):
+    """Whether a variable has neighbours in the part that moved, and none that differ elsewhere."""
+    found = False
+    for e in range(crossing.start[i], crossing.start[i + 1]):
+        mark = crossing.mark[c, crossing.near[e]]
+        if mark == 3 - moved:
+            return False
+        found = found or mark == moved
+    return found
+
+
+@implements(hand_over, Crossing)
+def _hand_over(crossing, size, c, heading, stay, first, second):
+    if size == 0:
+        return
+    moved = crossing.mark[c, crossing.listed[c, 0]]
+    for i in range(crossing.mark.shape[1]):
+        mark = crossing.mark[c, i]
+        # Where both have one value, it is the neighbours that tell which of them it belongs to.
+        if mark == moved or (mark == 0 and _goes_along(crossing, c, i, moved)):
+            a, b = heading[c, first, i], heading[c, second, i]
+            heading[c, first, i], heading[c, second, i] = b, a
+            d, e = stay[c, first, i], stay[c, second, i]
+            stay[c, first, i], stay[c, second, i] = e, d

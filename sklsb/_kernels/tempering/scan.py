@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklsb._kernels._jit import called, inlined, kernel
 from sklsb._kernels.contract import first_move, init_cache, prepare, rebuild, step
 from sklsb._kernels.state import chain_at
-from sklsb._kernels.tempering.crossing import cross
+from sklsb._kernels.tempering.crossing import cross, hand_over
 from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
 
 
@@ -25,6 +25,10 @@ class Ladder(NamedTuple):
     stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
     since: NDArray[np.int64]  # of each replica: when it was at level 0 last; no two have the same
     visits: NDArray[np.float64]  # (n, 2) sums of such stays that have ended, and of their squares
+    value_heading: NDArray[np.int8]  # (n, n_replicas, n_sites) as above, of the value of each site
+    value_trips: NDArray[np.int64]  # (n, n_sites); with one copy no sites: values stay in a replica
+    value_stay: NDArray[np.int64]
+    value_visits: NDArray[np.float64]  # (n, 2, n_sites)
     rejected: NDArray[np.float64]  # sums over the swaps tried of each pair of levels
     tried: NDArray[np.int64]
     bennett: NDArray[np.float64]  # (n, n_pairs, 2) sums of this batch
@@ -126,6 +130,7 @@ def _look(path, ladder, chains, c, i, n_scans):
     ladder.stay[c, top] += 1
     if ladder.heading[c, top] == 1:
         ladder.heading[c, top] = 2
+    _look_at_values(ladder, c, bottom, top)
     place = n_scans % ladder.process.shape[1]
     for k in range(n_levels):
         ladder.process[c, place, ladder.at[c, i, k]] = k
@@ -134,6 +139,21 @@ def _look(path, ladder, chains, c, i, n_scans):
         if ladder.x[c, i, j] != chain.x[j]:
             ladder.x[c, i, j] = chain.x[j]
             ladder.moved[c, np.int64(first_move(path.inner, np.uint64(j)))] = True
+
+
+@inlined
+def _look_at_values(ladder, c, bottom, top):
+    """Note the same of each value, which goes with its part from replica to replica."""
+    for j in range(ladder.value_trips.shape[1]):
+        ladder.value_trips[c, j] += np.int64(ladder.value_heading[c, bottom, j] == 2)
+        ladder.value_heading[c, bottom, j] = 1
+        stay = float(ladder.value_stay[c, bottom, j])
+        ladder.value_visits[c, 0, j] += stay
+        ladder.value_visits[c, 1, j] += stay * stay
+        ladder.value_stay[c, bottom, j] = 0
+        ladder.value_stay[c, top, j] += 1
+        if ladder.value_heading[c, top, j] == 1:
+            ladder.value_heading[c, top, j] = 2
 
 
 @inlined
@@ -171,10 +191,13 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
         if n_copies == 2:
             # At the others replicas move well by themselves, and all that differs is joined.
             for k in range(1 + n_pairs // 2, n_pairs + 1):
-                first = _replica(ladder, chains, c, ladder.at[c, 0, k])
-                second = _replica(ladder, chains, c, ladder.at[c, 1, k])
+                low, high = ladder.at[c, 0, k], ladder.at[c, 1, k]
+                first = _replica(ladder, chains, c, low)
+                second = _replica(ladder, chains, c, high)
                 u = coins[s, 2 * n_pairs + k - 1]
                 size = cross(crossing, path, rule, (first, second), c, k, u)
+                heading, stay = ladder.value_heading, ladder.value_stay
+                hand_over(crossing, size, c, heading, stay, low, high)
                 ladder.exchanged[c, 0] += np.int64(size > 0)
                 ladder.exchanged[c, 1] += 1
         for i in range(n_copies):
