@@ -137,26 +137,34 @@ def hand_over(crossing, size, c, heading, stay, first, second):
 
 @inlined
 def _goes_along(crossing, c, i, moved):
-    """Whether a variable has neighbours in the part that moved, and none that differ elsewhere."""
-    found = False
+    """Whether no neighbour of a variable, one of which has moved, differs in what has not."""
     for e in range(crossing.start[i], crossing.start[i + 1]):
-        mark = crossing.mark[c, crossing.near[e]]
-        if mark == 3 - moved:
+        if crossing.mark[c, crossing.near[e]] == 3 - moved:
             return False
-        found = found or mark == moved
-    return found
+    return True
+
+
+@inlined
+def _trade(heading, stay, first, second, i):
+    a, b = heading[first, i], heading[second, i]
+    heading[first, i], heading[second, i] = b, a
+    d, e = stay[first, i], stay[second, i]
+    stay[first, i], stay[second, i] = e, d
 
 
 @implements(hand_over, Crossing)
 def _hand_over(crossing, size, c, heading, stay, first, second):
     if size == 0:
         return
-    moved = crossing.mark[c, crossing.listed[c, 0]]
-    for i in range(crossing.mark.shape[1]):
-        mark = crossing.mark[c, i]
+    mark, listed = crossing.mark[c], crossing.listed[c]
+    moved = mark[listed[0]]
+    for t in range(size):
+        i = listed[t]
+        _trade(heading[c], stay[c], first, second, i)
         # Where both have one value, it is the neighbours that tell which of them it belongs to.
-        if mark == moved or (mark == 0 and _goes_along(crossing, c, i, moved)):
-            a, b = heading[c, first, i], heading[c, second, i]
-            heading[c, first, i], heading[c, second, i] = b, a
-            d, e = stay[c, first, i], stay[c, second, i]
-            stay[c, first, i], stay[c, second, i] = e, d
+        for e in range(crossing.start[i], crossing.start[i + 1]):
+            j = crossing.near[e]
+            if mark[j] == 0:
+                mark[j] = 3  # looked at
+                if _goes_along(crossing, c, j, moved):
+                    _trade(heading[c], stay[c], first, second, j)
