@@ -21,7 +21,7 @@ from sklsb import (
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.state import chain_at
 from sklsb._kernels.tempering.crossing import _differing, cross
-from sklsb._tempering.ladders import Ladders, crossing_of
+from sklsb._tempering.ladders import Ladders
 from sklsb.diagnostics import marginals
 from sklsb.exceptions import SamplerWarning, TemperingWarning
 from sklsb.rules import Systematic
@@ -337,5 +337,3 @@ def test_errors():
         make(crossover="yes").fit(network())
     with pytest.raises(ValueError, match=r"crossover is True, and FunctionTarget does not say"):
         make().fit(FunctionTarget(lambda x: float(x[0]), 3))
-    with pytest.raises(TypeError, match="depend on each other"):
-        crossing_of(FunctionTarget(lambda x: 0.0, 2), 1)

@@ -350,7 +350,7 @@ class ParallelTempering(BaseSampler):
         length = self._length(target)
         with Told(self.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
-        ladders, tried = self._choose(done, length)
+            ladders, tried = self._choose(done, length)
         # The caller goes on with the ensemble that it made.
         ensemble.__dict__.update(ladders.__dict__)
         plain = self._plain(target) if ensemble.core else ensemble.rule.explorer
