@@ -34,8 +34,9 @@ print([w.category.__name__ for w in caught])
 # Tempering
 # ---------
 # Four ladders of replicas. A round trip is a way from the bottom, where the state is drawn anew, to
-# the top, where the draws are taken, and back. A grid as small as this can be summed exactly, so
-# one sees what the estimate of log Z is worth.
+# the top, where the draws are taken, and back. On such a grid a ladder has two replicas at every
+# temperature, which exchange parts in which they differ. A grid as small as this can be summed
+# exactly, so one sees what the estimate of log Z is worth.
 
 tempering = ParallelTempering(random_state=0).fit(glass)
 tempered = tempering.sample(4000)

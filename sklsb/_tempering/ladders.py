@@ -38,18 +38,21 @@ class Scan(NamedTuple):
         Uniform numbers of each replica in a scan.
     n_replicas : int
         Of a ladder.
+    n_drawn : int
+        Variables of a state that the replicas have not.
     """
 
     explorer: Rule
     n_steps: int
     width: int
     n_replicas: int
+    n_drawn: int
 
     @property
     def facts(self) -> Facts:
         """What Python must know of the rule."""
         return Facts(
-            n_uniforms=self.width * self.n_replicas,
+            n_uniforms=max(self.width, self.n_drawn),  # of all replicas they are never held at once
             transitions_per_sweep=1,
             stat_names=("lp", "visit"),
             evaluation=self.explorer.facts.evaluation,
@@ -160,7 +163,8 @@ class Ladders(Threaded):
         self.replicas = Ensemble(self.inner, states.reshape(-1, n_sites), rngs, 1, explorer)
         n_steps = steps_of(explorer, self.inner)
         width = max(n_steps * explorer.facts.n_uniforms, n_sites)
-        self.rule = Scan(explorer, n_steps, width, n_replicas)
+        n_drawn = core.n_drawn if core else 0
+        self.rule = Scan(explorer, n_steps, width, n_replicas, n_drawn)
         self._maker = PathMaker(self.inner, explorer.facts.sees_all_moves, product)
         self._path = self._maker.at(beta)
         self._crossing = crossing_of(self.inner, n) if self.n_copies == 2 else NoCrossing()
@@ -509,22 +513,27 @@ class Ladders(Threaded):
         """Make scans of one ladder."""
         rule, n = self.rule, self.rule.n_replicas
         rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
-        n_uniforms = rule.explorer.facts.n_uniforms
-        whole = (n_scans, rule.n_steps, n_uniforms, rule.width, self.n_scans, *schedule)
-        numbers = np.empty((n, n_scans * rule.width))
-        for row, rng in zip(numbers, rngs, strict=True):
-            rng.random(out=row)
-        scan.scan(
-            self._path,
-            rule.explorer,
-            self._crossing,
-            self.replicas.chains,
-            self.ladder,
-            c,
-            numbers,
-            self._coins[c].random((n_scans, (2 * self.n_copies - 1) * (self.beta.size - 1))),
-            self.batches.shift,
-            whole,
-            draws,
-            stats,
-        )
+        most = max(1, MOST_NUMBERS // (n * rule.width))
+        numbers = np.empty((n, min(most, n_scans) * rule.width))
+        thin, made, first = schedule
+        for done in range(0, n_scans, most):
+            size = min(most, n_scans - done)
+            for row, rng in zip(numbers, rngs, strict=True):
+                rng.random(out=row[: size * rule.width])
+            n_uniforms, before = rule.explorer.facts.n_uniforms, self.n_scans + done
+            scan.scan(
+                self._path,
+                rule.explorer,
+                self._crossing,
+                self.replicas.chains,
+                self.ladder,
+                c,
+                numbers,
+                self._coins[c].random((size, (2 * self.n_copies - 1) * (self.beta.size - 1))),
+                self.batches.shift,
+                (size, rule.n_steps, n_uniforms, rule.width, before, thin, made, first),
+                draws,
+                stats,
+            )
+            if thin:
+                first, made = first + (made + size) // thin, (made + size) % thin
