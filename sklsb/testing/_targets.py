@@ -73,9 +73,9 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     what = "log_ratios must be differences of log_prob"
     expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
     _check_factors(target, x, log_p)
-    _check_graph(target, x, log_p, rounding(target, log_p, ratios), rng)
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
+    _check_graph(target, x, log_p, rounding(target, log_p, ratios), rng)
 
 
 def _check_factors(target: Target, x: States, log_p: NDArray[np.float64]) -> None:
