@@ -13,7 +13,7 @@ from collections import defaultdict
 import numpy as np
 
 from sklsb import Ising, LSBSampler
-from sklsb.samplers._progress import Progress
+from sklsb._system.progress import Progress
 
 CASES = {
     "default": {},

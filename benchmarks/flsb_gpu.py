@@ -19,9 +19,9 @@ import torch
 from flsb import measure, show
 
 from sklsb import RBM, Barker, Ising, Potts
-from sklsb._torch import FastEnsemble
+from sklsb.ensembles._torch import FastEnsemble
+from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
-from sklsb.rules import Balanced
 
 # Of an H100, per second: float32 operations without tensor cores, bytes of its memory.
 FLOPS, BYTES = 60e12, 3.3e12

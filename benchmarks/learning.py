@@ -34,7 +34,7 @@ import numpy as np
 from paper_ising import CASES, paper_field
 from scipy import fft
 
-import sklsb.learning
+import sklsb.balancing.learning
 import sklsb.samplers.lsb
 from sklsb import RBM, Ising, Lipschitz, LSBSampler, MarkovNetwork, Potts
 from sklsb.balancing import FIXED, BalancingFunction, Network, get_balancing
@@ -613,7 +613,7 @@ def dense(options):
         for name, limits in {"sampled": {}, "all": unlimited}.items():
             with ExitStack() as stack:
                 for limit, value in limits.items():
-                    stack.enter_context(mock.patch.object(sklsb.learning, limit, value))
+                    stack.enter_context(mock.patch.object(sklsb.balancing.learning, limit, value))
                 seconds[name], samplers[name] = timed_fit(target, "learned", pilot=False)
         state = samplers["sampled"].state_
         functions = {k: s.balancing_ for k, s in samplers.items()}

@@ -32,8 +32,8 @@ from scipy import fft
 
 import sklsb.samplers.lsb
 from sklsb import Ising, LSBSampler
+from sklsb.balancing.pilot import compare
 from sklsb.exceptions import SamplerWarning
-from sklsb.pilot import compare
 
 COUPLING = 2.5
 N_CHAINS = 8

@@ -16,8 +16,8 @@ import warnings
 import numpy as np
 
 from sklsb import GibbsSampler, Ising, LSBSampler, exact
+from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat
 from sklsb.exceptions import SamplerWarning
-from sklsb.stopping import AllOf, EffectiveSampleSize, RHat
 
 
 def model():

@@ -1,8 +1,454 @@
-"""The command line: ``python -m sklsb --help``."""
+"""The command line, ``python -m sklsb --help``: sample, marginals, map, info, for models in files."""
 
+import argparse
+import math
 import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from sklsb._commands import main
+# Exit codes, besides 2 of argparse.
+DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
+_FORMATS = {
+    ".uai": "uai",
+    ".bif": "bif",
+    ".qubo": "qubo",
+    ".sparse": "qubo",
+    ".mc": "cut",
+    ".rud": "cut",
+    ".rudy": "cut",
+    ".cut": "cut",
+}
+_EPILOG = """\
+Exit codes: 0 done; 1 an error, which is told on one line; 2 wrong arguments; 3 done, but a warning
+says that the answer may be wrong; 130 interrupted, with the draws so far kept.
+
+Examples:
+  python -m sklsb info model.uai
+  python -m sklsb marginals examples/car.bif --observe starts=no --csv car.csv
+  python -m sklsb marginals model.uai --evidence model.uai.evid --out model.uai.MAR
+  python -m sklsb sample model.uai --draws 100000 --out run.zarr --resume
+  python -m sklsb map G14.txt --format cut --seconds 60
+"""
+
+
+class CommandError(ValueError):
+    """Arguments that do not go together."""
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"sklsb: {text}\n")
+
+
+# ----------------------------------------------------------------- models
+
+
+def _format_of(path: Path, given: str | None) -> str:
+    if given is not None:
+        return given
+    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
+    found = _FORMATS.get(suffixes[-1].lower()) if suffixes else None
+    if found is None:
+        raise CommandError(
+            f"{path} does not tell its format by its name; give --format uai, bif, qubo or cut."
+        )
+    return found
+
+
+def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
+    """Return evidence given as NAME=VALUE."""
+    found: dict[Any, Any] = {}
+    names = {target.label(site) for site in range(target.n_sites)}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
+        variable = int(name) if name not in names and name.isdecimal() else name
+        found[variable] = int(value) if value.lstrip("-").isdecimal() else value
+    return found
+
+
+def _model(args: argparse.Namespace) -> Any:
+    """Read the model, with its evidence."""
+    from sklsb import Ising, MarkovNetwork
+    from sklsb.io import read_maxcut, read_qubo
+
+    path, kind = Path(args.model), _format_of(Path(args.model), args.format)
+    if args.evidence is not None and kind != "uai":
+        raise CommandError(
+            f"--evidence is a file for models of the kind uai; {path} is {kind}. Give what was "
+            "observed as --observe NAME=VALUE."
+        )
+    target: Any
+    if kind == "uai":
+        target = MarkovNetwork.from_uai(path, args.evidence)
+    elif kind == "bif":
+        target = MarkovNetwork.from_bif(path)
+    elif kind == "qubo":
+        target = Ising.from_qubo(read_qubo(path), args.beta)
+    else:
+        target = Ising.from_maxcut(read_maxcut(path), args.beta)
+    if kind in ("uai", "bif") and args.beta != 1.0:
+        raise CommandError(f"--beta is for files of the kinds qubo and cut; {path} is {kind}.")
+    return target.condition(_observed(target, args.observe)) if args.observe else target
+
+
+def _exact_fits(target: Any, task: str) -> bool:
+    """Whether an exact answer is within the limits that `sklsb.exact` has by default."""
+    from sklsb import exact
+    from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, fits
+
+    try:
+        cost = exact.elimination_cost(target, task)
+    except (TypeError, ValueError):
+        return False
+    return fits(cost, (float(MAX_WORK), float(MAX_MEMORY)))
+
+
+def _sampler(args: argparse.Namespace) -> Any:
+    """Return the sampler that was asked for, to be fitted."""
+    from sklsb import EliminationSampler, GibbsSampler, LSBSampler, ParallelTempering
+
+    kinds = {
+        "lsb": LSBSampler,
+        "gibbs": GibbsSampler,
+        "tempering": ParallelTempering,
+        "elimination": EliminationSampler,
+    }
+    settings = {
+        "n_chains": args.chains,
+        "random_state": args.seed,
+        "n_jobs": args.jobs,
+        "verbose": _verbose(args),
+    }
+    return kinds[args.sampler](**settings)
+
+
+def _verbose(args: argparse.Namespace) -> int:
+    return int(not args.quiet and sys.stderr.isatty())
+
+
+# ----------------------------------------------------------------- commands
+
+
+def _sample(args: argparse.Namespace) -> int:
+    """Write draws to a store."""
+    from sklsb import open_draws
+    from sklsb.samplers._run.base import BaseSampler
+
+    target = _model(args)
+    path = Path(args.out or f"{Path(args.model).name}.zarr")
+    sampler, left, thin = None, args.draws, _thin(args.thin)
+    if path.exists():
+        if not args.resume:
+            raise CommandError(f"{path} exists; give --resume to go on with it, or another --out.")
+        sampler = BaseSampler.resume(path, target)
+        known = open_draws(path).sizes
+        _check_same(args, sampler, path)
+        left = max(0, args.draws - known["draw"])
+    if sampler is None:
+        sampler = _sampler(args).fit(target)
+    sampler.set_params(verbose=_verbose(args))
+    if left:
+        sampler.sample(left, thin=thin, store=path)
+    done = open_draws(path)
+    sizes = done.sizes
+    _say(f"{path}: {sizes['draw']} draws of {sizes['chain']} chains, thin={done.attrs['thin']}")
+    if hasattr(sampler, "disagreement_"):
+        r_hat = float(sampler.disagreement_["r_hat"].max())
+        _say(f"largest R-hat of a variable: {r_hat:.4g}")
+    return DONE
+
+
+def _check_same(args: argparse.Namespace, sampler: Any, path: Path) -> None:
+    """Refuse to go on with a run of other options."""
+    from sklsb import open_draws
+
+    wanted, known = _sampler(args), open_draws(path)
+    thin = sampler._check_thin(_thin(args.thin))
+    options = {
+        "--sampler": (type(wanted).__name__, type(sampler).__name__),
+        "--chains": (args.chains, known.sizes["chain"]),
+        "--thin": (thin, int(known.attrs["thin"])),
+        "--seed": (args.seed, sampler.random_state if args.seed is not None else None),
+    }
+    other = [f"{name} (there: {is_})" for name, (asked, is_) in options.items() if asked != is_]
+    if other:
+        raise CommandError(
+            f"{path} is of a run with other options: {', '.join(other)}. Give the same ones to go "
+            "on with it, or another --out."
+        )
+
+
+def _thin(given: str) -> int | str:
+    if given == "sweep":
+        return given
+    if not given.isdecimal() or int(given) < 1:
+        raise CommandError(f'--thin is {given!r}; give a number of transitions, or "sweep".')
+    return int(given)
+
+
+def _file(given: str) -> Path:
+    """Return where a result goes, or say that it cannot, before any work."""
+    path = Path(given)
+    if not path.parent.is_dir():
+        raise CommandError(f"{path} cannot be written: there is no folder {path.parent}.")
+    return path
+
+
+def _marginals(args: argparse.Namespace) -> int:
+    """Write marginals as a .MAR file, and the partition function as a .PR file."""
+    from sklsb import exact
+    from sklsb.io import write_mar, write_pr
+
+    target = _model(args)
+    method = args.method
+    if method == "auto":
+        method = "exact" if _exact_fits(target, "marginals") else "sample"
+    path = _file(args.out or f"{Path(args.model).name}.MAR")
+    verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
+    for other in filter(None, (args.pr, args.csv)):
+        _file(other)
+    if method == "exact":
+        found = exact.marginals(target, verbose=verbose)
+        if args.pr:
+            log_z = exact.log_partition(target, verbose=verbose)
+    else:
+        if args.pr:
+            args.sampler = "tempering"  # the one that knows it
+        sampler = _sampler(args).fit(target)
+        found = sampler.sample(args.draws, thin=thin, record="moments")
+        error = float(found["mcse"].max())
+        log_z = sampler.log_z_ if args.pr else math.nan
+    p = found["p"].to_numpy().reshape(target.n_sites, -1)
+    write_mar(path, [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)])
+    told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
+    _say(f"{path}: marginals of {target.n_sites} variables, {told}")
+    if args.csv:
+        _write_table(Path(args.csv), target, found)
+        _say(f"{args.csv}: the same with names and standard errors")
+    if args.pr:
+        write_pr(args.pr, log_z / math.log(10))
+        _say(f"{args.pr}: log10 Z = {log_z / math.log(10):.10g}")
+    return DONE
+
+
+def _write_table(path: Path, target: Any, found: Any) -> None:
+    """Write a row for each value of each variable."""
+    import csv
+
+    names, values = target.state_names, target.values
+    p, mcse = (found[name].to_numpy().reshape(target.n_sites, -1) for name in ("p", "mcse"))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["variable", "value", "p", "mcse"])
+        for i, k in enumerate(target.cardinalities.tolist()):
+            of = values if names is None else names[i]
+            table.writerows([target.label(i), of[j], p[i, j], mcse[i, j]] for j in range(k))
+
+
+def _map(args: argparse.Namespace) -> int:
+    """Write the most probable state as a .MPE file."""
+    import numpy as np
+
+    from sklsb import anneal, exact
+    from sklsb.io import write_mpe
+
+    target = _model(args)
+    method = args.method
+    if method == "auto":
+        method = "exact" if _exact_fits(target, "most_likely") else "anneal"
+    path = _file(args.out or f"{Path(args.model).name}.MPE")
+    if method == "exact":
+        found = exact.most_likely(target, verbose=_verbose(args))
+    else:
+        several = anneal(
+            target,
+            seconds=args.seconds,
+            n_chains=args.chains,
+            random_state=args.seed,
+            verbose=_verbose(args),
+        )
+        found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
+    x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
+    write_mpe(path, np.searchsorted(target.values, x))
+    kind = _format_of(Path(args.model), args.format)
+    what = {
+        "qubo": f"x'Qx = {0.0 - lp / args.beta:.10g}",  # never -0
+        "cut": f"cut = {lp / args.beta:.10g}",
+    }.get(kind, f"log p = {lp:.10g}")
+    told = "the most probable state" if method == "exact" else "the best state found"
+    _say(f"{path}: {told}, {what}")
+    return DONE
+
+
+def _info(args: argparse.Namespace) -> int:
+    """Say what a model is, and what exact answers would take."""
+    from sklsb import exact
+
+    target = _model(args)
+    sizes = target.cardinalities
+    _say(f"model: {target!r}")
+    values = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
+    _say(f"variables: {target.n_sites} of {values} values, {target.observed_sites.size} observed")
+    if target.graph is not None:
+        _say(f"pairs that depend on each other: {target.graph.nnz // 2}")
+    for task, words in (
+        ("log_partition", "partition function"),
+        ("marginals", "marginals"),
+        ("most_likely", "most probable state"),
+    ):
+        try:
+            cost = exact.elimination_cost(target, task)
+        except (TypeError, ValueError) as error:
+            _say(f"exact {words}: no ({error})")
+            continue
+        fits = "fits" if _exact_fits(target, task) else "too much by default"
+        _say(
+            f"exact {words}: 2**{cost.log2_work:.1f} table entries, "
+            f"2**{cost.log2_memory:.1f} bytes, {fits}"
+        )
+    return DONE
+
+
+# ----------------------------------------------------------------- arguments
+
+
+def _positive(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer")
+    return int(word)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="file: UAI, BIF, QUBO (Biq Mac) or cut (rudy, G-set); or .gz")
+    parser.add_argument(
+        "--format", choices=("uai", "bif", "qubo", "cut"), help="if its name does not tell"
+    )
+    parser.add_argument("--evidence", metavar="FILE", help="evidence file, for UAI")
+    parser.add_argument(
+        "--observe",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="observe one variable; may be given again",
+    )
+    parser.add_argument(
+        "--beta", type=float, default=1.0, help="inverse temperature, for QUBO and cut"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar, no warnings")
+
+
+def _add_chains(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--chains", type=_positive, default=4, help="number of chains")
+    parser.add_argument("--seed", type=int, help="the same seed gives the same answer")
+
+
+def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
+    _add_chains(parser)
+    parser.add_argument(
+        "--sampler",
+        choices=("lsb", "gibbs", "tempering", "elimination"),
+        default="lsb",
+        help="which sampler (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--draws", type=_positive, default=n, help="draws of each chain (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--thin", default="sweep", help="transitions between two draws (default: a sweep)"
+    )
+    parser.add_argument("--jobs", type=int, help="threads; -1 for all cores")
+
+
+def _parser() -> argparse.ArgumentParser:
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m sklsb",
+        description="Samples, marginals and most probable states of models in files.",
+        epilog=_EPILOG,
+        formatter_class=plain,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], words: str
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+        made.set_defaults(run=run)
+        _add_model(made)
+        return made
+
+    sample = command("sample", _sample, "write draws to a store, which can be resumed")
+    _add_draws(sample, 1000)
+    sample.add_argument("--out", metavar="FOLDER", help="the store (default: MODEL.zarr)")
+    sample.add_argument(
+        "--resume", action="store_true", help="go on with the store, up to --draws in all"
+    )
+    marginals = command("marginals", _marginals, "write the probability of each value as .MAR")
+    _add_draws(marginals, 10_000)
+    marginals.add_argument(
+        "--method", choices=("auto", "exact", "sample"), default="auto", help="exact where it fits"
+    )
+    marginals.add_argument("--out", metavar="FILE", help="default: MODEL.MAR")
+    marginals.add_argument("--csv", metavar="FILE", help="write names and errors too, as a table")
+    marginals.add_argument("--pr", metavar="FILE", help="write the partition function too, as .PR")
+    best = command("map", _map, "write the most probable state as .MPE")
+    _add_chains(best)
+    best.add_argument(
+        "--method", choices=("auto", "exact", "anneal"), default="auto", help="exact where it fits"
+    )
+    best.add_argument("--seconds", type=float, default=10.0, help="for annealing")
+    best.add_argument("--out", metavar="FILE", help="default: MODEL.MPE")
+    command("info", _info, "say what a model is, and what exact answers take")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; return its exit code.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        Those of the process if not given.
+
+    Returns
+    -------
+    int
+        0, 1, 3 or 130; what they mean, ``--help`` tells.
+    """
+    args = _parser().parse_args(arguments)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            code: int = args.run(args)
+        except KeyboardInterrupt:
+            _tell("interrupted")
+            code = INTERRUPTED
+        except (OSError, ValueError, TypeError, MemoryError, ImportError, RuntimeError) as error:
+            _tell(f"error: {error}")
+            code = FAILED
+    shown = [w for w in told if issubclass(w.category, UserWarning)]
+    for warning in () if args.quiet else shown:
+        _tell(f"warning: {warning.message}")
+    return max([code, *map(_code_of, shown)]) if code in (DONE, INTERRUPTED) else code
+
+
+def _code_of(warning: warnings.WarningMessage) -> int:
+    """Return the exit code that a warning asks for."""
+    from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, TemperingWarning
+
+    if issubclass(warning.category, InterruptedWarning):
+        return INTERRUPTED
+    needless = "not worth it" in str(warning.message)
+    doubtful = issubclass(warning.category, (SeparatedModesWarning, TemperingWarning))
+    return DOUBTFUL if doubtful and not needless else DONE
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,6 +7,7 @@ kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
 """
 
 from sklsb._kernels._jit import called, implements, inlined
+from sklsb._kernels.chains import NoPart, with_part
 from sklsb._kernels.contract import (
     first_move,
     flip,
@@ -24,10 +25,9 @@ from sklsb._kernels.contract import (
     step,
 )
 from sklsb._kernels.numeric import Table, exp, log_weight
-from sklsb._kernels.state import NoPart, with_part
-from sklsb.rules import Facts, Rule
-from sklsb.samplers._base import BaseSampler
-from sklsb.samplers._fixed import FixedRuleSampler
+from sklsb.ensembles.rules import Facts, Rule
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.fixed import FixedRuleSampler
 from sklsb.targets._checks import all_touched
 
 __all__ = [

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from sklsb.learning import Adam
-from sklsb.samplers._checks import check_count
+from sklsb.balancing.learning import Adam
+from sklsb.samplers._run.checks import check_count
 from sklsb.targets.rbm import RBM
 
 __all__ = ["contrastive_divergence"]

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sklsb import Ising, LSBSampler, open_draws, stores
+from sklsb import Ising, LSBSampler, open_draws
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
-from sklsb.stores import Store
+from sklsb.storage import stores
+from sklsb.storage.stores import Store
 
 TICK = os.sysconf("SC_CLK_TCK")
 MOST = 3000

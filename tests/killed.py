@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sklsb import GibbsSampler, Ising, open_draws, stores
+from sklsb import GibbsSampler, Ising, open_draws
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers._sinks import Stored
+from sklsb.samplers._run.sinks import Stored
+from sklsb.storage import stores
 
 CHUNK, MOST, AFTER = 20, 5000, 30
 

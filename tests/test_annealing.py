@@ -62,7 +62,7 @@ def test_seeds(monkeypatch):
     runs = [anneal(target, n_sweeps=20, n_chains=n, random_state=0) for n in (4, 4, 2)]
     assert runs[0].identical(runs[1])
     assert runs[0].isel(chain=slice(2)).identical(runs[2])
-    monkeypatch.setattr("sklsb.samplers._progress._SEGMENT_SECONDS", 1e-9)  # calls of one sweep
+    monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)  # calls of one sweep
     assert runs[0].identical(anneal(target, n_sweeps=20, random_state=0))
 
 
@@ -73,7 +73,7 @@ class Slow:
         self.now, self.step, self.interrupt = 0.0, step, np.inf
         self.target = FunctionTarget(self, 25, vectorized=False)
         self.now = 0.0
-        monkeypatch.setattr("sklsb.annealing.time", self)
+        monkeypatch.setattr("sklsb.samplers.annealing.time", self)
 
     def perf_counter(self):
         return self.now

@@ -11,19 +11,19 @@ import pytest
 from models import chain_network, potts
 
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exact
-from sklsb._blocked import BlockedEnsemble, mixture
-from sklsb._elimination.blocks import Pool, Whole, choose_blocks
-from sklsb._elimination.engine import Elimination, ordered
-from sklsb._elimination.passes import Passes
-from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LOG
-from sklsb._kernels.rules.blocks import Blocks
-from sklsb._matrices import _conditional
-from sklsb._tally import Kept, chance_of_difference
+from sklsb._kernels.rules.redraw import Blocks
+from sklsb.diagnostics.tally import Kept, chance_of_difference
+from sklsb.ensembles.rules import Balanced
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.elimination.blocks import Pool, Whole, choose_blocks
+from sklsb.exact.elimination.engine import Elimination, ordered
+from sklsb.exact.elimination.mixed import BlockedEnsemble, mixture
+from sklsb.exact.elimination.passes import Passes
+from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.matrices import _conditional
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
-from sklsb.rules import Balanced
-from sklsb.samplers._hint import exact_hint
-from sklsb.streams import Streams, spawn
+from sklsb.samplers._run.hints import exact_hint
 from sklsb.testing import check_sampler
 
 SQRT = Balanced(Sqrt().table())
@@ -248,7 +248,7 @@ def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "whole"
     assert "with exact draws" in sampler.blocks_.why
-    monkeypatch.setattr("sklsb.samplers._scouts._TO_LOOK", 0)
+    monkeypatch.setattr("sklsb.samplers._run.scouts._TO_LOOK", 0)
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "none"
 
@@ -302,8 +302,8 @@ def test_warnings_say_where_exact_answers_are(blocks):
 
 
 def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._blocks.MAX_WORK", 2**10)
-    monkeypatch.setattr("sklsb.samplers._blocks.LOG2_SIZE", 4)
+    monkeypatch.setattr("sklsb.samplers._run.redraws.MAX_WORK", 2**10)
+    monkeypatch.setattr("sklsb.samplers._run.redraws.LOG2_SIZE", 4)
     with pytest.warns(BlocksWarning, match="disagree.*too large.* mode to mode is not"):
         sampler = fitted(two_modes(6))
     assert sampler.blocks_.kind == "pool"
@@ -424,7 +424,7 @@ def test_first_order_chains_have_no_blocks():
 
 
 def sliced(monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._blocks.MAX_MEMORY", 5000)
+    monkeypatch.setattr("sklsb.samplers._run.redraws.MAX_MEMORY", 5000)
 
 
 CASES = {
@@ -469,7 +469,7 @@ def test_draws_are_the_same_however_they_are_made(name, monkeypatch):
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 def test_ctrl_c_while_redraws_are_made(monkeypatch, ctrl_c):
     sliced(monkeypatch)
-    monkeypatch.setattr("sklsb._elimination.blocks._GROUP", 64)
+    monkeypatch.setattr("sklsb.exact.elimination.blocks._GROUP", 64)
     expected = draws(fitted(two_modes()), 6000)
     sampler, calls, forward = fitted(two_modes()), [], Passes.forward
 
@@ -510,7 +510,7 @@ def test_the_contract_of_samplers(name, blocks):
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.ModelWarning")
 def test_rejected_draws_leave_no_trace(monkeypatch):
     """Where sums of rows differ, redraws are made until they are accepted."""
-    monkeypatch.setattr("sklsb._elimination.engine.DEFECT", 0.1)
+    monkeypatch.setattr("sklsb.exact.elimination.engine.DEFECT", 0.1)
     rng = np.random.default_rng(0)
     table = rng.random((2, 2, 1))
     table = np.concatenate([table, 1 - table], axis=2) * (1.0 + 0.04 * rng.random((2, 2, 1)))

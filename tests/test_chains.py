@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from sklsb import Ising, LSBSampler, MarkovNetwork, __version__
-from sklsb.chains import draws_dataset, stats_dataset, to_dimod
+from sklsb.diagnostics.draws import draws_dataset, stats_dataset, to_dimod
 from sklsb.samplers import _base
 
 pytestmark = [
@@ -260,9 +260,7 @@ def test_a_statistic_never_sees_nothing(grid, monkeypatch):
 
 def test_record_holds_few_states_at_a_time(monkeypatch):
     # The point of record: however many draws, and whatever the number of sites.
-    monkeypatch.setattr(
-        "sklsb.samplers._progress._SEGMENT_SECONDS", 1e9
-    )  # however slow the machine
+    monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e9)  # however slow the machine
     target = Ising(sp.csr_array((10_000, 10_000)), 0.5)
     sampler = fitted(target, n_chains=1, n_burn_in=5)
     largest = []

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from processes import run_python
 
-from sklsb import Ising, MarkovNetwork, _commands, exact, io, open_draws
-from sklsb._commands import main
+from sklsb import Ising, MarkovNetwork, exact, io, open_draws
+from sklsb import __main__ as command_line
+from sklsb.__main__ import main
 from sklsb.exceptions import SeparatedModesWarning, TemperingWarning
 
 pytest.importorskip("zarr")
@@ -65,8 +66,10 @@ def test_help_and_wrong_arguments(capsys):
 def test_documented_commands_are_commands():
     root = pathlib.Path(__file__).parents[1]
     texts = [(root / page).read_text("utf-8") for page in ("README.md", "doc/command_line.rst")]
-    found = re.findall(r"^ *\S*python -m sklsb (.+)$", "\n".join([*texts, _commands._EPILOG]), re.M)
-    commands = [_commands._parser().parse_args(shlex.split(words)) for words in found]
+    found = re.findall(
+        r"^ *\S*python -m sklsb (.+)$", "\n".join([*texts, command_line._EPILOG]), re.M
+    )
+    commands = [command_line._parser().parse_args(shlex.split(words)) for words in found]
     assert {args.command for args in commands} == {"info", "marginals", "map", "sample"}
 
 
@@ -168,7 +171,7 @@ def test_sample_and_resume(files, capsys):
 
 
 def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypatch):
-    monkeypatch.setattr(_commands, "_sampler", None)
+    monkeypatch.setattr(command_line, "_sampler", None)
     for words in (
         ["marginals", "pair.uai", "--method", "sample", "--out", "no/x.MAR"],
         ["marginals", "pair.uai", "--method", "sample", "--pr", "no/x.PR"],
@@ -217,7 +220,7 @@ def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):
         (doubting(TemperingWarning, "Tempering is not worth it here"), 0),
         (doubting(UserWarning, "by the way"), 0),
     ):
-        monkeypatch.setattr(_commands, "_info", command)
+        monkeypatch.setattr(command_line, "_info", command)
         found, _, err = run(capsys, "info", "pair.uai")
         assert (found, err.startswith("sklsb: warning: ")) == (code, True)
         assert run(capsys, "info", "pair.uai", "--quiet") == (code, "", "")
@@ -225,7 +228,7 @@ def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_the_draws(files, capsys, monkeypatch):
-    from sklsb.samplers._sinks import Stored
+    from sklsb.samplers._run.sinks import Stored
 
     put = Stored.put
 
@@ -254,6 +257,8 @@ def test_ctrl_c_elsewhere(files, capsys, monkeypatch):
 
 
 def test_the_model_is_that_of_the_package(files):
-    target = _commands._model(_commands._parser().parse_args(["info", "square.mc", "--beta", "2"]))
+    target = command_line._model(
+        command_line._parser().parse_args(["info", "square.mc", "--beta", "2"])
+    )
     wanted = Ising.from_maxcut(io.read_maxcut("square.mc"), 2.0)
     np.testing.assert_array_equal(target.couplings.toarray(), wanted.couplings.toarray())

@@ -19,13 +19,13 @@ from sklsb import (
     exact,
 )
 from sklsb._kernels._jit import kernel
-from sklsb._kernels.state import chain_at
+from sklsb._kernels.chains import chain_at
 from sklsb._kernels.tempering.crossing import _differing, cross
-from sklsb._tempering.ladders import Ladders
 from sklsb.diagnostics import marginals
+from sklsb.ensembles.rules import Systematic
+from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SamplerWarning, TemperingWarning
-from sklsb.rules import Systematic
-from sklsb.streams import Streams, spawn
+from sklsb.samplers._tempering.ladders import Ladders
 
 
 def network():

@@ -10,7 +10,7 @@ import xarray as xr
 from models import dense, mixture_of_products
 
 from sklsb import GibbsSampler, Ising, LSBSampler, MarkovNetwork, Potts, diagnostics
-from sklsb._tally import FEWEST_DRAWS, Tally, agreement
+from sklsb.diagnostics.tally import FEWEST_DRAWS, Tally, agreement
 from sklsb.exceptions import SamplerWarning, SeparatedModesWarning
 
 LATTICE = Ising.lattice(np.random.default_rng(0).normal(size=(4, 4)), coupling=0.2)

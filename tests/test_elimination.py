@@ -24,15 +24,15 @@ from sklsb import (
     exact,
     io,
 )
-from sklsb._elimination import answers, order
-from sklsb._elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
-from sklsb._elimination.passes import Passes
-from sklsb._elimination.plan import build
-from sklsb._elimination.reduce import absorb, prune, strike
-from sklsb._elimination.slicing import cliques, log2_work_of, work_of
 from sklsb._kernels.elimination.buckets import LINEAR, LOG
+from sklsb.exact.elimination import answers, order
+from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
+from sklsb.exact.elimination.passes import Passes
+from sklsb.exact.elimination.plan import build
+from sklsb.exact.elimination.reduce import absorb, prune, strike
+from sklsb.exact.elimination.slicing import cliques, log2_work_of, work_of
 from sklsb.exceptions import ModelWarning
-from sklsb.samplers._hint import exact_hint
+from sklsb.samplers._run.hints import exact_hint
 from sklsb.testing import check_target
 
 DATA = pathlib.Path(
@@ -277,7 +277,7 @@ def test_unobserved_bayesian_networks_need_no_tables(seed):
 
 
 def test_marginals_of_barren_variables_one_by_one(monkeypatch):
-    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    monkeypatch.setattr("sklsb.exact.elimination.marginals._CHEAP", 1.0)
     network = two_layers()
     for target in (network, network.condition({20: 1})):
         struck = strike(target)
@@ -338,7 +338,7 @@ def test_where_they_do_not_fit_draws_are_corrected_and_answers_bounded():
 
 def test_marginals_of_such_networks_are_bounded(monkeypatch):
     network = two_layers(2e-4)
-    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    monkeypatch.setattr("sklsb.exact.elimination.marginals._CHEAP", 1.0)
     expected = exact.marginals(network)["p"]
     with pytest.warns(ModelWarning, match="marginals may be off by 0.01"):
         found = exact.marginals(network, max_work=2000)["p"]
@@ -348,7 +348,7 @@ def test_marginals_of_such_networks_are_bounded(monkeypatch):
 
 
 def test_exact_marginals_go_before_cheap_ones(monkeypatch):
-    monkeypatch.setattr("sklsb._elimination.marginals._CHEAP", 1.0)
+    monkeypatch.setattr("sklsb.exact.elimination.marginals._CHEAP", 1.0)
     struck = strike(two_layers(2e-4, n_off=30))
     whole = ordered(struck, pruned=False, copies=2).cost
     # One elimination for each of ten variables is less work if the others are put aside.
@@ -652,7 +652,7 @@ def test_a_clique_of_more_states_than_a_float_holds():
 def test_a_hint_is_found_at_once(monkeypatch):
     """A warning must not take seconds: no order is looked for at length where none can fit."""
     assert "without a chain" in exact_hint(Ising.lattice(np.zeros((4, 4)), 0.3))
-    monkeypatch.setattr("sklsb.samplers._hint.ordered", None)
+    monkeypatch.setattr("sklsb.samplers._run.hints.ordered", None)
     assert exact_hint(Ising.lattice(np.zeros((28, 28)), 0.3)) == ""
 
 
@@ -801,7 +801,7 @@ def test_progress_does_not_go_on_after_its_end(capfd):
 
 @pytest.mark.parametrize("after", [0, 3])
 def test_ctrl_c_between_chunks(ctrl_c, monkeypatch, after):
-    monkeypatch.setattr("sklsb._elimination.passes._BUDGET", dict.fromkeys(range(3), 1 << 10))
+    monkeypatch.setattr("sklsb.exact.elimination.passes._BUDGET", dict.fromkeys(range(3), 1 << 10))
     seen = []
 
     def interrupt(done):

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_estimator import NOT_FOR_ARRAYS, OfArrays
 
 from sklsb import RBM, EliminationSampler, Ising, MarkovNetwork, exact
-from sklsb._elimination.passes import Passes
+from sklsb.exact.elimination.passes import Passes
 from sklsb.exceptions import InterruptedWarning, ModelWarning
 
 FIELD = np.random.default_rng(0).normal(scale=0.5, size=(3, 4))
@@ -150,7 +150,7 @@ def test_no_warning_where_chains_would_need_one():
 
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.ModelWarning")
 def test_rejected_draws_leave_no_trace(monkeypatch):
-    monkeypatch.setattr("sklsb._elimination.engine.DEFECT", 0.1)
+    monkeypatch.setattr("sklsb.exact.elimination.engine.DEFECT", 0.1)
     network = nearly_normalised()
     settings = {"max_work": 8, "n_chains": 1, "random_state": 0}
     with pytest.warns(ModelWarning, match="log Z may be off by 0.0"):
@@ -185,7 +185,7 @@ def test_bad_states_are_told_before_the_work(target, monkeypatch):
 def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
     expected = draws(make(memory).fit(target), 3000)
     sampler = make(memory).fit(target)
-    monkeypatch.setattr("sklsb.samplers._progress._SEGMENT_SECONDS", 1e-9)
+    monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)
     seen = []
     run = sampler._ensemble.run
 

@@ -14,6 +14,7 @@ from outside.target_ring import HeightRing, HeightsView, example
 from processes import run_python
 
 from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact, extending
+from sklsb.ensembles.rules import Mixture, RandomBlocks
 from sklsb.extending import (
     Facts,
     NoPart,
@@ -25,7 +26,6 @@ from sklsb.extending import (
     log_ratio,
     step,
 )
-from sklsb.rules import Mixture, RandomBlocks
 from sklsb.testing import (
     check_balancing,
     check_rule,

@@ -16,7 +16,7 @@ from sklsb import (
     ParallelTempering,
 )
 from sklsb.samplers import _burn_in, _keeper
-from sklsb.stores import StoreError
+from sklsb.storage.stores import StoreError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 

@@ -24,13 +24,13 @@ from sklsb import (
     exact,
     testing,
 )
+from sklsb.ensembles.rules import Systematic
 from sklsb.exceptions import (
     FrozenSitesWarning,
     SamplerWarning,
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.rules import Systematic
 from sklsb.samplers.gibbs import colors
 
 INF = np.inf

@@ -18,8 +18,8 @@ import sklsb
 from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb._kernels import _jit, contract, numeric
 from sklsb.balancing import Barker, Max, Min, Sqrt
+from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
-from sklsb.rules import Balanced
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
 
@@ -263,7 +263,7 @@ def test_segments_leave_the_chain_as_it_is(segment, monkeypatch):
     other = pickle.loads(pickle.dumps(fitted))
     expected = fitted.sample(100, thin=3)
     # A transition takes two numbers.
-    monkeypatch.setattr("sklsb.samplers._base.MOST_NUMBERS", 2 * segment)
+    monkeypatch.setattr("sklsb.samplers._run.base.MOST_NUMBERS", 2 * segment)
     found = other.sample(100, thin=3)
     assert np.array_equal(found["x"], expected["x"])
     for name in ("lp", "acceptance_rate"):
@@ -344,8 +344,8 @@ warnings.simplefilter("error")
 import numpy as np
 import sklsb
 from sklsb import RBM, Ising, Potts
-from sklsb._ensemble import Ensemble
-from sklsb.rules import Balanced, Systematic
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import Balanced, Systematic
 balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1)
 J = [[0.0, 1.0], [1.0, 0.0]]
 targets = {
@@ -531,7 +531,7 @@ SAMPLE = """
 """
 START = """
     import numpy as np
-    from sklsb._ensemble import Ensemble
+    from sklsb.ensembles.compiled import Ensemble
     for _ in range(2):
         ensemble = Ensemble(Ising([[0.0]], [0.3]), np.ones((1, 1)), [None])
         ensemble.start(ensemble.rule)

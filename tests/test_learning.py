@@ -8,10 +8,9 @@ import pytest
 from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
-from sklsb._ensemble import BalancedEnsemble
-from sklsb._first_version import FirstVersionLearner
 from sklsb.balancing import FIXED, Barker, LearnableFunction, Min, Sqrt, get_balancing
-from sklsb.learning import (
+from sklsb.balancing.first_version import FirstVersionLearner
+from sklsb.balancing.learning import (
     MIXING,
     OBJECTIVES,
     OPTIMIZERS,
@@ -26,7 +25,8 @@ from sklsb.learning import (
     relative_weights,
     site_variances,
 )
-from sklsb.rules import Balanced
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.rules import Balanced
 from sklsb.testing._objectives import _conditionals
 
 pytestmark = [

@@ -8,8 +8,9 @@ import xarray as xr
 from models import dense
 from test_elimination_sampler import nearly_normalised
 
-from sklsb import EliminationSampler, GibbsSampler, Ising, MarkovNetwork, _memory, diagnostics
-from sklsb._moments import Moments
+from sklsb import EliminationSampler, GibbsSampler, Ising, MarkovNetwork, diagnostics
+from sklsb._system import memory as _memory
+from sklsb.diagnostics.moments import Moments
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import _base
 
@@ -126,7 +127,7 @@ def test_what_never_changed_has_no_error():
 
 
 def test_large_models_have_no_pairs(monkeypatch):
-    monkeypatch.setattr("sklsb._moments.MOST_PAIRED", 5)
+    monkeypatch.setattr("sklsb.diagnostics.moments.MOST_PAIRED", 5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplerWarning)
         found = chains(TARGET, n_burn_in=5).sample(3, record="moments")

@@ -20,7 +20,7 @@ from sklsb import (
     diagnostics,
     exact,
 )
-from sklsb.chains import draws_dataset
+from sklsb.diagnostics.draws import draws_dataset
 
 BIF = """\
 network weather { }

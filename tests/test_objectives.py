@@ -11,12 +11,12 @@ from scipy.special import logsumexp
 import sklsb
 from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact, testing
 from sklsb._kernels import objectives
-from sklsb._matrices import transitions
 from sklsb.balancing import Barker, get_balancing
+from sklsb.balancing.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, relative_weights
+from sklsb.ensembles.rules import Balanced
+from sklsb.ensembles.streams import Streams
+from sklsb.exact.matrices import transitions
 from sklsb.exceptions import SamplerWarning
-from sklsb.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, relative_weights
-from sklsb.rules import Balanced
-from sklsb.streams import Streams
 from sklsb.testing import _objectives as enumerated
 from sklsb.testing._probe import Probe
 
@@ -98,7 +98,7 @@ def of_each_move(package, table, target):
     """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
     ratios = target.log_ratios(package.exact.states(target))
     function = package.balancing.Tabulated(table)
-    matrices = importlib.import_module("sklsb._matrices")
+    matrices = importlib.import_module("sklsb.exact.matrices")
     log_t = matrices.transitions(package.rules.Balanced(table), target).log_move
     log_w = function.log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
@@ -160,7 +160,7 @@ def test_every_chain_and_every_move_gets_its_turn(monkeypatch):
     ensemble = Probe(target, Balanced(Mixture().table()), states).ensemble
     learner = Learner(Mixture(), "kl", OPTIMIZERS["adam"](0.1))
     for budget, every, n_visited in ((1 << 14, 1, 7), (3 * 36, 1, 3), (36, 1, 1), (12, 3, 1)):
-        monkeypatch.setattr("sklsb.learning.UPDATE_COST", budget)
+        monkeypatch.setattr("sklsb.balancing.learning.UPDATE_COST", budget)
         learner.n_calls, total = 0, np.zeros(n_chains)
         for _ in range(n_chains):
             stride, log_share = learner.visits(n_chains, ensemble.cost)

@@ -287,7 +287,7 @@ def test_no_circle_of_imports(everywhere):
 def test_imports_are_found():
     code = """
 import os, sklsb.exact
-from sklsb import rules as r
+from sklsb.ensembles import rules as r
 from . import base
 from ..streams import spawn
 if TYPE_CHECKING:
@@ -298,7 +298,13 @@ def f():
     from sklsb import later
 """
     found = [names[0] for names in imported("sklsb.a.b", False, ast.parse(code), False)]
-    first = ["os", "sklsb.exact", "sklsb.rules", "sklsb.a.base", "sklsb.streams.spawn"]
+    first = [
+        "os",
+        "sklsb.exact",
+        "sklsb.ensembles.rules",
+        "sklsb.a.base",
+        "sklsb.ensembles.streams.spawn",
+    ]
     assert found == [*first, "sklsb.inside"]
     found = [names[0] for names in imported("sklsb.a.b", False, ast.parse(code))]
     assert found == [*first, "sklsb.never", "sklsb.inside", "sklsb.later"]

@@ -20,10 +20,10 @@ from sklsb import (
     diagnostics,
     sample_chains,
 )
-from sklsb._tally import Tally
+from sklsb.diagnostics.tally import Tally
+from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning, TemperingWarning
-from sklsb.stores import StoreError
-from sklsb.streams import Streams, spawn
+from sklsb.storage.stores import StoreError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -118,7 +118,7 @@ def test_on_a_cluster(tmp_path):
 
 def test_stores_of_workers(tmp_path, monkeypatch):
     pytest.importorskip("zarr")
-    monkeypatch.setattr(sklsb.stores, "CHUNK_DRAWS", 7)
+    monkeypatch.setattr(sklsb.storage.stores, "CHUNK_DRAWS", 7)
     sampler, path = fitted("learned"), tmp_path / "runs"
     whole = sample_chains(sampler, 30, n_chains=5, thin=2)
     with joblib.parallel_config(backend="threading"):
@@ -230,6 +230,6 @@ def test_what_is_refused(monkeypatch):
         sample_chains(sampler, 10, n_chains=0)
     with pytest.raises(ValueError, match="record is 'moments', which one sampler keeps"):
         sample_chains(sampler, 10, n_chains=2, record="moments")
-    monkeypatch.setattr(sklsb._memory, "available", lambda: 10_000_000)
+    monkeypatch.setattr(sklsb._system.memory, "available", lambda: 10_000_000)
     with pytest.raises(MemoryError, match="sample_chains with 1000000 draws of 9 chains of 6 var"):
         sample_chains(sampler, 10**6, n_chains=9)

@@ -12,12 +12,9 @@ from models import GRAPHS, dense, potts, untimed
 
 import sklsb
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
-from sklsb._ensemble import BalancedEnsemble
-from sklsb._matrices import locally_balanced
 from sklsb.balancing import FIXED, LearnableFunction
-from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
-from sklsb.learning import MIXING, OBJECTIVES
-from sklsb.pilot import (
+from sklsb.balancing.learning import MIXING, OBJECTIVES
+from sklsb.balancing.pilot import (
     FEWEST_DRAWS,
     STARVED,
     Outcome,
@@ -28,6 +25,9 @@ from sklsb.pilot import (
     starved,
     window,
 )
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.exact.matrices import locally_balanced
+from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),

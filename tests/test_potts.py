@@ -13,8 +13,8 @@ from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels.contract import first_move
+from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
-from sklsb.rules import Balanced
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
 

@@ -11,9 +11,9 @@ import pytest
 from numba.core import event
 
 from sklsb import GibbsSampler, Ising, LSBSampler
+from sklsb._system.progress import Clock, Progress, Told
 from sklsb.samplers import _progress
-from sklsb.samplers._progress import Clock, Progress, Told
-from sklsb.samplers._seen import Seen
+from sklsb.samplers._run.seen import Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 MODEL = Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)

@@ -23,7 +23,7 @@ from sklsb import (
     exact,
 )
 from sklsb._kernels._jit import interpreted
-from sklsb.rules import Balanced, Mixture, RandomBlocks
+from sklsb.ensembles.rules import Balanced, Mixture, RandomBlocks
 from sklsb.testing import check_balancing, check_rule, check_target
 from sklsb.testing._step import check_matrix, check_step
 

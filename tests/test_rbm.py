@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import BernoulliRBM
 
 from sklsb import RBM, LSBSampler, exact, testing
+from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
-from sklsb.rules import Balanced
 from sklsb.targets.rbm import _span
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix

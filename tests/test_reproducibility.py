@@ -14,16 +14,8 @@ import scipy.sparse as sp
 from processes import run_python
 from sklearn.base import clone
 
-from sklsb import (
-    RBM,
-    GibbsSampler,
-    HammingBallSampler,
-    Ising,
-    LSBSampler,
-    Mixture,
-    Network,
-    learning,
-)
+from sklsb import RBM, GibbsSampler, HammingBallSampler, Ising, LSBSampler, Mixture, Network
+from sklsb.balancing import learning
 from sklsb.samplers import _base, _burn_in
 
 pytestmark = [

@@ -21,8 +21,7 @@ from sklsb import (
 )
 from sklsb import HammingBallSampler as HammingBalls
 from sklsb.balancing import Barker
-from sklsb.extending import implements
-from sklsb.rules import (
+from sklsb.ensembles.rules import (
     Balanced,
     Chromatic,
     Facts,
@@ -32,6 +31,7 @@ from sklsb.rules import (
     RandomBlocks,
     Systematic,
 )
+from sklsb.extending import implements
 from sklsb.testing import _rules as measuring
 
 INF = np.inf

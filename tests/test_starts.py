@@ -17,10 +17,10 @@ from sklsb import (
     Potts,
     exact,
 )
-from sklsb._starts import MOST_LOOKS, Effort, draw_starts
-from sklsb._tally import Kept, Tally
+from sklsb.diagnostics.tally import Kept, Tally
+from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
-from sklsb.streams import Streams, spawn
+from sklsb.samplers._run.starts import MOST_LOOKS, Effort, draw_starts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 

@@ -10,14 +10,14 @@ import pytest
 from models import dense
 
 from sklsb import GibbsSampler, HammingBallSampler, Ising, LSBSampler, exact, testing
-from sklsb._ensemble import Ensemble
 from sklsb.balancing import Barker, Max
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import Balanced, Mixture
+from sklsb.ensembles.state import ChainState, Counters
+from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
 from sklsb.extending import FixedRuleSampler
-from sklsb.rules import Balanced, Mixture
 from sklsb.samplers import _base
-from sklsb.state import ChainState, Counters
-from sklsb.streams import Streams, spawn
 
 TARGET = dense(6, scale=0.4)
 # Log weights fall from a random state, by less than would move the offset.
@@ -269,7 +269,7 @@ def test_segments_are_bounded_by_numbers(monkeypatch):
         return real(self, rule, c, n)
 
     monkeypatch.setattr(_base, "MOST_NUMBERS", 30)
-    monkeypatch.setattr("sklsb.samplers._burn_in.MOST_NUMBERS", 30)
+    monkeypatch.setattr("sklsb.samplers._run.burn_in.MOST_NUMBERS", 30)
     monkeypatch.setattr(Streams, "numbers", watched)
     assert draws(fitted("chromatic"), 100) == wanted
     assert max(sizes) == 30
@@ -297,7 +297,7 @@ def interrupted_after(monkeypatch, n_segments, size):
     with monkeypatch.context() as patch:
         patch.setattr(_base, "deferred_interrupt", deferred)
         patch.setattr(_base, "FIRST_SEGMENT", size)
-        patch.setattr("sklsb.samplers._progress._SEGMENT_SECONDS", 1e-9)
+        patch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)
         patch.setattr(_base, "time", Clock)
         yield
 

@@ -26,11 +26,11 @@ from sklsb import (
     ParallelTempering,
     Potts,
     open_draws,
-    stores,
 )
-from sklsb._codec import find_class, packed, unpacked
 from sklsb.exceptions import SamplerWarning, StoreWarning
-from sklsb.stores import Store, StoreError
+from sklsb.storage import stores
+from sklsb.storage.codec import find_class, packed, unpacked
+from sklsb.storage.stores import Store, StoreError
 
 pytest.importorskip("zarr")
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from models import dense
 
-from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact, streams
+from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact
 from sklsb.balancing import Barker
-from sklsb.rules import Balanced, Mixture
-from sklsb.streams import PURPOSES, Streams, spawn
+from sklsb.ensembles import streams
+from sklsb.ensembles.rules import Balanced, Mixture
+from sklsb.ensembles.streams import PURPOSES, Streams, spawn
 
 TARGET = dense(5, scale=0.3)
 SINGLE = Balanced(Barker().table())

@@ -25,17 +25,17 @@ from sklsb import (
     VariableSelection,
     exact,
 )
-from sklsb._tempering import schedule
-from sklsb._tempering.bennett import Batches
-from sklsb._tempering.core import Core, core_of
-from sklsb._tempering.ladders import Ladders
-from sklsb._tempering.paths import PathMaker, product_of, tables_of
-from sklsb._tempering.pilot import Trial, compare
-from sklsb._tempering.schedule import equal_steps
 from sklsb.diagnostics import marginals
+from sklsb.ensembles.rules import Systematic
+from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
-from sklsb.rules import Systematic
-from sklsb.streams import Streams, spawn
+from sklsb.samplers._tempering import schedule
+from sklsb.samplers._tempering.bennett import Batches
+from sklsb.samplers._tempering.choice import Trial, compare
+from sklsb.samplers._tempering.core import Core, core_of
+from sklsb.samplers._tempering.ladders import Ladders
+from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
+from sklsb.samplers._tempering.schedule import equal_steps
 
 EPS = np.finfo(float).eps
 QUIET = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")

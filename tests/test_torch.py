@@ -16,12 +16,7 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 from models import POTTS_KINDS, potts  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
-from sklsb._ensemble import BalancedEnsemble  # noqa: E402
 from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
-from sklsb._matrices import _first_order  # noqa: E402
-from sklsb._torch import FastEnsemble, Model  # noqa: E402
-from sklsb._torch.flips import AdaptiveFlips  # noqa: E402
-from sklsb._torch.philox import expand, philox  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
     Lipschitz,
@@ -31,9 +26,14 @@ from sklsb.balancing import (  # noqa: E402
     Sqrt,
     get_balancing,
 )
+from sklsb.balancing.learning import MIXING, OBJECTIVES  # noqa: E402
+from sklsb.ensembles._torch import FastEnsemble, Model  # noqa: E402
+from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
+from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
+from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
+from sklsb.ensembles.rules import Balanced  # noqa: E402
+from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import SamplerWarning  # noqa: E402
-from sklsb.learning import MIXING, OBJECTIVES  # noqa: E402
-from sklsb.rules import Balanced  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
 from sklsb.testing._step import check_matrix, check_step  # noqa: E402

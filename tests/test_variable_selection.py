@@ -14,11 +14,11 @@ from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
 
 from sklsb import LSBSampler, VariableSelection, exact, testing
-from sklsb._ensemble import Ensemble
+from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import flip
-from sklsb._kernels.state import chain_at
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
-from sklsb.rules import Balanced
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
 

@@ -13,10 +13,10 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
+from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, flip, log_ratio
 from sklsb._kernels.numeric import exp, log_weight
 from sklsb._kernels.rules.balanced import LARGEST_TOTAL, SMALLEST_TOTAL, rebase, weigh_all
-from sklsb._kernels.state import chain_at
 from sklsb._kernels.tree import select, total
 
 # Rounding level of a probability; its logarithm stands in for log 0.

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sklsb._kernels._jit import kernel
+from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import (
     flip,
     init_cache,
@@ -14,7 +15,6 @@ from sklsb._kernels.contract import (
     rebuild,
     step,
 )
-from sklsb._kernels.state import chain_at
 
 
 @kernel

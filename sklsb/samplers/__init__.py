@@ -1,9 +1,11 @@
-"""Samplers."""
+"""Samplers, and the search for the most probable state."""
 
+from sklsb.samplers.annealing import anneal
 from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
+from sklsb.samplers.parallel import sample_chains
 from sklsb.samplers.tempering import ParallelTempering
 
 __all__ = [
@@ -12,4 +14,6 @@ __all__ = [
     "HammingBallSampler",
     "LSBSampler",
     "ParallelTempering",
+    "anneal",
+    "sample_chains",
 ]

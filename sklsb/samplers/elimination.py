@@ -7,8 +7,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._elimination.blocks import Whole
-from sklsb._elimination.engine import (
+from sklsb.ensembles.streams import Streams
+from sklsb.exact.elimination.blocks import Whole
+from sklsb.exact.elimination.engine import (
     MAX_MEMORY,
     MAX_WORK,
     Elimination,
@@ -16,14 +17,13 @@ from sklsb._elimination.engine import (
     log_partition_of,
     ordered,
 )
-from sklsb._elimination.marginals import all_marginals, marginals_dataset
-from sklsb._elimination.redraws import Redraw, Redraws
-from sklsb._elimination.reduce import strike
-from sklsb._starts import Starts
-from sklsb.samplers._base import BaseSampler
-from sklsb.samplers._checks import check_bool
-from sklsb.samplers._eliminating import eliminated, shown, that_fits
-from sklsb.streams import Streams
+from sklsb.exact.elimination.independent import Redraw, Redraws
+from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
+from sklsb.exact.elimination.progress import eliminated, shown, that_fits
+from sklsb.exact.elimination.reduce import strike
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.checks import check_bool
+from sklsb.samplers._run.starts import Starts
 from sklsb.targets.base import States, Target
 
 

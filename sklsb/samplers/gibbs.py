@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.gibbs import CHROMATIC_NEEDS, Chromatic, RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
-from sklsb.samplers._checks import check_count
-from sklsb.samplers._fixed import (
+from sklsb.samplers._run.checks import check_count
+from sklsb.samplers._run.fixed import (
     FixedRuleSampler,
     check_needs,
     check_states,

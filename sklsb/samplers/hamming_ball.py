@@ -4,8 +4,8 @@ from typing import Any
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.hamming_ball import HammingBall
-from sklsb.samplers._checks import check_count
-from sklsb.samplers._fixed import FixedRuleSampler, check_states, free_sites
+from sklsb.samplers._run.checks import check_count
+from sklsb.samplers._run.fixed import FixedRuleSampler, check_states, free_sites
 from sklsb.targets.base import Target
 
 

@@ -10,14 +10,17 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, ChainEnsemble, LearnableEnsemble
-from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb._starts import Starts
-from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
-from sklsb.chains import draws_dataset
-from sklsb.exceptions import StarvedMovesWarning
-from sklsb.learning import (
+from sklsb._system.progress import Progress
+from sklsb.balancing.first_version import FirstVersionLearner
+from sklsb.balancing.functions import (
+    FIXED,
+    BalancingFunction,
+    LearnableFunction,
+    Lipschitz,
+    get_balancing,
+)
+from sklsb.balancing.learning import (
     MIXING,
     MOST_UPDATES,
     OBJECTIVES,
@@ -30,15 +33,24 @@ from sklsb.learning import (
     burn_in,
     fit_flux,
 )
-from sklsb.pilot import STARVED, Outcome, compare, n_runs, starved
-from sklsb.rules import FirstOrder, Mixture
-from sklsb.samplers._base import BaseSampler
-from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
-from sklsb.samplers._burn_in import check_kept, first_burn_in
-from sklsb.samplers._checks import check_bool, check_count
-from sklsb.samplers._progress import Progress
-from sklsb.samplers._scouting import scouted_starts
-from sklsb.streams import Streams
+from sklsb.balancing.pilot import STARVED, Outcome, compare, n_runs, starved
+from sklsb.diagnostics.draws import draws_dataset
+from sklsb.ensembles.compiled import (
+    MOST_FLIPS,
+    Adaptive,
+    BalancedEnsemble,
+    ChainEnsemble,
+    LearnableEnsemble,
+)
+from sklsb.ensembles.rules import FirstOrder, Mixture
+from sklsb.ensembles.streams import Streams
+from sklsb.exceptions import StarvedMovesWarning
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.burn_in import check_kept, first_burn_in
+from sklsb.samplers._run.checks import check_bool, check_count
+from sklsb.samplers._run.redraws import BlockChoice, add_blocks, check_blocks, warn_of_doubt
+from sklsb.samplers._run.scouting import scouted_starts
+from sklsb.samplers._run.starts import Starts
 from sklsb.targets.base import States, Target
 
 
@@ -78,7 +90,7 @@ class LSBSampler(BaseSampler):
         accepted with probability 0.6, about (informed proposals mix best near 0.57 [4]_), and
         keeps that number. Functions are learned for one move at a time.
     objective : str, default="auto"
-        What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, or "bound"
+        What learning minimises; see `sklsb.balancing.learning`. "auto": "kl" in the burn-in, or "bound"
         with ``fast=True``; "flux" and "global_flux" for the candidates to sample with. "flux" or
         "global_flux": only that one.
         "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
@@ -144,7 +156,7 @@ class LSBSampler(BaseSampler):
         What the pilot found, by candidate: ess_per_step (of the sites, weighted by their
         variances), its standard error ess_error, lp_ess_per_step (which has no vote),
         acceptance_rate, the transitions of each chain that this rests on, and n_flips; see
-        `sklsb.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
+        `sklsb.balancing.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
     blocks_ : BlockChoice
         Which blocks are redrawn in `sample`: ``kind`` ("none", "whole" or "pool"), ``why``, the
         ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
@@ -263,7 +275,7 @@ class LSBSampler(BaseSampler):
             if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
                 raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
         if self.fast:
-            from sklsb._torch import device_of
+            from sklsb.targets._torch import device_of
 
             device_of(target, self.device)
 
@@ -303,7 +315,7 @@ class LSBSampler(BaseSampler):
         streams: Streams,
     ) -> Any:
         if self.fast:
-            from sklsb._torch import FastEnsemble
+            from sklsb.ensembles._torch import FastEnsemble
 
             return FastEnsemble(
                 target,

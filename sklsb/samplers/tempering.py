@@ -8,14 +8,21 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._ensemble import Ensemble
 from sklsb._kernels.facts import Rule
-from sklsb._starts import Starts
-from sklsb._tempering.core import MOST_LOG2_SIZE, Core, core_of
-from sklsb._tempering.ladders import KEPT_SCANS, Ladders, fewest
-from sklsb._tempering.paths import product_of
-from sklsb._tempering.pilot import Trial, compare, shown, with_exchanges
-from sklsb._tempering.schedule import (
+from sklsb._system.progress import Told
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.streams import Streams
+from sklsb.exceptions import TemperingWarning
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.checks import check_bool, check_count, check_log2_size
+from sklsb.samplers._run.scouting import scouted_starts
+from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._tempering.choice import Trial, compare, shown, with_exchanges
+from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
+from sklsb.samplers._tempering.explorers import explorers_of, is_sparse
+from sklsb.samplers._tempering.ladders import KEPT_SCANS, Ladders, fewest
+from sklsb.samplers._tempering.paths import product_of
+from sklsb.samplers._tempering.schedule import (
     FIRST_REPLICAS,
     MOST_REPLICAS,
     Tuned,
@@ -23,14 +30,7 @@ from sklsb._tempering.schedule import (
     rejections,
     tune,
 )
-from sklsb._tempering.worth import plain_chains_mix
-from sklsb.exceptions import TemperingWarning
-from sklsb.samplers._base import BaseSampler
-from sklsb.samplers._checks import check_bool, check_count, check_log2_size
-from sklsb.samplers._explorers import explorers_of, is_sparse
-from sklsb.samplers._progress import Told
-from sklsb.samplers._scouting import scouted_starts
-from sklsb.streams import Streams
+from sklsb.samplers._tempering.worth import plain_chains_mix
 from sklsb.targets.base import States, Target
 
 # Round trips of all ladders under which draws are not worth much.

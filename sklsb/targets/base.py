@@ -12,14 +12,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._kernels.state import Chains
+from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
 from sklsb.targets._html import target_html
 from sklsb.targets._names import shown, site_called, sites_by_name, value_called
 
 if TYPE_CHECKING:
-    from sklsb._torch.models.base import Device, DType, Model
+    from sklsb.targets._torch.model import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
 
@@ -227,7 +227,7 @@ class Target(ABC):
 
         Returns
         -------
-        sklsb._torch.Model
+        sklsb.ensembles._torch.Model
             Its ``device`` is another one if this target can only be there.
 
         Raises

@@ -11,7 +11,7 @@ import numpy as np
 from numba.extending import is_jitted
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._kernels.state import Chains, arrays_of
+from sklsb._kernels.chains import Chains, arrays_of
 from sklsb._kernels.targets.function import (
     LARGEST_LOG_PROB,
     FunctionSiteView,

@@ -14,7 +14,7 @@ from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
 
 if TYPE_CHECKING:
-    from sklsb._torch.models.base import Device, DType, Model
+    from sklsb.targets._torch.model import Device, DType, Model
 
 
 def _check_field(
@@ -466,7 +466,7 @@ class Ising(GraphTarget):
         return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
-        from sklsb._torch.models.ising import IsingModel
+        from sklsb.targets._torch.ising import IsingModel
 
         return IsingModel(self.couplings, self.field, device)
 

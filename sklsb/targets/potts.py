@@ -14,7 +14,7 @@ from sklsb.targets._graphs import GraphTarget
 from sklsb.targets.base import States
 
 if TYPE_CHECKING:
-    from sklsb._torch.models.base import Device, DType, Model
+    from sklsb.targets._torch.model import Device, DType, Model
 
 
 class Potts(GraphTarget):
@@ -213,7 +213,7 @@ class Potts(GraphTarget):
         return result.reshape(*leading, self.n_sites * (k - 1))
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
-        from sklsb._torch.models.potts import PottsModel
+        from sklsb.targets._torch.potts import PottsModel
 
         return PottsModel(self.couplings, self.field, device)
 

@@ -15,7 +15,7 @@ from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
-    from sklsb._torch.models.base import Device, DType, Model
+    from sklsb.targets._torch.model import Device, DType, Model
 
 # The kernel multiplies factors between exp(-w) and exp(w), whose sum of w must not exceed this;
 # its probabilities of hidden units end at exp(-708), which must be nothing beside that.
@@ -319,7 +319,7 @@ class RBM(Target):
         return (rng.random(self.n_sites) < on).astype(self.dtype)
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
-        from sklsb._torch.models.rbm import RBMModel
+        from sklsb.targets._torch.rbm import RBMModel
 
         return RBMModel(self.weights, self.visible_bias, self.hidden_bias, device, dtype)
 

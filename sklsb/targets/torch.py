@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb.targets.function import FunctionTarget
 
 if TYPE_CHECKING:
-    from sklsb._torch.models.base import Device, DType, Model
+    from sklsb.targets._torch.model import Device, DType, Model
 
 
 class TorchTarget(FunctionTarget):
@@ -95,7 +95,7 @@ class TorchTarget(FunctionTarget):
         shape: Sequence[int] | None = None,
         dims: Sequence[str] | None = None,
     ):
-        from sklsb._torch import Density
+        from sklsb.targets._torch import Density
 
         if not callable(log_prob):
             raise TypeError(
@@ -137,11 +137,11 @@ class TorchTarget(FunctionTarget):
         ndarray of float64, shape (..., n_moves)
             0 where the gradient is not finite.
         """
-        from sklsb._torch import first_order_ratios
+        from sklsb.targets._torch import first_order_ratios
 
         return first_order_ratios(self, self.check_states(x))
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
-        from sklsb._torch.models.density import DensityModel
+        from sklsb.targets._torch.density import DensityModel
 
         return DensityModel(self.density)  # where the tensors of f are

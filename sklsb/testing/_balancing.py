@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from sklsb.balancing import BalancingFunction, LearnableFunction
+from sklsb.balancing.functions import BalancingFunction, LearnableFunction
 from sklsb.testing._expect import EPS, Array, expect, expect_equal, expect_near
 
 

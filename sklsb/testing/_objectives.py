@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb import exact
-from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
-from sklsb._matrices import by_weight, log_ratios
-from sklsb._states import neighbours
-from sklsb.balancing import BalancingFunction, Tabulated
-from sklsb.rules import Balanced
+from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.rules import Balanced
+from sklsb.exact.enumeration import neighbours
+from sklsb.exact.matrices import by_weight, log_ratios
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal, expect_near
 from sklsb.testing._probe import Probe
@@ -152,7 +152,7 @@ def _found_objectives(
     table: Table, target: Target, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Found]:
     """Return what the kernels say of every objective."""
-    from sklsb.learning import OBJECTIVES, _Flux
+    from sklsb.balancing.learning import OBJECTIVES, _Flux
 
     x = _possible_states(target)
     # Chains first weighed by another table: the objective must weigh by the one it is given.
@@ -215,7 +215,7 @@ def check_objectives(function: BalancingFunction, target: Target, eta: float = 0
     AssertionError
         If a value or a gradient is wrong; the message says which, and what was found.
     """
-    from sklsb.learning import relative_weights
+    from sklsb.balancing.learning import relative_weights
 
     table, step = function.table(), 1e-5
     log_omega = relative_weights(target.log_prob(_possible_states(target)))

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._ensemble import BalancedEnsemble, Ensemble
 from sklsb._kernels import run
-from sklsb._kernels.state import arrays_of
-from sklsb.rules import Balanced, Rule
+from sklsb._kernels.chains import arrays_of
+from sklsb.ensembles.compiled import BalancedEnsemble, Ensemble
+from sklsb.ensembles.rules import Balanced, Rule
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb import exact
-from sklsb._ensemble import Ensemble
-from sklsb._matrices import matrix as formula
-from sklsb._matrices import matrix_by_formula
-from sklsb.rules import Rule
-from sklsb.streams import Streams, spawn
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import Rule
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.matrices import matrix as formula
+from sklsb.exact.matrices import matrix_by_formula
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,

@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.base import clone
 
 from sklsb import exact
-from sklsb._ensemble import Ensemble
-from sklsb._kernels.rules.blocks import Blocks
-from sklsb._matrices import matrix_by_formula
+from sklsb._kernels.rules.redraw import Blocks
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
+from sklsb.exact.matrices import matrix_by_formula
 from sklsb.exceptions import SamplerWarning
-from sklsb.rules import Balanced, FirstOrder, Mixture
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from sklsb import exact
-from sklsb.rules import FirstOrder
-from sklsb.streams import Streams
+from sklsb.ensembles.rules import FirstOrder
+from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.balancing import Barker
-from sklsb.rules import Balanced
+from sklsb.balancing.functions import Barker
+from sklsb.ensembles.rules import Balanced
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,

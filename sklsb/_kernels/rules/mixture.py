@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements
+from sklsb._kernels.chains import with_part
 from sklsb._kernels.contract import n_used, prepare, rebuild, row_of, step
 from sklsb._kernels.facts import Facts, Rule
-from sklsb._kernels.state import with_part
 
 
 class Parts(NamedTuple):

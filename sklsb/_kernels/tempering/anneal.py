@@ -3,9 +3,9 @@
 import numpy as np
 
 from sklsb._kernels._jit import kernel
+from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_ratio
 from sklsb._kernels.numeric import exp
-from sklsb._kernels.state import chain_at
 
 # exp(-45) is less than the distance of two uniform numbers.
 _NEVER = -45.0

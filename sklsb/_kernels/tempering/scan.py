@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, inlined, kernel
+from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, init_cache, prepare, rebuild, step
-from sklsb._kernels.state import chain_at
 from sklsb._kernels.tempering.crossing import cross, hand_over
 from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
 

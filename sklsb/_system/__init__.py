@@ -1,0 +1,1 @@
+"""The terminal and the machine: lines of progress, Ctrl-C, memory."""

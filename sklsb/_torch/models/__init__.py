@@ -1,1 +1,0 @@
-"""Log-densities with their gradients, on torch; they know arrays, not targets."""

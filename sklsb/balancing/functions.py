@@ -1,0 +1,577 @@
+"""Balancing functions: fixed ones, mixtures, networks."""
+
+import copy
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+
+from sklsb._html import function_html
+from sklsb._kernels.numeric import Table
+from sklsb.balancing.curves import MLP, NETWORKS, SLOPES, Monotonic, initial_theta, softplus
+
+__all__ = [
+    "BalancingFunction",
+    "Barker",
+    "LearnableFunction",
+    "Lipschitz",
+    "Max",
+    "Min",
+    "Mixture",
+    "Network",
+    "Sqrt",
+    "Tabulated",
+    "get_balancing",
+]
+
+Array = NDArray[np.float64]
+_LAST_KNOT = 32.0
+
+
+@lru_cache
+def _knots(step: float) -> Array:
+    knots: Array = np.arange(round(_LAST_KNOT / step) + 1, dtype=np.float64) * step
+    knots.flags.writeable = False
+    return knots
+
+
+class BalancingFunction(ABC):
+    r"""A balancing function g, given by the even part h of log g.
+
+    .. math:: \log g(e^u) = u/2 + h(|u|)
+
+    A subclass implements one method, `even_part`. Adding a constant to h changes nothing.
+
+    Attributes
+    ----------
+    knot_step : float
+        Distance of the knots at which h is tabulated, on [0, 32].
+    tail_slope : float or None
+        Slope of h beyond the last knot; None takes the mean slope of `even_part` on [32, 64].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb.balancing import BalancingFunction
+    >>> class Cauchy(BalancingFunction):
+    ...     def even_part(self, u):
+    ...         return -np.log1p(np.square(u))
+    >>> bool(np.isclose(Cauchy().log_g(3.0), 3.0 + Cauchy().log_g(-3.0)))
+    True
+    """
+
+    knot_step: ClassVar[float] = 1 / 64
+    tail_slope: ClassVar[float | None] = None
+    _in_files: ClassVar[bool] = True  # those of users too
+
+    @abstractmethod
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part h of log g.
+
+        Parameters
+        ----------
+        u : array_like
+            log t, of any sign and shape; only abs(u) may matter.
+
+        Returns
+        -------
+        ndarray of float64 of the same shape
+        """
+
+    def log_g(self, u: ArrayLike) -> Array:
+        """Return log g(exp u) = u/2 + h(abs(u)).
+
+        Parameters
+        ----------
+        u : array_like
+            log t.
+
+        Returns
+        -------
+        ndarray of float64 of the same shape
+            -inf at u = -inf for every g: a move of probability zero has no weight. The limit
+            at u = inf: inf, or the value of a bounded g.
+        """
+        u = np.asarray(u, dtype=np.float64)
+        bounded = np.isposinf(u) & (self._tail_slope() <= -0.5)
+        finite = np.where(np.isinf(u), 2 * _LAST_KNOT * bounded, u)
+        values = 0.5 * finite + self.even_part(np.abs(finite))
+        return np.where(np.isinf(u) & ~bounded, u, values)
+
+    @property
+    def knots(self) -> Array:
+        """Values of abs(u) at which the even part is tabulated."""
+        if not 0 < self.knot_step <= 1:
+            raise ValueError(
+                f"{type(self).__name__}.knot_step is {self.knot_step}; it must be in (0, 1]."
+            )
+        return _knots(self.knot_step)
+
+    def _tail_slope(self) -> float:
+        if self.tail_slope is not None:
+            return self.tail_slope
+        ends = np.asarray(self.even_part(np.array([_LAST_KNOT, 2 * _LAST_KNOT])))
+        return float(ends[1] - ends[0]) / _LAST_KNOT
+
+    def table(self) -> Table:
+        """Tabulate the even part for the kernels.
+
+        Returns
+        -------
+        Table
+            NamedTuple of the values at the knots, the slopes per knot and 1 / knot_step.
+
+        Raises
+        ------
+        ValueError
+            If `even_part` returns something of the wrong shape or not finite.
+        """
+        knots = self.knots
+        value = np.asarray(self.even_part(knots), dtype=np.float64)
+        if value.shape != knots.shape:
+            raise ValueError(
+                f"{type(self).__name__}.even_part returned shape {value.shape} for an input of "
+                f"shape {knots.shape}; it must return one number per element of u."
+            )
+        with np.errstate(invalid="ignore"):
+            tail = self._tail_slope()
+        if not (np.isfinite(value).all() and np.isfinite(tail)):
+            k = int(np.argmin(np.isfinite(value)))
+            raise ValueError(
+                f"{type(self).__name__}.even_part({knots[k]}) is {value[k]} (slope of the tail "
+                f"{tail}); the even part of log g must be finite."
+            )
+        slope = np.append(np.diff(value), tail * self.knot_step)
+        return Table(np.array(value, order="C"), slope, 1 / self.knot_step)
+
+    def check_even(self) -> None:
+        """Raise ValueError if `even_part` is not even at the knots."""
+        knots = self.knots
+        up, down = np.asarray(self.even_part(knots)), np.asarray(self.even_part(-knots))
+        if up.shape == down.shape == knots.shape and not np.allclose(up, down, equal_nan=True):
+            k = int(np.argmax(~np.isclose(up, down, equal_nan=True)))
+            raise ValueError(
+                f"{type(self).__name__}.even_part is {up[k]} at u = {knots[k]} but {down[k]} at "
+                f"u = {-knots[k]}; it must be even. It is log g(exp u) - u/2, not log g."
+            )
+
+    def tabulated(self) -> "Tabulated":
+        """Return the function that the kernels use: the even part linear between the knots."""
+        return Tabulated(self.table())
+
+    def plot(self, ax: Any = None, u_max: float = 10.0, label: str | None = None) -> Any:
+        """Draw the even part beside those of the four fixed functions.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if not given.
+        u_max : float, default=10
+            Range of abs(u).
+        label : str, optional
+            Name in the legend; that of the class if not given.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots(layout="constrained")[1]
+        u = np.linspace(-u_max, u_max, 401)
+        for name, style in zip(FIXED, ("--", "-.", ":", (0, (5, 1))), strict=True):
+            fixed = FIXED[name]()
+            if type(fixed) is not type(self):
+                h = fixed.even_part(u) - fixed.even_part(0.0)
+                ax.plot(u, h, color="0.6", linestyle=style, linewidth=1.2, label=name)
+        h = self.even_part(u) - self.even_part(0.0)
+        ax.plot(u, h, color="C3", linewidth=2.2, label=label or type(self).__name__.lower())
+        ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
+        ax.legend(frameon=False)
+        return ax
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def _repr_html_(self) -> str:
+        return function_html(self)
+
+
+class Barker(BalancingFunction):
+    """Barker's function g(t) = t / (1 + t); h(u) = -log(2 cosh(u/2))."""
+
+    tail_slope = -0.5
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        a = np.abs(np.asarray(u, dtype=np.float64))
+        return -0.5 * a - np.log1p(np.exp(-a))
+
+
+class Sqrt(BalancingFunction):
+    """Square root g(t) = sqrt(t); h(u) = 0."""
+
+    tail_slope = 0.0
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return np.zeros(np.shape(u))
+
+
+class Min(BalancingFunction):
+    """The function g(t) = min(1, t); h(u) = -abs(u)/2."""
+
+    tail_slope = -0.5
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return -0.5 * np.abs(np.asarray(u, dtype=np.float64))
+
+
+class Max(BalancingFunction):
+    """The function g(t) = max(1, t); h(u) = abs(u)/2."""
+
+    tail_slope = 0.5
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return 0.5 * np.abs(np.asarray(u, dtype=np.float64))
+
+
+FIXED: dict[str, type[BalancingFunction]] = {
+    "barker": Barker,
+    "sqrt": Sqrt,
+    "min": Min,
+    "max": Max,
+}
+
+
+class Tabulated(BalancingFunction):
+    """The even part as the kernels evaluate it, operation by operation.
+
+    Parameters
+    ----------
+    table : Table
+        Values, slopes and inverse step, as returned by `BalancingFunction.table`.
+    """
+
+    def __init__(self, table: Table):
+        self._table = table
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g, linear between the knots and beyond the last."""
+        value, slope, inverse_step = self._table
+        a = np.abs(np.asarray(u, dtype=np.float64)) * inverse_step
+        knot = np.minimum(a, value.size - 1.0).astype(np.int64)
+        return value[knot] + slope[knot] * (a - knot)
+
+    def table(self) -> Table:
+        """Return the table."""
+        return self._table
+
+    @property
+    def knots(self) -> Array:
+        """Values of abs(u) at which the even part is tabulated."""
+        return np.arange(self._table.value.size) / self._table.inverse_step
+
+    def __repr__(self) -> str:
+        return f"Tabulated({self._table.value.size} knots)"
+
+
+class LearnableFunction(BalancingFunction):
+    """A balancing function with parameters.
+
+    Attributes
+    ----------
+    theta : ndarray of float64
+        Parameters.
+    learning_rate : float
+        Step size of the optimiser during the burn-in, if the sampler is given none.
+    """
+
+    knot_step = 1 / 8
+    learning_rate: float = 0.05
+    theta: Array
+
+    def with_theta(self, theta: ArrayLike) -> "LearnableFunction":
+        """Return the same function with other parameters."""
+        new = copy.copy(self)
+        new.theta = self._check_theta(theta, self.theta.size)
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_at_knots"}
+
+    @staticmethod
+    def _check_theta(theta: ArrayLike, size: int) -> Array:
+        values = np.array(theta, dtype=np.float64)
+        if values.shape != (size,):
+            raise ValueError(f"theta has shape {values.shape}; it must have shape ({size},).")
+        if not np.isfinite(values).all():
+            k = int(np.argmin(np.isfinite(values)))
+            raise ValueError(f"theta[{k}] is {values[k]}; it must be finite.")
+        values.flags.writeable = False  # what is computed from it is kept; see with_theta
+        return values
+
+    @abstractmethod
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta of a loss whose gradient by the values at the knots is given.
+
+        Parameters
+        ----------
+        grad_knots : array_like of shape (n_knots,)
+            Derivative of the loss by h at each of `knots`.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+        """
+
+    def penalty(self) -> tuple[float, Array]:
+        """Penalty for the objective "sampled_kl", and its gradient by theta; none by default."""
+        return 0.0, np.zeros_like(self.theta)
+
+
+class Mixture(LearnableFunction):
+    r"""LSB 1: softmax mixture of Barker, square root, min and max.
+
+    .. math:: g(t) = \sum_k w_k g_k(t), \quad w = \mathrm{softmax}(\theta)
+
+    Parameters
+    ----------
+    theta : array_like of shape (4,), optional
+        Logits of the weights of barker, sqrt, min, max, in this order; zeros if not given.
+    """
+
+    tail_slope = 0.5  # max outgrows the other three, whatever its weight
+
+    def __init__(self, theta: ArrayLike | None = None):
+        self.theta = self._check_theta(np.zeros(4) if theta is None else theta, 4)
+
+    @property
+    def weights(self) -> Array:
+        """Weights of barker, sqrt, min and max."""
+        return softmax(self.theta)
+
+    def _terms(self, u: Array) -> Array:
+        return np.stack([cls().even_part(u) for cls in FIXED.values()], axis=-1)
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        terms = self._terms(np.asarray(u, dtype=np.float64))
+        log_weights = self.theta - np.logaddexp.reduce(self.theta)
+        return np.logaddexp.reduce(terms + log_weights, axis=-1)
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        share = softmax(self._terms(self.knots) + self.theta, axis=-1)
+        return np.asarray(grad_knots) @ (share - self.weights)
+
+    def __repr__(self) -> str:
+        return f"Mixture(theta={np.array2string(self.theta, precision=3, separator=', ')})"
+
+
+class Lipschitz(LearnableFunction):
+    r"""Even part of bounded slope; with the bound 1/2, exactly the increasing functions g.
+
+    .. math:: h(u) = \int_0^{|u|} b \tanh \psi(v) \, dv
+
+    g is increasing if and only if the slope of h lies within 1/2 of zero: the slopes of log g at
+    u and -u are :math:`1/2 \pm h'`. So ``bound=0.5`` is the family of all *monotone* balancing
+    functions, with sqrt at psi = 0, min and max at its ends. A larger bound b admits functions
+    that rise and fall; how far h may fall below its neighbours, and moves be starved, is at most
+    b nats per unit of u.
+
+    Parameters
+    ----------
+    bound : float, default=0.5
+        Largest slope of h, positive.
+    architecture : {"knots", "network"}, default="knots"
+        What psi is: its values at 41 places on [0, 32], linear in between; or a network with one
+        hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
+    theta : array_like, optional
+        Parameters; if not given psi = 0, which is sqrt(t).
+    """
+
+    def __init__(
+        self, bound: float = 0.5, architecture: str = "knots", theta: ArrayLike | None = None
+    ):
+        if not (isinstance(bound, numbers.Real) and 0 < float(bound) < np.inf):
+            raise ValueError(f"bound is {bound!r}; it must be a positive number.")
+        if architecture not in SLOPES:
+            raise ValueError(
+                f"architecture is {architecture!r}; it must be one of {sorted(SLOPES)}."
+            )
+        self.bound: float = float(bound)
+        self.architecture: str = architecture
+        self.learning_rate = SLOPES[architecture].learning_rate
+        initial = SLOPES[architecture].initial()
+        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+
+    @cached_property
+    def _at_knots(self) -> tuple[Array, Array, Any]:
+        """Even part and slope at the knots, and what psi needs for a vjp."""
+        psi, memory = SLOPES[self.architecture].forward(self.theta, self.knots)
+        slope = self.bound * np.tanh(psi)
+        steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
+        return np.append(0.0, np.cumsum(steps)), slope, memory
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g, linear between the knots and beyond the last."""
+        return self.tabulated().even_part(u)
+
+    def table(self) -> Table:
+        """Tabulate the even part for the kernels."""
+        value, slope, _ = self._at_knots
+        return Table(
+            value, np.append(np.diff(value), slope[-1] * self.knot_step), 1 / self.knot_step
+        )
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        _, slope, memory = self._at_knots
+        by_step = 0.5 * self.knot_step * np.cumsum(np.asarray(grad_knots)[:0:-1])[::-1]
+        by_slope = np.append(by_step, 0.0)
+        by_slope[1:] += by_step
+        by_psi = by_slope * (self.bound - slope**2 / self.bound)
+        return SLOPES[self.architecture].backward(self.theta, memory, by_psi)
+
+    def __repr__(self) -> str:
+        return f"Lipschitz(bound={self.bound:g}, architecture={self.architecture!r})"
+
+
+class Network(LearnableFunction):
+    r"""LSB 2: a network f of t, made balancing.
+
+    .. math::
+        g(t) = \tfrac12 \left( f(t) + t f(1/t) \right) \quad \text{or} \quad
+        g(t) = \min \left( f(t), t f(1/t) \right)
+
+    Parameters
+    ----------
+    form : {"sum", "min"}, default="sum"
+        The first form is that of the paper [1]_, the second that of its first version.
+    architecture : {"mlp", "monotonic"}, default="mlp"
+        "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2, softplus output
+        (31 parameters), initialised to sqrt(t) as closely as it can be. "monotonic": minimum
+        over 20 groups of the maximum over 20 lines of non-negative slope in t [2]_ (800
+        parameters), initialised to max(1, t); the objective "sampled_kl" then has the
+        penalty on decreasing t f(1/t) of the paper's first version.
+    theta : array_like, optional
+        Parameters; the initialisation just named if not given.
+
+    References
+    ----------
+    .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022.
+    .. [2] J. Sill, "Monotonic networks", NeurIPS 1997.
+    """
+
+    def __init__(
+        self, form: str = "sum", architecture: str = "mlp", theta: ArrayLike | None = None
+    ):
+        if form not in ("sum", "min"):
+            raise ValueError(f'form is {form!r}; it must be "sum" or "min".')
+        if architecture not in NETWORKS:
+            raise ValueError(
+                f"architecture is {architecture!r}; it must be one of {sorted(NETWORKS)}."
+            )
+        self.form = form
+        self.architecture = architecture
+        initial = initial_theta(form, architecture)
+        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+
+    @property
+    def _net(self) -> type[MLP] | type[Monotonic]:
+        return NETWORKS[self.architecture]
+
+    def _tail_slope(self) -> float:
+        # f(0) > 0, so t f(1/t) grows like t. f of an "mlp" is bounded; the other grows like t.
+        return -0.5 if (self.form, self.architecture) == ("min", "mlp") else 0.5
+
+    def _combine(self, u: Array) -> tuple[Array, Array, Any]:
+        """Even part at u >= 0, the share of f(t) in it, and what the network needs for a vjp."""
+        log_f, memory = self._net.forward(self.theta, np.concatenate([u, -u]))
+        one, other = log_f[: u.size], log_f[u.size :] + u
+        if self.form == "min":
+            return np.minimum(one, other) - 0.5 * u, (one <= other).astype(float), memory
+        h = one + softplus(other - one) - (np.log(2) + 0.5 * u)
+        return h, expit(one - other), memory
+
+    @cached_property
+    def _at_knots(self) -> tuple[Array, Array, Any]:
+        return self._combine(self.knots)
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g; beyond abs(u) = 32 it continues as a line."""
+        a = np.abs(np.asarray(u, dtype=np.float64))
+        inside = np.minimum(a, _LAST_KNOT)
+        h = self._combine(inside.ravel())[0]
+        return h.reshape(a.shape) + self._tail_slope() * (a - inside)
+
+    def table(self) -> Table:
+        """Tabulate the even part for the kernels."""
+        value = self._at_knots[0]
+        tail = self._tail_slope() * self.knot_step
+        return Table(value, np.append(np.diff(value), tail), 1 / self.knot_step)
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        _, share, memory = self._at_knots
+        grad = np.asarray(grad_knots, dtype=np.float64)
+        by_log_f = np.concatenate([grad * share, grad * (1.0 - share)])
+        return self._net.backward(self.theta, memory, by_log_f)
+
+    def penalty(self) -> tuple[float, Array]:
+        """Mean of max(0, -d/dt [t f(1/t)]) over t in (0, 2), and its gradient by theta.
+
+        Zero for the architecture "mlp", for which the paper has none.
+        """
+        return self._net.penalty(self.theta)
+
+    def __repr__(self) -> str:
+        return f"Network(form={self.form!r}, architecture={self.architecture!r})"
+
+
+_NAMES: dict[str, Callable[[], BalancingFunction]] = {
+    **FIXED,
+    "mixture": Mixture,
+    "learned": partial(Lipschitz, 0.5, "network"),
+}
+
+
+def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
+    """Return the balancing function of a name, or the one given.
+
+    Parameters
+    ----------
+    balancing : {"barker", "sqrt", "min", "max", "mixture", "learned"} or BalancingFunction
+        What to look up; "learned" is ``Lipschitz(0.5, "network")``.
+
+    Returns
+    -------
+    BalancingFunction
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the even part of the instance is not even.
+    TypeError
+        If it is neither a name nor an instance of BalancingFunction.
+    """
+    if isinstance(balancing, BalancingFunction):
+        balancing.check_even()
+        return balancing
+    if isinstance(balancing, str):
+        if balancing in _NAMES:
+            return _NAMES[balancing]()
+        raise ValueError(f"balancing is {balancing!r}; it must be one of {sorted(_NAMES)}.")
+    hint = " Did you forget the parentheses?" if isinstance(balancing, type) else ""
+    raise TypeError(
+        f"balancing is {balancing!r}; give one of {sorted(_NAMES)} or a BalancingFunction.{hint}"
+    )

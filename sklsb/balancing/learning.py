@@ -1,0 +1,595 @@
+r"""Learning balancing functions: one for the burn-in, one for sampling.
+
+No fixed function is good at both, so two are learned from the states that the chains visit. With
+T_i = Q_i A_i the probability of moving to neighbour i, M the probability of staying, l_i the
+log-ratio of neighbour i and p' / p = exp l_i, the objectives are
+
+===============  ===================================================================================
+*burn-in*        (one step of the optimiser per block of iterations, `burn_in`)
+"kl"             sum_i T_i (log T_i - l_i) + M log M: the divergence of the next state from p, given
+                 the present one
+"exact"          the same, weighted by p: the paper's mutual information, case a
+"bound"          omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
+                 M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
+"sampled_kl"     that of the paper's first version (`sklsb.balancing.first_version`)
+*sampling*       (minimised on stored states at the end of the burn-in, `fit_flux`)
+"flux"           mean of log sum_i a_i^2 / phi_i with a_i = p_i (1 - p_i), phi_i = p_i T_i; p_i is
+                 the probability of the present value of variable i given the others, T_i that
+                 of changing it
+"global_flux"    log sum_i a_i / phi_i with a_i = 1 - sum_s P(x_i = s)^2 and phi_i the mean of
+                 2 p_i T_i, over the stored states
+===============  ===================================================================================
+
+The last two bound the asymptotic variance of the indicators of the values from below, by
+Dirichlet forms: the first given the other variables, the second over the run, which sees variables
+that are tied to others. Both get 1e-4 times the squared distance of the parameters from where they
+start, and at most 40 iterations.
+
+The enumerated objectives ("kl", "exact") visit all neighbours. Where that costs more than 16,384
+log-ratios per update the chains take turns; where the neighbours of one chain alone cost more,
+every k-th of them is visited, with a baseline that removes most of the noise.
+
+"bound" is the paper's choice where every neighbour costs a target evaluation. Its importance
+weights, and those of "exact", let the chain of largest p count nearly alone; and with M nearly 1
+at a single neighbour it hardly sees rejections. "kl" needs no such weights.
+
+In "bound" and "exact" p is taken relative to its mean over the chains, in the others relative to
+the state that is left, in logarithms; so a constant added to log p changes nothing.
+
+The first auxiliary distribution of the paper, the present state with probability 1 - 1e-8 and a
+uniform one otherwise, is the present state here: the uniform draw would come once in 1e8
+iterations, with a weight too large to be used.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+from threadpoolctl import threadpool_limits
+
+from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
+from sklsb.ensembles.compiled import Adaptive, LearnableEnsemble
+from sklsb.ensembles.streams import Streams
+from sklsb.targets.base import States, Target
+
+__all__ = [
+    "MIXING",
+    "OBJECTIVES",
+    "OPTIMIZERS",
+    "Adam",
+    "History",
+    "Learner",
+    "Momentum",
+    "Trace",
+    "burn_in",
+    "fit_flux",
+]
+
+Array = NDArray[np.float64]
+
+
+class Objective(NamedTuple):
+    """Code of an objective in the kernel, and the step size if not the function's own."""
+
+    code: int
+    learning_rate: float | None = None
+
+
+OBJECTIVES = {
+    "bound": Objective(BOUND, 0.01),
+    "exact": Objective(ENUMERATED),
+    "kl": Objective(ENUMERATED),
+    "sampled_kl": Objective(SAMPLED_KL, 0.01),
+}
+MIXING = ("flux", "global_flux")
+# Blocks of the burn-in, at most; each ends with an update of the function.
+MOST_UPDATES = 2000
+# Log-ratios, over all chains, that one evaluation of an enumerated objective may take.
+UPDATE_COST = 1 << 14
+# The same for one evaluation of a flux objective, and the numbers of states it is taken over.
+FLUX_COST = 1 << 17
+FEWEST_STATES, MOST_STATES = 16, 512
+FEWEST_SITES = 16
+# Uniform numbers drawn ahead, over all chains.
+_BUFFER = 1 << 17
+# Keeps a parameter that the stored states say nothing about where it started.
+_RIDGE = 1e-4
+_MOST_STEPS = 40
+# Value of an objective that is not finite: a line search turns back from it.
+_REFUSED = 1e300
+# Values of abs(u) at which the history keeps the even part.
+PLACES = np.arange(0.0, 16.01, 0.5)
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015)."""
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+        self.n_steps = 0
+        self.mean: Array | float = 0.0
+        self.square: Array | float = 0.0
+
+    def step(self, gradient: Array) -> Array:
+        """Return the change of the parameters."""
+        self.n_steps += 1
+        self.mean = 0.9 * self.mean + 0.1 * gradient
+        self.square = 0.999 * self.square + 0.001 * gradient**2
+        mean = self.mean / (1 - 0.9**self.n_steps)
+        square = self.square / (1 - 0.999**self.n_steps)
+        return -self.learning_rate * mean / (np.sqrt(square) + 1e-8)
+
+
+class Momentum:
+    """Gradient descent with momentum 0.9."""
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+        self.velocity: Array | float = 0.0
+
+    def step(self, gradient: Array) -> Array:
+        """Return the change of the parameters."""
+        self.velocity = 0.9 * self.velocity - self.learning_rate * gradient
+        return self.velocity
+
+
+OPTIMIZERS: dict[str, Callable[[float], Adam | Momentum]] = {"adam": Adam, "sgd": Momentum}
+
+
+class History(NamedTuple):
+    """What happened in each block of the burn-in; arrays over the blocks.
+
+    ``lp`` (after the block) and ``acceptance_rate`` (its mean probability) have shape
+    (n_blocks, n_chains), ``theta`` (n_blocks, n_parameters), ``even_part`` that of `PLACES`, the
+    others (n_blocks,).
+    """
+
+    iteration: NDArray[np.int64]
+    lp: Array
+    acceptance_rate: Array
+    objective: Array
+    gradient_norm: Array
+    theta: Array
+    even_part: Array
+
+    @classmethod
+    def from_rows(cls, rows: list[tuple[Any, ...]], n_chains: int) -> "History":
+        """Stack the rows of the blocks."""
+        if not rows:
+            none, empty = np.empty(0), np.empty((0, n_chains))
+            wide = np.empty((0, PLACES.size))
+            return cls(none.astype(np.int64), empty, empty, none, none, np.empty((0, 0)), wide)
+        return cls(*(np.array(column) for column in zip(*rows, strict=True)))
+
+    @classmethod
+    def of_fixed(
+        cls, function: BalancingFunction, ends: list[int], log_prob: Array, acceptance: Array
+    ) -> "History":
+        """Return what it is where nothing was learned."""
+        n = len(ends)
+        if not n:
+            return cls.from_rows([], log_prob.shape[1])
+        theta, even_part = _shown(function, function.table())
+        nothing = np.full(n, np.nan)
+        made = np.array(ends, dtype=np.int64)
+        shown = np.tile(theta, (n, 1)), np.tile(even_part, (n, 1))
+        return cls(made, log_prob, acceptance, nothing, nothing, *shown)
+
+
+class Learner:
+    """A learnable function, its optimiser and the bound's eta, updated together."""
+
+    def __init__(self, function: LearnableFunction, objective: str, optimizer: Adam | Momentum):
+        self.function, self.table = function, function.table()
+        self.objective = objective
+        self.optimizer = optimizer
+        # eta = softplus(rho), started at 1, its best value when the chain always stays.
+        self.rho = float(np.log(np.expm1(1.0)))
+        self.n_skipped = 0
+        self.n_calls = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return all that changes with the updates."""
+        names = ("rho", "n_skipped", "n_calls")
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return found | {"theta": self.function.theta, "optimizer": dict(vars(self.optimizer))}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        state = dict(state)
+        self.function = self.function.with_theta(state.pop("theta"))
+        self.table = self.function.table()
+        vars(self.optimizer).update(state.pop("optimizer"))
+        self.__dict__.update(state)
+
+    @property
+    def eta(self) -> float:
+        """Parameter of the bound."""
+        return float(np.logaddexp(0.0, self.rho))
+
+    def gradient(
+        self,
+        ensemble: LearnableEnsemble,
+        rule: Balanced,
+        log_prob: Array,
+        extra: Array,
+        first: Array,
+    ) -> tuple[float, Array, float]:
+        """Objective, gradient at the knots and by eta, at the states of the chains.
+
+        ``first`` and ``extra`` hold a pair of uniforms for each chain. The first is that of the
+        transition about to be made: the neighbour it proposes, if the chain is not lazy, is the
+        one the objective looks at.
+        """
+        every, log_omega = 1, relative_weights(log_prob)
+        if self.objective in ("kl", "exact"):
+            every, log_share = self.visits(len(ensemble), ensemble.enumeration_cost)
+            every = max(1, min(every, ensemble.chains.moved.shape[1]))  # at least one neighbour
+            log_omega = log_share + log_omega if self.objective == "exact" else log_share
+        settings = (OBJECTIVES[self.objective].code, self.eta, every)
+        events = np.column_stack([first[:, 0], extra[:, 1]])
+        return ensemble.objective(rule, settings, events, log_omega)
+
+    def visits(self, n_chains: int, cost: int) -> tuple[int, Array]:
+        """Choose what an enumerated objective visits in this update, for `UPDATE_COST` log-ratios.
+
+        All neighbours of one chain take ``cost`` log-ratios. Those of as many chains as that pays
+        for are visited, and the chains take turns from update to update. If it does not pay for
+        one chain, every k-th neighbour of one is visited, k = cost / UPDATE_COST.
+
+        Returns
+        -------
+        every : int
+            That k, rounded up. The objective is then unbiased but for log M.
+        log_share : ndarray of float64, shape (n_chains,)
+            Log weights that keep the mean over all chains unbiased: log(n_chains / n_visited), and
+            -inf for the chains that are left out.
+        """
+        every = max(1, -(-cost // UPDATE_COST))
+        n_visited = min(n_chains, max(1, UPDATE_COST // max(1, cost)))
+        visited = (self.n_calls * n_visited + np.arange(n_visited)) % n_chains
+        self.n_calls += 1
+        log_share = np.full(n_chains, -np.inf)
+        log_share[visited] = np.log(n_chains / n_visited)
+        return every, log_share
+
+    def by_theta(self, value: float, by_knots: Array) -> tuple[float, Array]:
+        """Objective, and its gradient by theta from that at the knots."""
+        return value, self.function.vjp(by_knots)
+
+    def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
+        """Make one step; return the objective and the norm of its gradient by the parameters.
+
+        A step is left out, and counted, if anything in it is not finite.
+        """
+        with np.errstate(all="ignore"):
+            value, gradient = self.by_theta(value, by_knots)
+            if self.objective == "bound":
+                gradient = np.append(gradient, by_eta * expit(self.rho))
+            norm = float(np.linalg.norm(gradient))
+            taken = np.isfinite(norm) and self._step(gradient)
+        self.n_skipped += not taken
+        return value, norm
+
+    def _step(self, gradient: Array) -> bool:
+        """Make the optimiser's step if it leads to finite numbers, and say whether it does."""
+        change = self.optimizer.step(gradient)
+        theta = self.function.theta + change[: self.function.theta.size]
+        rho = self.rho + float(change[-1]) if self.objective == "bound" else self.rho
+        if not (np.isfinite(theta).all() and np.isfinite(rho)):
+            return False
+        function = self.function.with_theta(theta)
+        table = function.table()
+        if not np.isfinite(table.value).all():
+            return False
+        self.function, self.table, self.rho = function, table, rho
+        return True
+
+
+def _blocks(n_iterations: int, shortest: int) -> NDArray[np.int64]:
+    n_blocks = min(-(-n_iterations // shortest), MOST_UPDATES)
+    ends: NDArray[np.int64] = np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64)
+    return ends[1:] - ends[:-1]
+
+
+class _Pairs:
+    """Pairs of uniform numbers for all chains, drawn from their streams a buffer at a time."""
+
+    def __init__(self, streams: Streams, n_pairs: int):
+        self.streams = streams
+        self.left = n_pairs
+        self.at = 0
+        self.buffer = np.empty((len(streams), 0, 2))
+
+    def take(self, n: int) -> Array:
+        """Return the next pairs, at most n of them and at least one."""
+        if self.at == self.buffer.shape[1]:
+            size = min(self.left, max(1, _BUFFER // (2 * len(self.streams))))
+            self.buffer = self.streams.pairs(size)
+            self.left -= size
+            self.at = 0
+        taken = self.buffer[:, self.at : self.at + n]
+        self.at += taken.shape[1]
+        return np.ascontiguousarray(taken)
+
+
+def relative_weights(log_prob: Array) -> Array:
+    """Logarithm of p relative to its mean over the chains."""
+    total: float = np.logaddexp.reduce(log_prob)
+    return log_prob - (total - np.log(log_prob.size))
+
+
+def n_stored(cost: int) -> int:
+    """Return how many states a flux objective is taken over, from the cost of a neighbourhood."""
+    return int(np.clip(FLUX_COST // max(1, cost), FEWEST_STATES, MOST_STATES))
+
+
+class _Store:
+    """States that the chains visit in the second half of the burn-in."""
+
+    def __init__(self, n_states: int, n_chains: int, n_blocks: int):
+        n_times = min(n_blocks - n_blocks // 2, -(-n_states // n_chains))
+        self.n_states = n_states
+        self.blocks = set(np.linspace(n_blocks - 1, n_blocks // 2, n_times).astype(int).tolist())
+        self.parts: list[States] = []
+
+    def offer(self, block: int, states: States) -> None:
+        if block in self.blocks:
+            self.parts.append(states.copy())
+
+    def states(self) -> States:
+        """At most ``n_states`` of them, spread evenly over time and chains."""
+        stored = np.concatenate(self.parts)
+        n = min(self.n_states, len(stored))
+        return stored[np.linspace(0, len(stored) - 1, n).astype(int)]
+
+
+class BurnInKeeper(Protocol):
+    """Keeps how far a burn-in has come."""
+
+    def restore(self, ensemble: Any) -> dict[str, Any] | None:
+        """Bring chains to where they were; return what was kept with them, None at first."""
+
+    def offer(self, ensemble: Any, loop: Callable[[], dict[str, Any]], last: bool = False) -> None:
+        """Keep both, if it is time to or this is the end."""
+
+
+def burn_in(
+    ensemble: LearnableEnsemble,
+    function: BalancingFunction,
+    n_iterations: int,
+    *,
+    lazy: float = 0.0,
+    learner: Learner | None = None,
+    on_block: Callable[[int], None] = lambda n: None,
+    draws: States | None = None,
+    keeper: BurnInKeeper | None = None,
+) -> tuple[BalancingFunction, History, States]:
+    """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
+
+    The iterations are divided into at most 2,000 blocks, of eight or more iterations on the
+    first-order path, where an update takes as long as some steps. At the first iteration of a block
+    the objective and its gradient are evaluated, all transitions of the block use the parameters
+    that the block started with, and at its end comes one step of the optimiser.
+
+    Parameters
+    ----------
+    ensemble : LearnableEnsemble
+        The chains; they are moved.
+    function : BalancingFunction
+        Function to begin with.
+    n_iterations : int
+        Transitions per chain.
+    lazy : float, default=0
+        Probability that a transition does nothing.
+    learner : Learner, optional
+        Updates the function; without it the function stays fixed.
+    on_block : callable, optional
+        Called with the number of iterations of each block when it is done.
+    draws : ndarray of the target's dtype, shape (n_chains, n_iterations, n_sites), optional
+        Receives every state.
+    keeper : BurnInKeeper, optional
+        Keeps how far it is, and goes on from there.
+
+    Returns
+    -------
+    function : BalancingFunction
+        The function after the last update; the chains' caches are those of it.
+    history : History
+        Arrays over the blocks.
+    visited : ndarray of the target's dtype, shape (n, n_sites)
+        States visited in the second half, at most 512; the present ones if there was none.
+    """
+    lengths = _blocks(n_iterations, 1 if learner is None else ensemble.update_every)
+    store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
+    rows: list[tuple[Any, ...]] = []
+    done = 0
+    before = keeper.restore(ensemble) if keeper is not None else None
+    # For each block a pair for the objective, then one for each transition.
+    pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
+    if before is not None:
+        done, rows, store.parts = before["done"], before["rows"], before["parts"]
+        pairs.left, pairs.at, pairs.buffer = before["pairs"]
+        if learner is not None:
+            learner.restore(before["learner"])
+            function = learner.function
+        on_block(done)
+
+    def so_far() -> dict[str, Any]:
+        found: dict[str, Any] = {"done": done, "rows": rows, "parts": store.parts}
+        found["pairs"] = pairs.left, pairs.at, pairs.buffer
+        return found | {"learner": None if learner is None else learner.state()}
+
+    rule = Balanced(function.table(), lazy)
+    adaptive = ensemble if isinstance(ensemble, Adaptive) else None
+    if before is None:
+        ensemble.start(rule)
+    log_prob = ensemble.log_prob()
+    for block, length in list(enumerate(lengths.tolist()))[len(rows) :]:
+        extra = pairs.take(1)[:, 0]
+        gradient = None
+        end = done + length
+        while done < end:
+            # Keeping every state takes one call per transition.
+            uniforms = pairs.take(end - done if draws is None else 1)
+            if learner is not None and gradient is None:
+                gradient = learner.gradient(ensemble, rule, log_prob, extra, uniforms[:, 0])
+            ensemble.advance(uniforms)
+            if draws is not None:
+                draws[:, done] = ensemble.chains.x
+            done += uniforms.shape[1]
+        log_prob = ensemble.log_prob()
+        acceptance = ensemble.chains.acceptance[:, 0] / length
+        ensemble.forget_acceptance()
+        if adaptive is not None:
+            adaptive.follow(float(acceptance.mean()), length)
+        value = norm = np.nan
+        if learner is not None and gradient is not None:
+            store.offer(block, ensemble.chains.x)
+            value, norm = learner.update(*gradient)
+            function, rule = learner.function, Balanced(learner.table, lazy)
+        shown = _shown(function, rule.table)
+        rows.append((done, log_prob, acceptance, value, norm, *shown))
+        on_block(length)
+        if keeper is not None:
+            keeper.offer(ensemble, so_far)
+    if keeper is not None:
+        keeper.offer(ensemble, so_far, last=True)
+    ensemble.start(rule)
+    visited = store.states() if store.parts else ensemble.chains.x.copy()
+    return function, History.from_rows(rows, len(ensemble)), visited
+
+
+def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
+    """Parameters and the even part, as the histories keep them."""
+    return getattr(function, "theta", np.empty(0)), Tabulated(table).even_part(PLACES)
+
+
+class Trace(NamedTuple):
+    """What happened in the evaluations of a flux objective; arrays over them."""
+
+    objective: Array
+    gradient_norm: Array
+    theta: Array
+    even_part: Array
+
+
+def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
+    """1 - sum_s P(x_i = s)^2 of each variable, shape (n_sites,), over the states.
+
+    P is the mean over the states of the probabilities given the other variables.
+    """
+    sites, n_moves = np.arange(target.n_sites), target.cardinalities - 1
+    # A site's moves go to its other values in order: to k, or to k + 1 from the present one on.
+    site = np.repeat(sites, n_moves)
+    k = np.arange(site.size) - np.repeat(np.cumsum(n_moves) - n_moves, n_moves)
+    present = np.searchsorted(np.asarray(target.values), states)
+    probability = np.zeros((target.n_sites, int(target.cardinalities.max(initial=1))))
+    for value_index, ratios in zip(present, log_ratios, strict=True):
+        odds = np.exp(np.minimum(ratios, 700.0))
+        stay = 1.0 / (1.0 + np.bincount(site, odds, target.n_sites))
+        probability[sites, value_index] += stay
+        probability[site, k + (k >= value_index[site])] += odds * stay[site]
+    return 1.0 - np.square(probability / len(states)).sum(axis=1)
+
+
+class _Flux:
+    """One of the flux objectives as a function of the parameters."""
+
+    def __init__(self, ensemble: LearnableEnsemble, function: LearnableFunction, kind: str):
+        self.ensemble = ensemble
+        self.function = function
+        self.kind = kind
+        n = ensemble.target.n_sites
+        affordable = FLUX_COST * n // max(1, ensemble.cost * len(ensemble))
+        n_sites = min(n, max(FEWEST_SITES, affordable))
+        self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
+        if kind == "global_flux":
+            variances = site_variances(
+                ensemble.target, ensemble.chains.x, ensemble.proposal_log_ratios()
+            )
+            self.variance = variances[self.sites]
+        self.rows: list[tuple[Any, ...]] = []
+        self.best = (_REFUSED, function)
+
+    def _local(self, table: Table) -> tuple[float, Array]:
+        return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
+
+    def _global(self, table: Table) -> tuple[float, Array]:
+        flow = self.ensemble.flux(Balanced(table), self.sites, np.zeros(self.sites.size))[2]
+        moving = (flow > 0.0) & (self.variance > 0.0)
+        terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
+        total = float(terms.sum())
+        if total == 0.0:
+            return 0.0, np.zeros_like(table.value)
+        weight = np.divide(terms, total * flow, out=np.zeros_like(flow), where=moving)
+        return float(np.log(total)), -self.ensemble.flux(Balanced(table), self.sites, weight)[1]
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        try:
+            with np.errstate(all="ignore"):
+                function = self.function.with_theta(theta)
+                table = function.table()
+                value, by_knots = (self._local if self.kind == "flux" else self._global)(table)
+                away = theta - self.function.theta
+                value += _RIDGE * float(away @ away)
+                gradient = function.vjp(by_knots) + 2.0 * _RIDGE * away
+        except ValueError:  # parameters, or a table, that are not finite
+            return _REFUSED, np.zeros_like(theta)
+        norm = float(np.linalg.norm(gradient))
+        if not (np.isfinite(value) and np.isfinite(norm)):
+            return _REFUSED, np.zeros_like(theta)
+        if value < self.best[0]:
+            self.best = (value, function)
+        self.rows.append((value, norm, *_shown(function, table)))
+        return value, gradient
+
+
+def fit_flux(
+    ensemble: LearnableEnsemble,
+    function: LearnableFunction,
+    objective: str,
+    on_evaluation: Callable[[], None] = lambda: None,
+) -> tuple[LearnableFunction, Trace]:
+    """Minimise a flux objective over the states of an ensemble, by L-BFGS.
+
+    Parameters
+    ----------
+    ensemble : LearnableEnsemble
+        One chain for each stored state; they are not moved.
+    function : LearnableFunction
+        Where to begin.
+    objective : {"flux", "global_flux"}
+        See `sklsb.balancing.learning`.
+    on_evaluation : callable, optional
+        Called after each evaluation of the objective.
+
+    Returns
+    -------
+    function : LearnableFunction
+        The best one that was met; parameters that are not finite never are.
+    trace : Trace
+        Arrays over the evaluations of the objective.
+    """
+    flux = _Flux(ensemble, function, objective)
+
+    def shown(theta: Array) -> tuple[float, Array]:
+        found = flux(theta)
+        on_evaluation()
+        return found
+
+    table = function.table()
+    ensemble.start(Balanced(table))
+    # Its matrices are of a few rows, where threads of BLAS take ten times as long as one.
+    with threadpool_limits(1, user_api="blas"):
+        minimize(
+            shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
+        )
+    rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
+    return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

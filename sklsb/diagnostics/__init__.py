@@ -1,0 +1,27 @@
+"""Diagnostics that ArviZ does not have, or that it flatters; and rules that end a run."""
+
+from sklsb.diagnostics.measures import (
+    autocorrelation,
+    best_state,
+    disagreement,
+    ess,
+    marginals,
+    mmd,
+    paper_ess,
+)
+from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
+
+__all__ = [
+    "AllOf",
+    "EffectiveSampleSize",
+    "RHat",
+    "RunSoFar",
+    "Seconds",
+    "autocorrelation",
+    "best_state",
+    "disagreement",
+    "ess",
+    "marginals",
+    "mmd",
+    "paper_ess",
+]

@@ -1,0 +1,312 @@
+"""When to stop: rules for ``sample(n, stop=...)``.
+
+A rule is called with a `RunSoFar`, and returns whether it is time to stop. It may be one of those
+here, or any callable. It is called at certain numbers of draws: each time a tenth more, but not
+before there are 64 more states that `sklsb.diagnostics.disagreement` looks at. They do not depend
+on the machine, so neither does the number of draws. A rule with the attribute ``any_time = True``
+is called after every segment of a tenth of a second or so.
+"""
+
+import math
+import numbers
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.tally import FEWEST_DRAWS, Agreement, Counters, Tally
+from sklsb.targets.base import Target
+
+__all__ = ["AllOf", "EffectiveSampleSize", "RHat", "RunSoFar", "Seconds"]
+
+
+class RunSoFar:
+    """What a rule is shown of a run.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    counters : Counters
+        How far the chains have come.
+    n_draws : int
+        Draws of each chain in this call.
+    seconds : float
+        Time since the call began.
+
+    Attributes
+    ----------
+    n_draws : int
+        Draws of each chain in this call.
+    total_draws : int
+        Draws of each chain since `fit`, with those of a run that was resumed.
+    n_transitions : int
+        Transitions of each chain since `fit`.
+    seconds : float
+        Time since this call began. What depends on it is not reproducible.
+    ess, r_hat : float
+        The smallest effective sample size and the largest R-hat of all variables and log p, by all
+        draws since `fit`. Variables that never changed have neither; NaN if none did, or if there
+        are too few draws to tell.
+    n_frozen : int
+        Variables that never changed, and could.
+    disagreement : xarray.Dataset or None
+        The whole table, as of `sklsb.diagnostics.disagreement`; None if there are too few draws.
+    """
+
+    def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):
+        self.target, self.n_draws, self.seconds = target, n_draws, seconds
+        self.total_draws, self.n_transitions = counters.n_draws, counters.n_transitions
+        self._tally: Tally | None = counters.tally
+
+    @property
+    def _enough(self) -> bool:
+        return self._tally is not None and self._tally.n_draws >= FEWEST_DRAWS
+
+    @cached_property
+    def _agreement(self) -> tuple[Agreement, Agreement] | None:
+        """Of the values of the variables, and of log p."""
+        if self._tally is None or not self._enough:
+            return None
+        return self._tally.of_values(), self._tally.of_lp()
+
+    def _worst(self, name: str, best: np.ufunc) -> float:
+        if self._agreement is None:
+            return math.nan
+        values, lp = (getattr(found, name) for found in self._agreement)
+        return float(best.reduce(np.append(values, lp), initial=math.nan))
+
+    @property
+    def ess(self) -> float:
+        """Smallest effective sample size of all variables and log p."""
+        return self._worst("ess", np.fmin)
+
+    @property
+    def r_hat(self) -> float:
+        """Largest R-hat of all variables and log p."""
+        return self._worst("r_hat", np.fmax)
+
+    @property
+    def n_frozen(self) -> int:
+        """Variables that never changed, and could."""
+        if self._agreement is None or self._tally is None:
+            return 0
+        by_site = self._tally.by_site(self._agreement[0].ess, np.fmax)
+        return int(np.isnan(by_site).sum())
+
+    @cached_property
+    def disagreement(self) -> xr.Dataset | None:
+        """The whole table."""
+        if self._tally is None or not self._enough:
+            return None
+        return disagreement(self._tally, self.target)
+
+
+Rule = Callable[[RunSoFar], bool]
+
+
+def _check_number(value: Any, name: str, above: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}; give a number above {above:g}.")
+    if not float(value) > above:
+        raise ValueError(f"{name} is {value}; it must be above {above:g}.")
+
+
+@dataclass(frozen=True)
+class EffectiveSampleSize:
+    """Stop when the smallest effective sample size has reached a number.
+
+    Parameters
+    ----------
+    at_least : float
+        Of all draws of all chains together, for each value of each variable and for log p. The
+        visits of `sklsb.ParallelTempering` are not looked at; see its ``n_visits_``.
+    ignore_frozen : bool, default=False
+        Whether variables that never changed are overlooked. Nothing is known of them, so the rule
+        waits for them if not: where some cannot change at all, for ever.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import GibbsSampler, Ising
+    >>> from sklsb.diagnostics.stopping import EffectiveSampleSize
+    >>> sampler = GibbsSampler(random_state=0).fit(Ising.lattice(np.zeros((4, 4)), coupling=0.2))
+    >>> draws = sampler.sample(100_000, thin="sweep", stop=EffectiveSampleSize(400))
+    >>> draws.attrs["stopped_by"]
+    'EffectiveSampleSize(at_least=400, ignore_frozen=False)'
+    >>> draws.sizes["draw"] < 1000
+    True
+    """
+
+    at_least: float
+    ignore_frozen: bool = False
+
+    def __post_init__(self) -> None:
+        _check_number(self.at_least, "at_least", 0)
+
+    def __call__(self, run: RunSoFar) -> bool:
+        """Return whether it is reached."""
+        return run.ess >= self.at_least and (self.ignore_frozen or not run.n_frozen)
+
+
+@dataclass(frozen=True)
+class RHat:
+    """Stop when the largest R-hat is below a number.
+
+    By itself it may be so by chance after a few draws: take it together with an effective sample
+    size, by `AllOf`. Variables that never changed have no R-hat.
+
+    Parameters
+    ----------
+    below : float
+        As 1.01; of each value of each variable, and of log p.
+    """
+
+    below: float
+
+    def __post_init__(self) -> None:
+        _check_number(self.below, "below", 1)
+
+    def __call__(self, run: RunSoFar) -> bool:
+        """Return whether it is."""
+        return run.r_hat < self.below
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Stop after some time, to a tenth of a second or so.
+
+    The number of draws depends on the machine then, the draws themselves never.
+
+    Parameters
+    ----------
+    seconds : float
+        Since `sample` was called.
+    """
+
+    seconds: float
+    any_time: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_number(self.seconds, "seconds", 0)
+
+    def __call__(self, run: RunSoFar) -> bool:
+        """Return whether it has passed."""
+        return run.seconds >= self.seconds
+
+
+@dataclass(frozen=True, init=False)
+class AllOf:
+    """Stop when several rules say so at once.
+
+    Parameters
+    ----------
+    *rules : callable
+        Rules, or callables of your own.
+    """
+
+    rules: tuple[Rule, ...]
+
+    def __init__(self, *rules: Rule):
+        object.__setattr__(self, "rules", check_stop(rules))
+        if not rules:
+            raise ValueError("AllOf has no rules; give one or more.")
+
+    def __repr__(self) -> str:
+        return f"AllOf({', '.join(map(_name, self.rules))})"
+
+    def __call__(self, run: RunSoFar) -> bool:
+        """Return whether all of them do."""
+        return all([_asked(rule, run) for rule in self.rules])
+
+
+def check_stop(stop: Any) -> tuple[Rule, ...]:
+    """Return the rules that were given, or say what is wrong with them."""
+    if stop is None:
+        return ()
+    rules = tuple(stop) if isinstance(stop, list | tuple) else (stop,)
+    for rule in rules:
+        if isinstance(rule, type) or not callable(rule):
+            raise TypeError(
+                f"stop is {stop!r}; give a rule of sklsb.diagnostics, as EffectiveSampleSize(400), a "
+                "callable that takes a RunSoFar and returns whether to stop, or a list of them."
+            )
+    return rules
+
+
+def _name(rule: Rule) -> str:
+    return getattr(rule, "__name__", None) or repr(rule)
+
+
+def _asked(rule: Rule, run: RunSoFar) -> bool:
+    found = rule(run)
+    if not isinstance(found, bool | np.bool_):
+        raise TypeError(
+            f"The stop rule {_name(rule)} returned {found!r}; it must return True or False."
+        )
+    return bool(found)
+
+
+class Watch:
+    """Asks the rules of a call of `sample`, when it is time to.
+
+    Parameters
+    ----------
+    rules : tuple of callable
+        Any of which ends the call.
+    target : Target
+        What is sampled.
+    counters : Counters
+        How far the chains have come; followed.
+    thin : int
+        Transitions of a draw.
+
+    Attributes
+    ----------
+    next : int
+        Draws of this call at which a segment must end, to ask the rules.
+    stopped_by : str
+        The rule that ended it.
+    """
+
+    def __init__(self, rules: tuple[Rule, ...], target: Target, counters: Counters, thin: int):
+        self.rules, self.target, self.counters = rules, target, counters
+        self.stopped_by = ""
+        self._any_time = [rule for rule in rules if getattr(rule, "any_time", False)]
+        self._timed = len(rules) > len(self._any_time)
+        self._first, self._began = counters.n_draws, time.perf_counter()
+        every = counters.tally.every if counters.tally is not None else 1
+        self._unit = FEWEST_DRAWS * max(1, -(-every // thin))
+        # 0 if they ended a run here before, or were about to be asked.
+        self.next = self._from(max(1, counters.n_draws))
+
+    def _from(self, n_draws: int) -> int:
+        """Draws of this call at which all rules are asked, from so many since `fit` on."""
+        if not self._timed:
+            return sys.maxsize
+        # Counted since `fit`, so that calls, and crashes, in between change nothing.
+        at = self._unit
+        while at < n_draws:
+            at += max(self._unit, at // 10)
+        return at - self._first
+
+    def ends(self) -> bool:
+        """Return whether a rule ends the run."""
+        if not self.rules:
+            return False
+        made = self.counters.n_draws - self._first
+        rules = self._any_time
+        if made >= self.next:
+            rules, self.next = list(self.rules), self._from(self.counters.n_draws + 1)
+        run = RunSoFar(self.target, self.counters, made, time.perf_counter() - self._began)
+        for rule in rules:
+            if _asked(rule, run):
+                self.stopped_by = _name(rule)
+                return True
+        return False

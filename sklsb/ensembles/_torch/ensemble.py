@@ -1,0 +1,394 @@
+"""Chains moved by first-order proposals, with the methods of the compiled ensemble."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from sklsb._kernels.numeric import Table
+from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles._torch import objectives
+from sklsb.ensembles._torch.flips import AdaptiveFlips
+from sklsb.ensembles._torch.philox import expand
+from sklsb.ensembles._torch.recording import recorded
+from sklsb.ensembles._torch.walkers import Walkers
+from sklsb.ensembles.compiled import SQRT
+from sklsb.ensembles.rules import Balanced, FirstOrder
+from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.streams import Streams
+from sklsb.targets.base import States, Target
+
+# Uniform numbers held at once.
+_MOST_NUMBERS = 1 << 22
+# Steps for which recording one is worth while.
+_WORTH_RECORDING = 64
+
+Step = Callable[[Tensor], object]
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let glibc keep memory of this size that was freed once.
+
+    Otherwise it gives that of every larger tensor back to the system, and the next one costs page
+    faults.
+    """
+    torch.empty(31 << 20, dtype=torch.int8)
+
+
+@dataclass
+class ChainArrays:
+    """What NumPy knows of the chains, one row each; the names are those of the compiled ones."""
+
+    x: States
+    moved: NDArray[np.bool_]  # (n_chains, n_moves)
+    evaluations: NDArray[np.int64]  # (n_chains, 1)
+    acceptance: NDArray[np.float64]  # (n_chains, 1)
+
+    @classmethod
+    def of(cls, target: Target, states: States) -> "ChainArrays":
+        """Chains that start at these states, each of which has taken one gradient."""
+        n, n_moves = len(states), int((target.cardinalities - 1).sum())
+        return cls(
+            x=np.array(states, dtype=target.dtype),
+            moved=np.zeros((n, n_moves), dtype=np.bool_),
+            evaluations=np.ones((n, 1), dtype=np.int64),
+            acceptance=np.zeros((n, 1)),
+        )
+
+
+class FastEnsemble:
+    """Chains moved by first-order proposals; the same methods as `sklsb.ensembles.compiled.Ensemble`.
+
+    Parameters
+    ----------
+    target, states, rngs
+        As there.
+    device : str, optional
+        Where to run.
+    n_flips : int or "auto", default=1
+        Moves drawn from one gradient. "auto" finds a number while `advance` and `adapt` are
+        called, and keeps it from then on.
+    n_threads : int, default=1
+        Threads of torch.
+    dtype : torch.dtype, default=torch.float32
+        Of first-order ratios, where they are not exact anyway.
+    """
+
+    update_every = 8
+
+    def __init__(
+        self,
+        target: Target,
+        states: States,
+        rngs: list[np.random.Generator] | Streams,
+        device: str | None = None,
+        n_flips: int | str = 1,
+        n_threads: int = 1,
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.target = target
+        self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
+        self.dtype = dtype
+        self.n_threads = n_threads
+        self.flips = AdaptiveFlips(n_flips, target.n_sites)
+        self.chains = ChainArrays.of(target, states)
+        self.counters = Counters()
+        _keep_freed_memory()
+        self._values = np.asarray(target.values, dtype=target.dtype)
+        value_index = np.searchsorted(self._values, self.chains.x)
+        self.walkers = Walkers(target, value_index, device, dtype)
+        self.device = str(self.walkers.device)
+        self._table: Table | None = None  # that the walkers are weighed by
+        self._recorded: tuple[int, Step] | None = None  # numbers per chain, step
+
+    # ----------------------------------------------------------------- all that goes on
+
+    @property
+    def rule(self) -> FirstOrder:
+        """What moves the chains."""
+        table = SQRT.table if self._table is None else self._table
+        return FirstOrder(table, self.walkers.lazy, self.n_flips)
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def copy(self) -> "FastEnsemble":
+        """Return chains that go on by themselves."""
+        made = object.__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        return made
+
+    def like(self, states: States, streams: Streams) -> "FastEnsemble":
+        """Return chains of the same rule at other states, on other streams."""
+        settings = (self.device, self.n_flips, self.n_threads, self.dtype)
+        made = type(self)(self.target, states, streams, *settings)
+        made.flips = copy.copy(self.flips)
+        made.start(self.rule)
+        return made
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"table": self.rule.table}
+
+    def __getstate__(self) -> dict[str, object]:
+        names = ("target", "device", "n_threads")
+        settings = {name: getattr(self, name) for name in names}
+        settings["dtype"] = str(self.dtype).removeprefix("torch.")
+        return settings | {"state": self.state(), "flips": copy.copy(self.flips)}
+
+    def __setstate__(self, given: dict[str, object]) -> None:
+        settings: dict[str, Any] = dict(given)
+        state: ChainState = settings.pop("state")
+        flips = settings.pop("flips")
+        target = settings.pop("target")
+        settings["dtype"] = getattr(torch, settings["dtype"])
+        # The device may not be here.
+        self.__init__(target, state.x, state.streams.copy(), **settings)  # type: ignore[misc]
+        self.flips = flips
+        self.start(cast(FirstOrder, state.rule))
+        state.put(self.chains)
+        self.counters = state.counters.copy()
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    def _tensor(self, values: ArrayLike) -> Tensor:
+        return torch.as_tensor(values).to(self.device)
+
+    # ----------------------------------------------------------------- what it costs
+
+    @property
+    def log_ratios_dtype(self) -> np.dtype[np.float32] | np.dtype[np.float64]:
+        """Type that first-order log-ratios are computed in."""
+        single = self.walkers.state.ratios.dtype == torch.float32
+        return np.dtype(np.float32) if single else np.dtype(np.float64)
+
+    @property
+    def cost(self) -> int:
+        """Evaluations that it takes to see all neighbours of a state: one gradient sees them."""
+        return self.walkers.moves.existing.size
+
+    @property
+    def enumeration_cost(self) -> int:
+        """Log-ratios that it takes to know the acceptance of all neighbours of a state."""
+        return self.cost**2
+
+    @property
+    def step_cost(self) -> float:
+        """Mean number of evaluations that a transition takes."""
+        return 1.0
+
+    # ----------------------------------------------------------------- flips per gradient
+
+    @property
+    def n_flips(self) -> int:
+        """Moves drawn from one gradient."""
+        return self.flips.n_flips
+
+    @property
+    def adapting(self) -> bool:
+        """Whether that number is still to be found."""
+        return self.flips.adapting
+
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Let the number follow the acceptance of the last transitions, while it adapts."""
+        self.flips.follow(acceptance / (1.0 - self.walkers.lazy), n_transitions)
+
+    def begin_like(self, other: "FastEnsemble") -> None:
+        """Begin the search for the number where that of other chains is."""
+        self.flips.begin_like(other.flips)
+
+    def adapt(self, rule: Balanced, n_transitions: int) -> None:
+        """Find the number for a function that changes no more; the chains move meanwhile."""
+        if not self.adapting:
+            return
+
+        def move(n: int) -> float:
+            self.advance(self.streams.pairs(n))
+            return float(self.walkers.acceptance.mean()) / n / (1.0 - self.walkers.lazy)
+
+        self.start(rule)
+        self.flips.adapt(move, n_transitions)
+        self.forget_acceptance()
+
+    # ----------------------------------------------------------------- chains
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Give torch ``n_threads`` threads for the time of a fit or a sample."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.n_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def start(self, rule: Balanced | FirstOrder) -> None:
+        """Let a function propose, and compute the weights of all moves."""
+        if rule.lazy != self.walkers.lazy:
+            self.walkers.lazy = rule.lazy
+            self._recorded = None
+        if rule.table is self._table:
+            return
+        self._table = rule.table
+        self.walkers.weigh(rule.table)
+        self._recorded = None  # it writes to the tensors that were there before
+
+    def kept_and_rebuilt(
+        self,
+    ) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
+        """Return what the chains keep on the device, beside what it is when computed anew."""
+        other = self.copy()
+        pairs = zip(self.walkers.state.tensors(), other.walkers.state.tensors(), strict=True)
+        return {
+            f"tensor {k}": (one.cpu().numpy(), two.cpu().numpy())
+            for k, (one, two) in enumerate(pairs)
+        }
+
+    def forget_acceptance(self) -> None:
+        """Begin the mean acceptance anew."""
+        self.chains.acceptance[:] = 0.0
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
+
+    def log_prob(self) -> NDArray[np.float64]:
+        """Log p of each chain's state, without the target's constant."""
+        found: NDArray[np.float64] = self.walkers.log_prob().cpu().numpy()
+        return found.copy()
+
+    def proposal_log_ratios(self) -> NDArray[np.float64]:
+        """First-order log-ratios of all moves at the present states, shape (n_chains, n_moves)."""
+        padded: NDArray[np.float64] = self.walkers.padded_ratios().cpu().numpy()
+        return padded[:, self.walkers.moves.existing]
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Keep the numpy side of the chains in step with the torch side."""
+        walkers, existing = self.walkers, self.walkers.moves.existing
+        moved = np.zeros(walkers.moved.shape, dtype=np.bool_)
+        moved[:, existing] = self.chains.moved
+        walkers.moved.copy_(self._tensor(moved))
+        walkers.acceptance.zero_()
+        try:
+            with walkers.model.prepared(), torch.no_grad():
+                yield
+        finally:
+            self.chains.x[:] = self._values[self.walkers.state.x.cpu().numpy()]
+            self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
+            self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
+        walkers.model.check()
+
+    def _numbers(self, uniforms: Tensor) -> Iterator[Tensor]:
+        """Yield the numbers of one step after another; see `advance`."""
+        n_flips = self.n_flips
+        block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 2)))
+        for part in uniforms.split(block, dim=1):
+            if n_flips > 1 and part.shape[2] == 2:
+                part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
+            yield from part.unbind(1)
+
+    def _step_for(self, uniforms: Tensor) -> Step:
+        """Return the step of the walkers, or a recording of it if that is worth while."""
+        walkers = self.walkers
+        if not walkers.moves.existing.size:
+            return lambda numbers: None
+        width = self.n_flips + 2 if self.n_flips > 1 else 2
+        if self._recorded is not None and self._recorded[0] == width:
+            return self._recorded[1]
+        worth = uniforms.shape[1] >= _WORTH_RECORDING and walkers.model.can_be_recorded
+        if uniforms.device.type != "cuda" or not worth:
+            return walkers.step
+        kept = walkers.acceptance.clone()
+        step = recorded(walkers.step, walkers.idle_numbers(width))
+        walkers.acceptance.copy_(kept)
+        self._recorded = (width, step)
+        return step
+
+    def advance(self, uniforms: NDArray[np.float64]) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
+
+        Of several flips the other uniforms are made from the first, or given: n_flips + 2 in all,
+        those of `Walkers.step`.
+        """
+        n = uniforms.shape[1]
+        with self._moving():
+            u = self._tensor(uniforms)
+            step = self._step_for(u)
+            for numbers in self._numbers(u):
+                step(numbers)
+        self.chains.evaluations += n
+
+    def run(
+        self,
+        n_transitions: int,
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
+        thin, made, drawn = schedule
+        uniforms = self.streams.pairs(n_transitions)
+        x, lp, sums = [], [], []
+        acceptance = self.walkers.acceptance
+        with self._moving():
+            acceptance += self._tensor(self.chains.acceptance[:, 0])
+            self.chains.acceptance[:] = 0.0
+            u = self._tensor(uniforms)
+            step = self._step_for(u)
+            for numbers in self._numbers(u):
+                step(numbers)
+                made += 1
+                if made == thin:
+                    x.append(self.walkers.state.x.clone())
+                    lp.append(self.walkers.log_prob().clone())
+                    sums.append(acceptance.clone())
+                    acceptance.zero_()
+                    made = 0
+        self.chains.evaluations += n_transitions
+        if x:
+            here = slice(drawn, drawn + len(x))
+            draws[:, here] = self._values[torch.stack(x, 1).cpu().numpy()]
+            stats[:, here, 0] = torch.stack(lp, 1).cpu().numpy()
+            if stats.shape[2] > 1:
+                stats[:, here, 1] = torch.stack(sums, 1).cpu().numpy() / thin
+
+    # ----------------------------------------------------------------- learning
+
+    def objective(
+        self,
+        rule: Balanced,
+        settings: tuple[int, float, int],
+        uniforms: NDArray[np.float64],
+        log_omega: NDArray[np.float64],
+    ) -> tuple[float, NDArray[np.float64], float]:
+        """Mean objective over the chains and its gradients; see `Ensemble.objective`.
+
+        It is that of the chain that flips one at a time.
+        """
+        if not len(self.walkers.moves.free):
+            return 0.0, np.zeros_like(rule.table.value), 0.0
+        self.start(rule)
+        with self.walkers.model.prepared():
+            found = objectives.objective(self.walkers, rule.table, settings, uniforms, log_omega)
+        self.chains.evaluations += found.evaluations
+        return found.value, found.gradient, found.by_eta
+
+    def flux(
+        self, rule: Balanced, sites: NDArray[np.int64], weight: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """Mean value, gradient at the knots and flows; see `Ensemble.flux`.
+
+        From first-order ratios alone: whatever is proposed counts as accepted.
+        """
+        return objectives.flux(self.walkers, rule.table, sites, weight)

@@ -1,0 +1,64 @@
+"""How many moves are drawn from one gradient."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from sklsb.ensembles.compiled import MOST_FLIPS
+
+# Acceptance at which flips per gradient are worth most, about; how fast their logarithm follows.
+_ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
+# Transitions between two changes of the number for a frozen function.
+_ROUND = 16
+
+
+class AdaptiveFlips:
+    """Number of moves drawn from one gradient: a number that stays, or one that adapts.
+
+    While it adapts, its logarithm rises where the chains accept more than 60% of what they
+    propose, and falls where they accept less.
+
+    Parameters
+    ----------
+    n_flips : int or "auto"
+        The number, or "auto": 1 at first, and adapting until `adapt` has found one.
+    n_sites : int
+        It never exceeds the number of sites.
+    """
+
+    def __init__(self, n_flips: int | str, n_sites: int):
+        self.adapting = n_flips == "auto"
+        self.n_flips = 1 if self.adapting else int(n_flips)
+        self._log = 0.0
+        self._log_most = math.log(min(MOST_FLIPS, max(1, n_sites)))
+
+    def begin_like(self, other: "AdaptiveFlips") -> None:
+        """Begin the search where another one is."""
+        self.n_flips, self._log = other.n_flips, other._log
+
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Follow the mean acceptance of the last transitions that proposed, while it adapts."""
+        if not self.adapting:
+            return
+        gain = min(_GAIN * n_transitions, _FASTEST)
+        change = gain * (acceptance - _ACCEPTANCE)
+        self._log = min(max(self._log + change, 0.0), self._log_most)
+        self.n_flips = round(math.exp(self._log))
+
+    def adapt(self, move: Callable[[int], float], n_transitions: int) -> None:
+        """Find the number for a function that changes no more, and keep it from then on.
+
+        Parameters
+        ----------
+        move : callable
+            Makes a number of transitions of the chains; returns their mean acceptance.
+        n_transitions : int
+            Transitions to find it in.
+        """
+        found = [self._log]
+        for _ in range(n_transitions // _ROUND):
+            self.follow(move(_ROUND), _ROUND)
+            found.append(self._log)
+        self.n_flips = round(math.exp(float(np.mean(found[len(found) // 2 :]))))
+        self.adapting = False

@@ -1,0 +1,445 @@
+"""Several chains on one target: the protocols of an ensemble, and the compiled one."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels import objectives, run
+from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels.chains import Chains
+from sklsb._kernels.facts import Rule
+from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import BOUND, ENUMERATED
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.streams import Streams
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Uniform numbers of one chain between two returns to Python, at most.
+MOST_NUMBERS = 1 << 17
+# Moves that may be drawn from one gradient.
+MOST_FLIPS = 64
+# The square root: log g(exp u) = u / 2.
+SQRT = Balanced(Table(np.zeros(2), np.zeros(2), 1.0))
+
+
+class Carried(Protocol):
+    """Arrays of the chains that samplers look at, one row each."""
+
+    @property
+    def x(self) -> States:
+        """States."""
+
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """Which moves were made, or by the first move of each site which sites changed."""
+
+    @property
+    def evaluations(self) -> NDArray[np.int64]:
+        """Counts of shape (n, 1)."""
+
+    @property
+    def acceptance(self) -> Array:
+        """Sums since the last draw, of shape (n, 1)."""
+
+
+class ChainEnsemble(Protocol):
+    """Chains that a rule moves: what every sampler needs."""
+
+    target: Target
+    streams: Streams
+    counters: Counters
+
+    @property
+    def chains(self) -> Carried:
+        """Their arrays."""
+
+    @property
+    def rule(self) -> Rule:
+        """What moves them."""
+
+    def __len__(self) -> int:
+        """Return the number of chains."""
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Keep threads for the time of a fit or a sample."""
+
+    def advance(self, uniforms: Array) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions on the chains' own streams, and store draws."""
+
+    def forget_acceptance(self) -> None:
+        """Begin the mean acceptance anew."""
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+
+    def log_prob(self) -> Array:
+        """Log p of each chain's state, without the target's constant."""
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit."""
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+
+    def copy(self) -> "ChainEnsemble":
+        """Return chains that go on by themselves."""
+
+    def like(self, states: States, streams: Streams) -> "ChainEnsemble":
+        """Return chains of the same rule at other states, on other streams."""
+
+
+class LearnableEnsemble(ChainEnsemble, Protocol):
+    """Chains of locally balanced proposals, whose function can be learned."""
+
+    @property
+    def update_every(self) -> int:
+        """Iterations of the burn-in between two updates, at least."""
+
+    def start(self, rule: Balanced) -> None:
+        """Let a function propose, and compute what is kept from the states."""
+
+    @property
+    def cost(self) -> int:
+        """Evaluations that it takes to look at all neighbours of one state."""
+
+    @property
+    def enumeration_cost(self) -> int:
+        """The same in units of single log-ratios, for their acceptances."""
+
+    @property
+    def step_cost(self) -> float:
+        """Mean number of evaluations that a transition takes."""
+
+    def proposal_log_ratios(self) -> Array:
+        """Log-ratios that all moves are proposed by, shape (n_chains, n_moves)."""
+
+    def objective(
+        self, rule: Balanced, settings: tuple[int, float, int], uniforms: Array, log_omega: Array
+    ) -> tuple[float, Array, float]:
+        """Mean of an objective over the chains, of its gradient at the knots and by eta."""
+
+    def flux(
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
+        """Mean of a flux objective, of its gradient at the knots, and of the flows."""
+
+
+@runtime_checkable
+class Adaptive(Protocol):
+    """An ensemble whose number of flips per gradient is found out while its chains run."""
+
+    @property
+    def n_flips(self) -> int:
+        """The present number."""
+
+    @property
+    def adapting(self) -> bool:
+        """Whether it may still change."""
+
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Let it follow the acceptance of the last transitions."""
+
+    def adapt(self, rule: Rule, n_transitions: int) -> None:
+        """Find it for a rule that changes no more, in so many transitions, and keep it."""
+
+    def begin_like(self, other: Any) -> None:
+        """Let the search begin where that of other chains is."""
+
+
+def _no_guard(chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
+    return nullcontext(lambda error: None)
+
+
+class Threaded:
+    """Work on a target that is divided among threads."""
+
+    target: Target
+    n_jobs: int
+    _pool: Executor | None = None
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Keep a pool of threads for the time of a fit or a sample."""
+        if self.n_jobs == 1:
+            yield
+            return
+        with ThreadPoolExecutor(self.n_jobs) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
+        """Call work((first, last)) on one range of 0, ..., n per thread."""
+        # A target whose functions may fail puts the chains back, and raises what went wrong.
+        guard = getattr(self.target, "guard", _no_guard)
+        with guard(chains) as stop:
+            if self._pool is None:
+                work((0, n))
+                return
+            ends = np.linspace(0, n, self.n_jobs + 1).astype(int).tolist()
+            futures = [self._pool.submit(work, span) for span in pairwise(ends)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
+                stop(error)
+                wait(futures)
+                raise
+
+
+class Ensemble(Threaded):
+    """Chains that a compiled rule moves, each with its own streams of random numbers.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    states : ndarray of shape (n_chains, n_sites)
+        Where the chains start; copied.
+    rngs : list of Generator, or Streams
+        One per chain: the stream that drives its transitions.
+    n_jobs : int, default=1
+        Number of threads. It never changes a chain.
+    rule : rule, optional
+        What moves them, until `start` is given another; locally balanced steps with the square
+        root if not given.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        states: States,
+        rngs: "list[np.random.Generator] | Streams",
+        n_jobs: int = 1,
+        rule: Rule = SQRT,
+    ):
+        self.target = target
+        self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
+        self.n_jobs = min(n_jobs, max(1, len(self.streams)))
+        self.counters = Counters()
+        self._allocate(rule, states)
+
+    def _allocate(self, rule: Rule, states: States) -> None:
+        self.rule = rule
+        sees_all = rule.facts.sees_all_moves
+        view: Any = self.target.view() if sees_all else self.target.site_view()
+        self.view, n = view, len(states)
+        self.chains = Chains(
+            x=np.array(states, dtype=self.target.dtype, order="C"),
+            cache=np.zeros((n, view.cache_size), dtype=np.int64),
+            scratch=np.zeros((n, getattr(view, "scratch_size", 0)), dtype=np.int64),
+            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
+            evaluations=np.zeros((n, 1), dtype=np.int64),
+            acceptance=np.zeros((n, 1)),
+            refusable=np.zeros((n, 1), dtype=np.int64),
+            part=rule.new_part(self.target, n),
+        )
+        self._up_to_date = False
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    @classmethod
+    def from_state(cls, target: Target, state: ChainState, n_jobs: int = 1) -> "Ensemble":
+        """Return chains that go on where others were."""
+        made = cls(target, state.x, state.streams.copy(), n_jobs, state.rule)
+        state.put(made.chains)
+        made.counters = state.counters.copy()
+        return made
+
+    def copy(self) -> "Ensemble":
+        """Return chains that go on by themselves."""
+        return type(self).from_state(self.target, self.state(), self.n_jobs)
+
+    def like(self, states: States, streams: Streams) -> "Ensemble":
+        """Return chains of the same rule at other states, on other streams."""
+        made = type(self)(self.target, states, streams, self.n_jobs, self.rule)
+        made.start(self.rule)
+        return made
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"rule": self.rule}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self.target, "n_jobs": self.n_jobs, "state": self.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = self.from_state(**state).__dict__
+
+    def _over_chains(self, work: Callable[[tuple[int, int]], None]) -> None:
+        """Call work((first, last)) on one range of chains per thread."""
+        self._spread(work, len(self), self.chains)
+
+    # ----------------------------------------------------------------- moving
+
+    def start(self, rule: Rule) -> None:
+        """Let a rule move the chains, and compute all that is kept from their states."""
+        warn_if_uncached()
+        other_function = isinstance(rule, Balanced) and isinstance(self.rule, Balanced)
+        if rule is not self.rule and not other_function:
+            before = self.chains
+            self._allocate(rule, before.x)
+            for name in ("moved", "evaluations"):
+                getattr(self.chains, name)[:] = getattr(before, name)
+        self.rule = rule
+        self._over_chains(lambda span: run.start(self.view, rule, self.chains, span))
+        self._up_to_date = True
+
+    def _refresh(self) -> None:
+        """Compute what a copy was not given."""
+        if not self._up_to_date:
+            self._over_chains(lambda span: run.restore(self.view, self.rule, self.chains, span))
+            self._up_to_date = True
+
+    def forget_acceptance(self) -> None:
+        """Begin the mean acceptance anew."""
+        self.chains.acceptance[:] = 0.0
+        self.chains.refusable[:] = 0
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
+
+    def log_prob(self) -> Array:
+        """Log p of each chain's state, without the target's constant."""
+        self._refresh()
+        out = np.empty(len(self))
+        self._over_chains(lambda span: run.log_probs(self.view, self.chains, span, out))
+        return out
+
+    def _run(
+        self,
+        span: tuple[int, int],
+        uniforms: Array,
+        n_transitions: int,
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: Array,
+    ) -> None:
+        facts = self.rule.facts
+        width = 0 if facts.parts else facts.n_uniforms
+        whole = (n_transitions, width, *schedule)
+        run.run(self.view, self.rule, self.chains, span, uniforms, whole, draws, stats)
+
+    def advance(self, uniforms: Array) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
+        self._refresh()
+        n, d = self.chains.x.shape
+        size = uniforms.shape[1]
+        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)))
+        flat = uniforms.reshape(n, -1)
+
+        def work(span: tuple[int, int]) -> None:
+            self._run(span, flat[span[0] : span[1]], size, (0, 0, 0), *nothing)
+
+        self._over_chains(work)
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions in every chain, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw); ``draws``
+        and ``stats`` have chains and draws as their first two axes.
+        """
+        self._refresh()
+
+        def work(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                numbers = self.streams.numbers(self.rule, c, n_transitions)
+                row = numbers[None]
+                self._run((c, c + 1), row, n_transitions, schedule, draws, stats)
+
+        self._over_chains(work)
+
+
+class BalancedEnsemble(Ensemble):
+    """Chains of locally balanced steps, whose function can be learned."""
+
+    rule: Balanced
+    update_every = 1
+
+    @property
+    def cost(self) -> int:
+        """Log-ratios that it takes to look at all neighbours of one state."""
+        return int(self.view.touched.size)
+
+    @property
+    def enumeration_cost(self) -> int:
+        """The same in units of single log-ratios that a target computes at once."""
+        return self.cost * self.target.ratio_cost
+
+    @property
+    def step_cost(self) -> float:
+        """Mean number of log-ratios that a transition takes."""
+        return self.cost / max(1, self.view.touched_start.size - 1)
+
+    def proposal_log_ratios(self) -> Array:
+        """Log-ratios of all moves at each chain's state, shape (n_chains, n_moves)."""
+        return self.target.log_ratios(self.chains.x)
+
+    def objective(
+        self,
+        rule: Balanced,
+        settings: tuple[int, float, int],
+        uniforms: Array,
+        log_omega: Array,
+    ) -> tuple[float, Array, float]:
+        """Mean over the chains of an objective, of its gradient at the knots and by eta.
+
+        ``settings`` = (code, eta, every): an enumerated objective visits every ``every``-th
+        neighbour. The rule is the one that moves the chains from then on.
+        """
+        code, eta, every = settings
+        self.rule = rule
+        n, k = len(self), rule.table.value.size
+        values, d_eta = np.empty(n), np.zeros(n)
+        gradients = np.empty((n, 3 if code == ENUMERATED else 1, k))
+
+        def work(span: tuple[int, int]) -> None:
+            chains = (self.view, rule.table, self.chains, span)
+            if code == ENUMERATED:
+                out = (gradients, values)
+                objectives.enumerated(*chains, every, uniforms[:, 1], log_omega, out)
+            else:
+                weights = log_omega if code == BOUND else np.zeros(n)
+                sampled = (gradients, values, d_eta)
+                objectives.sampled(*chains, (code, eta), uniforms, weights, sampled)
+
+        self._over_chains(work)
+        return float(values.mean()), gradients[:, 0].mean(axis=0), float(d_eta.mean())
+
+    def flux(
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
+        """Mean of the value of `_kernels.objectives.flux`, of its gradient, and of the flows."""
+        self.rule = rule
+        n, k = len(self), rule.table.value.size
+        out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))
+        self._over_chains(
+            lambda span: objectives.flux(
+                self.view, rule.table, self.chains, span, sites, weight, out
+            )
+        )
+        return float(out[1].mean()), out[0][:, 0].mean(axis=0), out[2].mean(axis=0)

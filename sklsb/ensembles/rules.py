@@ -1,0 +1,65 @@
+"""Rules: what a chain does in one transition.
+
+A rule is a named tuple of numbers and arrays, with compiled functions and some `Facts` for Python.
+A sampler chooses one and, if there is something to learn, fits it. ``doc/add_sampler.rst`` walks
+through an example.
+"""
+
+from typing import Any, NamedTuple
+
+from sklsb._kernels.chains import NoPart
+from sklsb._kernels.facts import Facts, Rule
+from sklsb._kernels.numeric import Table
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
+from sklsb._kernels.rules.hamming_ball import HammingBall
+from sklsb._kernels.rules.layers import Layers
+from sklsb._kernels.rules.mixture import Mixture
+
+__all__ = [
+    "Balanced",
+    "Chromatic",
+    "Facts",
+    "FirstOrder",
+    "HammingBall",
+    "Layers",
+    "Mixture",
+    "NoPart",
+    "RandomBlocks",
+    "Rule",
+    "Systematic",
+    "Table",
+]
+
+
+class FirstOrder(NamedTuple):
+    """Locally balanced proposals by first-order log-ratios, on torch; it has no compiled step.
+
+    Parameters
+    ----------
+    table : Table
+        The balancing function.
+    lazy : float
+        Probability that a transition does nothing.
+    n_flips : int
+        Moves drawn from one gradient.
+    """
+
+    table: Table
+    lazy: float = 0.0
+    n_flips: int = 1
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=2,
+            stat_names=("lp", "acceptance_rate"),
+            evaluation="log-density with its gradient",
+            sees_all_moves=True,
+            may_be_periodic=self.n_flips == 1,
+        )
+
+    def new_part(self, target: Any, n_chains: int) -> NoPart:
+        """Nothing: it is kept on torch."""
+        return NoPart()

@@ -1,0 +1,392 @@
+"""The public functions of `sklsb.exact` that eliminate."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from sklsb import __version__
+from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._system.memory import check_fits as check_fits_in_memory
+from sklsb._system.progress import Progress
+from sklsb.diagnostics.draws import draws_dataset
+from sklsb.ensembles.compiled import MOST_NUMBERS
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.elimination.blocks import Whole
+from sklsb.exact.elimination.engine import (
+    MAX_MEMORY,
+    MAX_WORK,
+    Elimination,
+    EliminationCost,
+    Limits,
+    check_fits,
+    check_limits,
+    log_partition_of,
+    ordered,
+    warn_of_defect,
+)
+from sklsb.exact.elimination.independent import Redraws
+from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
+from sklsb.exact.elimination.progress import eliminated, shown, that_fits
+from sklsb.exact.elimination.reduce import strike
+from sklsb.targets._checks import integer
+from sklsb.targets._names import site_called, sites_by_name
+from sklsb.targets.base import Target
+
+__all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
+
+_TASKS = ("log_partition", "marginals", "most_likely", "sample")
+
+
+def check_target(target: Any) -> Target:
+    """Return the target, or say what it is instead."""
+    if not isinstance(target, Target):
+        raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
+    return target
+
+
+def elimination_cost(
+    target: Target, task: str = "log_partition", *, max_memory: float = MAX_MEMORY
+) -> EliminationCost:
+    """Say what an exact answer takes, without doing the work.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`): `Ising`, `Potts`,
+        `MarkovNetwork`, with evidence too.
+    task : {"log_partition", "marginals", "most_likely", "sample"}
+        Which answer. Log Z and draws often take less than marginals: what nobody observed below
+        needs no table.
+    max_memory : float, default=2**28
+        Bytes; what does not fit is made piece by piece, at more work.
+
+    Returns
+    -------
+    EliminationCost
+        ``log2_work``, of the table entries that are computed (2 to 6 ns each; for marginals about
+        20 ns), ``log2_memory``, of the bytes that are held, and ``n_configurations``, the number of
+        pieces.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If no state has positive probability, or there are more than 32,768 variables to
+        eliminate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> for n in (10, 20):
+    ...     grid = Ising.lattice(np.zeros((n, n)), 0.3, periodic=False)
+    ...     print(round(exact.elimination_cost(grid).log2_work))
+    16
+    29
+    """
+    if task not in _TASKS:
+        raise ValueError(f"task is {task!r}; it must be one of {list(_TASKS)}.")
+    _, memory = check_limits(1, max_memory)
+    limits = MAX_WORK, memory
+    struck = strike(check_target(target))
+    if task == "marginals":
+        return whole_or_parts(struck, limits)[1]
+    return ordered(struck, pruned=task != "most_likely", limits=limits).cost
+
+
+def log_partition(
+    target: Target,
+    *,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> float:
+    r"""Natural logarithm of the partition function, by variable elimination.
+
+    .. math:: \log Z = \log \sum_x \exp(\text{log\_prob}(x))
+
+    Of a Bayesian network with evidence this is the log-probability of the evidence; of two models
+    of the same data, the difference is the log Bayes factor.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    max_work : float, default=2**30
+        Table entries that may be computed.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows how far it is.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability.
+
+    Warns
+    -----
+    ModelWarning
+        If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it
+        says how far the answer may be off.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> round(exact.log_partition(Ising.lattice(np.zeros((10, 10)), 0.3)), 6)
+    79.060017
+    """
+    limits = check_limits(max_work, max_memory)
+    return log_partition_of(eliminated(that_fits(check_target(target), limits, verbose), verbose))
+
+
+# ----------------------------------------------------------------- marginals
+
+
+def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
+    """Return the sites of named variables, or say what is wrong with them."""
+    if isinstance(variables, str) or not isinstance(variables, Iterable):
+        raise TypeError(f"variables is {variables!r}; give a list of variables.")
+    by_name, sites = sites_by_name(target), []
+    for name in variables:
+        site = site_called(target, by_name, name, "variables names")
+        if site in sites:
+            raise ValueError(f"variables names {name!r} twice; keep one.")
+        sites.append(site)
+    return sites
+
+
+def _dim(target: Target, site: int) -> str:
+    """Name of the dimension of a variable in a joint distribution."""
+    label = target.label(site)
+    if isinstance(label, str) and label not in ("p", "mcse"):
+        return label
+    parts = label if isinstance(label, tuple) else (label,)
+    return "_".join(f"{dim}_{part}" for dim, part in zip(target.dims, parts, strict=True))
+
+
+def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr.Dataset:
+    """Joint distribution of some variables, one dimension each."""
+    struck = strike(target)
+    size = math.prod(int(struck.sizes[i]) for i in sites)
+    if 8 * size > limits[1] or len(sites) > 32:
+        raise ValueError(
+            f"variables names {len(sites)} variables with 2**{math.log2(size):.1f} joint values; "
+            f"max_memory holds 2**{math.log2(limits[1] / 8):.1f}. Name fewer."
+        )
+    found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
+    check_fits(target, found.cost, limits)
+    with shown(verbose)(2.0**found.cost.log2_work) as progress:
+        p = Elimination(found, LINEAR, progress).joint(sites)
+    defect = found.model.log_defect
+    if defect > 0.0:
+        warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
+    dims = [_dim(target, i) for i in sites]
+    values = np.asarray(target.values)
+    coords: dict[str, Any] = {dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)}
+    if target.state_names is not None:
+        names = {
+            f"{dim}_name": (dim, list(target.state_names[i]))
+            for i, dim in zip(sites, dims, strict=True)
+        }
+        coords |= {name: found for name, found in names.items() if name not in dims}
+    return xr.Dataset({"p": (dims, p), "mcse": (dims, np.zeros_like(p))}, coords=coords)
+
+
+def marginals(
+    target: Target,
+    variables: Iterable[Any] | None = None,
+    *,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> xr.Dataset:
+    """Probability of each value of each variable, or of joint values, by variable elimination.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    variables : list of variables, optional
+        Named as in ``target.condition``. Their joint distribution is wanted.
+    max_work : float, default=2**30
+        Table entries that may be computed.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows how far it is.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims
+        and ``state``. With ``variables``, of one dimension each, which is called like the variable,
+        or ``site_3`` where that is a number; its coordinate holds the values, and where they have
+        names ``smoke_name`` those of the variable smoke.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability, or a variable does
+        not exist.
+
+    Warns
+    -----
+    ModelWarning
+        As of `log_partition`.
+
+    Examples
+    --------
+    >>> from sklsb import MarkovNetwork, exact
+    >>> rain = MarkovNetwork([2, 3], [((0,), [0.8, 0.2]), ((0, 1), [[1, 1, 0], [0, 1, 3]])])
+    >>> exact.marginals(rain)["p"].values.round(3)
+    array([[0.667, 0.333, 0.   ],
+           [0.333, 0.417, 0.25 ]])
+    >>> exact.marginals(rain, [0, 1])["p"].sel(site_0=1).values.round(3)
+    array([0.   , 0.083, 0.25 ])
+    """
+    limits = check_limits(max_work, max_memory)
+    check_target(target)
+    if variables is not None:
+        return _joint(target, _sites(target, variables), limits, verbose)
+    return marginals_dataset(target, all_marginals(target, limits, shown(verbose)))
+
+
+# ----------------------------------------------------------------- states
+
+
+def most_likely(
+    target: Target,
+    *,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> xr.Dataset:
+    """Return a state of largest probability (MAP, MPE), by variable elimination.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    max_work : float, default=2**30
+        Table entries that may be computed.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows how far it is.
+
+    Returns
+    -------
+    xarray.Dataset
+        Variable ``x`` of the target's dims, with the scalar coordinate ``lp``, its log-density: as
+        `sklsb.diagnostics.best_state` returns it. Of several such states always the same one.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> from sklsb import Ising, exact
+    >>> best = exact.most_likely(Ising.from_maxcut(nx.cycle_graph(5)))
+    >>> float(best["lp"])  # weight of the largest cut
+    4.0
+    """
+    limits = check_limits(max_work, max_memory)
+    found = that_fits(check_target(target), limits, verbose, pruned=False)
+    x = eliminated(found, verbose, MAX).most_likely()
+    lp = float(target.log_prob(x))
+    return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
+
+
+def sample(
+    target: Target,
+    n: int,
+    *,
+    random_state: Any = None,
+    max_work: float = MAX_WORK,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
+) -> xr.Dataset:
+    """Make independent exact draws, by variable elimination.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`).
+    n : int
+        Number of draws.
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
+        Seed. The same int gives the same draws, bit for bit.
+    max_work : float, default=2**30
+        Table entries that may be computed before the first draw.
+    max_memory : float, default=2**28
+        Bytes that may be held.
+    verbose : int, default=0
+        1 shows how far it is.
+
+    Returns
+    -------
+    xarray.Dataset
+        As of the samplers: ``x`` of dims (chain, draw) and those of the target, with the coordinate
+        ``lp``. There is one chain; its draws are independent.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If it takes more than the limits, or no state has positive probability.
+
+    See Also
+    --------
+    sklsb.EliminationSampler : several calls, several chains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> draws = exact.sample(Ising.lattice(np.zeros((8, 8)), 0.5), 1000, random_state=0)
+    >>> dict(draws.sizes)
+    {'chain': 1, 'draw': 1000, 'row': 8, 'col': 8}
+    """
+    target, n = check_target(target), integer(n, "n", 0, np.iinfo(np.int64).max)
+    limits, streams = check_limits(max_work, max_memory), Streams(spawn(random_state, 1))
+    check_fits_in_memory(
+        n * target.n_sites * target.dtype.itemsize,
+        f"n={n} draws of {target.n_sites} sites",
+        "Make fewer at a time, or take EliminationSampler, which can write them to the disk.",
+    )
+    elimination = eliminated(that_fits(target, limits, verbose), verbose)
+    nowhere = np.zeros((1, target.n_sites), target.dtype)  # what is drawn does not depend on it
+    chains = Redraws(Whole(elimination, 1), nowhere, streams)
+    log_partition_of(elimination)  # warns of factors that are not quite right
+    draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
+    chains.run(1, (0, 0, 0), draws, stats)  # the draws are those of `EliminationSampler`
+    most = max(1, MOST_NUMBERS // max(1, chains.rule.n_uniforms))
+    with Progress(verbose, "sample", n, "draws") as progress:
+        for begin in range(0, n, most):
+            size = min(most, n - begin)
+            chains.make_ahead(size, n - begin, lambda: True)
+            chains.run(size, (1, 0, begin), draws, stats)
+            progress(size)
+    attrs = {"inference_library": "sklsb", "inference_library_version": __version__}
+    found = draws_dataset(draws, target, attrs | {"target": repr(target)})
+    return found.assign_coords(lp=(("chain", "draw"), stats[:, :, 0] + target.constant))

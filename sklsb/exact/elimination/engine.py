@@ -1,0 +1,431 @@
+"""A model that is ready to be eliminated: reduced, ordered, sliced, laid out."""
+
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
+from sklsb._kernels.elimination.draws import emit
+from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
+from sklsb.exact.elimination.passes import Passes, Values, no_progress
+from sklsb.exact.elimination.plan import MOST_ENTRIES, build
+from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune
+from sklsb.exact.elimination.slicing import choose_slices, cliques, log2_work_of, work_of
+from sklsb.exceptions import ModelWarning
+from sklsb.targets.base import States, Target
+
+MAX_WORK = 2**30
+MAX_MEMORY = 2**28
+Limits = tuple[float, float]
+# How much sums of rows may differ, of one table and of all together, where tables do not fit else.
+DEFECT, _DEFECTS = 1e-3, 0.1
+# Joint states of some variables that are looked at together.
+_STATES = 1 << 12
+# Times that each table is held.
+_COPIES_OF_TABLES = 4
+# Work beyond which nothing is sliced any more: it will not be done.
+_HOPELESS = 2.0**62
+
+
+class EliminationCost(NamedTuple):
+    """What an elimination takes.
+
+    Attributes
+    ----------
+    log2_work : float
+        Logarithm to base 2 of the number of table entries that are computed.
+    log2_memory : float
+        Of the bytes that are held at once: the messages, and each table four times (as it is
+        given, as logarithms, as it is multiplied, and on the way from one to the other). The
+        target and draws are not counted.
+    n_configurations : int
+        Joint values of the variables that are conditioned on, to save memory: the elimination is
+        run for each of them. 1 if there are none.
+    """
+
+    log2_work: float
+    log2_memory: float
+    n_configurations: int
+
+
+def check_limits(max_work: Any, max_memory: Any) -> Limits:
+    """Return the limits as floats, or say what is wrong with them."""
+    for name, value in (("max_work", max_work), ("max_memory", max_memory)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
+        if not 1.0 <= float(value) < math.inf:
+            raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
+    return float(max_work), float(max_memory)
+
+
+def n_entries(cost: EliminationCost) -> int:
+    """Table entries, as a number to count to."""
+    return int(2.0 ** min(cost.log2_work, 62.0))
+
+
+@dataclass
+class Ordered:
+    """A reduced model with an order of elimination.
+
+    Parameters
+    ----------
+    model : Reduced
+        Its factors are absorbed in each other where they can be.
+    order : list of int
+        Variables that are summed out.
+    given : list of int
+        Variables that are conditioned on.
+    cost : EliminationCost
+        What it takes.
+    """
+
+    model: Reduced
+    order: list[int]
+    given: list[int]
+    cost: EliminationCost
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers that a draw takes: of each variable, of the configuration, to accept."""
+        n = len(self.model.barren) + len(self.order)
+        return n + (self.cost.n_configurations > 1) + (self.model.log_defect > 0.0)
+
+
+def _log2(value: float) -> float:
+    return math.log2(value) if value > 1.0 else 0.0
+
+
+def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits) -> Ordered:
+    """Find an order and, where memory is short, what to condition on."""
+    max_work, max_memory = limits
+    model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
+    for scope, table in model.factors:
+        if not table.max() > -np.inf:
+            raise no_state(model.target, tuple(map(model.target.label, scope)))
+    sizes, free = model.sizes, model.free
+    if len(free) > MOST_VARIABLES:
+        raise ValueError(
+            f"{model.target!r:.200} leaves {len(free)} variables to be eliminated; orders are "
+            f"looked for among {MOST_VARIABLES} at most. Use a sampler."
+        )
+    late = [v for v in free if v in keep]
+    order, total = best_order(free, model.factors, sizes, late, max_work)
+    n_tables = sum(f.table.size for f in model.factors)
+    n_tables += sum(b.factor.table.size for b in model.barren)
+    n_tables *= _COPIES_OF_TABLES
+    given: list[int] = []
+    work, messages = work_of(order, cliques(order, model.factors), sizes)
+    room = max_memory / 8 - n_tables
+    if total < _HOPELESS and copies * messages > room:
+        given = choose_slices(order, model.factors, sizes, room / copies, keep)
+        order = [v for v in order if v not in set(given)]
+        work, messages = work_of(order, cliques(order, model.factors), sizes)
+    if math.isinf(work):
+        log_work, log_messages = log2_work_of(order, cliques(order, model.factors), sizes)
+        cost = EliminationCost(log_work, log_messages + math.log2(8 * copies), 1)
+        return Ordered(model, order, given, cost)
+    configurations = math.prod(int(sizes[v]) for v in given)
+    cost = EliminationCost(
+        _log2(work) + _log2(configurations),
+        _log2(8 * max(n_tables + copies * messages, configurations)),
+        configurations,
+    )
+    return Ordered(model, order, given, cost)
+
+
+def ordered(
+    struck: Reduced,
+    *,
+    keep: Collection[int] = (),
+    pruned: bool = True,
+    copies: int = 1,
+    limits: Limits = (MAX_WORK, MAX_MEMORY),
+) -> Ordered:
+    """Make a model small and find an order; nothing is eliminated yet.
+
+    Parameters
+    ----------
+    struck : Reduced
+        What `strike` has left of a target.
+    keep : collection of int
+        Variables that are summed out last, and not conditioned on.
+    pruned : bool
+        Whether barren variables are put aside: not where a maximum or their marginals are wanted.
+    copies : int
+        How often the messages are held.
+    limits : tuple of float
+        Table entries, and bytes of memory.
+    """
+    if not pruned:
+        return _ordered(struck, keep, copies, limits)
+    model = prune(struck, keep)
+    found = _ordered(model, keep, copies, limits)
+    if fits(found.cost, limits):
+        return found
+    # Rows that sum to 1 only nearly: tables that do not fit may be put aside all the same.
+    loose = prune(struck, keep, DEFECT)
+    if len(loose.barren) > len(model.barren) and loose.log_defect <= _DEFECTS:
+        other = _ordered(loose, keep, copies, limits)
+        if fits(other.cost, limits):
+            return other
+    return found
+
+
+def fits(cost: EliminationCost, limits: Limits) -> bool:
+    """Whether an elimination keeps the limits."""
+    max_work, max_memory = limits
+    within = cost.log2_work <= math.log2(max_work) and cost.log2_memory <= math.log2(max_memory)
+    return within and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
+
+
+def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
+    """Refuse what exceeds the limits, and say what would fit."""
+    max_work, max_memory = limits
+    if fits(cost, limits):
+        return
+    words = []
+    if cost.log2_work > math.log2(max_work):
+        need = f"max_work=2**{math.ceil(cost.log2_work)}" if cost.log2_work < 40 else ""
+        words.append(
+            f"about 2**{cost.log2_work:.1f} table entries, and max_work allows "
+            f"2**{math.log2(max_work):.1f}" + (f" (it would fit {need})" if need else "")
+        )
+    if cost.log2_memory > math.log2(max_memory):
+        words.append(
+            f"about 2**{cost.log2_memory:.1f} bytes of memory, and max_memory allows "
+            f"2**{math.log2(max_memory):.1f}"
+        )
+    raise ValueError(
+        f"Exact answers on {target!r:.200} take {'; '.join(words) or 'more than 2**35 bytes'}. "
+        "Allow more, or observe more variables, or use a sampler."
+    )
+
+
+class Elimination:
+    """Exact answers on one target.
+
+    Parameters
+    ----------
+    found : Ordered
+        The order.
+    mode : {LINEAR, MAX}
+        Sums, or maxima.
+    progress : callable, optional
+        Called with the number of table entries made since the last call.
+    """
+
+    def __init__(
+        self,
+        found: Ordered,
+        mode: int = LINEAR,
+        progress: Callable[[int], None] = no_progress,
+    ):
+        self.found, self.model = found, found.model
+        self.target = found.model.target
+        self.sizes = self.model.sizes
+        plan = build(found.order, self.model.factors, self.sizes, self.model.barren)
+        self.passes = Passes(plan, self.sizes.size, mode, progress)
+        self.n_buckets = plan.buckets.variable.size
+        self._mode = mode
+        self._shape = tuple(int(self.sizes[v]) for v in found.given)
+        self._at: int | None = None  # the configuration that the messages belong to
+        self.log_sums = np.full(found.cost.n_configurations, np.nan)
+        self.n_made = 0  # table entries
+        self.constant = self.model.constant + self.model.log_barren
+
+    def configuration(self, c: int) -> NDArray[np.int64]:
+        """Values of the variables conditioned on, and 0 of the others."""
+        x = np.zeros(self.sizes.size, dtype=np.int64)
+        x[self.found.given] = np.unravel_index(c, self._shape) if self._shape else []
+        return x
+
+    @contextmanager
+    def watched(self, progress: Callable[[int], None]) -> Iterator[None]:
+        """Call something with the table entries that are made, for a while."""
+        self.passes.progress = progress
+        try:
+            yield
+        finally:
+            self.passes.progress = no_progress
+
+    def forward(self, c: int) -> float:
+        """Make the messages of a configuration, in logarithms if they are too small for floats."""
+        if self._at != c:
+            self._at = None
+            x = self.configuration(c)
+            if self.passes.mode != self._mode:
+                self.passes.use(self._mode)
+            value = self.passes.forward(x)
+            if math.isnan(value):
+                self.passes.use(LOG)
+                value = self.passes.forward(x)
+            self.log_sums[c], self._at = value, c
+            self.n_made += n_entries(self.found.cost) // self.log_sums.size
+        return float(self.log_sums[c])
+
+    @property
+    def ready(self) -> bool:
+        """Whether draws change nothing here: of one configuration, the messages are made."""
+        return self.log_sums.size == 1 and self._at == 0
+
+    def run(self) -> None:
+        """Go through all configurations."""
+        for c in range(self.log_sums.size):
+            if math.isnan(self.log_sums[c]):
+                self.forward(c)
+        if not (self.log_sums > -np.inf).any():
+            raise no_state(self.target, None)
+
+    @property
+    def log_sum(self) -> float:
+        """Logarithm of the sum of all products, or of the largest."""
+        self.run()
+        top = float(self.log_sums.max())
+        if self._mode == MAX:
+            return top + self.constant
+        return top + math.log(math.fsum(np.exp(self.log_sums - top).tolist())) + self.constant
+
+    # ----------------------------------------------------------------- draws
+
+    @property
+    def entries_per_draw(self) -> int:
+        """Table entries that a draw looks at."""
+        buckets = self.passes.plan.buckets
+        return int((np.diff(buckets.factor_start) * buckets.k).sum())
+
+    def draw(self, u: Array, out: States, lp: Array, room: Room | None = None) -> NDArray[np.bool_]:
+        """Make a draw by each row of uniform numbers, of shape (draws, found.n_uniforms).
+
+        ``out`` gets the states, ``lp`` their log p. Returns which of them are accepted: all, but
+        where sums of rows of barren variables differ. Threads may draw at once if each has a room
+        of its own and there is one configuration.
+        """
+        self.run()
+        accepted = np.ones(len(u), dtype=np.bool_)
+        for c, rows in self._by_configuration(u):
+            self.forward(c)
+            x = self.passes.states(rows.size, self.configuration(c))
+            mine = u[rows]
+            p = self.passes.draw(x, mine, room)
+            if self.model.log_defect > 0.0:
+                accepted[rows] = mine[:, -1] < p
+            lp[rows] = self.passes.log_densities(x, room) + self.model.constant
+            out[rows] = self.values_of(x)
+        return accepted
+
+    def _by_configuration(self, u: Array) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Yield each configuration that is drawn, with the rows that draw it."""
+        if self.log_sums.size == 1:
+            yield 0, np.arange(len(u))
+            return
+        total = np.cumsum(np.exp(self.log_sums - self.log_sums.max()))
+        drawn = np.searchsorted(total, u[:, self.n_buckets] * total[-1], side="right")
+        drawn = np.minimum(drawn, np.searchsorted(total, total[-1]))
+        order = np.argsort(drawn, kind="stable")
+        first = np.flatnonzero(np.diff(drawn[order], prepend=-1))
+        for rows in np.split(order, first[1:]) if order.size else []:
+            yield int(drawn[rows[0]]), rows
+
+    def values_of(self, x: Values) -> States:
+        """Values of the target, (states, variables), of indices of what is left of them."""
+        names = np.zeros((self.sizes.size, int(self.sizes.max(initial=1))), self.target.dtype)
+        for i, left in enumerate(self.model.values):
+            names[i, : left.size] = np.asarray(self.target.values)[left]
+        out = np.empty((x.shape[1], x.shape[0]), dtype=self.target.dtype)
+        emit(x, names, out)
+        return out
+
+    def most_likely(self) -> States:
+        """Return the state of the largest product, of shape (n_sites,)."""
+        self.run()
+        c = int(self.log_sums.argmax())
+        self.forward(c)
+        x = self.passes.states(1, self.configuration(c))
+        self.passes.largest(x)
+        result: States = self.values_of(x)[0]
+        return result
+
+    # ----------------------------------------------------------------- marginals
+
+    def _mean(self, of_configuration: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
+        """Mean of something over the configurations, by their probabilities."""
+        result, top = np.zeros(shape), -math.inf
+        total = 0.0
+        for c in range(self.log_sums.size):
+            value = self.forward(c)
+            if value == -math.inf:
+                continue
+            if value > top:
+                scale = math.exp(top - value)
+                result, total, top = result * scale, total * scale, value
+            weight = math.exp(value - top)
+            result += weight * of_configuration(c)
+            total += weight
+        if not total:
+            raise no_state(self.target, None)
+        return result / total
+
+    def marginals(self) -> Array:
+        """Probability of each value of each variable, of shape (n_sites, values)."""
+        k = int(self.sizes.max(initial=1))
+
+        def of_configuration(c: int) -> Array:
+            found = self.passes.marginals(k)
+            for v, value in zip(
+                self.found.given, self.configuration(c)[self.found.given], strict=True
+            ):
+                found[v, value] = 1.0
+            return found
+
+        found = self._mean(of_configuration, (self.sizes.size, k))
+        result = np.zeros((self.sizes.size, len(self.target.values)))
+        for i, left in enumerate(self.model.values):
+            result[i, left] = found[i, : left.size] if left.size > 1 else 1.0
+        return result
+
+    def joint(self, variables: list[int]) -> Array:
+        """Joint probability of some variables, which were kept, one axis each."""
+        shape = tuple(int(self.sizes[v]) for v in variables)
+        inside = [v for v in variables if self.sizes[v] > 1]
+        n = math.prod(shape)
+
+        def of_configuration(c: int) -> Array:
+            result = np.empty(n)
+            for first in range(0, n, _STATES):
+                index = np.arange(first, min(first + _STATES, n))
+                x = self.passes.states(index.size, self.configuration(c))
+                if variables:
+                    x[variables] = np.unravel_index(index, shape)
+                result[index] = self.passes.probabilities(x, self.n_buckets - len(inside))
+            return result
+
+        found = self._mean(of_configuration, (n,)).reshape(shape)
+        result = np.zeros(tuple(int(self.target.cardinalities[v]) for v in variables))
+        result[np.ix_(*(self.model.values[v] for v in variables))] = found
+        return result
+
+
+def log_partition_of(elimination: Elimination) -> float:
+    """Logarithm of the sum over all states, with a warning where it is not exact."""
+    defect = elimination.model.log_defect
+    if defect > 0.0:
+        warn_of_defect(elimination.model, f"log Z may be off by {defect / 2:.2g}")
+    return elimination.log_sum - defect / 2
+
+
+def warn_of_defect(model: Reduced, what: str) -> None:
+    """Say how far answers may be off since rows of tables sum to 1 only nearly."""
+    off = sum(b.log_low < 0.0 for b in model.barren)
+    warnings.warn(
+        f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only nearly, and "
+        f"what follows from that does not fit into max_work: {what}.",
+        ModelWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,208 @@
+"""Chains whose every transition is an independent exact draw."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.chains import NoPart
+from sklsb._kernels.elimination.buckets import Room, new_room
+from sklsb._kernels.facts import Facts
+from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.streams import Streams
+from sklsb.exact.elimination.blocks import Whole
+from sklsb.exact.elimination.engine import Elimination, n_entries
+from sklsb.exact.elimination.reduce import Array
+from sklsb.targets.base import States, Target
+
+
+class Redraw(NamedTuple):
+    """The rule: the whole state is drawn anew; it has no compiled step.
+
+    Parameters
+    ----------
+    n_uniforms : int
+        Uniform numbers of a draw.
+    """
+
+    n_uniforms: int
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=self.n_uniforms,
+            transitions_per_sweep=1,
+            evaluation="table entry",
+        )
+
+    def new_part(self, view: Any, n_chains: int) -> NoPart:
+        """Nothing: what is kept does not depend on the chain."""
+        return NoPart()
+
+
+@dataclass
+class _Chains:
+    """What samplers look at; nothing of it has a say in the next draw."""
+
+    x: States
+    moved: NDArray[np.bool_]
+    evaluations: NDArray[np.int64]
+    acceptance: Array
+    part: NoPart
+
+
+class Redraws:
+    """Independent exact draws, as chains.
+
+    Parameters
+    ----------
+    source : Whole
+        Makes the draws, by the numbers that drive the transitions.
+    states : ndarray of shape (n_chains, n_sites)
+        Present states; draws do not depend on them.
+    streams : Streams
+        Of random numbers.
+    n_jobs : int
+        Number of threads.
+    """
+
+    def __init__(self, source: Whole, states: States, streams: Streams, n_jobs: int = 1):
+        self.source, self.streams, self.n_jobs = source, streams, n_jobs
+        self.target: Target = self.elimination.target
+        self.rule = Redraw(self.elimination.found.n_uniforms)
+        self.counters = Counters()
+        n = len(states)
+        self.chains = _Chains(
+            x=np.array(states, dtype=self.target.dtype, order="C"),
+            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
+            evaluations=np.zeros((n, 1), dtype=np.int64),
+            acceptance=np.zeros((n, 1)),
+            part=NoPart(),
+        )
+        self.chains.evaluations[:1] = n_entries(self.elimination.found.cost)
+        self._pool: ThreadPoolExecutor | None = None
+        self._rooms: list[Room] = []
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @property
+    def elimination(self) -> Elimination:
+        """The model, eliminated."""
+        return self.source.elimination
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"found": self.elimination.found}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self.source, "n_jobs": self.n_jobs, "state": self.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept: ChainState = state["state"]
+        self.__init__(state["source"], kept.x, kept.streams.copy(), state["n_jobs"])  # type: ignore[misc]
+        kept.put(self.chains)
+        self.counters = kept.counters.copy()
+
+    def copy(self) -> "Redraws":
+        """Return chains that go on by themselves."""
+        made = type(self).__new__(type(self))
+        made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
+        return made
+
+    def like(self, states: States, streams: Streams) -> "Redraws":
+        """Return chains of the same rule at other states, on other streams."""
+        return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
+
+    # ----------------------------------------------------------------- moving
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Keep a pool of threads for the time of a sample."""
+        # A sliced model has one set of messages at a time.
+        if min(self.n_jobs, len(self)) == 1 or self.source.sliced:
+            yield
+            return
+        with ThreadPoolExecutor(min(self.n_jobs, len(self))) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def _over_chains(self, work: Callable[[int, Room], None]) -> None:
+        """Call work(chain, room) on every chain."""
+        n = len(self)
+        while len(self._rooms) < n:
+            self._rooms.append(new_room(self.elimination.passes.plan.buckets))
+        if self._pool is None:
+            for c in range(n):
+                work(c, self._rooms[c])
+        else:
+            list(self._pool.map(work, range(n), self._rooms))
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
+
+    def forget_acceptance(self) -> None:
+        """Nothing is refused."""
+
+    def log_prob(self) -> Array:
+        """Log p of each chain's state, without the target's constant."""
+        return self.target.log_prob(self.chains.x) - self.target.constant
+
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
+        sliced = self.source.sliced
+        numbers = [n if sliced else 0] * len(self)
+        try:
+            return self.source.want(numbers, coming, self.streams.chain, going_on)
+        finally:
+            self.chains.evaluations[:1] += self.source.spent()
+
+    def advance(self, uniforms: Array) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
+        for c, u in enumerate(uniforms):
+            out, lp = np.empty((len(u), self.target.n_sites), self.target.dtype), np.empty(len(u))
+            accepted = np.flatnonzero(self.elimination.draw(u, out, lp))
+            if accepted.size:
+                self.chains.x[c] = out[accepted[-1]]
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions in every chain, storing every ``thin``-th.
+
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw).
+        """
+        thin, made, first = schedule
+
+        self.make_ahead(n_transitions, n_transitions, lambda: True)
+
+        def work(c: int, room: Room) -> None:
+            # Of a model in one piece, each thread makes those of its chains.
+            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], room)
+            x, lp = self.source.take(c, n_transitions)
+            if thin:
+                kept = slice(thin - 1 - made, None, thin)
+                n = lp[kept].size
+                draws[c, first : first + n] = x[kept]
+                stats[c, first : first + n, 0] = lp[kept] - self.target.constant
+            if n_transitions:
+                self.chains.x[c] = x[-1]
+            self.chains.moved[c] = True  # had it had the chance: an exact draw is never stuck
+            self.chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
+
+        self._over_chains(work)

@@ -1,0 +1,100 @@
+"""All marginals: by one elimination, or by one of each barren variable."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+import xarray as xr
+
+from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb.diagnostics.draws import value_coords
+from sklsb.exact.elimination.engine import (
+    Elimination,
+    EliminationCost,
+    Limits,
+    Ordered,
+    check_fits,
+    fits,
+    n_entries,
+    ordered,
+    warn_of_defect,
+)
+from sklsb.exact.elimination.reduce import Array, Reduced, strike
+from sklsb.targets.base import Target
+
+# Below so much work other ways to the marginals are not looked for.
+_CHEAP = 2.0**24
+
+
+def whole_or_parts(
+    struck: Reduced, limits: Limits
+) -> tuple[list[tuple[Ordered, list[int]]], EliminationCost]:
+    """Choose how all marginals are computed: by one elimination, or by one of each barren variable.
+
+    Returns pairs of an elimination and the variables whose marginals it gives, and what all take.
+    """
+    n = len(struck.values)
+    whole = ordered(struck, pruned=False, copies=2, limits=limits)
+    one = [(whole, list(range(n)))], whole.cost
+    if whole.cost.log2_work <= math.log2(_CHEAP):
+        return one
+    exact = fits(whole.cost, limits)
+    core = ordered(struck, copies=2, limits=limits)
+    if not core.model.barren or (exact and core.model.log_defect > 0.0):
+        return one
+    most = min(n_entries(whole.cost), limits[0])
+    barren = set(core.model.barren_variables)
+    share = limits[0] / len(barren), limits[1]
+    parts = [(core, [i for i in range(n) if i not in barren])]
+    work, memory = n_entries(core.cost), core.cost.log2_memory
+    for i in sorted(barren):
+        if work > most:
+            return one
+        part = ordered(struck, keep=[i], limits=share)
+        if exact and part.model.log_defect > 0.0:  # what is exact goes before what is cheap
+            return one
+        parts.append((part, [i]))
+        work += n_entries(part.cost)
+        memory = max(memory, part.cost.log2_memory)
+    total = EliminationCost(math.log2(work), memory, len(parts))
+    return (parts, total) if work <= most else one
+
+
+def all_marginals(
+    target: Target,
+    limits: Limits,
+    shown: Callable[[float], AbstractContextManager[Callable[[int], None]]],
+) -> Array:
+    """Probability of each value of each variable, of shape (n_sites, values).
+
+    ``shown`` makes a line about so many table entries.
+    """
+    parts, cost = whole_or_parts(strike(target), limits)
+    check_fits(target, cost, limits)
+    result = np.zeros((target.n_sites, len(target.values)))
+    # All marginals of an elimination take a pass back besides.
+    entries = 2.0**cost.log2_work + 2.0 ** parts[0][0].cost.log2_work
+    with shown(entries) as progress:
+        for found, variables in parts:
+            elimination = Elimination(found, LINEAR, progress)
+            if len(parts) > 1 and len(variables) == 1:
+                joint = elimination.joint(variables)
+                result[variables[0], : joint.size] = joint
+            else:
+                result[variables] = elimination.marginals()[variables]
+    defect = max(found.model.log_defect for found, _ in parts)
+    if defect > 0.0:
+        model = max((found.model for found, _ in parts), key=lambda model: model.log_defect)
+        warn_of_defect(model, f"marginals may be off by {math.expm1(defect):.2g}")
+    return result
+
+
+def marginals_dataset(target: Target, p: Array) -> xr.Dataset:
+    """Label marginals as `sklsb.diagnostics.marginals` does."""
+    shape = (*target.shape, len(target.values))
+    dims = (*target.dims, "state")
+    return xr.Dataset(
+        {"p": (dims, p.reshape(shape)), "mcse": (dims, np.zeros(shape))},
+        coords=target.coords | value_coords(target),
+    )

@@ -1,0 +1,183 @@
+"""Chains whose transitions are locally balanced steps or, by a coin, exact redraws of blocks."""
+
+import copy
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.mixture import Mixture
+from sklsb._kernels.rules.redraw import Blocks
+from sklsb.ensembles.compiled import Array, Ensemble
+from sklsb.ensembles.streams import Streams
+from sklsb.exact.elimination.blocks import Pool, Whole
+from sklsb.targets.base import States, Target
+
+Source = Whole | Pool
+
+
+def mixture(rule: Balanced, source: Source, share: float) -> Mixture:
+    """Return the rule of locally balanced steps and, with probability ``share``, redraws."""
+    sites = source.blocks
+    start = np.cumsum([0, *(block.size for block in sites)])
+    blocks = Blocks(np.concatenate(sites).astype(np.int64), start.astype(np.int64), source.whole)
+    return Mixture.of(rule, blocks, share)
+
+
+class BlockedEnsemble(Ensemble):
+    """Chains that a mixture of locally balanced steps and redraws of blocks moves.
+
+    Parameters
+    ----------
+    target, states, n_jobs
+        As of `Ensemble`.
+    streams : Streams
+        One of each purpose per chain: the coins are those of "coin", redraws are made by "redraw".
+    rule : Mixture
+        As of `mixture`.
+    source : Whole or Pool
+        Where the new states come from.
+    """
+
+    rule: Mixture
+
+    def __init__(
+        self,
+        target: Target,
+        states: States,
+        streams: Streams,
+        n_jobs: int,
+        rule: Mixture,
+        source: Source,
+    ):
+        super().__init__(target, states, streams, n_jobs, rule)
+        self.source = source
+        # Made before threads begin: two of them must not make one each.
+        self._redraw = self.streams.of("redraw")
+        self._coin = self.streams.of("coin", 1)
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name."""
+        source = self.source
+        # Redraws made ahead do change.
+        kept = source.elimination.found if isinstance(source, Whole) else source
+        return super().fixed() | {"source": kept}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"source": self.source}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = state["state"]
+        rest = kept.streams.copy(), state["n_jobs"], kept.rule, state["source"]
+        self.__init__(state["target"], kept.x, *rest)  # type: ignore[misc]
+        kept.put(self.chains)
+        self.counters = kept.counters.copy()
+
+    def copy(self) -> "BlockedEnsemble":
+        """Return chains that go on by themselves."""
+        made = type(self).__new__(type(self))
+        made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
+        return made
+
+    def like(self, states: States, streams: Streams) -> "BlockedEnsemble":
+        """Return chains of the same rule at other states, on other streams."""
+        source = self.source.of(len(states))
+        made = type(self)(self.target, states, streams, self.n_jobs, self.rule, source)
+        made.start(self.rule)
+        return made
+
+    # ----------------------------------------------------------------- moving
+
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
+        source = self.source
+        if not isinstance(source, Whole):
+            return True
+        numbers = [0] * len(self)
+        if source.sliced:
+            numbers = [int(mine.sum()) for mine in self._coins(n)]
+        try:
+            return source.want(numbers, int(self.rule.share * coming) + 1, self._redraw, going_on)
+        finally:
+            self.chains.evaluations[:1, 0] += source.spent()
+
+    def _coins(self, n: int) -> list[NDArray[np.bool_]]:
+        """Which of the next n transitions of each chain will be redraws."""
+        return [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
+
+    def advance(self, uniforms: Array) -> None:
+        """Refuse: what a redraw takes does not come from outside."""
+        raise TypeError("A chain with redraws takes no numbers from outside; call run.")
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make transitions in every chain, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw).
+        """
+        self._refresh()
+        room = self.chains.part.second.state.shape[1]
+        for begin in range(0, n_transitions, room):
+            size = min(room, n_transitions - begin)
+            self._run_part(size, _later(schedule, begin), draws, stats)
+
+    def _run_part(
+        self, n: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make as many transitions as there is room for redraws."""
+        # What the coins will be, so that redraws are ready when they come.
+        redrawn = self._coins(n)
+        if isinstance(self.source, Whole):
+            self.source.want([int(mine.sum()) for mine in redrawn], 0, self._redraw)
+            self.chains.evaluations[:1, 0] += self.source.spent()
+
+        one, other = (1 + part.facts.n_uniforms for part in (self.rule.first, self.rule.second))
+
+        def work(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                row = self.streams.numbers(self.rule, c, n)[None]
+                places = np.append(0, np.cumsum(np.where(redrawn[c], other, one)))
+                for begin, end in self._pieces(redrawn[c]):
+                    self._prepare(c, redrawn[c][begin:end])
+                    mine, later = row[:, places[begin] : places[end]], _later(schedule, begin)
+                    self._run((c, c + 1), mine, end - begin, later, draws, stats)
+
+        self._over_chains(work)
+
+    def _pieces(self, redrawn: NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """Divide transitions into those whose redraws can be made before them."""
+        n = redrawn.size
+        if isinstance(self.source, Whole):
+            return [(0, n)]
+        # A redraw of a block depends on the state before it.
+        begins = np.flatnonzero(redrawn).tolist()
+        return [piece for piece in pairwise([0, *begins, n]) if piece[0] < piece[1]]
+
+    def _prepare(self, c: int, redrawn: NDArray[np.bool_]) -> None:
+        """Have the redraws of a piece ready, and count what they take with weighing all moves."""
+        if isinstance(self.source, Whole):
+            states, _ = self.source.take(c, int(redrawn.sum()))
+            entries = len(states) * self.source.elimination.entries_per_draw
+        elif redrawn[0]:
+            new, entries = self.source.redraw(self.chains.x[c], self._redraw[c])
+            states = new[np.newaxis]
+        else:
+            return
+        waiting = self.chains.part.second
+        waiting.state[c, : len(states)] = states
+        waiting.taken[c] = 0
+        self.chains.evaluations[c] += entries + len(states) * self.chains.moved.shape[1]
+
+
+def _later(schedule: tuple[int, int, int], n: int) -> tuple[int, int, int]:
+    """Return the schedule after n more transitions."""
+    thin, made, draw = schedule
+    if not thin:
+        return schedule
+    return thin, (made + n) % thin, draw + (made + n) // thin

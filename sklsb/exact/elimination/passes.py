@@ -1,0 +1,214 @@
+"""The passes of elimination over a plan: messages forward, values and marginals backward."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels.elimination import draws
+from sklsb._kernels.elimination.buckets import (
+    BATCH,
+    DRAW,
+    FOLLOW,
+    LARGEST,
+    LINEAR,
+    LOG,
+    MAX,
+    Room,
+    new_room,
+)
+from sklsb._kernels.elimination.marginals import spread
+from sklsb._kernels.elimination.messages import SMALLEST, bound_lost, place_all, send
+from sklsb.exact.elimination.plan import Plan
+from sklsb.exact.elimination.reduce import Array
+
+Values = NDArray[np.uint32]
+# Table entries between two returns to Python, a tenth of a second about.
+_BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
+_SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
+# Log2 of what underflow may have lost, relative to the sum.
+_MOST_LOST = -64.0
+
+
+def no_progress(done: int) -> None:
+    """Show nothing."""
+
+
+class Passes:
+    """Runs the compiled passes over a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is laid out.
+    n_sites : int
+        Variables of the model.
+    mode : {LINEAR, LOG, MAX}
+        How tables are joined and summed out.
+    progress : callable, optional
+        Called with the number of table entries made since the last call.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        n_sites: int,
+        mode: int = LINEAR,
+        progress: Callable[[int], None] = no_progress,
+    ):
+        warn_if_uncached()
+        self.plan, self.n_sites, self.progress = plan, n_sites, progress
+        buckets = plan.buckets
+        self.base = np.zeros(buckets.position.size, dtype=np.int64)
+        self.exponents = np.zeros(buckets.variable.size, dtype=np.int64)
+        self.memory = np.empty(plan.n_entries)
+        self._room = new_room(buckets)
+        sends = buckets.message >= 0
+        self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
+        self._sender, self._least = self._senders()
+        self._bounds = np.zeros((2, buckets.variable.size))
+        self.use(mode)
+
+    def use(self, mode: int) -> None:
+        """Change how tables are joined; messages must be made again."""
+        self.mode = mode
+        tables = self.plan.log_tables
+        if mode == LINEAR:
+            np.exp(tables, out=self.memory[: tables.size])
+        else:
+            self.memory[: tables.size] = tables
+
+    # ----------------------------------------------------------------- forward
+
+    def forward(self, x: NDArray[np.int64]) -> float:
+        """Make all messages given the values of some variables.
+
+        Returns the logarithm of the sum, or maximum, of all products of tables; -inf if all are
+        zero; NaN in the linear domain if products that are too small for a float may matter.
+        """
+        plan, buckets = self.plan, self.plan.buckets
+        inside = math.fsum(log_at(plan.inside, x))
+        if inside == -math.inf:
+            return -math.inf
+        place_all(buckets, x, self.base)
+        progress = np.zeros(3, dtype=np.int64)
+        self.exponents[:] = 0
+        made = 0
+        while progress[0] < buckets.variable.size and not progress[2]:
+            args = (buckets, self.memory, self.base, self._room, self.exponents, progress)
+            n = int(send(*args, self.mode, _BUDGET[self.mode]))
+            made += n
+            self.progress(n)
+        total = inside + plan.shift
+        if self.mode == LINEAR:
+            found = total + self._log_sum(int(progress[0]) if progress[2] else None)
+            if math.isnan(found):  # all are made again
+                self.progress(-made)
+            return found
+        if progress[2]:
+            return -math.inf
+        return total + float(self.memory[buckets.message[self.roots]].sum())
+
+    def _log_sum(self, failed: int | None) -> float:
+        """Logarithm of the product of the roots, NaN where it may have been lost.
+
+        Of each message there is a bound of what underflow has lost, relative to its largest entry,
+        and of its smallest entry that is not zero. If nothing was lost before the bucket that
+        ``failed``, and all its products were above the smallest float, its message is truly zero.
+        """
+        buckets = self.plan.buckets
+        least, lost = self._bounds
+        n = buckets.variable.size if failed is None else failed
+        low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
+        if failed is not None:
+            return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
+        if np.logaddexp2.reduce(lost[self.roots], initial=-math.inf) > _MOST_LOST:
+            return math.nan
+        logs = np.log(self.memory[buckets.message[self.roots]])
+        return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
+
+    def _senders(self) -> tuple[NDArray[np.int64], Array]:
+        """Return the bucket that sent each factor, -1 for a table; log2 of its least entry."""
+        plan, buckets = self.plan, self.plan.buckets
+        sends = np.flatnonzero(buckets.message >= 0)
+        is_message = buckets.position >= plan.n_tables
+        sender = np.full(buckets.position.size, -1)
+        rank = np.searchsorted(buckets.message[sends], buckets.position[is_message])
+        sender[is_message] = sends[rank]
+        least = np.zeros(buckets.position.size)
+        starts, inverse = np.unique(buckets.position[~is_message], return_inverse=True)
+        finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
+        if starts.size:
+            least[~is_message] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
+        return sender, least
+
+    # ----------------------------------------------------------------- backward
+
+    def states(self, n: int, x: NDArray[np.int64]) -> Values:
+        """N states, of shape (variables, n), in which some variables have the values given."""
+        return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)
+
+    def draw(self, x: Values, u: Array, room: Room | None = None) -> Array:
+        """Draw states by uniform numbers of shape (states, at least as many as buckets), into x.
+
+        Returns the probability with which each should be accepted: 1 but where sums of rows of
+        barren variables differ.
+        """
+        return self._backward(x, u, DRAW, 0, room)
+
+    def largest(self, x: Values) -> None:
+        """Choose the most probable values, after a forward pass with maxima."""
+        self._backward(x, np.zeros((x.shape[1], 0)), LARGEST, 0)
+
+    def probabilities(self, x: Values, last: int = 0) -> Array:
+        """Probability that the way back takes given values of the buckets from ``last`` on."""
+        return self._backward(x, np.zeros((x.shape[1], 0)), FOLLOW, last)
+
+    def _backward(
+        self, x: Values, u: Array, way: int, last: int, room: Room | None = None
+    ) -> Array:
+        p = np.ones(x.shape[1])
+        settings = min(self.mode, LOG), way, last
+        for a in range(0, x.shape[1], BATCH):
+            part = np.ascontiguousarray(x[:, a : a + BATCH])
+            end = a + part.shape[1]
+            args = (self.plan.buckets, self.memory, self.base, room or self._room)
+            draws.backward(*args, part, u[a:end], p[a:end], settings)
+            x[:, a:end] = part
+        return p
+
+    def log_densities(self, x: Values, room: Room | None = None) -> Array:
+        """Sum of the logarithms of all tables, those of barren variables included."""
+        plan = self.plan
+        out = np.empty(x.shape[1])
+        for a in range(0, x.shape[1], BATCH):
+            part = np.ascontiguousarray(x[:, a : a + BATCH])
+            args = (plan.buckets, plan.log_tables, self.base, room or self._room)
+            draws.log_densities(*args, part, out[a : a + part.shape[1]])
+        inside = math.fsum(log_at(plan.inside, x[:, 0].astype(np.int64))) if x.shape[1] else 0.0
+        return out + (plan.shift + plan.barren_shift + inside)
+
+    def marginals(self, k: int) -> Array:
+        """Probability of each value of each variable that was summed out, (variables, k).
+
+        0 of barren variables.
+        """
+        plan, buckets = self.plan, self.plan.buckets
+        joint = np.zeros(plan.n_entries - plan.n_tables)
+        joint[buckets.message[self.roots] - plan.n_tables] = 1.0
+        result = np.zeros((self.n_sites, k))
+        progress = np.array([buckets.variable.size - 1, 0])
+        settings = self.mode, plan.n_tables, _SPREAD_BUDGET[self.mode]
+        while progress[0] >= 0:
+            args = (buckets, self.memory, self.base, self._room, joint, result, progress)
+            self.progress(int(spread(*args, settings)))
+        eliminated = buckets.variable[buckets.message >= 0]
+        result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
+        return result
+
+
+def log_at(factors: list, x: NDArray[np.int64]) -> list[float]:
+    """Logarithm of each factor at some values."""
+    return [float(table[tuple(x[list(scope)].tolist())]) for scope, table in factors]

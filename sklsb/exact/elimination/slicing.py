@@ -1,0 +1,93 @@
+"""Conditioning on a few variables, where the messages do not fit into memory.
+
+The elimination is then run for each joint value of those.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb.exact.elimination.reduce import Factor
+
+
+def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, ...]]:
+    """Return the axes of the message of each variable, the one eliminated last first."""
+    place = {v: i for i, v in enumerate(order)}
+    waiting: list[list[set[int]]] = [[] for _ in order]
+    for scope, _ in factors:
+        inside = {v for v in scope if v in place}
+        if inside:
+            waiting[min(place[v] for v in inside)].append(inside)
+    result = []
+    for i, v in enumerate(order):
+        axes = set().union(*waiting[i]) - {v}
+        found = tuple(sorted(axes, key=lambda u: -place[u]))
+        result.append(found)
+        if found:
+            waiting[place[found[-1]]].append(axes)
+    return result
+
+
+def work_of(
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return the entries of all tables, and those of all messages; inf beyond 2**1024."""
+    with np.errstate(over="ignore"):
+        messages = np.exp2(_log2_messages(axes, sizes))
+        return float((messages * sizes[list(order)]).sum()), float(messages.sum())
+
+
+def log2_work_of(
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return logarithms to base 2 of what `work_of` returns, which are always finite."""
+    messages = _log2_messages(axes, sizes)
+    tables = messages + np.log2(sizes[list(order)])
+    return float(np.logaddexp2.reduce(tables)), float(np.logaddexp2.reduce(messages))
+
+
+def _log2_messages(
+    axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    logs = np.log2(sizes.astype(np.float64))
+    return np.array([float(logs[list(found)].sum()) for found in axes])
+
+
+def choose_slices(
+    order: Sequence[int],
+    factors: Sequence[Factor],
+    sizes: NDArray[np.int64],
+    most: float,
+    keep: Collection[int] = (),
+) -> list[int]:
+    """Choose variables, greedily, until the messages take at most so many entries.
+
+    The next one is that which makes the work grow least, relative to what it saves.
+    """
+    axes = cliques(order, factors)
+    logs = np.log2(sizes.astype(np.float64))
+    place = {v: i for i, v in enumerate(order)}
+    n = len(order)
+    # The variables of each table, sparse: a matrix would be larger than the messages.
+    row = np.repeat(np.arange(n), [1 + len(found) for found in axes])
+    near = [(v, *found) for v, found in zip(order, axes, strict=True)]
+    col = np.array([place[u] for found in near for u in found], dtype=np.int64)
+    log_k = logs[list(order)]
+    size = np.bincount(row, log_k[col], n)
+    allowed = np.array([v not in keep for v in order])
+    left = np.ones(n, dtype=np.bool_)
+    chosen: list[int] = []
+    while left.any() and float(np.exp2(size[left] - log_k[left]).sum()) > most:
+        entries = np.where(left, np.exp2(size), 0.0)
+        saved = np.bincount(col, entries[row], n) * (1.0 - np.exp2(-log_k))
+        grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
+        score = np.where(left & allowed, (grown - np.log2(entries.sum())) / log_k, np.inf)
+        best = int(score.argmin())
+        if not left[best] or not allowed[best]:
+            break
+        chosen.append(order[best])
+        size[row[col == best]] -= log_k[best]
+        row, col = row[col != best], col[col != best]
+        left[best] = False
+    return chosen

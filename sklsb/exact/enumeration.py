@@ -1,0 +1,99 @@
+"""All states of a small target."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb.targets.base import States, Target
+
+MAX_STATES = 2**14
+
+
+def count(target: Target) -> int:
+    n = 1
+    for k in target.cardinalities.tolist():
+        n *= k
+    if n > MAX_STATES:
+        raise ValueError(
+            f"{target!r:.200} has {n} states; enumeration takes at most {MAX_STATES}. "
+            "Take a smaller target of the same kind."
+        )
+    return n
+
+
+def digits_of(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of its values each variable has in each state, and what one more of it adds."""
+    index = np.arange(count(target))[:, None]
+    k = target.cardinalities
+    stride = np.cumprod(np.append(k, 1)[:0:-1])[::-1].astype(np.int64)
+    return index // stride % k, stride
+
+
+def states(target: Target) -> States:
+    """All states, in lexicographic order: the last variable changes fastest.
+
+    Parameters
+    ----------
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of int8 (int16 for values above 127), shape (n_states, n_sites)
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    return np.asarray(target.values, dtype=target.dtype)[digits_of(target)[0]]
+
+
+def neighbours(target: Target) -> NDArray[np.int64]:
+    """Where each move leads from each state, as row numbers of `states`.
+
+    Parameters
+    ----------
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_states, n_moves)
+        The moves stand in the order of ``target.log_ratios``: variable by variable, and of each
+        the other values in increasing order.
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    digits, stride = digits_of(target)
+    columns = [
+        np.arange(len(digits)) + (new + (new >= digits[:, i]) - digits[:, i]) * stride[i]
+        for i, k in enumerate(target.cardinalities)
+        for new in range(k - 1)
+    ]
+    return np.stack(columns, axis=1) if columns else np.empty((len(digits), 0), dtype=np.int64)
+
+
+def probabilities(target: Target) -> NDArray[np.float64]:
+    r"""Probability of each state, :math:`p(x) = \tilde p(x) / \sum_y \tilde p(y)`.
+
+    Parameters
+    ----------
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (n_states,)
+        In the order of `states`; sums to 1.
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    log_p = target.log_prob(states(target))
+    p = np.exp(log_p - log_p.max(initial=-np.inf))
+    return p / p.sum()

@@ -1,0 +1,350 @@
+"""Transition matrices of the rules, by formula, on small targets.
+
+Computed in numpy from log p and log-ratios alone, so that they can stand as the reference for the
+compiled kernels. In impossible states, where no chain ever is, a chain stays where it is.
+"""
+
+import itertools
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from sklsb._kernels.rules.redraw import Blocks
+from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.ensembles.rules import (
+    Balanced,
+    Chromatic,
+    FirstOrder,
+    HammingBall,
+    Layers,
+    Mixture,
+    RandomBlocks,
+    Systematic,
+)
+from sklsb.exact.elimination.independent import Redraw
+from sklsb.exact.enumeration import count, digits_of, neighbours, states
+from sklsb.targets.base import Target
+
+Array = NDArray[np.float64]
+_MOST_SEQUENCES = 2**24
+
+
+@singledispatch
+def log_matrix(rule: Any, target: Target) -> Array:
+    """Logarithm of the transition matrix of a rule; the formula, which a rule registers.
+
+    ``@exact.log_matrix.register`` on a function of (rule, target), with the class of the rule as
+    the type of its first argument, gives a rule of one's own a formula: `sklsb.testing.check_rule`
+    then compares the compiled step with it.
+
+    Parameters
+    ----------
+    rule : rule
+        What moves the chain.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (n_states, n_states)
+        Rows are where the transition starts, in the order of `sklsb.exact.states`.
+
+    Raises
+    ------
+    TypeError
+        If there is no formula for the rule.
+    """
+    raise TypeError(
+        f"There is no formula for the transitions of {type(rule).__name__}; register one with "
+        "sklsb.exact.log_matrix.register, or measure them with sklsb.testing.measured_matrix."
+    )
+
+
+@singledispatch
+def matrix(rule: Any, target: Target) -> Array:
+    """Transition matrix of a rule; where that can be, not by way of logarithms."""
+    found: Array = np.exp(log_matrix(rule, target))
+    return found
+
+
+def matrix_by_formula(rule: Any) -> bool:
+    """Whether there is a formula for a rule, and for those inside it."""
+    by_default = log_matrix.dispatch(object), matrix.dispatch(object)
+    known = (log_matrix.dispatch(type(rule)), matrix.dispatch(type(rule))) != by_default
+    return known and all(matrix_by_formula(part) for part in rule.facts.parts)
+
+
+# ----------------------------------------------------------------- single changes by weight
+
+
+class Transitions(NamedTuple):
+    to: NDArray[np.int64]  # (n_states, n_moves)
+    log_move: Array  # (n_states, n_moves) log T_m(x)
+    stay: Array  # (n_states,)
+
+
+class _Proposal(NamedTuple):
+    """Q of the moves of each state: log weight = log_q + log_total; log_total = shift + log_sum."""
+
+    log_q: Array  # (n_states, n_moves)
+    shift: Array  # (n_states, 1)
+    log_sum: Array  # (n_states, 1)
+    q: Array  # computed on its own
+
+
+def _propose(function: BalancingFunction, ratios: Array) -> _Proposal:
+    log_weight = function.tabulated().log_g(ratios)
+    # log Z = shift + log_sum, kept apart: the difference of two large logarithms stays exact.
+    shift = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
+    shift = np.where(np.isfinite(shift), shift, 0.0)
+    weight = np.exp(log_weight - shift)
+    total = weight.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        log_sum = np.log(total)
+    possible = total > 0
+    log_q = np.where(possible, (log_weight - shift) - np.where(possible, log_sum, 0.0), -np.inf)
+    return _Proposal(log_q, shift, log_sum, weight / np.where(possible, total, 1.0))
+
+
+def _accept(to: NDArray[np.int64], log_q: Array, q: Array, log_a: Array) -> Transitions:
+    log_a = np.where(log_q > -np.inf, np.minimum(log_a, 0.0), 0.0)
+    # 1 where no move is possible.
+    stay = (q * -np.expm1(log_a)).sum(axis=1) + ~(q > 0.0).any(axis=1)
+    return Transitions(to, log_q + log_a, stay)
+
+
+def log_ratios(target: Target, first_order: bool = False) -> Array:
+    """Log-ratios of all moves; -inf from impossible states."""
+    x = states(target)
+    found = target.first_order_ratios(x) if first_order else target.log_ratios(x)
+    return np.where(target.log_prob(x)[:, None] > -np.inf, found, -np.inf)
+
+
+def by_weight(function: BalancingFunction, to: NDArray[np.int64], ratios: Array) -> Transitions:
+    """Locally balanced transitions, given where each move leads and its log-ratio."""
+    log_q, shift, log_sum, q = _propose(function, ratios)
+    with np.errstate(invalid="ignore"):
+        log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
+    return _accept(to, log_q, q, log_a)
+
+
+def locally_balanced(function: BalancingFunction, target: Target) -> Transitions:
+    return by_weight(function, neighbours(target), log_ratios(target))
+
+
+def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Enumerate what adds 1 to k - 1 to the value of a site, modulo its number k of values.
+
+    Returns where each leads, which of the moves of `neighbours` it is, and the opposite shift.
+    """
+    digits, stride = digits_of(target)
+    to, move, opposite = [], [], []
+    first = 0
+    for i, k in enumerate(target.cardinalities.tolist()):
+        for shift in range(1, k):
+            new = (digits[:, i] + shift) % k
+            to.append(np.arange(len(digits)) + (new - digits[:, i]) * stride[i])
+            move.append(first + new - (new > digits[:, i]))
+            opposite.append(first + k - 1 - shift)
+        first += k - 1
+    return np.stack(to, axis=1), np.stack(move, axis=1), np.array(opposite)
+
+
+def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> Transitions:
+    """Transitions by sequences of shifts that are drawn together."""
+    n_sequences = count(target) * int((target.cardinalities - 1).sum()) ** n_flips
+    if n_sequences > _MOST_SEQUENCES:
+        raise ValueError(
+            f"{n_flips} flips of {target!r:.200} are {n_sequences} sequences of moves; enumeration "
+            f"takes at most {_MOST_SEQUENCES}. Take a smaller target or fewer flips."
+        )
+    log_p = target.log_prob(states(target))
+    step, move, opposite = _shifts(target)
+    proposal = _propose(function, log_ratios(target, first_order=True))
+    log_one = np.take_along_axis(proposal.log_q, move, axis=1)
+    one = np.take_along_axis(proposal.q, move, axis=1)
+    here = np.arange(len(log_p))[:, None]
+    to, start = here, (len(log_p), 1)
+    log_q: Array = np.zeros(start)
+    q: Array = np.ones(start)
+    taken = np.zeros((1, 0), dtype=np.int64)
+    for _ in range(n_flips):
+        n_sequences, n_moves = to.shape[1], step.shape[1]
+        to = step[to].reshape(len(here), -1)
+        log_q = (log_q[:, :, None] + log_one[:, None]).reshape(len(here), -1)
+        q = (q[:, :, None] * one[:, None]).reshape(len(here), -1)
+        more = np.tile(np.arange(n_moves), n_sequences)[:, None]
+        taken = np.hstack([np.repeat(taken, n_moves, axis=0), more])
+    back = sum(log_one[to, opposite[taken[:, r]]] for r in range(n_flips))
+    with np.errstate(invalid="ignore"):
+        log_a = log_p[to] - log_p[here] + back - log_q
+    return _accept(to, log_q, q, np.where(np.isnan(log_a), -np.inf, log_a))
+
+
+def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
+    """Transitions by single changes, or by several that are drawn together."""
+    function = Tabulated(rule.table)
+    if isinstance(rule, Balanced) or not target.n_sites:
+        parts = [locally_balanced(function, target)]
+    elif rule.n_flips == 1:
+        parts = [_first_order(function, target, 1)]
+    else:  # the last flip is left out in every second transition
+        parts = [_first_order(function, target, n) for n in (rule.n_flips - 1, rule.n_flips)]
+    share = (1.0 - rule.lazy) / len(parts)
+    return Transitions(
+        np.hstack([part.to for part in parts]),
+        np.hstack([part.log_move for part in parts]) + np.log(share),
+        rule.lazy + share * np.sum([part.stay for part in parts], axis=0),
+    )
+
+
+@log_matrix.register
+def _(rule: Redraw, target: Target) -> Array:
+    log_p = target.log_prob(states(target))
+    possible = (log_p > -np.inf)[:, None]
+    with np.errstate(divide="ignore"):
+        return np.where(possible, log_p - logsumexp(log_p), np.log(np.eye(log_p.size)))
+
+
+@log_matrix.register(Balanced)
+@log_matrix.register(FirstOrder)
+def _(rule: Any, target: Target) -> Array:
+    to, log_move, stay = transitions(rule, target)
+    matrix = np.full((stay.size, stay.size), -np.inf)
+    with np.errstate(divide="ignore"):
+        np.fill_diagonal(matrix, np.log(stay))
+    np.logaddexp.at(matrix, (np.arange(stay.size)[:, None], to), log_move)
+    return matrix
+
+
+@matrix.register(Balanced)
+@matrix.register(FirstOrder)
+def _(rule: Any, target: Target) -> Array:
+    to, log_move, stay = transitions(rule, target)
+    found = np.diag(stay)
+    np.add.at(found, (np.arange(stay.size)[:, None], to), np.exp(log_move))
+    return found
+
+
+# ----------------------------------------------------------------- exact conditionals
+
+
+def _possible(target: Target) -> tuple[Array, NDArray[np.bool_]]:
+    log_p = target.log_prob(states(target))
+    return log_p, log_p > -np.inf
+
+
+def _log_sum(terms: Any) -> Array:
+    found: Array = logsumexp(np.stack(list(terms)), axis=0)
+    return found
+
+
+def _stay_if_impossible(matrix: Array, possible: NDArray[np.bool_]) -> Array:
+    matrix[~possible] = np.where(np.eye(len(possible), dtype=np.bool_)[~possible], 0.0, -np.inf)
+    return matrix
+
+
+def _normalised(log_weight: Array) -> Array:
+    """Divide the rows by their sums; a row of zeros stays one.
+
+    The largest is taken off first: the logarithm of a sum would round at the size of log p.
+    """
+    largest = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
+    left = log_weight - np.where(largest > -np.inf, largest, 0.0)
+    with np.errstate(divide="ignore"):
+        log_sum = np.log(np.exp(left).sum(axis=1, keepdims=True))
+    found: Array = left - np.where(log_sum > -np.inf, log_sum, 0.0)
+    return found
+
+
+def _conditional(target: Target, block: NDArray[Any]) -> Array:
+    """Log of the matrix that draws a block of variables given the others."""
+    log_p, possible = _possible(target)
+    x = states(target)
+    rest = np.delete(np.arange(target.n_sites), block.astype(np.int64))
+    same = (x[:, None, rest] == x[None, :, rest]).all(axis=2)
+    matrix = _normalised(np.where(same, log_p[None, :], -np.inf))
+    return _stay_if_impossible(matrix, possible)
+
+
+def _one_after_another(target: Target, blocks: Any) -> Array:
+    found = np.eye(len(states(target)))
+    for block in blocks:
+        found = found @ np.exp(_conditional(target, block))
+    return found
+
+
+@log_matrix.register
+def _(rule: RandomBlocks, target: Target) -> Array:
+    blocks = list(itertools.combinations(rule.sites.tolist(), rule.block_size))
+    found = _log_sum(_conditional(target, np.array(block)) for block in blocks)
+    return found - np.log(len(blocks))
+
+
+@log_matrix.register(Systematic)
+@log_matrix.register(Chromatic)
+def _(rule: Any, target: Target) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.log(matrix(rule, target))
+
+
+@matrix.register
+def _(rule: Systematic, target: Target) -> Array:
+    size = max(1, rule.block_size)
+    blocks = [rule.sites[k : k + size] for k in range(0, rule.sites.size, size)]
+    return _one_after_another(target, blocks)
+
+
+@matrix.register
+def _(rule: Chromatic, target: Target) -> Array:
+    return _one_after_another(target, rule.sites[:, None])
+
+
+@log_matrix.register
+def _(rule: HammingBall, target: Target) -> Array:
+    log_p, possible = _possible(target)
+    x = states(target)
+    blocks = list(itertools.combinations(rule.sites.tolist(), rule.block_size))
+    found = []
+    for block in blocks:
+        inside = np.isin(np.arange(target.n_sites), block)
+        different = x[:, None, :] != x[None, :, :]
+        near = ~different[:, :, ~inside].any(axis=2) & (different.sum(axis=2) <= rule.radius)
+        centre = np.where(near, -np.log(near.sum(axis=1, keepdims=True)), -np.inf)
+        # A centre may have no possible state around it, but then it is around none.
+        ball = _normalised(np.where(near, log_p[None, :], -np.inf))
+        found.append(logsumexp(centre[:, :, None] + ball[None, :, :], axis=1))
+    return _stay_if_impossible(_log_sum(found) - np.log(len(blocks)), possible)
+
+
+@log_matrix.register
+def _(rule: Layers, target: Target) -> Array:
+    _, possible = _possible(target)
+    x = states(target).astype(np.float64)
+    m = rule.weight.shape[0]
+    h = np.array(list(itertools.product((0.0, 1.0), repeat=m))).reshape(2**m, m)
+    machine: Any = target.layers  # type: ignore[attr-defined]
+    up = x @ rule.weight.T + machine.hidden_bias
+    to_hidden = up @ h.T - np.logaddexp(0.0, up).sum(axis=1, keepdims=True)
+    field = (h @ rule.weight + rule.visible_bias) * rule.free
+    down = field @ x.T - np.where(rule.free, np.logaddexp(0.0, field), 0.0).sum(1, keepdims=True)
+    matrix = logsumexp(to_hidden[:, :, None] + down[None, :, :], axis=1)
+    same = (x[:, None, ~rule.free] == x[None, :, ~rule.free]).all(axis=2)
+    return _stay_if_impossible(np.where(same, matrix, -np.inf), possible)
+
+
+@log_matrix.register
+def _(rule: Blocks, target: Target) -> Array:
+    found = _log_sum(_conditional(target, block) for block in rule.blocks)
+    return _stay_if_impossible(found - np.log(len(rule.blocks)), _possible(target)[1])
+
+
+@log_matrix.register
+def _(rule: Mixture, target: Target) -> Array:
+    with np.errstate(divide="ignore"):
+        shares = np.log([1.0 - rule.share, rule.share])
+    parts = (log_matrix(rule.first, target), log_matrix(rule.second, target))
+    return _log_sum(share + part for share, part in zip(shares, parts, strict=True))

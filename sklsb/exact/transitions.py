@@ -1,0 +1,169 @@
+"""What a sampler does on a small target: its transition matrix, and what follows from it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from sklsb.balancing.functions import BalancingFunction
+from sklsb.ensembles.rules import Balanced, Rule
+from sklsb.exact.matrices import log_matrix, matrix
+from sklsb.targets.base import Target
+
+Array = NDArray[np.float64]
+
+
+def rule_of(sampler: Any, target: Target) -> Rule:
+    """Return the rule of a sampler on a target, or that of a function; or the rule given."""
+    if isinstance(sampler, BalancingFunction):
+        return Balanced(sampler.table())
+    found: Rule = sampler._rule(target) if hasattr(sampler, "_rule") else sampler
+    return found
+
+
+def log_transition_matrix(sampler: Any, target: Target) -> Array:
+    """Logarithm of `transition_matrix`, -inf where it is zero.
+
+    Probabilities that underflow there are finite here.
+
+    Parameters
+    ----------
+    sampler : sampler, BalancingFunction or rule
+        As for `transition_matrix`.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (n_states, n_states)
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    return log_matrix(rule_of(sampler, target), target)
+
+
+def transition_matrix(sampler: Any, target: Target) -> Array:
+    r"""Probability of going from each state to each other in one transition.
+
+    .. math:: P(x, x^m) = (1 - \lambda) Q_m(x) A_m(x), \quad
+              P(x, x) = \lambda + (1 - \lambda) \sum_m Q_m(x) (1 - A_m(x))
+
+    with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance and lambda the sampler's ``lazy``.
+    For ``fast=True`` Q is that of first-order log-ratios and A the full Metropolis-Hastings ratio;
+    several flips are summed over all sequences that may be drawn.
+
+    Parameters
+    ----------
+    sampler : sampler, BalancingFunction or rule
+        A fitted sampler stands for its frozen function, one that is not fitted for the function
+        it would start with, a function for the locally balanced steps that use it.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (n_states, n_states)
+        Rows are where the transition starts, in the order of `states`. The diagonal is computed
+        on its own, not as 1 minus the rest of the row.
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+
+    Examples
+    --------
+    >>> from sklsb import Ising, Sqrt, exact
+    >>> one_spin = Ising([[0.0]], field=[0.5])
+    >>> exact.transition_matrix(Sqrt(), one_spin).round(3)
+    array([[0.   , 1.   ],
+           [0.368, 0.632]])
+    """
+    return matrix(rule_of(sampler, target), target)
+
+
+def mutual_information(sampler: Any, target: Target) -> float:
+    r"""Mutual information of two consecutive states in stationarity, in nats.
+
+    .. math:: I = \sum_{x, x'} p(x) P(x, x') \log \frac{P(x, x')}{p(x')}
+
+    Parameters
+    ----------
+    sampler : sampler, BalancingFunction or rule
+        As for `transition_matrix`.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    float
+        From 0, independent draws, to the entropy of p, a chain that never moves.
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    log_p = target.log_prob(states(target))
+    log_p = log_p - logsumexp(log_p)
+    log_matrix = log_transition_matrix(sampler, target)
+    joint = np.exp(log_p[:, None] + log_matrix)
+    with np.errstate(invalid="ignore"):
+        terms = joint * (log_matrix - log_p)
+    return float(np.where(joint > 0, terms, 0.0).sum())
+
+
+def eigenvalues(sampler: Any, target: Target) -> Array:
+    r"""Eigenvalues of the transition matrix.
+
+    Those of the symmetric matrix :math:`\sqrt{P(x, x') P(x', x)}`, which a reversible chain has.
+
+    Parameters
+    ----------
+    sampler : sampler, BalancingFunction or rule
+        As for `transition_matrix`.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (number of states of positive probability,)
+        In increasing order. The last is 1; a first one of -1 means a chain that visits two
+        halves of the space in turn.
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    possible = target.log_prob(states(target)) > -np.inf
+    log_matrix = log_transition_matrix(sampler, target)[np.ix_(possible, possible)]
+    return np.linalg.eigvalsh(np.exp(0.5 * (log_matrix + log_matrix.T)))
+
+
+def spectral_gap(sampler: Any, target: Target) -> float:
+    """One minus the second largest absolute eigenvalue of the transition matrix.
+
+    Parameters
+    ----------
+    sampler : sampler, BalancingFunction or rule
+        As for `transition_matrix`.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    float
+        The larger, the faster the chain forgets where it started; 0 if it never does.
+
+    Raises
+    ------
+    ValueError
+        If there are more states than that.
+    """
+    others = np.abs(eigenvalues(sampler, target)[:-1])
+    return float(1.0 - others.max(initial=0.0))

@@ -1,0 +1,565 @@
+"""What every sampler shares: streams, chains, segments, progress, the returned datasets."""
+
+import os
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import joblib
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb import __version__
+from sklsb._kernels.facts import Rule
+from sklsb._system.progress import (
+    FIRST_SEGMENT,
+    Clock,
+    Progress,
+    deferred_interrupt,
+    next_segment,
+)
+from sklsb.diagnostics.stopping import Rule as StopRule
+from sklsb.diagnostics.stopping import Watch, check_stop
+from sklsb.diagnostics.tally import Counters, Tally
+from sklsb.ensembles.compiled import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exceptions import InterruptedWarning
+from sklsb.samplers._run.checks import check_count, is_n_jobs
+from sklsb.samplers._run.exports import Exports
+from sklsb.samplers._run.keeper import Keeper, known_by
+from sklsb.samplers._run.saving import Keeping, PathLike
+from sklsb.samplers._run.seen import Seen
+from sklsb.samplers._run.sinks import (
+    Call,
+    InMemory,
+    Record,
+    Recorded,
+    Running,
+    Sink,
+    Stored,
+    check_record,
+)
+from sklsb.samplers._run.starts import INITS, Starts
+from sklsb.samplers._run.warnings import Warned
+from sklsb.storage.codec import write_file
+from sklsb.targets.base import States, Target
+
+# Parameters that no draw depends on.
+_CHANGE_NOTHING = ("n_jobs", "verbose", "warm_start", "keep_burn_in")
+
+
+def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
+    """Transitions in which each variable has one chance to move."""
+    found = rule.facts.transitions_per_sweep
+    return max(1, target.n_sites if found is None else found)
+
+
+class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
+    """Base of the samplers: everything but the mathematics.
+
+    A subclass stores its parameters in ``__init__``, checks and resolves them in
+    ``_resolve``, and moves the chains of ``self._ensemble`` in ``_burn_in``.
+    """
+
+    n_chains: int
+    init: str = "both"
+    n_jobs: int | None
+    random_state: Any
+    verbose: int
+    warm_start: bool
+
+    _ensemble: ChainEnsemble
+    _known_hint: str | None
+    disagreement_: xr.Dataset
+    _keeper: Keeper | None = None
+
+    @abstractmethod
+    def _resolve(self, target: Target) -> None:
+        """Check all parameters against the target, before any work."""
+
+    @abstractmethod
+    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
+        """Return chains at some states, on their streams."""
+
+    @abstractmethod
+    def _starts(self, target: Target, streams: Streams) -> Starts:
+        """Return the states that chains start from if none are given."""
+
+    @property
+    def _may_stay(self) -> bool:
+        """Whether chains may stay for long where they are."""
+        return True
+
+    def _use_threads(self) -> None:
+        """Let the chains go on in as many threads as are wanted now; no draw depends on it."""
+        if not is_n_jobs(self.n_jobs):  # refused by `fit`
+            return
+        n = self._effective_n_jobs()
+        if hasattr(self._ensemble, "n_threads"):  # torch's, which all chains share
+            threads = {"n_threads": n}
+        else:
+            threads = {"n_jobs": min(n, max(1, len(self._ensemble)))}
+        vars(self._ensemble).update(threads)
+        self._settings["n_jobs"] = repr(self.n_jobs)
+
+    def _effective_n_jobs(self) -> int:
+        return int(joblib.effective_n_jobs(self.n_jobs))
+
+    @abstractmethod
+    def _burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
+        """Move the chains to where the draws begin; return the fitted attributes.
+
+        It sets none itself: an error or a Ctrl-C must not leave half of one fit and half of
+        another.
+        """
+
+    def _n_burn_in(self) -> int:
+        """Transitions that new chains with the fitted rule make before they draw."""
+        return int(getattr(self, "n_burn_in", None) or 0)
+
+    def _after_burn_in(self) -> None:
+        """Forget what the burn-in has counted."""
+        self._ensemble.chains.moved[:] = False
+
+    def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
+        """Return the chains that draws are made with; the same ones here."""
+        return ensemble
+
+    @abstractmethod
+    def _warn_about_burn_in(self) -> None:
+        """Warn about what the fitted attributes show."""
+
+    def fit(
+        self,
+        target: Target,
+        y: None = None,
+        *,
+        initial_states: ArrayLike | None = None,
+        store: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Run the burn-in.
+
+        Parameters
+        ----------
+        target : Target
+            What to sample.
+        y : None
+            Ignored; here for scikit-learn's conventions.
+        initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
+            Where the chains start. If not given, ``init`` says where; with ``warm_start`` they
+            are the present states.
+        store : path-like, optional
+            A file in which the burn-in is kept as far as it has come, and then the fitted sampler,
+            as `save` writes it. The same call again, in a new process too, goes on from there, bit
+            for bit; when the fit is done, it only reads it.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If target is not a Target.
+        ValueError
+            If a parameter is out of its range, or a state does not belong to the target.
+        StoreError
+            If the file is damaged, or of another fit. It is a ValueError, and says which.
+        ImportError
+            If ``fast=True`` and torch is not installed.
+        RuntimeError
+            If the sampler is at work in another thread.
+
+        Notes
+        -----
+        A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
+
+        In a file, the burn-in is kept every ten seconds or so. What comes after it, as the pilot,
+        begins anew, and so does the burn-in of `ParallelTempering`.
+        """
+        try:
+            with self._alone():
+                self._kept_fit(target, initial_states, store)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(
+                "fit was interrupted; the sampler is as it was before, "
+                f"{'fitted' if hasattr(self, 'target_') else 'not fitted'}."
+            )
+            raise
+        self._warn_about_burn_in()
+        self._warn_if_isolated()
+        return self
+
+    def _kept_fit(
+        self, target: Target, initial_states: ArrayLike | None, store: PathLike | None
+    ) -> None:
+        """Fit, or go on with a fit, or read it."""
+        if store is None or not isinstance(target, Target):
+            self._fit(target, initial_states)
+            return
+        if self.warm_start or getattr(self, "keep_burn_in", False):
+            raise ValueError(
+                "store keeps neither the chains that warm_start goes on from nor the states of a "
+                "burn-in; set warm_start=False and keep_burn_in=False, or give no store."
+            )
+        keeper = Keeper(Path(store), self._known_by(initial_states), target)
+        if keeper.fitted is not None:
+            found = self._unpacked(keeper.fitted, target, keeper.path)
+            for name, value in self.get_params().items():
+                setattr(found, name, value)
+                found._settings[name] = repr(value)
+            self._forget()
+            self.__dict__.update(found.__dict__)
+            return
+        self._keeper = keeper
+        try:
+            self._fit(target, initial_states)
+        finally:
+            del self._keeper
+        write_file(keeper.path, self._packed(fit=keeper.known))
+
+    def _known_by(self, initial_states: ArrayLike | None) -> dict[str, str]:
+        """Return what a fit is known by in a file, besides its target."""
+        known = {k: known_by(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
+        states = None if initial_states is None else np.asarray(initial_states).tolist()
+        return known | {"sampler": type(self).__qualname__, "initial_states": repr(states)}
+
+    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
+        if not isinstance(target, Target):
+            hint = " Did you mean an instance of it?" if isinstance(target, type) else ""
+            raise TypeError(
+                f"target is {target!r:.200}, not a sklsb Target; build one, for example "
+                f"sklsb.targets.Ising(couplings, field).{hint}"
+            )
+        n_chains = check_count(self.n_chains, "n_chains", 1)
+        if not is_n_jobs(self.n_jobs):
+            raise ValueError(
+                f"n_jobs is {self.n_jobs!r}; give a number of threads, -1 for all cores, or None."
+            )
+        if not isinstance(self.init, str) or self.init not in INITS:
+            raise ValueError(f"init is {self.init!r}; it must be one of {list(INITS)}.")
+        self._resolve(target)
+        again = self.warm_start and hasattr(self, "_ensemble")
+        if again and (
+            self._ensemble.chains.x.shape != (n_chains, target.n_sites)
+            or self._ensemble.target.values != target.values
+        ):
+            raise ValueError(
+                f"warm_start continues chains of shape {self._ensemble.chains.x.shape} with "
+                f"values {self._ensemble.target.values}, but now n_chains is {n_chains} and the "
+                f"target has {target.n_sites} sites with values {target.values}. "
+                "Set warm_start=False."
+            )
+        # A copy: a fit that fails must leave the streams of the last one where they were.
+        before = self._ensemble.state() if again else None
+        streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
+        spent: Any = 0  # evaluations
+        kept: Any = ()
+        with Clock() as clock:
+            if initial_states is not None:
+                states = self._check_initial(target, initial_states, n_chains)
+            elif before:  # perhaps on another target
+                states = self._check_initial(target, before.x, n_chains, "state_")
+            elif self._keeper is not None and self._keeper.states is not None:
+                states, kept = self._keeper.states, self._keeper.kept
+            else:
+                states, spent, kept = self._starts(target, streams)
+                if self._keeper is not None:
+                    self._keeper.kept = kept
+            ensemble = self._new_ensemble(target, states, streams)
+            ensemble.add_evaluations(spent)
+            with ensemble.threads():
+                fitted = self._burn_in(target, ensemble)
+                ensemble = self._settle(ensemble, fitted)
+        if "history_" in fitted:
+            fitted["history_"].attrs |= clock.attrs()
+        self._never_moved = not ensemble.chains.moved.any()
+        ensemble.chains.moved[:] = False
+        self._forget()
+        self.__dict__.update(fitted)
+        self._settings = {name: repr(value) for name, value in self.get_params().items()}
+        self._ensemble = ensemble
+        self.target_ = target
+        self.n_sites_ = target.n_sites
+        self._warned_short = self._warned_periodic = False
+        self._known_hint = None
+        tally = Tally.by_sweep(target, n_chains, self._sweep, kept if self._may_stay else ())
+        ensemble.counters = Counters(tally=tally)
+
+    def _forget(self) -> None:
+        """Drop what belongs to the fit before."""
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
+            self.__dict__.pop(old, None)
+
+    @staticmethod
+    def _check_initial(
+        target: Target, given: ArrayLike, n_chains: int, name: str = "initial_states"
+    ) -> States:
+        states = target.check_states(given, name)
+        if states.ndim == 1 or states.shape[:-1] == (1,):
+            states = np.tile(states.reshape(-1), (n_chains, 1))
+        if states.shape != (n_chains, target.n_sites):
+            raise ValueError(
+                f"{name} has shape {np.shape(given)}; give one state, or one for each of "
+                f"the {n_chains} chains."
+            )
+        for c, value in enumerate(target.log_prob(states)):
+            if not np.isfinite(value):
+                raise ValueError(
+                    f"{name}[{c}] has log-probability {value}; chain {c} must start at a "
+                    "state of positive probability."
+                )
+        return states
+
+    @property
+    def state_(self) -> States:
+        """Present state of each chain, shape (n_chains, n_sites)."""
+        check_is_fitted(self, "target_")
+        return self._ensemble.chains.x.copy()
+
+    @property
+    def n_evaluations_(self) -> int:
+        """Evaluations since `fit` began, over all chains.
+
+        What is counted, the attribute ``evaluation`` of the draws says: log-ratios of changes, or
+        log-densities with their gradients, or drawn units.
+        """
+        check_is_fitted(self, "target_")
+        return int(self._ensemble.chains.evaluations.sum())
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second thread: two of them moving the same chains would corrupt them."""
+        # Not a lock: whenever a Ctrl-C comes, what holds the sampler is known when it is let go.
+        me = object()
+        try:
+            if self.__dict__.setdefault("_holder", me) is not me:
+                raise RuntimeError(
+                    "This sampler is already running in another thread. Use one sampler per "
+                    "thread, or n_jobs for threads inside one."
+                )
+            yield
+        finally:
+            if self.__dict__.get("_holder") is me:
+                del self.__dict__["_holder"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The draws belong to the user, who has them; a lock cannot be pickled.
+        hidden = ("_holder", "_draws", "_keeper")
+        return {name: v for name, v in super().__getstate__().items() if name not in hidden}
+
+    def __copy__(self) -> Self:
+        """Return a sampler that goes on by itself, bit for bit."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__getstate__())
+        if hasattr(self, "_ensemble"):
+            made._ensemble = self._ensemble.copy()
+        return made
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "target_")
+
+    @property
+    def _sweep(self) -> int:
+        return transitions_of_a_sweep(self._ensemble.rule, self.target_)
+
+    def _check_thin(self, thin: int | str) -> int:
+        if isinstance(thin, str):
+            if thin != "sweep":
+                raise ValueError(f'thin is {thin!r}; give a number of transitions or "sweep".')
+            return self._sweep
+        return check_count(thin, "thin", 1)
+
+    def sample(
+        self,
+        n: int,
+        *,
+        thin: int | str = 1,
+        record: Record | str | None = None,
+        store: str | os.PathLike[str] | None = None,
+        stop: StopRule | Sequence[StopRule] | None = None,
+    ) -> xr.Dataset:
+        """Draw from the chains, which go on from where they are.
+
+        Parameters
+        ----------
+        n : int
+            Draws per chain; with ``stop``, the most.
+        thin : int or "sweep", default=1
+            Transitions per draw; "sweep" is as many as give each variable one chance to move:
+            where a transition changes one variable, as many as the target has variables.
+        record : dict of name to callable, or "moments", optional
+            Store these statistics instead of the states. Each is called with states of shape
+            (n_draws, ``*target.shape``), a segment at a time, and returns an array of leading
+            length n_draws. "moments": only running sums, in memory that does not grow with n.
+        store : path-like, optional
+            A folder that the draws are written to as they come, with all that it takes to go on
+            after a crash: see `resume` and `sklsb.open_draws`. It is made, or must hold the run of
+            this sampler up to where its chains are; then the draws are added.
+        stop : callable or list of callable, optional
+            Rules, any of which ends the call: see `sklsb.diagnostics`. Which one did, the attribute
+            ``stopped_by`` says; it is empty if none did. The draws are the first ones of those that
+            would have come without.
+
+        Returns
+        -------
+        xarray.Dataset
+            Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
+            above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
+            The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
+            each draw are in ``sample_stats_``. With ``store`` values are read from there when they
+            are asked for. With ``record="moments"``, over all draws of all chains: ``p`` and
+            ``mcse``, the probability of each value (dim ``state``); ``mean``, ``second_moment`` (of
+            the square), ``lp``, and of up to 256 variables ``pair_moment`` (of the products), each
+            with its Monte Carlo standard error, ``mean_mcse`` and so on, by means of batches.
+            `sklsb.diagnostics.marginals` sees visits, which batches do not: its errors are better
+            where these are few.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If an argument is not as described, or the store holds something else.
+        ImportError
+            If ``store`` is given and zarr is not installed.
+        MemoryError
+            Before any work, if the draws do not fit in the memory that is free.
+
+        Notes
+        -----
+        ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
+        the draws made so far are returned (and stored), with an InterruptedWarning. If a statistic
+        raises, the draws of this call are lost, those in a store since its last checkpoint, and the
+        chains are where it was called last.
+
+        States are int8 or int16: cast them before products and their sums, which would overflow.
+        """
+        check_is_fitted(self, "target_")
+        n = check_count(n, "n", 0)
+        step = self._check_thin(thin)
+        wanted, rules = check_record(record), check_stop(stop)
+        self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
+        watch = Watch(rules, self.target_, self._ensemble.counters, step)
+        with deferred_interrupt() as interrupted:
+            with self._alone(), self._sink(n, step, wanted, store) as sink:
+                self._use_threads()
+                done = self._draw(n, step, sink, watch, interrupted)
+            told = interrupted()
+            attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
+            attrs |= {"stopped_by": watch.stopped_by} if rules else {}
+            result, self.sample_stats_ = sink.result(done, attrs)
+            self._draws = result
+            self._warn_about_draws(done * step, sink.acceptance(done))
+            if done:
+                self._warn_of(self._findings())
+            if interrupted() and not told:
+                warnings.warn(
+                    f"Interrupted after the last draw: returning all {done} draws per chain.",
+                    InterruptedWarning,
+                    stacklevel=2,
+                )
+        return result
+
+    def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
+        """Return where draws go."""
+        names, counters = self._ensemble.rule.facts.stat_names, self._ensemble.counters
+        call = Call(len(self._ensemble), n, counters.n_draws, names)
+        if isinstance(record, str):
+            if store is not None:
+                raise ValueError(
+                    'record="moments" keeps nothing of single draws, so there is nothing to '
+                    "store; give one of the two."
+                )
+            return Running(self.target_, call)
+        if store is not None:
+            settings = {"thin": thin, "stats": names}
+            return Stored(self, os.fspath(store), settings, record, n)
+        return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
+
+    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Make what the next n transitions take, if that can be made before, or more of it.
+
+        ``coming`` is the number of transitions that are known to come. ``going_on`` is called now
+        and then; if it says no, nothing is changed, and False is returned.
+        """
+        chains = self._ensemble
+        return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
+
+    def _draw(
+        self, n: int, thin: int, sink: Sink, watch: Watch, interrupted: Callable[[], bool]
+    ) -> int:
+        """Make n draws, a segment at a time; return how many were finished."""
+        ensemble, counters = self._ensemble, self._ensemble.counters
+        n_chains = len(ensemble)
+        total, done = n * thin, 0
+        # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
+        made = counters.pending[1] if counters.pending[0] == thin else 0
+        enough = watch.next <= 0 and watch.ends()  # then nothing of the chains changes
+        if not enough:
+            ensemble.chains.moved[:] = False
+            if not made:
+                ensemble.forget_acceptance()
+        most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
+        segment = FIRST_SEGMENT
+        seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
+        size, may_stop = total * n_chains, bool(watch.rules)
+        line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
+        with ensemble.threads(), line as progress:
+
+            def going_on() -> bool:
+                progress(0)
+                return not interrupted()
+
+            while made < total and not enough:
+                began = time.perf_counter()
+                end = min(total, watch.next * thin)
+                size = min(segment, most, end - made, thin * sink.most - made % thin)
+                if not self._make_ahead(size, end - made, going_on):
+                    break
+                room = (made + size) // thin - done
+                states, stats, at = sink.room(room)
+                ensemble.run(size, (thin, made % thin, at), states, stats)
+                counters.pending = (thin, (made + size) % thin)
+                counters.n_transitions += size
+                counters.n_draws += room
+                new = slice(at, at + room)
+                if counters.tally is not None:
+                    counters.tally.add(states[:, new], stats[:, new, 0], thin)
+                if self.verbose:
+                    seen.add(stats[:, new])
+                sink.put(room)
+                made, done = made + size, done + room
+                progress(size * n_chains)
+                # The next one as long as it takes to be done in a tenth of a second.
+                segment = next_segment(segment, size, time.perf_counter() - began)
+                stop = watch.ends()  # also after a Ctrl-C: the next call does not ask again
+                if stop or interrupted():
+                    break
+            if interrupted():
+                warnings.warn(
+                    f"Interrupted: returning {done} of {n} draws per chain. Call sample again to "
+                    "go on.",
+                    InterruptedWarning,
+                    stacklevel=3,
+                )
+            sink.end(watch.stopped_by if watch.rules else None)
+        return done
+
+    def _attrs(self) -> dict[str, Any]:
+        return {
+            "inference_library": "sklsb",
+            "inference_library_version": __version__,
+            "sampler": type(self).__name__,
+            "evaluation": self._ensemble.rule.facts.evaluation,
+            "target": repr(self.target_),
+            "sweep": self._sweep,
+            **self._settings,
+        }

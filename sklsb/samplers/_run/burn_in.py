@@ -1,0 +1,153 @@
+"""The burn-in of chains whose rule changes no more."""
+
+import time
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.facts import Rule
+from sklsb._system.memory import check_fits
+from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
+from sklsb.ensembles.compiled import MOST_NUMBERS, ChainEnsemble
+from sklsb.samplers._run.keeper import Keeper
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Rows of the history, at most.
+_MOST_ROWS = 200
+# Values of variables that are held for these.
+_MOST_HELD = 1 << 22
+
+
+class BurnInResult(NamedTuple):
+    """What a burn-in showed; rows are at most 200 places in it."""
+
+    ends: list[int]  # transitions made, by row
+    log_prob: NDArray[np.float64]  # (n_rows, n_chains)
+    acceptance: NDArray[np.float64]  # mean since the row before
+    draws: States | None  # every state, if wanted
+
+
+def check_kept(target: Target, n_chains: int, n: int) -> None:
+    """Refuse to keep a burn-in that does not fit in memory."""
+    check_fits(
+        n_chains * n * target.n_sites * target.dtype.itemsize,
+        f"keep_burn_in=True with {n} transitions of {n_chains} chains of {target.n_sites} sites",
+        "Set keep_burn_in=False; or n_burn_in=0, and write the beginning of the chains to the "
+        'disk, sample(n, store="run.zarr").',
+    )
+
+
+def run_burn_in(
+    ensemble: Any,
+    n: int,
+    *,
+    keep: bool,
+    verbose: int = 0,
+    start_with: Rule | None = None,
+    keeper: Keeper | None = None,
+) -> BurnInResult:
+    """Make n transitions of every chain.
+
+    Parameters
+    ----------
+    ensemble : ChainEnsemble
+        Chains.
+    n : int
+        Transitions of each.
+    keep : bool
+        Whether to keep all states.
+    verbose : int, default=0
+        1 shows how far it is.
+    start_with : rule, optional
+        What is to move them; not given if they have started already.
+    keeper : Keeper, optional
+        Keeps on disk how far it is, and goes on from there.
+
+    Returns
+    -------
+    BurnInResult
+    """
+    with Progress(verbose, "burn-in", n * len(ensemble)) as progress:
+        before = keeper.restore(ensemble) if keeper is not None else None
+        if before is None and start_with is not None:
+            ensemble.start(start_with)
+        return _run(ensemble, n, keep, progress, keeper, before)
+
+
+def first_burn_in(sampler: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
+    """Make n transitions of every chain, as a sampler that fits them wants it."""
+    return run_burn_in(
+        ensemble,
+        n,
+        keep=sampler.keep_burn_in,
+        verbose=sampler.verbose,
+        start_with=rule,
+        keeper=sampler._keeper,
+    )
+
+
+def _run(
+    ensemble: ChainEnsemble,
+    n: int,
+    keep: bool,
+    progress: Progress,
+    keeper: Keeper | None,
+    before: dict[str, Any] | None,
+) -> BurnInResult:
+    target, n_chains = ensemble.target, len(ensemble)
+    every = max(1, -(-n // _MOST_ROWS))
+    ends = [*range(every, n, every), n] if n else []
+    # Rows are the draws of a call, which costs no more than drawing; one by one if all are kept.
+    thin = 1 if keep else every
+    most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
+    if not keep:
+        most = min(most, every * max(1, _MOST_HELD // max(1, n_chains * target.n_sites)))
+    made, segment = 0, FIRST_SEGMENT
+    log_prob: list[Array] = []
+    acceptance: list[Array] = []
+    if before is not None:
+        made, log_prob, acceptance = (before[k] for k in ("made", "log_prob", "acceptance"))
+        progress(made * n_chains)
+
+    def so_far() -> dict[str, Any]:
+        return {"made": made, "log_prob": log_prob, "acceptance": acceptance}
+
+    def room(n_draws: int) -> tuple[States, Array]:
+        shape = n_chains, n_draws
+        return np.empty((*shape, target.n_sites), dtype=target.dtype), np.empty((*shape, 2))
+
+    draws, stats = room(n if keep else 0)
+    while made < n:
+        began = time.perf_counter()
+        size = min(most, segment, n - made)
+        if not keep:
+            draws, stats = room((made % thin + size) // thin)
+        ensemble.run(size, (thin, made % thin, made if keep else 0), draws, stats)
+        made += size
+        if not keep:
+            log_prob += [*stats[:, :, 0].T.copy()]
+            acceptance += [*stats[:, :, 1].T.copy()]
+        progress(size * n_chains)
+        segment = next_segment(segment, size, time.perf_counter() - began)
+        if keeper is not None:
+            keeper.offer(ensemble, so_far)
+    if keep:
+        for begin, end in pairwise([0, *ends]):
+            log_prob.append(stats[:, end - 1, 0])
+            acceptance.append(stats[:, begin:end, 1].mean(axis=1))
+    elif len(log_prob) < len(ends):  # the last row is of fewer transitions
+        log_prob.append(ensemble.log_prob())
+        acceptance.append(ensemble.chains.acceptance[:, 0] / (n % every))
+    ensemble.forget_acceptance()
+    if keeper is not None:
+        keeper.offer(ensemble, so_far, last=True)
+    rows = (len(ends), n_chains)
+    return BurnInResult(
+        ends,
+        np.array(log_prob).reshape(rows),
+        np.array(acceptance).reshape(rows),
+        draws if keep else None,
+    )

@@ -1,0 +1,137 @@
+"""Samplers whose rule is known before they run: nothing is learned."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb._kernels.enumeration import MOST_COUNTED
+from sklsb._kernels.facts import Rule
+from sklsb.diagnostics.draws import draws_dataset
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.base import BaseSampler, transitions_of_a_sweep
+from sklsb.samplers._run.burn_in import check_kept, first_burn_in
+from sklsb.samplers._run.checks import check_bool, check_count
+from sklsb.samplers._run.scouting import scouted_starts
+from sklsb.samplers._run.starts import Starts
+from sklsb.targets.base import Conditioned, States, Target
+
+# States of a block that are enumerated, at most.
+MOST_STATES = 4096
+
+
+class FixedRuleSampler(BaseSampler):
+    """A sampler of a rule that follows from its parameters and the target.
+
+    A subclass implements `_rule`. One that has parameters of its own stores them in an
+    ``__init__`` that names all of them; one that has none needs no ``__init__``.
+
+    Parameters
+    ----------
+    n_chains, n_burn_in, init, n_jobs, random_state, verbose, warm_start, keep_burn_in
+        As of `GibbsSampler`.
+    """
+
+    n_burn_in: int | None
+    keep_burn_in: bool
+
+    def __init__(
+        self,
+        *,
+        n_chains: int = 4,
+        n_burn_in: int | None = None,
+        init: str = "both",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        keep_burn_in: bool = False,
+    ):
+        self.n_chains = n_chains
+        self.n_burn_in = n_burn_in
+        self.init = init
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.keep_burn_in = keep_burn_in
+
+    @abstractmethod
+    def _rule(self, target: Target) -> Rule:
+        """Check the parameters, and return the rule that they stand for on a target."""
+
+    def _resolve(self, target: Target) -> None:
+        for name in ("warm_start", "keep_burn_in"):
+            check_bool(getattr(self, name), name)
+        if self.n_burn_in is not None:
+            check_count(self.n_burn_in, "n_burn_in", 0)
+        rule = self._rule(target)
+        check_needs(type(self).__name__, target, rule.facts.needs, "Use another target or sampler.")
+        if self.keep_burn_in:
+            check_kept(target, self.n_chains, self._length(target, rule))
+
+    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
+        return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
+
+    def _starts(self, target: Target, streams: Streams) -> Starts:
+        rule = self._rule(target)
+        of_sweep = int((target.cardinalities - 1).sum())
+        n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
+        budget = int(n_sweeps * of_sweep / 4), of_sweep
+        return scouted_starts(
+            target, self.init, streams, rule, self._new_ensemble, budget, verbose=self.verbose
+        )
+
+    def _length(self, target: Target, rule: Rule) -> int:
+        """Transitions of the burn-in: as many sweeps as of any other sampler by default."""
+        if self.n_burn_in is not None:
+            return int(self.n_burn_in)
+        return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
+
+    def _n_burn_in(self) -> int:
+        return self._length(self.target_, self._ensemble.rule)
+
+    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
+        n, rule = self._length(target, ensemble.rule), ensemble.rule
+        done = first_burn_in(self, ensemble, n, rule)
+        fitted: dict[str, Any] = {
+            "history_": xr.Dataset(
+                {"lp": (("iteration", "chain"), done.log_prob + target.constant)},
+                coords={"iteration": done.ends, "chain": np.arange(len(ensemble))},
+            )
+        }
+        if done.draws is not None:
+            fitted["burn_in_"] = draws_dataset(done.draws, target)
+        return fitted
+
+    def _warn_about_burn_in(self) -> None:
+        """Nothing was learned that one could be warned of."""
+
+
+def free_sites(target: Target) -> NDArray[np.uint32]:
+    """Variables that may have more than one value."""
+    return np.flatnonzero(target.n_possible > 1).astype(np.uint32)
+
+
+def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: str) -> None:
+    """Refuse a target that lacks what a rule needs."""
+    for name, words in needs.items():
+        if getattr(target, name, None) is None:
+            plain = target.target if isinstance(target, Conditioned) else target
+            raise TypeError(
+                f"{sampler} needs {words}; this {type(plain).__name__} has none. {advice}"
+            )
+
+
+def check_states(sampler: str, n_states: int, advice: str) -> None:
+    """Refuse to enumerate too many states in a transition."""
+    if n_states > MOST_STATES:
+        counted = n_states if n_states <= MOST_COUNTED else f"more than {MOST_COUNTED}"
+        raise ValueError(
+            f"{sampler} would enumerate {counted} states in a transition; at most {MOST_STATES} "
+            f"are. {advice}"
+        )

@@ -1,0 +1,177 @@
+"""Fitted samplers on disk, and runs that go on after a crash."""
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb import __version__
+from sklsb.storage.codec import DamagedError, find_class, packed, unpacked, write_file
+from sklsb.storage.fingerprint import difference, fingerprint
+from sklsb.storage.stores import Store, StoreError
+from sklsb.targets.base import Target
+
+PathLike = str | os.PathLike[str]
+# States of chains at which log p is compared, at most.
+_MOST_PROBES = 8
+
+
+class Keeping:
+    """`save`, `load` and `resume`, for `BaseSampler`."""
+
+    _in_files = True  # classes of users too
+    target_: Target
+    _ensemble: Any
+
+    def _packed(self, **more: Any) -> bytes:
+        """Return the fitted sampler as bytes, without its draws; of its target a fingerprint."""
+        cls = type(self)
+        probes = self._ensemble.chains.x[:_MOST_PROBES]
+        return packed(
+            {
+                "version": __version__,
+                "class": (cls.__module__, cls.__qualname__),
+                "target": fingerprint(self.target_, probes),
+                "sampler": np.frombuffer(self._packed_state(), np.uint8),
+                **more,
+            }
+        )
+
+    def _packed_state(self) -> bytes:
+        state: Any = self.__getstate__()
+        for name in ("target_", "sample_stats_"):
+            state.pop(name, None)
+        return packed(state, {"target": self.target_})
+
+    def _packed_chains(self) -> bytes:
+        """Return what of the chains changes as they move."""
+        known = {"target": self.target_} | self._ensemble.fixed()
+        return packed(self._ensemble.__getstate__(), known)
+
+    @classmethod
+    def _unpacked(cls, data: bytes, target: Target, path: Path) -> Self:
+        if not isinstance(target, Target):
+            raise TypeError(f"target is {target!r:.200}, not a sklsb Target; give the one of fit.")
+        found = unpacked(data)
+        if "sampler" not in found:
+            raise StoreError(
+                f"{path} holds a fit that is not finished; fit with store={str(path)!r} goes on."
+            )
+        module, name = found["class"]
+        made: Any = cls
+        if inspect.isabstract(cls):
+            made = find_class(module, name)
+        elif cls.__qualname__ != name:
+            raise StoreError(f"{path} holds a {name}; it is not of {cls.__qualname__}.")
+        other = difference(target, found["target"])
+        if other:
+            raise StoreError(f"{path} is of another target: {other}.")
+        try:
+            state = unpacked(found["sampler"].tobytes(), {"target": target})
+            sampler = made.__new__(made)
+            sampler.__dict__.update(state, target_=target)
+        except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{path} was written by sklsb {found['version']} and cannot be read by "
+                f"{__version__}: {error}"
+            ) from error
+        return sampler
+
+    def save(self, path: PathLike) -> None:
+        """Write the fitted sampler to a file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; it is overwritten, whole or not at all. It holds JSON and arrays, no code, and
+            neither the target nor draws.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            If a parameter is an object that such a file cannot hold.
+
+        See Also
+        --------
+        load : the sampler again, whose chains go on bit for bit.
+        """
+        check_is_fitted(self, "target_")
+        write_file(Path(path), self._packed())
+
+    @classmethod
+    def load(cls, path: PathLike, target: Target) -> Self:
+        """Read a fitted sampler from a file.
+
+        Parameters
+        ----------
+        path : path-like
+            What `save` wrote.
+        target : Target
+            What it was fitted to.
+
+        Returns
+        -------
+        sampler
+            Fitted; its chains go on bit for bit.
+
+        Raises
+        ------
+        StoreError
+            If the target is another one, the file is damaged, of another version of the format, or
+            of another class of samplers. It is a ValueError, and says which.
+        OSError
+            If the file cannot be read.
+        """
+        place = Path(path)
+        try:
+            return cls._unpacked(place.read_bytes(), target, place)
+        except DamagedError as error:
+            raise StoreError(f"{place} is damaged: {error}.") from error
+
+    @classmethod
+    def resume(cls, path: PathLike, target: Target) -> Self:
+        """Return the sampler of a store, to go on where its last checkpoint is.
+
+        Parameters
+        ----------
+        path : path-like
+            What ``sample(n, store=path)`` was given, in this process or in one that is no more.
+        target : Target
+            What was sampled.
+
+        Returns
+        -------
+        sampler
+            Fitted. ``sample(n, store=path)`` adds draws to the store; they are, bit for bit,
+            those that would have come. How many there are and how many were asked for,
+            `sklsb.open_draws` tells.
+
+        Raises
+        ------
+        StoreError
+            If the target is another one, or the store is damaged, of another version of the format,
+            or of another class of samplers. It is a ValueError, and says which.
+
+        Warns
+        -----
+        StoreWarning
+            If the last checkpoint is damaged, and the one before it is used.
+
+        Notes
+        -----
+        All chunks are read, to see that nothing has changed.
+        """
+        place = Path(path)
+        store, chains = Store.open(place, verify=True)
+        store.close()
+        sampler = cls._unpacked(store.sampler(), target, place)
+        before: Any = sampler._ensemble
+        state = unpacked(chains, {"target": target} | before.fixed())
+        sampler._ensemble = object.__new__(type(before))
+        sampler._ensemble.__setstate__(state)
+        return sampler

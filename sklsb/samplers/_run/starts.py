@@ -1,0 +1,317 @@
+"""Where chains start: at both ends of the temperature.
+
+A uniform draw is a state at infinite temperature; one that walks uphill lead to is at zero. Chains
+that all start at one end may agree and be wrong together: from uniform draws nearly all ways lead
+into the widest mode. So before transition 0 a search of bounded length looks for others, in two
+ways: it goes uphill from many draws, and it asks of each value that hardly occurs whether chains
+keep it once they have it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb.diagnostics.tally import Kept
+from sklsb.ensembles.streams import Streams
+from sklsb.targets.base import States, Target
+
+__all__ = ["INITS", "Effort", "Starts", "Walk", "draw_starts"]
+
+INITS = ("both", "uniform", "quenched")
+# States of which all neighbours may be valued for one quenched state: at least as many as there are
+# sweeps in the shortest burn-in, or as these log-ratios pay for, which take milliseconds; at most.
+FEWEST_LOOKS, _CHEAP, MOST_LOOKS = 5, 1 << 20, 128
+# What one walk uphill takes, about.
+_LOOKS = 6
+# Log-ratios held at once.
+_MOST_HELD = 1 << 21
+# Chains that show which values are rare, below which share; and that begin at such a value.
+_USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
+# Values that are tried again, at most.
+_MOST_TRIED = 3
+# Draws of each, half of which are looked at; and sweeps that it makes.
+_DRAWS, SWEEPS = 32, 24
+_EPS = float(np.finfo(np.float64).eps)
+
+Array = NDArray[np.float64]
+# From states and streams, a number of draws and the sweeps between two: the draws, of shape
+# (n_walkers, n_draws, n_sites), and the evaluations that they took.
+Walk = Callable[[States, Streams, int, float], tuple[States, int]]
+
+
+class Effort(NamedTuple):
+    """What a search may take.
+
+    Parameters
+    ----------
+    looks : int
+        States of which all neighbours may be valued; 5 to 128 are.
+    n_walkers : int
+        Chains that may be run for 24 sweeps; at most 96 are, and none if there are fewer than 24.
+    walk : callable
+        Runs them.
+    first_order : bool
+        Whether walks uphill go by first-order log-ratios, of which a look takes one evaluation.
+    """
+
+    looks: int
+    n_walkers: int
+    walk: Walk
+    first_order: bool = False
+
+
+class Starts(NamedTuple):
+    """States to start from, and what finding them took.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_chains, n_sites)
+        States.
+    evaluations : ndarray of int64, shape (n_chains,)
+        Evaluations that finding them took.
+    kept : tuple of Kept
+        Values that are rare elsewhere, and that chains kept which had them.
+    """
+
+    x: States
+    evaluations: NDArray[np.int64]
+    kept: tuple[Kept, ...] = ()
+
+
+def draw_starts(
+    target: Target,
+    init: str,
+    streams: Streams,
+    effort: Effort,
+    on_chain: Callable[[], None] = lambda: None,
+) -> Starts:
+    """Draw the states that chains start from, each from its stream named "start".
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    init : {"both", "uniform", "quenched"}
+        "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1.
+        Those that are quenched start in turn at the most probable state that many walks uphill lead
+        to, and far from it; or, if one is found, at a rare value that chains keep.
+    streams : Streams
+        Of the chains.
+    effort : Effort
+        What the search of each chain that is quenched may take.
+    on_chain : callable, optional
+        Called when the start of a chain is found.
+
+    Returns
+    -------
+    Starts
+        States of shape (n_chains, n_sites), and evaluations of shape (n_chains,).
+    """
+    x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
+    kept: set[Kept] = set()
+    for k, rng in enumerate(streams.of("start")):
+        c = streams.first + k
+        if init == "quenched" or (init == "both" and c % 2):
+            n_before = c if init == "quenched" else c // 2
+            search = _Search(target, effort)
+            x.append(search.run(rng, far=n_before % 2 == 1))
+            evaluations[k] = search.evaluations
+            kept |= search.found
+        else:
+            x.append(target.random_state(rng))
+        on_chain()
+    x_all = np.array(x).reshape(len(streams), target.n_sites)
+    return Starts(x_all, evaluations, tuple(sorted(kept)))
+
+
+class _Search:
+    """The search of one chain."""
+
+    def __init__(self, target: Target, effort: Effort):
+        self.target = target
+        self.walk = effort.walk
+        self.n_walkers = min(effort.n_walkers - 2 * _USUAL, MOST_WALKERS)
+        self.tries = min(_MOST_TRIED, (effort.n_walkers - self.n_walkers) // _USUAL - 1)
+        self.found: set[Kept] = set()
+        k = target.cardinalities
+        self.n_moves = int((k - 1).sum())
+        # What a function of the user's takes is not known.
+        affordable = _CHEAP // max(1, self.n_moves) if target.ratio_cost == 1 else 0
+        fewest = max(FEWEST_LOOKS, affordable)
+        self.looks = min(max(effort.looks, fewest), MOST_LOOKS)  # that are left
+        self.look_cost = 1 if effort.first_order else self.n_moves
+        # A gradient of a machine of two layers takes as long as a single log-ratio.
+        self.first_order = effort.first_order or getattr(target, "layers", None) is not None
+        self.values = np.asarray(target.values, dtype=target.dtype)
+        self.sites = np.flatnonzero(k > 1)
+        self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # move of each of them
+        self.evaluations = 0
+
+    def run(self, rng: np.random.Generator, far: bool) -> States:
+        """Return a state at a rare value that is kept, or else the highest, or one far from it.
+
+        Of several modes of one height any may be rare in a few chains, another one in each search.
+        """
+        best = self._highest(rng)
+        found = self._kept(rng, best) if self.n_walkers >= _USUAL else None
+        if found is not None:
+            self.looks = max(self.looks, _LOOKS)
+            _, height = self._climb(np.stack([found, best]))
+            if height[0] < height[1] - _noise(height[1]):
+                return found
+        return self._far_from(best, rng) if far else best
+
+    # ----------------------------------------------------------------- uphill
+
+    def _highest(self, rng: np.random.Generator) -> States:
+        """Return the most probable of the states that walks uphill lead to.
+
+        Of equals it is the one of the smallest values: so all searches that find two modes of one
+        height, as a magnet has, begin at the same one.
+        """
+        target = self.target
+        n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
+        drawn = [target.random_state(rng) for _ in range(max(1, n))]
+        drawn += [target.scattered_state(rng) for _ in range(n)]
+        x, log_prob = self._climb(np.stack(drawn))
+        if n and self.looks >= _LOOKS:  # from the other side of the places that were found
+            others, further = self._climb(self._opposite(np.unique(x, axis=0)))
+            x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
+        highest = log_prob.max()
+        top = x[log_prob >= highest - _noise(highest)]
+        total = top.sum(axis=1, dtype=np.int64)
+        best: States = np.unique(top[total == total.min()], axis=0)[0]
+        return best
+
+    def _far_from(self, best: States, rng: np.random.Generator) -> States:
+        """Return where a walk uphill ends: from a draw, or from the other side if that is farther.
+
+        The chain that starts here and the one that starts at the best state must not find
+        themselves in the same one of several modes.
+        """
+        self.looks = max(self.looks, 2 * _LOOKS)
+        drawn = self.target.random_state(rng)
+        ends, _ = self._climb(np.concatenate([drawn[None], self._opposite(best[None])]))
+        farthest: States = ends[int((ends != best).sum(axis=1).argmax())]
+        return farthest
+
+    def _climb(self, x: States, fixed: NDArray[np.int64] | None = None) -> tuple[States, Array]:
+        """Go uphill from some states, as far as looks are left; return where to, and log p there.
+
+        All variables that lead up by themselves are changed together, and only the best half of
+        them, a quarter, ... where that does not lead up. ``fixed`` is one of each state that stays.
+        """
+        log_prob = self._log_prob(x)
+        possible = np.isfinite(log_prob)
+        x, log_prob = x[possible], log_prob[possible]
+        most = np.full(len(x), self.sites.size)
+        walking = np.arange(len(x))
+        while walking.size and walking.size <= self.looks and self.sites.size:
+            self.looks -= walking.size
+            gain, value = self._best_moves(x[walking])
+            if fixed is not None:
+                place = np.searchsorted(self.sites, fixed[walking])
+                gain[np.arange(walking.size), place] = -np.inf
+            order = np.argsort(-gain, axis=1, kind="stable")
+            n_up = (gain > _noise(log_prob[walking])[:, None]).sum(axis=1)
+            n = np.minimum(n_up, most[walking])
+            higher = np.zeros(walking.size, dtype=np.bool_)
+            while (tried := np.flatnonzero(~higher & (n > 0))).size:
+                trial = x[walking[tried]]
+                row, rank = np.nonzero(np.arange(self.sites.size) < n[tried, None])
+                at = order[tried][row, rank]
+                trial[row, self.sites[at]] = value[tried[row], at]
+                reached, before = self._log_prob(trial), log_prob[walking[tried]]
+                up = reached > before + _noise(before)
+                x[walking[tried[up]]] = trial[up]
+                log_prob[walking[tried[up]]] = reached[up]
+                most[walking[tried[up]]] = 2 * n[tried[up]]
+                higher[tried[up]] = True
+                n[tried[~up]] //= 2
+            walking = walking[higher]
+        return x, log_prob
+
+    def _log_prob(self, x: States) -> Array:
+        self.evaluations += len(x)
+        return self.target.log_prob(x)
+
+    def _best_moves(self, x: States) -> tuple[Array, States]:
+        """Largest log-ratio of a change of each variable, and the value that it leads to."""
+        self.evaluations += len(x) * self.look_cost
+        by_gradient = self.first_order
+        ratios = (self.target.first_order_ratios if by_gradient else self.target.log_ratios)(x)
+        gain = np.maximum.reduceat(ratios, self.first, axis=1)
+        size = np.diff(self.first, append=self.n_moves)
+        is_best = ratios == np.repeat(gain, size, axis=1)
+        moves = np.where(is_best, np.arange(self.n_moves), self.n_moves)
+        new = np.minimum.reduceat(moves, self.first, axis=1) - self.first
+        new += new >= np.searchsorted(self.values, x[:, self.sites])
+        return gain, self.values[new]
+
+    def _opposite(self, x: States) -> States:
+        """Return states in which all variables that may have others have other values."""
+        k = self.target.cardinalities
+        index = (np.searchsorted(self.values, x) + np.maximum(1, k // 2)) % k
+        return np.where(self.target.n_possible > 1, self.values[index], x)
+
+    # ----------------------------------------------------------------- rare values
+
+    def _kept(self, rng: np.random.Generator, best: States) -> States | None:
+        """Return a state at the rare value that chains keep best, if they keep one for long.
+
+        Each value that is rare in chains from uniform draws is given to the best state, the rest
+        goes uphill, and a chain goes on from there. One that kept it may have done so by chance,
+        so several go on from where it is.
+        """
+        target = self.target
+        drawn = np.stack([target.random_state(rng) for _ in range(_USUAL)])
+        # Of most chains: one of them may be where the others never are.
+        usual = np.median(self._shares(self._run(rng, drawn)), axis=0)
+        exists = np.arange(self.values.size) < target.cardinalities[:, None]
+        free = (target.n_possible > 1)[:, None]
+        site, index = rare = np.nonzero((usual < _RARE) & exists & free)
+        chosen = rng.permutation(site.size)[: self.n_walkers]
+        site, index = site[chosen], index[chosen]
+        x = np.tile(best, (site.size, 1))
+        x[np.arange(site.size), site] = self.values[index]
+        possible = np.isfinite(self._log_prob(x))
+        site, index = site[possible], index[possible]
+        if not site.size:
+            return None
+        self.looks = max(self.looks, _LOOKS * site.size)
+        x, _ = self._climb(x[possible], fixed=site)
+        draws = self._run(rng, x)
+        kept = self._shares(draws)[np.arange(site.size), site, index]
+        for k in np.argsort(-kept, kind="stable")[: self.tries].tolist():
+            if kept[k] <= 0.5:
+                break
+            state: States = draws[k, -1]
+            again = self._run(rng, np.tile(state, (_USUAL, 1)))
+            n_kept = self._shares(again).sum(axis=0)[rare]
+            best_kept = int(n_kept.argmax())
+            if n_kept[best_kept] > 0.5 * _USUAL:
+                at, value = int(rare[0][best_kept]), int(rare[1][best_kept])
+                n_left = np.count_nonzero(again[:, -1, at] != self.values[value])
+                sweeps = SWEEPS * float(n_kept[best_kept]) / (1 + n_left)
+                self.found.add(Kept(at, value, sweeps))
+                return state
+        return None
+
+    def _run(self, rng: np.random.Generator, x: States) -> States:
+        """Return the second half of the draws of chains from some states."""
+        seed = int(rng.integers(2**63))
+        streams = Streams([np.random.default_rng([seed, k]) for k in range(len(x))])
+        draws, evaluations = self.walk(x, streams, _DRAWS, SWEEPS / _DRAWS)
+        self.evaluations += evaluations
+        return draws[:, _DRAWS // 2 :]
+
+    def _shares(self, draws: States) -> Array:
+        """How often each value occurs; shape (n_walkers, n_sites, n_values)."""
+        return np.stack([(draws == v).mean(axis=1) for v in self.values], axis=2)
+
+
+def _noise(log_prob: Array) -> Array:
+    """Differences of log p that may be rounding."""
+    return 64 * _EPS * (1.0 + np.abs(log_prob))

@@ -1,0 +1,200 @@
+"""What samplers warn of when draws were made."""
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.tally import FEWEST_DRAWS
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    PeriodicChainWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+)
+from sklsb.samplers._run.hints import exact_hint, isolation
+from sklsb.targets.base import Target
+
+# Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
+# A third value of a variable makes a cycle of odd length, and is as good as a rejection.
+_FEWEST_PER_SWEEP = 0.01
+
+
+class Warned(ABC):
+    """Warnings about draws, for `BaseSampler`."""
+
+    # What to do if chains disagree, besides what helps any chain.
+    _way_out = 'take ParallelTempering (the page "Separated modes" of the documentation)'
+
+    target_: Target
+    n_sites_: int
+    disagreement_: xr.Dataset
+    _ensemble: Any
+    _known_hint: str | None
+    _never_moved: bool
+    _warned_short: bool
+    _warned_periodic: bool
+
+    @property
+    @abstractmethod
+    def _sweep(self) -> int:
+        """Transitions in which each variable has one chance to move."""
+
+    def _findings(self) -> dict[str, NDArray[Any]]:
+        """Return what only this class of samplers warns of, by chain."""
+        return {}
+
+    def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:  # noqa: B027
+        """Warn of what was found."""
+
+    def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
+        if not n_transitions:
+            return
+        if acceptance is not None:
+            self._warn_if_periodic(acceptance, n_transitions)
+        made = self._ensemble.counters.n_transitions
+        self._warn_if_short(made)
+        self._warn_if_separated()
+        moves = self.target_.cardinalities - 1
+        moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
+        frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
+        if frozen.any():
+            first = int(frozen.argmax())
+            label = self.target_.label(first)
+            called = "" if label == first else f", {label!r}"
+            # After a few transitions nothing is the matter, and looking for an answer takes long.
+            hint = self._exact_hint() if made >= self._sweep else ""
+            warnings.warn(
+                f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
+                f"(the first is site {first}{called}). Their effective sample size is "
+                "unknown; where all chains agree ArviZ reports it as perfect, and "
+                "sklsb.diagnostics.ess gives NaN."
+                f"{self._isolation(n_transitions)}{hint}",
+                FrozenSitesWarning,
+                stacklevel=3,
+            )
+
+    def _warn_if_short(self, made: int) -> None:
+        counters = self._ensemble.counters
+        if self._warned_short or not self.n_sites_ or counters.tally is None:
+            return
+        if made < self._sweep:
+            found = (
+                f"fewer than the {self._sweep} of a sweep over the {self.n_sites_} variables: most "
+                'had no chance to move. Draw a sweep apart, sample(n, thin="sweep").'
+            )
+        elif counters.n_draws >= FEWEST_DRAWS > counters.tally.n_draws:
+            found = (
+                f"{made / self._sweep:.3g} sweeps over the {self.n_sites_} variables: too few to "
+                "compare the chains with each other, so it is not known whether they agree. Draw "
+                f'a sweep apart, sample(n, thin="sweep") with n of {FEWEST_DRAWS} or more.'
+            )
+        else:
+            return
+        self._warned_short = True
+        warnings.warn(
+            f"Each chain has made {made} transitions since fit, {found}",
+            ShortRunWarning,
+            stacklevel=4,
+        )
+
+    def _warn_if_isolated(self) -> None:
+        history = getattr(self, "history_", xr.Dataset())
+        if self._never_moved and history.sizes.get("iteration"):
+            found = self._isolation(int(history["iteration"][-1]))
+            if found:
+                warnings.warn(found.strip(), FrozenSitesWarning, stacklevel=3)
+
+    def _isolation(self, n_transitions: int) -> str:
+        """Return what to say if chains that did not move in a sweep or more cannot, or nothing."""
+        ensemble = self._ensemble
+        several = ensemble.rule.facts.parts or getattr(ensemble.rule, "block_size", 1) > 1
+        if several or n_transitions < self._sweep or ensemble.chains.moved.any():
+            return ""
+        return isolation(self.target_, ensemble.chains.x)
+
+    def _exact_hint(self) -> str:
+        if self._known_hint is None:
+            self._known_hint = exact_hint(self.target_)
+        return self._known_hint
+
+    def _warn_if_separated(self) -> None:
+        tally = self._ensemble.counters.tally
+        if tally is None or tally.n_draws < FEWEST_DRAWS:
+            return
+        # Calls of a few draws each need not look again every time.
+        if hasattr(self, "disagreement_") and tally.n_draws < 1.1 * self.disagreement_.n_draws:
+            return
+        self.disagreement_ = found = disagreement(tally, self.target_)
+        if found.agree:
+            return
+        if found.lost:
+            what = (
+                "Before the burn-in a rare value of variable "
+                f"{found.lost[0]} was found that chains keep for long once they have it; the draws "
+                "came there a few times at most, or never. How much it weighs cannot be told from "
+                "them"
+            )
+        else:
+            what = self._described(found)
+        warnings.warn(
+            f"{what} (disagreement_ and sklsb.diagnostics.disagreement have the numbers). Answers "
+            "and errors from these draws may be wrong. Draw for longer, and see whether R-hat "
+            "falls; start elsewhere, by initial_states or another random_state; or "
+            f"{self._way_out}.{self._exact_hint()}",
+            SeparatedModesWarning,
+            stacklevel=4,
+        )
+
+    @staticmethod
+    def _described(found: xr.Dataset) -> str:
+        where = found.worst
+        r_hat, ess = float(found["r_hat_lp"]), float(found["ess_lp"])
+        if where != "lp":
+            place = int(np.nanargmin(found["p_value"].values))
+            r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
+            where = f"variable {where}"
+        size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
+        return (
+            "The chains disagree: they have not converged, or they are in separated modes that "
+            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size}"
+        )
+
+    def _warn_if_periodic(self, acceptance: float, n_transitions: int) -> None:
+        # Uphill, in the first sweeps, all moves are accepted on any target.
+        if not self._ensemble.rule.facts.may_be_periodic:
+            return
+        if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
+            return
+        rejected = 1.0 - acceptance
+        if max(rejected * self.n_sites_, 0.0) + self._third_values() < _FEWEST_PER_SWEEP:
+            self._warned_periodic = True
+            warnings.warn(
+                f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
+                "or nearly so, and a chain that changes one variable at every step visits even "
+                "and odd states in turn. Set lazy=0.5, or thin by an odd number.",
+                PeriodicChainWarning,
+                stacklevel=4,
+            )
+
+    def _third_values(self) -> float:
+        """Probability of a value beyond the two likeliest ones of a variable given the others.
+
+        Summed over the variables, the mean over the present states.
+        """
+        sizes = self.target_.cardinalities
+        if not (self.target_.n_possible > 2).any():
+            return 0.0
+        log_ratios = self.target_.log_ratios(self._ensemble.chains.x)
+        first_move = np.cumsum(sizes - 1) - (sizes - 1)
+        total = 0.0
+        for size in np.unique(sizes[sizes > 2]):
+            moves = first_move[sizes == size][:, np.newaxis] + np.arange(size - 1)
+            p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
+            total += float(np.sort(p, axis=2)[:, :, :-2].sum())
+        return total / len(log_ratios)

@@ -1,0 +1,239 @@
+"""The core of a network: what is left when variables of few neighbours are summed out exactly.
+
+Tempering then has fewer variables, fewer zeros and a lower barrier. The others are drawn given a
+state of the core, each from its exact distribution.
+"""
+
+import heapq
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.tempering.lift import Conditionals, lift
+from sklsb.exact.elimination.blocks import neighbours
+from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, prune, strike
+from sklsb.targets.base import Conditioned, States, Target
+from sklsb.targets.markov_network import MarkovNetwork
+
+Array = NDArray[np.float64]
+# Log2 of the entries of a table by default, and at most; and of all tables together.
+LOG2_SIZE, MOST_LOG2_SIZE, _MOST_ENTRIES = 12, 20, 1 << 22
+
+
+class Core:
+    """A network of the variables that are left, and the distributions of the others given them.
+
+    Parameters
+    ----------
+    target : Target
+        Made of factors.
+    log2_size : float
+        Log2 of the entries of the largest table that a variable is summed out of.
+
+    Attributes
+    ----------
+    network : MarkovNetwork
+        Of the variables that are left.
+    sites : ndarray of int64
+        Which variables those are.
+    n_drawn : int
+        Number of the others, that are drawn.
+    constant : float
+        What is added to log p of the network, so that its log Z is that of the target.
+    """
+
+    def __init__(self, target: Target, log2_size: float):
+        self.log2_size = log2_size
+        struck = strike(target)
+        pruned = prune(struck)
+        # Where nothing else would be left, barren variables are summed out like all others.
+        model = pruned if pruned.free else struck
+        order = _order(model, log2_size)
+        self.target, self.n_drawn = target, len(order) + len(model.barren)
+        joined, factors = _sum_out(model, order)
+        joined = [(b.variable, _turned(b.factor, b.variable)) for b in model.barren] + joined
+        gone = {v for v, _ in joined}
+        self.sites = np.array(
+            [i for i, v in enumerate(model.values) if v.size > 1 and i not in gone], dtype=np.int64
+        )
+        self.values = [model.values[i] for i in self.sites.tolist()]
+        place = {int(v): i for i, v in enumerate(self.sites)}
+        moved = [Factor(tuple(place[v] for v in scope), table) for scope, table in factors]
+        shift = math.fsum(float(f.table.max()) for f in moved if not f.scope)
+        self.network = _network([v.size for v in self.values], [f for f in moved if f.scope])
+        self.constant = model.constant + model.log_barren + shift
+        self._conditionals = _conditionals(model, self.sites, joined)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self.target, "log2_size": self.log2_size}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def of(self, states: States) -> States:
+        """Return the states of the core in states of the model, shape (..., n_sites)."""
+        x = np.searchsorted(np.asarray(self.target.values), states[..., self.sites])
+        result = np.empty(x.shape, self.network.dtype)
+        for j, left in enumerate(self.values):
+            result[..., j] = np.searchsorted(left, x[..., j])
+        return result
+
+    def reference(self, product: list[Array] | None) -> list[Array] | None:
+        """Return the rows of a reference that the core has; their sums may be less than 1."""
+        if product is None:
+            return None
+        return [product[i][left] for i, left in zip(self.sites, self.values, strict=True)]
+
+    def lift(self, core: States, u: Array) -> States:
+        """Draw states of the model given those of the core, by uniforms of shape (n, n_drawn).
+
+        With u of shape (n, 0): the likeliest value of each variable in turn.
+        """
+        x = np.empty((len(core), self.target.n_sites), self.target.dtype)
+        index = np.zeros(self.target.n_sites, np.int64)
+        lift(self._conditionals, np.ascontiguousarray(core), u, index, x)
+        return x
+
+
+def core_of(target: Target, given: Any) -> Core | None:
+    """Return the core of a target, if any variable is summed out; ``given`` as of the sampler."""
+    if given is None or not target._has_factors:
+        return None
+    if given == "auto":
+        plain = target.target if isinstance(target, Conditioned) else target
+        if not isinstance(plain, MarkovNetwork):
+            return None
+    found = Core(target, LOG2_SIZE if given == "auto" else float(given))
+    return found if found.n_drawn and found.sites.size else None
+
+
+def _order(model: Reduced, log2_size: float) -> list[int]:
+    """Variables to be summed out, the one of the smallest table first; one is always left."""
+    near = neighbours(model)
+    log_k = dict(zip(near, np.log2(model.sizes[list(near)].astype(np.float64)), strict=True))
+
+    def size(v: int) -> float:
+        return float(log_k[v] + sum(log_k[u] for u in near[v]))
+
+    heap = [(size(v), v) for v in near]
+    heapq.heapify(heap)
+    order: list[int] = []
+    room = float(_MOST_ENTRIES)
+    while heap and len(near) > 1:
+        known, v = heapq.heappop(heap)
+        if v not in near or known != size(v):
+            continue
+        if known > log2_size or 2.0**known > room:
+            break
+        room -= 2.0**known
+        order.append(v)
+        touched = near.pop(v)
+        for u in touched:
+            near[u] |= touched
+            near[u] -= {u, v}
+        for u in touched:
+            heapq.heappush(heap, (size(u), u))
+    return order
+
+
+def _sum_out(model: Reduced, order: list[int]) -> tuple[list[tuple[int, Factor]], list[Factor]]:
+    """Return the joint table of each variable when it is summed out, and the tables left.
+
+    The variable is the last axis of its table.
+    """
+    sizes = model.sizes
+    left: dict[int, Factor] = dict(enumerate(absorb(model.factors)))
+    of: dict[int, set[int]] = {v: set() for v in model.free}
+    for f, factor in left.items():
+        for v in factor.scope:
+            of[v].add(f)
+    joined = []
+    for v in order:
+        mine = [left.pop(f) for f in sorted(of[v])]
+        scope = sorted({u for factor in mine for u in factor.scope} - {v})
+        table = np.zeros([int(sizes[u]) for u in (*scope, v)])
+        for factor in mine:
+            table = table + _spread(factor, (*scope, v), sizes)
+        joined.append((v, Factor((*scope, v), table)))
+        new = len(model.factors) + len(joined)
+        for f in of.pop(v):
+            for u in scope:
+                of[u].discard(f)
+        left[new] = Factor(tuple(scope), np.logaddexp.reduce(table, axis=-1))
+        for u in scope:
+            of[u].add(new)
+    scoped = absorb([factor for factor in left.values() if factor.scope])
+    return joined, scoped + [factor for factor in left.values() if not factor.scope]
+
+
+def _spread(factor: Factor, scope: tuple[int, ...], sizes: NDArray[np.int64]) -> Array:
+    """Return a table with the axes of a larger scope, of length 1 where it has none."""
+    order = sorted(range(len(factor.scope)), key=lambda axis: scope.index(factor.scope[axis]))
+    shape = [int(sizes[u]) if u in factor.scope else 1 for u in scope]
+    spread: Array = factor.table.transpose(order).reshape(shape)
+    return spread
+
+
+def _turned(factor: Factor, variable: int) -> Factor:
+    """Return the same table with a variable as its last axis."""
+    axis = factor.scope.index(variable)
+    scope = (*factor.scope[:axis], *factor.scope[axis + 1 :], variable)
+    return Factor(scope, np.moveaxis(factor.table, axis, -1))
+
+
+def _network(sizes: list[int], factors: list[Factor]) -> MarkovNetwork:
+    """Return the network of tables that are given by logarithms."""
+    tables = [
+        np.where(np.isneginf(table), 0.0, np.exp(np.maximum(table - table.max(), -700.0)))
+        for _, table in factors
+    ]
+    scopes = [scope for scope, _ in factors]
+    network = MarkovNetwork(sizes, zip(scopes, tables, strict=True))
+    logs = [np.ravel(table) for _, table in factors]
+    network._log_table = np.concatenate([*logs, np.empty(0)])
+    network._freeze()
+    return network
+
+
+def _conditionals(
+    model: Reduced, core: NDArray[np.int64], joined: list[tuple[int, Factor]]
+) -> Conditionals:
+    """Lay out the conditional distributions in the order in which variables are drawn."""
+    variable, k, start, axis_start, axis, stride = [], [], [0], [0], [], []
+    upto, likeliest = [], []
+    for v, (scope, table) in reversed(joined):
+        rows = table.reshape(-1, table.shape[-1])
+        weight = np.exp(rows - np.maximum(rows.max(axis=1, keepdims=True), -1e300))
+        total = np.cumsum(weight, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = total / total[:, -1:]
+        # What has no weight is never drawn, whatever the rounding.
+        share[(total == total[:, -1:]) | ~(total[:, -1:] > 0.0)] = 1.0
+        best = np.zeros(rows.shape, np.int16)
+        best[:, 0] = rows.argmax(axis=1)
+        variable.append(v)
+        k.append(rows.shape[1])
+        start.append(start[-1] + rows.size)
+        step = np.cumprod([1, *table.shape[-2::-1]])[: len(scope) - 1][::-1]
+        axis += list(scope[:-1])
+        stride += step.tolist()
+        axis_start.append(len(axis))
+        upto.append(share.ravel())
+        likeliest.append(best.ravel())
+    names = np.asarray(model.target.values, dtype=np.int64)
+    sizes = model.sizes
+    return Conditionals(
+        core,
+        np.array(variable, dtype=np.int64),
+        np.array(k, dtype=np.int64),
+        np.array(start, dtype=np.int64),
+        np.array(axis_start, dtype=np.int64),
+        np.array(axis, dtype=np.int64),
+        np.array(stride, dtype=np.int64),
+        np.concatenate([*upto, np.empty(0)]),
+        np.concatenate([*likeliest, np.empty(0, np.int16)]),
+        np.cumsum(sizes) - sizes,
+        np.concatenate([names[left] for left in model.values]),
+    )

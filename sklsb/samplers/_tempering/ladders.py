@@ -1,0 +1,540 @@
+"""Ladders: independent sets of replicas of a target, one at each of some temperatures."""
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels.chains import NoPart
+from sklsb._kernels.facts import Facts, Rule
+from sklsb._kernels.tempering import scan
+from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
+from sklsb._kernels.tempering.scan import Ladder
+from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.compiled import MOST_NUMBERS, Ensemble, Threaded
+from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.streams import Streams
+from sklsb.samplers._tempering.bennett import Batches
+from sklsb.samplers._tempering.core import Core
+from sklsb.samplers._tempering.paths import PathMaker
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Scans whose levels are kept.
+KEPT_SCANS = 1024
+
+
+class Scan(NamedTuple):
+    """What a ladder does in one scan; it has no compiled step of its own.
+
+    Parameters
+    ----------
+    explorer : rule
+        What moves the replicas.
+    n_steps : int
+        Transitions of each replica in a scan.
+    width : int
+        Uniform numbers of each replica in a scan.
+    n_replicas : int
+        Of a ladder.
+    n_drawn : int
+        Variables of a state that the replicas have not.
+    """
+
+    explorer: Rule
+    n_steps: int
+    width: int
+    n_replicas: int
+    n_drawn: int
+
+    @property
+    def facts(self) -> Facts:
+        """What Python must know of the rule."""
+        return Facts(
+            n_uniforms=max(self.width, self.n_drawn),  # of all replicas they are never held at once
+            transitions_per_sweep=1,
+            stat_names=("lp", "visit"),
+            evaluation=self.explorer.facts.evaluation,
+            reversible=False,
+        )
+
+    def new_part(self, target: Any, n_chains: int) -> NoPart:
+        """Nothing: it is kept by the replicas."""
+        return NoPart()
+
+
+class _Tops(NamedTuple):
+    """What samplers look at: the states at beta = 1, one row each ladder."""
+
+    x: States
+    moved: NDArray[np.bool_]
+    evaluations: NDArray[np.int64]
+    acceptance: Array
+    part: NoPart
+
+
+def steps_of(explorer: Rule, target: Target) -> int:
+    """Transitions of each replica in a scan.
+
+    A sweep of Gibbs sampling; a quarter as many locally balanced steps as there are variables.
+    """
+    found = explorer.facts.transitions_per_sweep
+    return max(1, target.n_sites // 4) if found is None else found
+
+
+def crossing_of(target: Target, n: int) -> Crossing:
+    """Return what finds parts of two states of a target that has a graph, for n ladders."""
+    graph: Any = target.graph
+    values = np.asarray(target.values)
+    place = np.zeros(values.max() - values.min() + 1, np.int64)
+    place[values - values.min()] = np.arange(values.size)
+    size = n, target.n_sites
+    return Crossing(
+        graph.indptr.astype(np.int64),
+        graph.indices.astype(np.int64),
+        place,
+        int(values.min()),
+        np.zeros(size, np.int8),
+        np.zeros(size, np.int64),
+    )
+
+
+def fewest(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return the column of the smallest sum, that of one variable, of counts by ladder."""
+    return counts[:, counts.sum(axis=0).argmin()]
+
+
+def _worth(stay: NDArray[np.int64], visits: Array) -> Array:
+    """Return the squared sum over the sum of squares of stays, (n_ladders, n_sites)."""
+    left = stay.astype(np.float64)
+    total = visits[:, 0] + left.sum(axis=1)
+    squares = visits[:, 1] + np.square(left).sum(axis=1)
+    found: Array = total**2 / np.maximum(squares, 1.0)
+    return found
+
+
+class Ladders(Threaded):
+    """Ladders of replicas, each with its own streams of random numbers.
+
+    The numbers of a replica stay with it wherever it goes; those that decide swaps and exchanges
+    come from a stream of the ladder.
+
+    Parameters
+    ----------
+    target : Target
+        What is sampled.
+    states : ndarray of shape (n_ladders, n_copies, n_levels, n_sites)
+        Where the replicas start, from level 0 on. Two copies exchange parts at the colder levels.
+    streams : Streams
+        One row per ladder.
+    explorer : rule
+        What moves the replicas.
+    beta : ndarray of shape (n_levels,)
+        Increasing, from 0 to 1.
+    n_jobs : int, default=1
+        Number of threads. It never changes a draw.
+    product : list of ndarray, optional
+        Probabilities of the values of each variable at beta = 0; uniform if not given.
+    core : Core, optional
+        What the replicas are states of. Draws are states of the target all the same.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        states: States,
+        streams: Streams,
+        explorer: Rule,
+        beta: Array,
+        n_jobs: int = 1,
+        product: list[Array] | None = None,
+        core: Core | None = None,
+    ):
+        self.target, self.streams, self.beta, self.product = target, streams, beta, product
+        self.core = core
+        self.inner: Target = core.network if core else target
+        self.n_jobs = min(n_jobs, max(1, len(streams)))
+        self.counters = Counters()
+        n, self.n_copies, n_levels, n_sites = states.shape
+        n_replicas = self.n_copies * n_levels
+        own = [streams.of("chain", r) for r in range(n_replicas)]
+        rngs = [own[r][c] for c in range(n) for r in range(n_replicas)]
+        self.replicas = Ensemble(self.inner, states.reshape(-1, n_sites), rngs, 1, explorer)
+        n_steps = steps_of(explorer, self.inner)
+        width = max(n_steps * explorer.facts.n_uniforms, n_sites)
+        n_drawn = core.n_drawn if core else 0
+        self.rule = Scan(explorer, n_steps, width, n_replicas, n_drawn)
+        self._maker = PathMaker(self.inner, explorer.facts.sees_all_moves, product)
+        self._path = self._maker.at(beta)
+        self._crossing = crossing_of(self.inner, n) if self.n_copies == 2 else NoCrossing()
+        self.ladder = self._new_ladder(n, n_levels)
+        self.batches = Batches(np.zeros(n_levels - 1))
+        self.n_scans = 0
+        self._up_to_date = False
+        self._again = False
+        # Made before threads begin: two of them must not make one each.
+        self._coins = streams.of("swap")
+        self._redraw = streams.of("redraw") if core else []
+        self._x = self.ladder.x[:, 0]
+        self._moved = self.ladder.moved
+        if core:
+            self._x = core.lift(self._x, np.empty((n, 0)))
+            self._moved = np.zeros((n, int((target.cardinalities - 1).sum())), np.bool_)
+
+    def _new_ladder(self, n: int, n_levels: int) -> Ladder:
+        n_copies, n_sites, n_pairs = self.n_copies, self.inner.n_sites, n_levels - 1
+        which = np.arange(n_copies * n_levels)
+        n_values = n_sites if n_copies == 2 else 0
+        x = self.replicas.chains.x.reshape(n, n_copies, n_levels, n_sites)[:, :, -1]
+        first = x.astype(np.int16)
+        return Ladder(
+            at=np.tile(which.reshape(n_copies, n_levels), (n, 1, 1)),
+            heading=np.zeros((n, which.size), np.int8),
+            trips=np.zeros((n, 1), np.int64),
+            stay=np.zeros((n, which.size), np.int64),
+            since=np.tile(-1 - which, (n, 1)),  # never: each a number of its own
+            visits=np.zeros((n, 2)),
+            value_heading=np.zeros((n, which.size, n_values), np.int8),
+            value_trips=np.zeros((n, n_values), np.int64),
+            value_stay=np.zeros((n, which.size, n_values), np.int64),
+            value_visits=np.zeros((n, 2, n_values)),
+            rejected=np.zeros((n, n_pairs)),
+            tried=np.zeros((n, n_pairs), np.int64),
+            bennett=np.zeros((n, n_pairs, 2)),
+            best_log_prob=np.full((n, 1), -np.inf),
+            best=first[:, 0].copy(),
+            exchanged=np.zeros((n, 2), np.int64),
+            impossible=np.zeros((n, 1), np.int64),
+            x=first.copy(),
+            moved=np.zeros((n, int((self.inner.cardinalities - 1).sum())), np.bool_),
+            process=np.zeros((n, KEPT_SCANS, which.size), np.int16),
+        )
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @property
+    def chains(self) -> _Tops:
+        """The states at beta = 1."""
+        n = len(self)
+        evaluations = self.replicas.chains.evaluations.reshape(n, -1).sum(axis=1, keepdims=True)
+        x = self._x.astype(self.target.dtype)
+        return _Tops(x, self._moved, evaluations, np.zeros((n, 1)), NoPart())
+
+    def put(self, states: States) -> None:
+        """Say what the states at beta = 1 are, beyond those of the core."""
+        if self.core:
+            self._x[:] = states
+
+    @property
+    def softened(self) -> bool:
+        """Whether zeros are softened on the way."""
+        return self._maker.softened
+
+    @property
+    def log_z_before(self) -> float:
+        """Log Z of the first level, and the constant that no level has."""
+        return self._maker.log_size + (self.core or self.target).constant
+
+    @property
+    def states(self) -> States:
+        """States of the replicas by level, shape (n_ladders, n_copies, n_levels, n_sites)."""
+        at = self.ladder.at
+        x = self.replicas.chains.x.reshape(len(at), -1, self.inner.n_sites)
+        return x[np.arange(len(at))[:, np.newaxis, np.newaxis], at]
+
+    def best(self) -> tuple[States, Array]:
+        """Return the likeliest state that was seen of each ladder, and its log p."""
+        x, log_prob = self.ladder.best.astype(self.inner.dtype), self.ladder.best_log_prob[:, 0]
+        if self.core is None:
+            return x, log_prob + self.target.constant
+        found = self.core.lift(x, np.empty((len(x), 0)))
+        return found, self.target.log_prob(found)
+
+    # ----------------------------------------------------------------- all that goes on
+
+    def state(self) -> ChainState:
+        """Streams and states at beta = 1, with which another fit may begin; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        return {"explorer": self.rule.explorer}
+
+    def __getstate__(self) -> dict[str, Any]:
+        replicas = self.replicas
+        return {
+            "target": self.target,
+            "n_jobs": self.n_jobs,
+            "beta": self.beta,
+            "product": self.product,
+            "core": self.core,
+            "x": self._x.copy(),
+            "moved": self._moved.copy(),
+            "streams": self.streams.copy(),
+            "replicas": ChainState.of(replicas.chains, Streams([]), replicas.rule, Counters()),
+            "ladder": {name: v.copy() for name, v in self.ladder._asdict().items()},
+            "batches": copy.deepcopy(self.batches),
+            "n_scans": self.n_scans,
+            "counters": self.counters.copy(),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        replicas: ChainState = state["replicas"]
+        n, n_levels, n_sites = len(state["streams"]), state["beta"].size, replicas.x.shape[1]
+        x = replicas.x.reshape(n, -1, n_levels, n_sites)
+        streams = state["streams"].copy()
+        self.__init__(  # type: ignore[misc]
+            state["target"],
+            x,
+            streams,
+            replicas.rule,
+            state["beta"],
+            state["n_jobs"],
+            state["product"],
+            state["core"],
+        )
+        replicas.put(self.replicas.chains)
+        self.ladder = Ladder(**{name: v.copy() for name, v in state["ladder"].items()})
+        self._x, self._moved = self.ladder.x[:, 0], self.ladder.moved
+        if self.core:
+            self._x, self._moved = state["x"].copy(), state["moved"].copy()
+        self.batches = copy.deepcopy(state["batches"])
+        self.n_scans, self.counters = state["n_scans"], state["counters"].copy()
+        self._again = True
+
+    def like(self, states: States, streams: Streams) -> "Ladders":
+        """Return ladders of the same temperatures, all replicas of each at one state."""
+        own = self.core.of(states) if self.core else states
+        replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, self.n_copies, self.beta.size, 1))
+        rest = self.rule.explorer, self.beta, self.n_jobs, self.product, self.core
+        made = Ladders(self.target, replicas, streams, *rest)
+        made.put(states)
+        return made
+
+    def copy(self) -> "Ladders":
+        """Return ladders that go on by themselves."""
+        made = type(self).__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        return made
+
+    def at(self, beta: Array) -> "Ladders":
+        """Return ladders at other temperatures that begin with the states of these.
+
+        The last level keeps its own; the others take those of the nearest one between the two ends,
+        at which any state has positive probability, as it has at theirs.
+        """
+        nearest = [0]
+        for b in beta[1:-1].tolist():
+            nearest.append(1 + int(np.abs(self.beta[1:] - b).argmin()))
+        nearest.append(self.beta.size - 1)
+        made = Ladders(
+            self.target,
+            self.states[:, :, nearest],
+            self.streams,
+            self.rule.explorer,
+            beta,
+            self.n_jobs,
+            self.product,
+            self.core,
+        )
+        made.begin_like(self)
+        return made
+
+    def begin_like(self, other: "Ladders") -> None:
+        """Take over what other ladders have seen and counted, and their threads."""
+        self._pool, self.counters = other._pool, other.counters
+        for name in ("best_log_prob", "best", "impossible"):
+            getattr(self.ladder, name)[:] = getattr(other.ladder, name)
+        if self.core:
+            self._x[:] = other._x
+        self.add_evaluations(other.chains.evaluations[:, 0])
+
+    @property
+    def worth(self) -> Array:
+        r"""Independent visits of the last level that its draws are worth, in each ladder.
+
+        .. math:: (\sum_v s_v)^2 / \sum_v s_v^2
+
+        with s_v the scans that a replica was there between two times at the first level.
+        """
+        ladder = self.ladder
+        found = _worth(ladder.stay[:, :, np.newaxis], ladder.visits[:, :, np.newaxis])
+        if ladder.value_trips.size:
+            found = _worth(ladder.value_stay, ladder.value_visits)
+        return fewest(found)
+
+    @property
+    def trips_by_value(self) -> NDArray[np.int64]:
+        """Round trips in each ladder, of the value of each variable; of replicas, of one copy."""
+        ladder = self.ladder
+        return (ladder.value_trips if ladder.value_trips.size else ladder.trips).copy()
+
+    @property
+    def trips(self) -> NDArray[np.int64]:
+        """Round trips in each ladder, of the values that made the fewest."""
+        return fewest(self.trips_by_value)
+
+    @property
+    def exchanged(self) -> float:
+        """Share of the exchanges of two copies in which a part moved; NaN if there was none."""
+        moved, made = self.ladder.exchanged.sum(axis=0).tolist()
+        return moved / made if made else np.nan
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Count some of each ladder that were made elsewhere; `chains` has their sums only."""
+        self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
+
+    # ----------------------------------------------------------------- moving
+
+    def _over_ladders(self, work: Any) -> None:
+        """Call work(ladder) on all, by threads."""
+
+        def of_span(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                work(c)
+
+        before = {}
+        if hasattr(self.target, "guard"):  # it puts the replicas back; so must be all the rest
+            before = {name: v.copy() for name, v in self.ladder._asdict().items()}
+        try:
+            self._spread(of_span, len(self), self.replicas.chains)
+        except BaseException:
+            for name, values in before.items():
+                getattr(self.ladder, name)[:] = values
+            self._up_to_date, self._again = False, True
+            raise
+
+    def _refresh(self) -> None:
+        if self._up_to_date:
+            return
+        warn_if_uncached()
+        rule, chains, ladder, again = (
+            self.rule.explorer,
+            self.replicas.chains,
+            self.ladder,
+            self._again,
+        )
+        self._over_ladders(lambda c: scan.start(self._path, rule, chains, ladder, c, again))
+        self._up_to_date = True
+
+    def forget_acceptance(self) -> None:
+        """Nothing: swaps are counted on their own."""
+
+    def forget_swaps(self) -> None:
+        """Begin the counts of swaps and of round trips anew."""
+        self.forget_visits()
+        for name in ("rejected", "tried", "trips", "value_trips", "bennett", "exchanged"):
+            getattr(self.ladder, name)[:] = 0
+
+    def forget_visits(self) -> None:
+        """Begin the visits of the last level anew."""
+        for name in ("stay", "visits", "value_stay", "value_visits"):
+            getattr(self.ladder, name)[:] = 0
+
+    def forget_scans(self) -> None:
+        """Begin all counts anew; visits that have begun keep numbers of their own."""
+        self.forget_swaps()
+        self.ladder.since[:] -= self.n_scans * self.n_copies
+        self.n_scans = 0
+
+    def log_prob(self) -> Array:
+        """Log p of the states at beta = 1, without the target's constant."""
+        return self.target.log_prob(self.chains.x) - self.target.constant
+
+    def advance(self, uniforms: Array) -> None:
+        """Refuse: the numbers of replicas and of swaps are not of one kind."""
+        raise TypeError("Ladders take their numbers from their own streams; call run.")
+
+    def run(
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make scans in every ladder, storing a draw every ``thin`` of them.
+
+        ``schedule`` is (thin, scans since the last draw, index of the next draw).
+        """
+        self._refresh()
+        thin, made, first = schedule
+        most = max(1, MOST_NUMBERS // max(1, self.rule.facts.n_uniforms))
+        left = n_transitions
+        while left > 0:
+            size = min(left, most, self.batches.room)
+            self._scan(size, (thin, made, first), draws, stats)
+            self.batches.add(size, self.ladder.bennett)
+            self.n_scans += size
+            left -= size
+            if thin:
+                first, made = first + (made + size) // thin, (made + size) % thin
+
+    def _scan(
+        self, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make scans of all ladders, and draws of the target from those of the core."""
+        if self.core is None:
+            self._over_ladders(lambda c: self._scan_one(c, n_scans, schedule, draws, stats))
+            return
+        n, thin, made, first = len(self), *schedule
+        core = np.empty((n, n_scans, self.inner.n_sites), self.inner.dtype)
+        every = np.arange(n_scans)
+        kept = every[(made + every + 1) % thin == 0] if thin else every[:0]
+        known = np.empty((n, n_scans, len(self.rule.facts.stat_names)))
+
+        def work(c: int) -> None:
+            self._scan_one(c, n_scans, (1, 0, 0), core, known)
+            self._lift(c, core[c], kept, draws[c, first : first + kept.size])
+
+        self._over_ladders(work)
+        if kept.size:
+            new = slice(first, first + kept.size)
+            stats[:, new] = known[:, kept]
+            stats[:, new, 0] = self.target.log_prob(draws[:, new]) - self.target.constant
+
+    def _lift(self, c: int, core: States, kept: NDArray[np.intp], draws: States) -> None:
+        """Draw the variables that the core has not, for some scans and for the last one.
+
+        Each scan has numbers of its own, used or not.
+        """
+        if self.core is None:
+            return
+        u = self._redraw[c].random((len(core), self.core.n_drawn))
+        draws[:] = self.core.lift(core[kept], u[kept])
+        last = self.core.lift(core[-1:], u[-1:])
+        x = np.concatenate([self._x[c : c + 1], draws, last])
+        sites = np.flatnonzero((x[1:] != x[:-1]).any(axis=0))
+        moves = self.target.cardinalities - 1
+        first_move = np.cumsum(moves) - moves
+        self._moved[c, first_move[sites]] = True
+        self._x[c] = last[0]
+
+    def _scan_one(
+        self, c: int, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
+    ) -> None:
+        """Make scans of one ladder."""
+        rule, n = self.rule, self.rule.n_replicas
+        rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
+        most = max(1, MOST_NUMBERS // (n * rule.width))
+        numbers = np.empty((n, min(most, n_scans) * rule.width))
+        thin, made, first = schedule
+        for done in range(0, n_scans, most):
+            size = min(most, n_scans - done)
+            for row, rng in zip(numbers, rngs, strict=True):
+                rng.random(out=row[: size * rule.width])
+            n_uniforms, before = rule.explorer.facts.n_uniforms, self.n_scans + done
+            scan.scan(
+                self._path,
+                rule.explorer,
+                self._crossing,
+                self.replicas.chains,
+                self.ladder,
+                c,
+                numbers,
+                self._coins[c].random((size, (2 * self.n_copies - 1) * (self.beta.size - 1))),
+                self.batches.shift,
+                (size, rule.n_steps, n_uniforms, rule.width, before, thin, made, first),
+                draws,
+                stats,
+            )
+            if thin:
+                first, made = first + (made + size) // thin, (made + size) % thin

@@ -1,0 +1,72 @@
+"""Whether tempering is worth its replicas, or plain chains agree and mix."""
+
+import numpy as np
+import xarray as xr
+
+from sklsb._kernels.facts import Rule
+from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.tally import Tally
+from sklsb.ensembles.compiled import MOST_NUMBERS, Ensemble
+from sklsb.ensembles.streams import Streams
+from sklsb.samplers._tempering.ladders import Ladders, steps_of
+
+# Draws of each chain.
+_FEWEST_DRAWS, _MOST_DRAWS = 128, 512
+# Of two modes, all of so many chains are in one by chance once in a hundred times.
+_FEWEST_CHAINS = 8
+# Effective sample sizes of few draws are not known to more than such a factor.
+_BETTER = 2.0
+
+
+def plain_chains_mix(ladders: Ladders, explorer: Rule, n_scans: int) -> bool:
+    """Whether plain chains of a rule on the target take less work for a draw than ladders do.
+
+    For each ladder chains go without tempering, from its state and from random ones, with as much
+    work in all as ladders take for a quarter of ``n_scans``. They must agree, and their draws be
+    worth twice as many independent ones, in the variable for which they are worth least.
+    """
+    target, streams = ladders.target, ladders.streams
+    per_ladder = max(2, -(-_FEWEST_CHAINS // len(streams)))
+    random = [
+        target.random_state(rng) for k in range(per_ladder - 1) for rng in streams.of("start", k)
+    ]
+    x = np.concatenate([ladders.chains.x, np.array(random).reshape(len(random), -1)])
+    rngs = [rng for k in range(per_ladder) for rng in streams.of("scout", k)]
+    plain = Ensemble(target, x, Streams(rngs), ladders.n_jobs, explorer)
+    plain.start(explorer)
+    n_draws = min(_MOST_DRAWS, max(_FEWEST_DRAWS, n_scans // 4))
+    moves = [np.maximum(0, one.n_possible - 1).sum() for one in (ladders.inner, target)]
+    work = ladders.rule.n_replicas * moves[0] / max(1, moves[1]) / per_ladder
+    found = _look(plain, n_draws, steps_of(explorer, target) * max(1, round(work)))
+    ladders.add_evaluations(plain.chains.evaluations.reshape(per_ladder, -1).sum(axis=0))
+    if not found.agree:
+        return False
+    tempered = ladders.copy()  # what is drawn later does not depend on this
+    before = tempered.chains.evaluations.copy()
+    wanted = _look(tempered, n_draws, 1)
+    spent = tempered.chains.evaluations - before
+    ladders.add_evaluations(spent[:, 0])
+    worth = [
+        _worst(one) / max(1, int(made.sum()))
+        for one, made in ((found, plain.chains.evaluations), (wanted, spent))
+    ]
+    return worth[0] > _BETTER * worth[1]
+
+
+def _look(ensemble: Ensemble | Ladders, n_draws: int, thin: int) -> xr.Dataset:
+    """Make draws, of which the second half is looked at: the rest goes from where they begin."""
+    target, n = ensemble.target, len(ensemble)
+    facts, tally = ensemble.rule.facts, Tally(target, n)
+    draws = np.empty((n, n_draws, target.n_sites), target.dtype)
+    stats = np.empty((n, n_draws, len(facts.stat_names)))
+    size = max(1, MOST_NUMBERS // max(1, facts.n_uniforms * thin))
+    with ensemble.threads():
+        for first in range(0, n_draws, size):
+            ensemble.run(min(size, n_draws - first) * thin, (thin, 0, first), draws, stats)
+    half = n_draws // 2
+    tally.add(draws[:, half:], stats[:, half:, 0], 1)
+    return disagreement(tally, target)
+
+
+def _worst(found: xr.Dataset) -> float:
+    return float(np.fmin.reduce([float(found["ess_lp"]), *np.ravel(found["ess"].values)]))

@@ -1,0 +1,343 @@
+"""Many chains, wherever joblib runs them: threads, processes, machines."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import joblib
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb._system.memory import check_fits
+from sklsb._system.progress import Progress, deferred_interrupt
+from sklsb.diagnostics.stopping import Watch
+from sklsb.diagnostics.tally import Counters, Kept, Tally
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.burn_in import run_burn_in
+from sklsb.samplers._run.checks import check_count
+from sklsb.samplers._run.sinks import Record, check_record
+from sklsb.storage.codec import DamagedError, digest_of
+from sklsb.storage.parts import Parts
+from sklsb.storage.stores import StoreError, needs_zarr, open_draws
+
+__all__ = ["sample_chains"]
+
+# Runs of this process that were given up.
+_ENDED: set[str] = set()
+# What a worker has no use for.
+_LEFT_OUT = ("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals")
+
+
+class _Job(NamedTuple):
+    """What all workers are asked for."""
+
+    name: str
+    n: int
+    thin: int
+    record: Record
+    n_burn_in: int
+    n_chains: int
+    seed: np.random.SeedSequence
+    kept: tuple[Kept, ...]
+
+
+class _Done(NamedTuple):
+    """What a worker gives back."""
+
+    draws: xr.Dataset | None  # None if they are in a store
+    x: NDArray[Any]
+    moved: NDArray[np.bool_]
+    n_transitions: int
+    tally: Tally | None
+    acceptance: float | None
+    findings: dict[str, NDArray[Any]]
+
+
+class _Watch(Watch):
+    """Ends a run that the process in which it began has given up.
+
+    Threads see that; other processes are ended by those who began them.
+    """
+
+    def __init__(self, name: str, *args: Any):
+        super().__init__((), *args)
+        self.name = name
+
+    def ends(self) -> bool:
+        """Return whether it was given up."""
+        return self.name in _ENDED
+
+
+def sample_chains(
+    sampler: BaseSampler,
+    n: int,
+    *,
+    n_chains: int,
+    n_burn_in: int | None = None,
+    thin: int | str = 1,
+    record: Record | None = None,
+    store: str | os.PathLike[str] | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+) -> xr.Dataset:
+    """Burn in and draw with many new chains of a fitted sampler, on all workers that there are.
+
+    The chains share what the sampler has learned in `fit`, which is frozen: its balancing function,
+    blocks or temperatures. Each starts anew, makes a burn-in and draws. ``joblib.parallel_config``
+    decides where: in threads, in processes, or on the machines of a Dask cluster.
+
+    Parameters
+    ----------
+    sampler : fitted sampler
+        Its own chains stay where they are.
+    n : int
+        Draws of each chain; with a store, those that are in it included.
+    n_chains : int
+        Number of chains.
+    n_burn_in : int, optional
+        Transitions of each chain before its first draw; as in `fit` if not given.
+    thin : int or "sweep", default=1
+        Transitions per draw, as in ``sample``.
+    record : dict of name to callable, optional
+        Statistics instead of the states, as in ``sample``.
+    store : path-like, optional
+        A folder in which each worker writes a store of its chains, so it must be one that they
+        all see. `sklsb.open_draws` opens them together. The same call again goes on after a crash,
+        and with a larger n it draws more.
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
+        Seed; of the sampler's own if not given: the same call gives the same draws.
+    n_jobs : int, optional
+        Number of workers, as of ``joblib.Parallel``: as ``parallel_config`` says if not given, or
+        1; -1 for all.
+
+    Returns
+    -------
+    xarray.Dataset
+        As of ``sample``, of all chains. They do not depend on where they ran, nor on how they were
+        divided, bit for bit; but for ``fast=True``, where log-ratios are rounded as it suits the
+        number of chains that are together.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        Before `fit`.
+    ValueError, TypeError
+        If an argument is not as described.
+    StoreError
+        If the store is of another run. It is a ValueError, and says which.
+    MemoryError
+        Before any work, if the draws do not fit in the memory that is free.
+
+    Warns
+    -----
+    SamplerWarning
+        As ``sample``, by what all chains together have seen.
+
+    Examples
+    --------
+    >>> import joblib
+    >>> import numpy as np
+    >>> import sklsb
+    >>> ising = sklsb.Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
+    >>> sampler = sklsb.LSBSampler("barker", n_chains=2, random_state=0).fit(ising)
+    >>> with joblib.parallel_config(backend="threading", n_jobs=2):
+    ...     draws = sklsb.sample_chains(sampler, 100, n_chains=10, thin="sweep")
+    >>> dict(draws.sizes)
+    {'chain': 10, 'draw': 100, 'row': 8, 'col': 8}
+    """
+    if not isinstance(sampler, BaseSampler):
+        raise TypeError(f"sampler is {sampler!r:.200}; give a fitted sampler of sklsb.")
+    check_is_fitted(sampler, "target_")
+    wanted = check_record(record)
+    if isinstance(wanted, str):
+        raise ValueError(
+            f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
+        )
+    length = sampler._n_burn_in() if n_burn_in is None else check_count(n_burn_in, "n_burn_in", 0)
+    own = sampler._ensemble
+    # Apart from the chains of a sampler of the same seed.
+    streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
+    job = _Job(
+        name=uuid.uuid4().hex,
+        n=check_count(n, "n", 0),
+        thin=sampler._check_thin(thin),
+        record=wanted,
+        n_burn_in=length,
+        n_chains=check_count(n_chains, "n_chains", 1),
+        seed=streams.root("workers"),
+        kept=own.counters.tally.kept if own.counters.tally is not None else (),
+    )
+    if store is None and not wanted:
+        _check_memory(sampler, job)
+    with sampler._alone():
+        lean = _lean(sampler, job)
+    attrs = lean._attrs() | {"thin": job.thin}
+    spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))
+    line = Progress(sampler.verbose, "chains", job.n_chains, "chains")
+    with line as progress, _given_up_on_error(job.name):
+        # Arrays mapped into memory are read-only: kernels are not compiled for those.
+        parallel = joblib.Parallel(n_jobs=n_jobs, max_nbytes=None, batch_size=1)
+        calls = zip(spans, paths, strict=True)
+        done = parallel(joblib.delayed(_work)(lean, span, job, path) for span, path in calls)
+        progress(job.n_chains)
+    lean._ensemble, acceptance, findings = _together(lean, job, done)
+    lean._warn_about_draws(lean._ensemble.counters.n_transitions, acceptance)
+    if job.n:
+        lean._warn_of(findings)
+    if store is not None:
+        draws = open_draws(store).isel(draw=slice(0, job.n))
+    else:
+        draws = _joined([part.draws for part in done])
+    draws.attrs |= attrs | {"sampled_transitions": draws.sizes["draw"] * job.thin}
+    return draws
+
+
+@contextlib.contextmanager
+def _given_up_on_error(name: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _ENDED.add(name)
+        raise
+
+
+def _check_memory(sampler: BaseSampler, job: _Job) -> None:
+    of_state = sampler.target_.n_sites * sampler.target_.dtype.itemsize
+    check_fits(
+        job.n_chains * job.n * (of_state + 8),
+        f"sample_chains with {job.n} draws of {job.n_chains} chains of {sampler.target_.n_sites} "
+        "variables",
+        'Write the draws to the disk, store="runs"; keep statistics, record; or make fewer draws '
+        "that are farther apart, thin.",
+    )
+
+
+def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
+    """Return a sampler for workers: what is frozen, with a single chain that stays in its place."""
+    made = type(sampler).__new__(type(sampler))
+    made.__dict__.update(sampler.__getstate__())
+    for name in _LEFT_OUT:
+        made.__dict__.pop(name, None)
+    made.verbose, made.n_jobs = 0, 1
+    made._warned_short = made._warned_periodic = False
+    made._known_hint = None
+    made._settings = made._settings | {
+        "n_jobs": "1",  # so that a store is known again by a sampler of other threads
+        "verbose": "0",
+        "n_chains": repr(job.n_chains),
+        "n_burn_in": repr(job.n_burn_in),
+    }
+    target = sampler.target_
+    state = target.random_state(np.random.default_rng(0)).astype(target.dtype)
+    made._ensemble = sampler._ensemble.like(state[np.newaxis], Streams(spawn(job.seed, 1)))
+    return made
+
+
+def _divided(
+    lean: BaseSampler, job: _Job, n_jobs: int | None, folder: Path | None
+) -> tuple[list[tuple[int, int]], list[Path | None]]:
+    """Return the chains of each worker, first and last, and where it stores them."""
+    n_parts = min(job.n_chains, max(1, joblib.effective_n_jobs(n_jobs)))
+    ends: list[int] = np.linspace(0, job.n_chains, n_parts + 1).astype(int).tolist()
+    if folder is None:
+        return list(pairwise(ends)), [None] * n_parts
+    needs_zarr()
+    settings = {
+        "n_chains": job.n_chains,
+        "n_burn_in": job.n_burn_in,
+        "thin": job.thin,
+        "record": sorted(job.record),
+        "seed": repr(job.seed),
+        # The target is looked at where a worker goes on: log p is rounded otherwise elsewhere.
+        "sampler": digest_of(lean._packed_state()),
+    }
+    try:
+        parts = Parts.begin(folder, settings, ends)
+    except DamagedError as error:
+        raise StoreError(f"{folder} cannot be used: {error}.") from error
+    changed = [name for name, value in settings.items() if parts.settings.get(name) != value]
+    if changed:
+        raise StoreError(
+            f"{folder} is of another run: {', '.join(changed)} differ. Give the sampler and the "
+            "arguments that it was begun with, or another path."
+        )
+    return list(pairwise(parts.ends)), [*parts.paths]
+
+
+def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
+    """Return a sampler of some of the chains, after their burn-in."""
+    made = type(lean).__new__(type(lean))
+    made.__dict__.update(lean.__getstate__())
+    n, target = span[1] - span[0], lean.target_
+    streams = Streams(spawn(job.seed, n, span[0]), span[0])
+    starts = lean._starts(target, streams)
+    made._ensemble = ensemble = lean._ensemble.like(starts.x, streams)
+    ensemble.add_evaluations(starts.evaluations)
+    with ensemble.threads():
+        run_burn_in(ensemble, job.n_burn_in, keep=False)
+    made._after_burn_in()
+    tally = Tally.by_sweep(target, n, made._sweep, job.kept, job.n_chains)
+    ensemble.counters = Counters(tally=tally)
+    return made
+
+
+def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
+    """Burn in some chains and draw, or go on."""
+    again = path is not None and path.exists()
+    made = type(lean).resume(path, lean.target_) if path and again else _begun(lean, span, job)
+    ensemble, counters = made._ensemble, made._ensemble.counters
+    n = max(0, job.n - counters.n_draws)
+    watch = _Watch(job.name, made.target_, counters, job.thin)
+    with made._sink(n, job.thin, job.record, path) as sink, deferred_interrupt() as interrupted:
+        done = made._draw(n, job.thin, sink, watch, interrupted)
+    return _Done(
+        sink.result(done, {})[0] if path is None else None,
+        ensemble.chains.x.copy(),
+        # What moved before is not known any more.
+        np.logical_or(ensemble.chains.moved.any(axis=0), again),
+        counters.n_transitions,
+        counters.tally,
+        sink.acceptance(done),
+        made._findings(),
+    )
+
+
+def _together(
+    lean: BaseSampler, job: _Job, done: list[_Done]
+) -> tuple[Any, float | None, dict[str, NDArray[Any]]]:
+    """Return what warnings look at, of all chains: instead of an ensemble, and what else."""
+    tallies = [part.tally for part in done if part.tally is not None]
+    same = len({tally.n_draws for tally in tallies}) == 1  # a store may have more
+    counters = Counters(
+        n_transitions=min(part.n_transitions for part in done),
+        tally=Tally.joined(tallies) if same else None,
+    )
+    chains = SimpleNamespace(
+        x=np.concatenate([part.x for part in done]), moved=np.stack([part.moved for part in done])
+    )
+    rates = [part.acceptance for part in done if part.acceptance is not None]
+    sizes = [len(part.x) for part in done if part.acceptance is not None]
+    acceptance = float(np.average(rates, weights=sizes)) if rates else None
+    findings = {k: np.concatenate([p.findings[k] for p in done]) for k in done[0].findings}
+    whole = SimpleNamespace(rule=lean._ensemble.rule, counters=counters, chains=chains)
+    return whole, acceptance, findings
+
+
+def _joined(parts: list[Any]) -> xr.Dataset:
+    """Return the draws of all chains."""
+    first: xr.Dataset = parts[0]
+    found = {}
+    for name, values in first.variables.items():
+        whole = values.values
+        if "chain" in values.dims:
+            whole = np.concatenate([part[name].values for part in parts])
+        found[name] = (values.dims, np.arange(len(whole)) if name == "chain" else whole)
+    return xr.Dataset(found).set_coords(list(first.coords))

@@ -1,0 +1,110 @@
+"""Folders with several stores, each of some of the chains of one run."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from sklsb.storage.codec import DamagedError, packed, unpacked, write_file
+
+# The file that says what a folder holds.
+_MANIFEST = "chains"
+
+
+class Parts(NamedTuple):
+    """What a folder holds.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it is.
+    settings : dict
+        What the run is known by.
+    ends : list of int
+        First chain of each part, and the number of all chains.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    ends: list[int]
+
+    @classmethod
+    def begin(cls, folder: Path, settings: dict[str, Any], ends: list[int]) -> "Parts":
+        """Return what is there, or begin a new folder."""
+        found = cls.of(folder)
+        if found is not None:
+            return found
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise DamagedError("it exists, and has not what sample_chains wrote")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / _MANIFEST, packed({"settings": settings, "ends": ends}))
+        return cls(folder, settings, ends)
+
+    @classmethod
+    def of(cls, folder: Path) -> "Parts | None":
+        """Return what a folder holds, None if it is no such folder."""
+        place = folder / _MANIFEST
+        if not place.is_file():
+            return None
+        found = unpacked(place.read_bytes())
+        return cls(folder, found["settings"], found["ends"])
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the parts are, or will be."""
+        width = len(str(self.ends[-1]))
+        return [
+            self.folder / f"{first:0{width}}-{end - 1:0{width}}.zarr"
+            for first, end in zip(self.ends, self.ends[1:], strict=False)
+        ]
+
+
+class _Joined(BackendArray):
+    """Arrays of several stores, one after another, which are read when they are asked for."""
+
+    def __init__(self, parts: list[xr.Variable]):
+        self.parts, self.dtype = parts, parts[0].dtype
+        self.ends = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+        self.shape = (self.ends[-1], *parts[0].shape[1:])
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        outer = indexing.IndexingSupport.OUTER
+        return indexing.explicit_indexing_adapter(key, self.shape, outer, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        chosen = np.arange(self.shape[0])[key[0]]
+        rows = np.atleast_1d(chosen)
+        order = np.argsort(rows, kind="stable")
+        ends = np.searchsorted(rows[order], self.ends)
+        read = [
+            part[(rows[order[a:b]] - first, *key[1:])].values
+            for part, first, a, b in zip(self.parts, self.ends, ends, ends[1:], strict=False)
+            if a < b
+        ]
+        if not read:
+            return np.asarray(self.parts[0][(rows, *key[1:])].values)
+        whole = np.concatenate(read)[np.argsort(order, kind="stable")]
+        return whole if chosen.ndim else np.asarray(whole[0])
+
+
+def joined(parts: list[xr.Dataset]) -> xr.Dataset:
+    """Return the draws of all chains, as far as all have come, to be read when asked for."""
+    n = min(part.sizes["draw"] for part in parts)
+    parts = [part.isel(draw=slice(0, n)) for part in parts]
+    first = parts[0]
+    found: dict[Any, xr.Variable] = {}
+    n_chains = sum(part.sizes["chain"] for part in parts)
+    for name, values in first.variables.items():
+        if name == "chain":
+            found[name] = xr.Variable("chain", np.arange(n_chains))
+        elif "chain" in values.dims:
+            array = indexing.LazilyIndexedArray(_Joined([part[name].variable for part in parts]))
+            found[name] = xr.Variable(values.dims, array)
+        else:
+            found[name] = values
+    made = {"sampled_transitions": n * int(first.attrs.get("thin", 1))}
+    return xr.Dataset(found, attrs=first.attrs | made).set_coords(list(first.coords))

@@ -1,0 +1,67 @@
+"""From a target to its first-order model on a device."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sklsb.targets._torch.model import Model
+from sklsb.targets._torch.moves import existing_moves
+from sklsb.targets.base import States, Target
+
+
+def _parsed(device: str) -> torch.device:
+    """Return a device that is there, or say what is wrong with it."""
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f'device is {device!r}; give "cpu", "cuda" or "cuda:1".') from error
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f'device is {device!r}; give "cpu", "cuda" or "cuda:1".')
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device is {device!r}, but torch sees {torch.cuda.device_count()} CUDA devices here; "
+            'use device="cpu".'
+        )
+    return place
+
+
+def model_on(target: Target, device: str | None, dtype: torch.dtype) -> Model:
+    """Return a target's model, or say what is wrong with the target or the device.
+
+    Parameters
+    ----------
+    target : Target
+        What to make it of.
+    device : str or None
+        Where it should be; None for the CPU, or where the target's tensors are.
+    dtype : torch.dtype
+        Of first-order log-ratios, where there is a choice.
+    """
+    place = torch.device("cpu") if device is None else _parsed(device)
+    model = target._torch_model(place, dtype)
+    # "cuda" is the same as the number of the device that it stands for.
+    same = model.device in (place, torch.empty(0, device=place).device)
+    if device is not None and not same:
+        raise ValueError(
+            f"device is {device!r}, but the log-density is on {model.device}. Make it a "
+            f"torch.nn.Module whose tensors are parameters or buffers, and move it with "
+            f".to({device!r}); or leave device out."
+        )
+    return model
+
+
+def device_of(target: Target, device: str | None) -> torch.device:
+    """Return where to run, or say what is wrong with it or with the target."""
+    return model_on(target, device, torch.float32).device
+
+
+def first_order_ratios(target: Target, states: States) -> NDArray[np.float64]:
+    """First-order log-ratios of a target's model at states, (..., n_moves)."""
+    flat = states.reshape(-1, target.n_sites)
+    model = model_on(target, None, torch.float64)
+    x = torch.as_tensor(np.searchsorted(target.values, flat)).to(model.device)
+    with model.prepared(), torch.no_grad():
+        found = model.first_order(x, model.start(x)).double().cpu().numpy()
+    exists = existing_moves(target, model.n_moves_per_site)
+    result: NDArray[np.float64] = found[:, exists.ravel()]
+    return result.reshape(*states.shape[:-1], -1)

@@ -1,0 +1,56 @@
+"""The Potts model on torch."""
+
+import math
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sklsb.targets._torch.model import (
+    Carried,
+    Device,
+    Model,
+    of_other_values,
+    row_sum,
+    sparse,
+    tensor,
+)
+
+
+class PottsModel(Model):
+    """Log p = o.(field + C o / 2) with o the indicators of the values."""
+
+    def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
+        self.device = device
+        self.couplings = sparse(couplings, device)
+        self.field = tensor(field, device)
+        self.n_values = self.field.shape[1]
+        self.n_moves_per_site = self.n_values - 1
+        self.has_zeros = bool((self.field == -math.inf).any())
+
+    def start(self, x: Tensor) -> Carried:
+        """Return the sums of the couplings with neighbours of each value, (n, sites, k)."""
+        n, d = x.shape
+        here = torch.nn.functional.one_hot(x.T.long(), self.n_values).double().reshape(d, -1)
+        near = torch.sparse.mm(self.couplings, here)
+        return (near.reshape(d, n, self.n_values).transpose(0, 1),)
+
+    def _at(self, of_values: Tensor, x: Tensor) -> Tensor:
+        return of_values.expand(*x.shape, -1).gather(2, x.long()[:, :, None])[:, :, 0]
+
+    def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
+        """Log p."""
+        return row_sum(self._at(self.field, x) + 0.5 * self._at(carried[0], x))
+
+    def first_order(self, x: Tensor, carried: Carried) -> Tensor:
+        """Exact log-ratios; field and neighbours apart, for fields may be large."""
+        return of_other_values(self.field.expand_as(carried[0]), x) + of_other_values(carried[0], x)
+
+    def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
+        """As for the Ising model."""
+        there = self.start(y)
+        near = carried[0] + there[0]
+        change = self._at(self.field, y) - self._at(self.field, x)
+        return there, row_sum(change + 0.5 * (self._at(near, y) - self._at(near, x)))

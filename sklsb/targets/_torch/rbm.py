@@ -1,0 +1,110 @@
+"""Restricted Boltzmann machines on torch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding_bag, pad
+
+from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, tensor
+
+# Rows of a product of matrices are then the same, bit for bit, whatever their number (on CPUs).
+_ROWS = 16
+# Beyond it single precision would round too much, in the end overflow.
+_LARGEST_SINGLE = 1e6
+# Rounding of the activations, beyond which they are carried in two parts.
+_SMALLEST_PART = 1e-12
+
+
+class RBMModel(Model):
+    """Activations a of the hidden units are carried; they change by a row of W for each flip.
+
+    W and c are rounded to multiples of 2^-52 of what a can reach, so that sums are exact and a
+    does not depend on the way to a state. Where weights of very different sizes meet, what that
+    cuts off is carried as a second part. The functions of torch for sigma(a) and log(1 + exp a)
+    round differently at the ends of tensors, so others take their place.
+    """
+
+    can_be_recorded = True
+
+    def __init__(
+        self,
+        weights: NDArray[np.float64],
+        visible_bias: NDArray[np.float64],
+        hidden_bias: NDArray[np.float64],
+        device: Device,
+        dtype: DType,
+    ):
+        self.device = device
+        slopes = np.abs(visible_bias) + np.abs(weights).sum(axis=1)
+        if slopes.max(initial=0.0) > _LARGEST_SINGLE:
+            dtype = torch.float64
+        # Rows: the weights of each visible unit, and the biases of the hidden ones.
+        rest = np.vstack([weights, hidden_bias])
+        self.parts: list[tuple[Tensor, Tensor]] = []
+        for _ in range(2):
+            unit = np.ldexp(1.0, np.maximum(np.frexp(np.abs(rest).sum(axis=0))[1] - 52, -1000))
+            part = np.rint(rest / unit) * unit
+            self.parts.append((tensor(part[:-1], device), tensor(part[-1], device)))
+            rest = rest - part
+            if np.linalg.norm(unit) < _SMALLEST_PART:
+                break
+        self.visible_bias = tensor(visible_bias, device)
+        self.slope_bias = tensor(visible_bias, device, dtype)
+        self.slope_weights = tensor(np.ascontiguousarray(weights.T), device, dtype)
+
+    @staticmethod
+    def _activation(parts: Sequence[Tensor]) -> Tensor:
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _with_rest(self, parts: list[Tensor]) -> Carried:
+        """Add log(1 + exp(-abs(a))), what log(1 + exp a) is more than the positive part of a."""
+        return *parts, self._activation(parts).abs().neg_().exp_().add_(1.0).log_()
+
+    def _change(self, carried: Carried, there: Carried) -> Tensor:
+        """Sum of the changes of log(1 + exp a), none of which rounds at the size of a."""
+        a, b = self._activation(carried[:-1]), self._activation(there[:-1])
+        change = b.clamp(min=0.0) - a.clamp(min=0.0)
+        if len(self.parts) > 1:
+            exact = (there[0] - carried[0]) + (there[1] - carried[1])
+            change = torch.where((a > 0.0) & (b > 0.0), exact, change)
+        return (change + (there[-1] - carried[-1])).sum(1)
+
+    def start(self, x: Tensor) -> Carried:
+        """Return the parts of the activations, and what the logarithms take beside them."""
+        ones = x.double()
+        return self._with_rest([bias + ones @ weights for weights, bias in self.parts])
+
+    def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
+        """Add the rows of the units that changed."""
+        change = (y.gather(1, sites) - x.gather(1, sites)).double()
+        if sites.shape[1] > 1:  # each site once
+            same = sites[:, :, None] == sites[:, None, :]
+            change = change * ~same.tril(-1).any(2)
+        parts = []
+        for before, (weights, _) in zip(carried, self.parts, strict=False):
+            if sites.shape[1] == 1:
+                rows = weights.index_select(0, sites[:, 0])
+                parts.append(torch.addcmul(before, rows, change))
+            else:
+                rows = embedding_bag(sites, weights, per_sample_weights=change, mode="sum")
+                parts.append(rows.add_(before))
+        there = self._with_rest(parts)
+        visible = (change * self.visible_bias[sites]).sum(1)
+        return there, visible + self._change(carried, there)
+
+    def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
+        """Log p."""
+        activation = self._activation(carried[:-1])
+        return x.double() @ self.visible_bias + (activation.clamp(min=0.0) + carried[-1]).sum(1)
+
+    def first_order(self, x: Tensor, carried: Carried) -> Tensor:
+        """Gradient b + W sigma(a), with the sign of the flip."""
+        n = len(x)
+        activation = self._activation(carried[:-1])
+        mean = activation.to(self.slope_bias.dtype).neg().exp_().add_(1.0).reciprocal_()
+        mean = pad(mean, (0, 0, 0, -n % _ROWS)) if n % _ROWS else mean
+        gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)[:n]
+        return along_flips(gradient, x)
