@@ -1,4 +1,4 @@
-"""The command line, ``python -m sklsb --help``: sample, marginals, map, info, for models in files."""
+"""The command line for models in files: ``python -m sklsb --help``."""
 
 import argparse
 import math

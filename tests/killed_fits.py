@@ -16,7 +16,7 @@ from models import untimed
 
 from sklsb import Ising, LSBSampler
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers import _keeper
+from sklsb.samplers._run import keeper as _keeper
 
 
 def new():

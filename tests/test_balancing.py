@@ -22,7 +22,8 @@ from sklsb import (
     balancing,
     testing,
 )
-from sklsb.balancing import FIXED, LearnableFunction, Tabulated, get_balancing
+from sklsb.balancing import LearnableFunction, Tabulated, get_balancing
+from sklsb.balancing.functions import FIXED
 
 
 def networks():

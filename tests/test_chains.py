@@ -12,7 +12,7 @@ import xarray as xr
 
 from sklsb import Ising, LSBSampler, MarkovNetwork, __version__
 from sklsb.diagnostics.draws import draws_dataset, stats_dataset, to_dimod
-from sklsb.samplers import _base
+from sklsb.samplers._run import base as _base
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),

@@ -40,7 +40,7 @@ from sklsb.exceptions import (
     SamplerWarning,
     ShortRunWarning,
 )
-from sklsb.samplers import _base
+from sklsb.samplers._run import base as _base
 
 # Most runs here are too short to move every site; the tests of these warnings ask for them.
 pytestmark = [

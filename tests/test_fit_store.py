@@ -15,7 +15,8 @@ from sklsb import (
     Network,
     ParallelTempering,
 )
-from sklsb.samplers import _burn_in, _keeper
+from sklsb.samplers._run import burn_in as _burn_in
+from sklsb.samplers._run import keeper as _keeper
 from sklsb.storage.stores import StoreError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")

@@ -12,7 +12,7 @@ from sklsb import EliminationSampler, GibbsSampler, Ising, MarkovNetwork, diagno
 from sklsb._system import memory as _memory
 from sklsb.diagnostics.moments import Moments
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers import _base
+from sklsb.samplers._run import base as _base
 
 TARGET = dense(6, scale=0.4)
 MIXED = MarkovNetwork([2, 3, 1, 2], [((0, 1), np.arange(1.0, 7.0).reshape(2, 3))])

@@ -398,11 +398,11 @@ class Mutant(NamedTuple):
     message: str
 
 
-BALANCING, LEARNING, PILOT = "balancing.py", "learning.py", "pilot.py"
+BALANCING, LEARNING, PILOT = "balancing/functions.py", "balancing/learning.py", "balancing/pilot.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
-BASE, LSB, GIBBS = "samplers/_base.py", "samplers/lsb.py", "samplers/gibbs.py"
-STATE, STREAMS, ENSEMBLE = "state.py", "streams.py", "_ensemble.py"
+BASE, LSB, GIBBS = "samplers/_run/base.py", "samplers/lsb.py", "samplers/gibbs.py"
+STATE, STREAMS, ENSEMBLE = "ensembles/state.py", "ensembles/streams.py", "ensembles/compiled.py"
 NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
     f"_kernels/{name}.py" for name in ("numeric", "tree", "enumeration", "run", "objectives")
 )
@@ -415,7 +415,7 @@ BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
 ENGINE, PASSES = (f"_elimination/{name}.py" for name in ("engine", "passes"))
-BLOCK_RULE, BLOCKED = "_kernels/rules/blocks.py", "_blocked.py"
+BLOCK_RULE, BLOCKED = "_kernels/rules/redraw.py", "exact/elimination/mixed.py"
 RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
 STEP = "the production step against the formula"
 REBUILD = "caches must equal a rebuild"
@@ -559,7 +559,7 @@ MUTANTS = {
         r"must have h\(-u\) = h\(u\)",
     ),
     "gradient of the network without its output layer's slope": Mutant(
-        "_networks.py",
+        "balancing/curves.py",
         "by_out = by_log_f * slope",
         "by_out = by_log_f",
         check_balancing,
@@ -1067,7 +1067,7 @@ MUTANTS = {
         "global random states",
     ),
     "lp without the constant of the couplings": Mutant(
-        "samplers/_sinks.py",
+        "samplers/_run/sinks.py",
         "        stats[:, :, 0] += self.target.constant",
         "        stats[:, :, 0] += 1.0",
         check_sampler,

@@ -12,7 +12,8 @@ from models import GRAPHS, dense, potts, untimed
 
 import sklsb
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
-from sklsb.balancing import FIXED, LearnableFunction
+from sklsb.balancing import LearnableFunction
+from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import MIXING, OBJECTIVES
 from sklsb.balancing.pilot import (
     FEWEST_DRAWS,
@@ -118,7 +119,7 @@ def test_sums_end_where_the_autocorrelation_is_lost_in_its_noise():
 
 def check_slow_part(package):
     """A part of 4 % that decays 50 times more slowly than the rest makes two thirds of the time."""
-    pilot = module(package, "pilot")
+    pilot = module(package, "balancing.pilot")
     lags = np.unique(np.geomspace(1, 40_000, 60).astype(int))
     rho = 0.96 * 0.99**lags + 0.04 * 0.9998**lags
     expected = 0.96 * 1.99 / 0.01 + 0.04 * 1.9998 / 0.0002
@@ -284,10 +285,10 @@ def check_variance_over_all(package):
 
     def new_ensemble(k):
         rngs = [np.random.default_rng([k, c]) for c in range(6)]
-        return module(package, "_ensemble").BalancedEnsemble(target, x, rngs)
+        return module(package, "ensembles.compiled").BalancedEnsemble(target, x, rngs)
 
     candidates = {"half": Half(), "sqrt": package.Sqrt()}
-    outcome, _ = module(package, "pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
+    outcome, _ = module(package, "balancing.pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
     assert outcome.best == "sqrt", "a function that moves half of the sites is found out"
     assert outcome.ess_per_step[0] < 0.02, "a function that moves half of the sites is found"
 
@@ -426,7 +427,7 @@ def check_choice(package):
 
     def spy(candidates, new_ensemble, *rest):
         following.extend(new_ensemble(k).streams.chain[0].random() for k in range(3))
-        return module(package, "pilot").compare(candidates, new_ensemble, *rest)
+        return module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module(package, "samplers.lsb"), "compare", spy)
@@ -556,7 +557,7 @@ def check_start(package):
 
     def spy(candidates, new_ensemble, *rest):
         states.append(new_ensemble(0).chains.x.copy())
-        result = module(package, "pilot").compare(candidates, new_ensemble, *rest)
+        result = module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest)
         followed.extend(new_ensemble(k).streams.chain[0].random() for k in range(len(candidates)))
         return result
 
@@ -632,7 +633,7 @@ class Hollow(LearnableFunction):
 def check_starved(package):
     """A hollow of 20 nats at abs(u) = 2 is found, and nothing in an increasing function."""
     u = np.array([-4.0, -2.0, 0.5, 1.0, 2.0, 2.25, 5.0, np.inf, -np.inf])
-    find = module(package, "pilot").starved
+    find = module(package, "balancing.pilot").starved
 
     class OfPackage(package.BalancingFunction):
         even_part = Hollow.even_part

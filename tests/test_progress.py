@@ -11,8 +11,8 @@ import pytest
 from numba.core import event
 
 from sklsb import GibbsSampler, Ising, LSBSampler
+from sklsb._system import progress as _progress
 from sklsb._system.progress import Clock, Progress, Told
-from sklsb.samplers import _progress
 from sklsb.samplers._run.seen import Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")

@@ -16,7 +16,8 @@ from sklearn.base import clone
 
 from sklsb import RBM, GibbsSampler, HammingBallSampler, Ising, LSBSampler, Mixture, Network
 from sklsb.balancing import learning
-from sklsb.samplers import _base, _burn_in
+from sklsb.samplers._run import base as _base
+from sklsb.samplers._run import burn_in as _burn_in
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),

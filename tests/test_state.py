@@ -17,7 +17,7 @@ from sklsb.ensembles.state import ChainState, Counters
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
 from sklsb.extending import FixedRuleSampler
-from sklsb.samplers import _base
+from sklsb.samplers._run import base as _base
 
 TARGET = dense(6, scale=0.4)
 # Log weights fall from a random state, by less than would move the offset.

@@ -8,7 +8,7 @@ from models import dense
 
 from sklsb import EliminationSampler, GibbsSampler, Ising, LSBSampler, MarkovNetwork
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
-from sklsb.samplers import _base
+from sklsb.samplers._run import base as _base
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 

@@ -27,7 +27,7 @@ from sklsb.balancing import (  # noqa: E402
     get_balancing,
 )
 from sklsb.balancing.learning import MIXING, OBJECTIVES  # noqa: E402
-from sklsb.ensembles._torch import FastEnsemble, Model  # noqa: E402
+from sklsb.ensembles._torch import FastEnsemble  # noqa: E402
 from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
@@ -35,6 +35,7 @@ from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
+from sklsb.targets._torch import Model  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
 from sklsb.testing._step import check_matrix, check_step  # noqa: E402
 

@@ -5,8 +5,8 @@ A *view* is a named tuple of arrays that stands for a target. It has ``touched_s
 when it is made; and ``cache_size``, the length of the cache of a chain. ``scratch_size``, if there
 is one, is that of memory which no rebuild restores.
 
-A *rule* is a named tuple that says how a chain moves in one transition. `sklsb.ensembles.rules.Rule` tells
-what Python must know of it.
+A *rule* is a named tuple that says how a chain moves in one transition. `sklsb.extending.Rule`
+tells what Python must know of it.
 
 Nothing that is kept between transitions is a running sum of rounded numbers: caches equal a
 rebuild bit for bit after any number of transitions.

@@ -1,8 +1,8 @@
 """The objective of the first version of the paper, "sampled_kl"; nothing else needs this file.
 
-In the notation of `sklsb.balancing.learning` it is (Q'/Q) A log(T'/p') at a proposed x', for a chain's state
-and again for a state drawn from the initial distribution, added up. p' is relative to the state
-that is left, and all chains have the same weight. To the mean over the chains comes the penalty of
+In the notation of `sklsb.balancing.learning` it is (Q'/Q) A log(T'/p') at a proposed x', for a
+chain's state and again for a state drawn from the initial distribution, added up. p' is relative
+to the state that is left, and all chains have the same weight. To the mean over the chains comes the penalty of
 the function: a monotonic network is kept from a t f(1/t) that decreases.
 """
 

@@ -4,6 +4,7 @@ They take as much memory after a billion draws as after a thousand, and are the 
 are stored, thinned, or given to statistics.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.ensembles.rules import Balanced, Rule
+from sklsb.exact.enumeration import states
 from sklsb.exact.matrices import log_matrix, matrix
 from sklsb.targets.base import Target
 

@@ -90,9 +90,9 @@ class LSBSampler(BaseSampler):
         accepted with probability 0.6, about (informed proposals mix best near 0.57 [4]_), and
         keeps that number. Functions are learned for one move at a time.
     objective : str, default="auto"
-        What learning minimises; see `sklsb.balancing.learning`. "auto": "kl" in the burn-in, or "bound"
-        with ``fast=True``; "flux" and "global_flux" for the candidates to sample with. "flux" or
-        "global_flux": only that one.
+        What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
+        "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with.
+        "flux" or "global_flux": only that one.
         "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
         version): one function, which moves the chains and is used for sampling.
     n_chains : int, default=4

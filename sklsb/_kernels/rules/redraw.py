@@ -1,7 +1,7 @@
 """Exact redraws of blocks of variables given the others, made ahead by elimination.
 
-`sklsb.exact.elimination.mixed` makes the new states, in Python; the compiled step only takes the next of them. So
-many redraws of a whole model, which depend on nothing, take one call.
+`sklsb.exact.elimination.mixed` makes the new states, in Python; the compiled step only takes the
+next of them. So many redraws of a whole model, which depend on nothing, take one call.
 """
 
 from typing import Any, NamedTuple

@@ -65,7 +65,7 @@ class ChainArrays:
 
 
 class FastEnsemble:
-    """Chains moved by first-order proposals; the same methods as `sklsb.ensembles.compiled.Ensemble`.
+    """Chains moved by first-order proposals; it has the methods of the compiled `Ensemble`.
 
     Parameters
     ----------
