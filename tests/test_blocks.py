@@ -22,6 +22,7 @@ from sklsb.exact.elimination.mixed import BlockedEnsemble, mixture
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.matrices import _conditional
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.samplers._run.hints import exact_hint
 from sklsb.testing import check_sampler
@@ -309,7 +310,7 @@ def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
     assert sampler.blocks_.kind == "pool"
     assert "blocks are redrawn, of tables of 2**4" in sampler.blocks_.why
     assert 1 < len(sampler.blocks_.sites) <= 16
-    assert exact.rule_of(sampler, sampler.target_) is sampler._ensemble.rule
+    assert rule_of(sampler, sampler.target_) is sampler._ensemble.rule
 
 
 def test_blocks_of_a_model_with_zeros_are_doubted():

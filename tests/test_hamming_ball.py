@@ -21,6 +21,7 @@ from sklsb import (
     testing,
 )
 from sklsb._kernels.enumeration import ball_size
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning, ShortRunWarning
 
 INF = np.inf
@@ -89,7 +90,7 @@ def test_the_size_of_a_ball(seed):
 
 @pytest.mark.parametrize("radius", [1, 2, 3])
 def test_the_size_of_a_ball_of_two_valued_variables(radius):
-    rule = exact.rule_of(HammingBallSampler(10, radius), BINARY)
+    rule = rule_of(HammingBallSampler(10, radius), BINARY)
     assert rule.n_states(BINARY) == sum(math.comb(10, r) for r in range(radius + 1))
     assert (rule.block_size, rule.radius, rule.facts.n_uniforms) == (10, radius, 12)
     assert rule.facts.transitions_per_sweep == 2
@@ -97,12 +98,12 @@ def test_the_size_of_a_ball_of_two_valued_variables(radius):
 
 def test_the_largest_ball_of_mixed_variables():
     target = MarkovNetwork([2, 5, 3, 2, 4], [])
-    rule = exact.rule_of(HammingBallSampler(3, 2), target)
+    rule = rule_of(HammingBallSampler(3, 2), target)
     assert rule.n_states(target) == 1 + (4 + 3 + 2) + (4 * 3 + 4 * 2 + 3 * 2)
     given = target.condition({1: 0, 4: 0})
-    few = exact.rule_of(HammingBallSampler(10, 7), given)
+    few = rule_of(HammingBallSampler(10, 7), given)
     assert (few.block_size, few.radius, few.n_states(given)) == (3, 3, 12)
-    none = exact.rule_of(HammingBallSampler(), target.condition(dict.fromkeys(range(5), 0)))
+    none = rule_of(HammingBallSampler(), target.condition(dict.fromkeys(range(5), 0)))
     assert (none.block_size, none.radius, none.n_states(target)) == (0, 0, 1)
 
 

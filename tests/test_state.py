@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from models import dense
 
-from sklsb import GibbsSampler, HammingBallSampler, Ising, LSBSampler, exact, testing
+from sklsb import GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
 from sklsb.balancing import Barker, Max
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, Mixture
 from sklsb.ensembles.state import ChainState, Counters
 from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
 from sklsb.extending import FixedRuleSampler
 from sklsb.samplers._run import base as _base
@@ -25,7 +26,7 @@ STEEP = Ising(np.zeros((8, 8)), 60.0 * np.random.default_rng(0).choice([-1.0, -0
 
 
 def block(target):
-    return exact.rule_of(GibbsSampler(block_size=2), target)
+    return rule_of(GibbsSampler(block_size=2), target)
 
 
 class Moves(FixedRuleSampler):

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from models import dense
 
-from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact
+from sklsb import GibbsSampler, HammingBallSampler, LSBSampler
 from sklsb.balancing import Barker
 from sklsb.ensembles import streams
 from sklsb.ensembles.rules import Balanced, Mixture
 from sklsb.ensembles.streams import PURPOSES, Streams, spawn
+from sklsb.exact.transitions import rule_of
 
 TARGET = dense(5, scale=0.3)
 SINGLE = Balanced(Barker().table())
-BLOCK = exact.rule_of(GibbsSampler(block_size=3), TARGET)
-BALL = exact.rule_of(HammingBallSampler(2), TARGET)
-SWEEP = exact.rule_of(GibbsSampler("chromatic"), TARGET)
+BLOCK = rule_of(GibbsSampler(block_size=3), TARGET)
+BALL = rule_of(HammingBallSampler(2), TARGET)
+SWEEP = rule_of(GibbsSampler("chromatic"), TARGET)
 RULES = {
     "single": SINGLE,
     "block": BLOCK,
@@ -73,7 +74,7 @@ def test_samplers_drive_their_chains_by_these(sampler):
     sampler.fit(TARGET, initial_states=x)
     wanted = children(3)
     np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(wanted))
-    n = exact.rule_of(sampler, TARGET).facts.n_uniforms
+    n = rule_of(sampler, TARGET).facts.n_uniforms
     sampler.sample(7, thin=2)
     for rng in wanted:
         rng.random(14 * n)
@@ -235,7 +236,7 @@ def test_a_cheap_transition_pays_for_its_own_numbers_only():
 
 
 def test_rules_that_take_no_numbers():
-    nothing = exact.rule_of(GibbsSampler("systematic"), dense(0))
+    nothing = rule_of(GibbsSampler("systematic"), dense(0))
     assert nothing.facts.n_uniforms == 0
     rule = Mixture.of(nothing, SINGLE, 0.5)
     numbers = new(1).numbers(rule, 0, 50)

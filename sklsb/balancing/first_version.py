@@ -2,8 +2,8 @@
 
 In the notation of `sklsb.balancing.learning` it is (Q'/Q) A log(T'/p') at a proposed x', for a
 chain's state and again for a state drawn from the initial distribution, added up. p' is relative
-to the state that is left, and all chains have the same weight. To the mean over the chains comes the penalty of
-the function: a monotonic network is kept from a t f(1/t) that decreases.
+to the state that is left, and all chains have the same weight. To the mean over the chains comes
+the penalty of the function: a monotonic network is kept from a t f(1/t) that decreases.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from sklsb._kernels.objectives import SAMPLED_KL
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import LearnableFunction
 from sklsb.balancing.learning import Adam, Learner, Momentum
-from sklsb.ensembles.compiled import LearnableEnsemble
+from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 

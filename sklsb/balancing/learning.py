@@ -54,7 +54,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
-from sklsb.ensembles.compiled import Adaptive, LearnableEnsemble
+from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 

@@ -40,7 +40,7 @@ from scipy.special import ndtri, stdtrit
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import FIXED, BalancingFunction
-from sklsb.ensembles.compiled import MOST_NUMBERS, Adaptive, LearnableEnsemble
+from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
 from sklsb.targets.base import States
 
 __all__ = ["Outcome", "compare", "integrated_times", "starved"]

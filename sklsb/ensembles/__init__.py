@@ -1,1 +1,1 @@
-"""Several chains on one target."""
+"""Several chains on one target: what they keep, their random numbers, what moves them."""

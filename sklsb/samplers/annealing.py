@@ -14,7 +14,8 @@ from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
-from sklsb.ensembles.compiled import MOST_NUMBERS, Ensemble
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning

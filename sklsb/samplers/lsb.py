@@ -35,13 +35,8 @@ from sklsb.balancing.learning import (
 )
 from sklsb.balancing.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.diagnostics.draws import draws_dataset
-from sklsb.ensembles.compiled import (
-    MOST_FLIPS,
-    Adaptive,
-    BalancedEnsemble,
-    ChainEnsemble,
-    LearnableEnsemble,
-)
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
 from sklsb.ensembles.rules import FirstOrder, Mixture
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import StarvedMovesWarning

@@ -14,6 +14,7 @@ from sklsb._kernels.rules.redraw import Blocks
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
 from sklsb.exact.matrices import matrix_by_formula
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
@@ -97,7 +98,7 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
         rule = rule.first if rule.facts.parts else rule  # beside redraws of blocks
         used, said = rule.table.value, fitted.balancing_.table().value
         expect_equal(used, said, "the table that draws are made with, against balancing_")
-    frozen = pickle.dumps(exact.rule_of(fitted, target))
+    frozen = pickle.dumps(rule_of(fitted, target))
     replay = pickle.loads(pickle.dumps(fitted))._ensemble
     x, expected = _draws(fitted, n, 2), []
     lp = fitted.sample_stats_["lp"].to_numpy()
@@ -117,7 +118,7 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
     expect_equal(x, np.stack(expected, axis=1), what)
     for when, rule in (
         ("used by", fitted._ensemble.rule),
-        ("after", exact.rule_of(fitted, target)),
+        ("after", rule_of(fitted, target)),
     ):
         expect(pickle.dumps(rule) == frozen, f"the frozen rule is another one {when} sample.")
     check_kept(fitted, "after sample")
@@ -136,7 +137,7 @@ def check_kept(sampler: Any, when: str) -> None:
 
 def _check_invariance(sampler: Any, target: Target) -> None:
     """Rows of the enumerated transition matrix sum to 1, and it leaves the target as it is."""
-    rule = exact.rule_of(sampler, target)
+    rule = rule_of(sampler, target)
     found = exact.transition_matrix(rule, target)
     p = np.exp(log_probabilities(target))
     # A sweep is a product of as many matrices as it takes numbers, each a sum over the states.
@@ -184,7 +185,7 @@ def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
         warnings.simplefilter("ignore", SamplerWarning)
         _check_parameters(sampler, target)
         _check_streams(sampler, target, n_draws)
-        rule = exact.rule_of(sampler, target)
+        rule = rule_of(sampler, target)
         stepping = sampler
         if isinstance(rule, Mixture) and isinstance(rule.second, Blocks):
             # Redraws take no numbers that could be chosen; the steps beside them do.

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklsb import exact
 from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
+from sklsb.exact.transitions import rule_of
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
@@ -35,7 +36,7 @@ class FastProbe:
         streams = Streams([np.random.default_rng(0)] * len(states))
         sampler = clone(sampler).set_params(n_flips=n_flips)
         self.ensemble = sampler._new_ensemble(target, states, streams)
-        self.ensemble.start(exact.rule_of(sampler, target))
+        self.ensemble.start(rule_of(sampler, target))
         self.before = self.ensemble.walkers.state
 
     @property
@@ -80,7 +81,7 @@ def production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Array
     n, n_moves = possible.size, to.shape[1]
     if not n_moves:
         return matrix
-    rule: Any = exact.rule_of(sampler, target)
+    rule: Any = rule_of(sampler, target)
     fast, n_flips = isinstance(rule, FirstOrder), getattr(rule, "n_flips", 1)
     start, move = np.repeat(possible, n_moves), np.tile(np.arange(n_moves), n)
     probe: Any = (
@@ -124,7 +125,7 @@ def _several_flips(sampler: Any, target: Target, possible: Any, edges: Array) ->
     What is accepted is told by the probabilities that the step reports.
     """
     x = exact.states(target)
-    rule: Any = exact.rule_of(sampler, target)
+    rule: Any = rule_of(sampler, target)
     n_flips: int = rule.n_flips
     index = {state.tobytes(): i for i, state in enumerate(x)}
     n, n_moves = edges.shape[0], edges.shape[1] - 1
@@ -175,7 +176,7 @@ def _check_rejection(probe: Probe, u_select: Array) -> None:
 def check_step(sampler: Any, target: Target) -> None:
     """Compare the bisected production step with the enumerated one, whatever the offset."""
     expected = exact.transition_matrix(sampler, target)
-    fast = isinstance(exact.rule_of(sampler, target), FirstOrder)
+    fast = isinstance(rule_of(sampler, target), FirstOrder)
     for shift in (0.0,) if fast else (0.0, 150.0, -150.0):
         found = production_matrix(sampler, target, shift)
         # Weights are exp(log g - offset): with a large offset their logarithms round at its size.
@@ -192,7 +193,7 @@ def check_step(sampler: Any, target: Target) -> None:
 
 def n_terms(sampler: Any, target: Target) -> int:
     """Count the moves, or sequences of moves, and the stay that a row is the sum of."""
-    rule = exact.rule_of(sampler, target)
+    rule = rule_of(sampler, target)
     n_moves, n_flips = int((target.cardinalities - 1).sum()), getattr(rule, "n_flips", 1)
     return int(n_moves**n_flips + n_moves ** (n_flips - 1))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sklsb.ensembles.compiled import MOST_FLIPS
+from sklsb.ensembles.protocol import MOST_FLIPS
 
 # Acceptance at which flips per gradient are worth most, about; how fast their logarithm follows.
 _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5

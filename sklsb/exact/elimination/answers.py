@@ -12,7 +12,7 @@ from sklsb._kernels.elimination.buckets import LINEAR, MAX
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.draws import draws_dataset
-from sklsb.ensembles.compiled import MOST_NUMBERS
+from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.engine import (

@@ -28,7 +28,7 @@ from sklsb._system.progress import (
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch, check_stop
 from sklsb.diagnostics.tally import Counters, Tally
-from sklsb.ensembles.compiled import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count, is_n_jobs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.facts import Rule
 from sklsb._system.memory import check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
-from sklsb.ensembles.compiled import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.samplers._run.keeper import Keeper
 from sklsb.targets.base import States, Target
 

@@ -9,7 +9,8 @@ from scipy.stats import f as f_distribution
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb.diagnostics.measures import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
-from sklsb.ensembles.compiled import MOST_NUMBERS, BalancedEnsemble
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.engine import MAX_MEMORY, Elimination, fits, n_entries, ordered

@@ -13,7 +13,8 @@ from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.compiled import MOST_NUMBERS, Ensemble, Threaded
+from sklsb.ensembles.compiled import Ensemble, Threaded
+from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._tempering.bennett import Batches

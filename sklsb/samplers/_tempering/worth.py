@@ -6,7 +6,8 @@ import xarray as xr
 from sklsb._kernels.facts import Rule
 from sklsb.diagnostics.measures import disagreement
 from sklsb.diagnostics.tally import Tally
-from sklsb.ensembles.compiled import MOST_NUMBERS, Ensemble
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._tempering.ladders import Ladders, steps_of
 
