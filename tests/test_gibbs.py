@@ -25,6 +25,7 @@ from sklsb import (
     testing,
 )
 from sklsb.ensembles.rules import Systematic
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     SamplerWarning,
@@ -166,7 +167,7 @@ def test_odd_cycles_and_complete_graphs():
 def test_colours_of_lattices(shape):
     # Sides of length 1 have self-loops, which are constants; of length 2, edges that count twice.
     target = Ising.lattice(np.zeros(shape), 0.5)
-    rule = exact.rule_of(GibbsSampler("chromatic"), target)
+    rule = rule_of(GibbsSampler("chromatic"), target)
     even = all(side % 2 == 0 or side == 1 for side in shape)
     n_sites = shape[0] * shape[1]
     n_colors = rule.start.size - 1
@@ -190,23 +191,23 @@ def check_classes(rule, target):
 def test_colours_of_networks_and_of_what_evidence_leaves():
     factors = [((0, 1, 2), np.ones((2, 2, 2))), ((2, 3), np.ones((2, 2))), ((3,), np.ones(2))]
     target = MarkovNetwork([2] * 5, factors)
-    rule = exact.rule_of(GibbsSampler("chromatic"), target)
+    rule = rule_of(GibbsSampler("chromatic"), target)
     check_classes(rule, target)
     assert rule.start.size - 1 == 3
     given = target.condition({1: 0, 2: 1})  # no two of the others depend on each other
-    rule = exact.rule_of(GibbsSampler("chromatic"), given)
+    rule = rule_of(GibbsSampler("chromatic"), given)
     check_classes(rule, given)
     assert rule.start.tolist() == [0, 3]
     assert rule.facts.reversible
     everything = target.condition(dict.fromkeys(range(5), 0))
-    rule = exact.rule_of(GibbsSampler("chromatic"), everything)
+    rule = rule_of(GibbsSampler("chromatic"), everything)
     assert (rule.sites.size, rule.start.tolist()) == (0, [0])
 
 
 def test_self_loops_are_constants():
     couplings = np.array([[3.0, 0.5], [0.5, -2.0]])
     for target in (Ising(couplings), Potts(couplings, np.zeros((2, 3)))):
-        check_classes(exact.rule_of(GibbsSampler("chromatic"), target), target)
+        check_classes(rule_of(GibbsSampler("chromatic"), target), target)
 
 
 # ----------------------------------------------------------------- how it behaves
@@ -725,5 +726,5 @@ def test_a_block_of_the_largest_size():
     assert sampler.n_evaluations_ == 2 * 4095
     # In blocks of two variables that follow each other; one at a time there is room for its values.
     target = MarkovNetwork([2048, 2, 2, 2048], [])
-    assert exact.rule_of(GibbsSampler("systematic", block_size=2), target).n_states(target) == 4096
-    assert exact.rule_of(GibbsSampler("systematic"), target).n_states(target) == 2048
+    assert rule_of(GibbsSampler("systematic", block_size=2), target).n_states(target) == 4096
+    assert rule_of(GibbsSampler("systematic"), target).n_states(target) == 2048

@@ -19,6 +19,7 @@ from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb._kernels import _jit, contract, numeric
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.ensembles.rules import Balanced
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
@@ -161,7 +162,7 @@ def test_no_edge_is_overlooked_where_few_numbers_tell_its_sides_apart():
     # Which two of three variables are drawn: for most of the other numbers it does not matter.
     couplings = np.array([[0.0, 0.9, -0.6], [0.9, 0.0, 0.0], [-0.6, 0.0, 0.0]])
     target = Ising(couplings, [0.4, -0.28, 0.12])
-    rule = exact.rule_of(GibbsSampler(block_size=2), target)
+    rule = rule_of(GibbsSampler(block_size=2), target)
     found = testing.measured_matrix(rule, target, n_continuations=4)
     assert np.abs(found - exact.transition_matrix(rule, target)).max() <= 64 * EPS
 

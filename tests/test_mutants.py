@@ -189,7 +189,7 @@ def triple(package):
 
 
 def check_rule_of(package, sampler, target):
-    package.testing.check_rule(package.exact.rule_of(sampler, target), target)
+    package.testing.check_rule(package.exact.transitions.rule_of(sampler, target), target)
 
 
 def check_gibbs(package):
@@ -221,7 +221,7 @@ def check_layers(package):
 
 def check_mixture(package):
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
-        one = package.exact.rule_of(package.GibbsSampler(), target)
+        one = package.exact.transitions.rule_of(package.GibbsSampler(), target)
         other = package.rules.Balanced(package.Barker().table())
         package.testing.check_rule(package.rules.Mixture.of(one, other, 0.3), target)
 

@@ -24,6 +24,7 @@ from sklsb import (
 )
 from sklsb._kernels._jit import interpreted
 from sklsb.ensembles.rules import Balanced, Mixture, RandomBlocks
+from sklsb.exact.transitions import rule_of
 from sklsb.testing import check_balancing, check_rule, check_target
 from sklsb.testing._step import check_matrix, check_step
 
@@ -87,7 +88,7 @@ def test_locally_balanced_step(name):
 )
 def test_rule(name, sampler):
     target = targets[name]
-    check_rule(exact.rule_of(sampler, target), target, n_continuations=6)
+    check_rule(rule_of(sampler, target), target, n_continuations=6)
 
 
 def test_mixture():

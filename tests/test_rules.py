@@ -31,6 +31,7 @@ from sklsb.ensembles.rules import (
     RandomBlocks,
     Systematic,
 )
+from sklsb.exact.transitions import rule_of
 from sklsb.extending import implements
 from sklsb.testing import _rules as measuring
 
@@ -109,10 +110,6 @@ TARGETS = {
 }
 GRAPHS = [name for name, target in TARGETS.items() if target.graph is not None]
 LAYERS = ["machine", "extreme machine", "machine, evidence"]
-
-
-def rule_of(sampler, target):
-    return exact.rule_of(sampler, target)
 
 
 # ----------------------------------------------------------------- by hand
