@@ -724,3 +724,47 @@ def test_distance_of_knots_is_checked(step):
 
     with pytest.raises(ValueError, match=f"knot_step is {step}"):
         Stepped().table()
+
+
+class Bent(BalancingFunction):
+    """A function of a user, with a parameter."""
+
+    def __init__(self, depth=1.0):
+        self.depth = depth
+
+    def even_part(self, u):
+        return -self.depth * np.log1p(np.abs(u))
+
+
+def test_parameters_as_scikit_learn_has_them():
+    sampler = LSBSampler(Lipschitz(2.0))
+    assert sampler.get_params()["balancing__bound"] == 2.0
+    sampler.set_params(balancing__bound=0.7)
+    assert sampler.balancing.bound == 0.7
+    u = np.linspace(-9, 9, 41)
+    assert np.array_equal(sampler.balancing.even_part(u), Lipschitz(0.7).even_part(u))
+    with pytest.raises(ValueError, match=r"no parameter 'slope'; it has \['architecture', 'bound'"):
+        sampler.set_params(balancing__slope=1.0)
+    with pytest.raises(ValueError, match="bound is -1; it must be a positive number"):
+        sampler.set_params(balancing__bound=-1)
+    assert sampler.balancing.bound == 0.7
+    assert LSBSampler(Bent(2.0)).set_params(balancing__depth=3.0).balancing.depth == 3.0
+    assert repr(Bent(2.0)) == "Bent(depth=2.0)"
+    assert repr(Barker()) == "Barker()"
+
+
+def test_a_clone_has_parameters_of_its_own():
+    learned = Lipschitz().with_theta(np.linspace(-1, 1, 41))
+    assert repr(learned) == "Lipschitz(bound=0.5, architecture='knots', theta=<41 numbers>)"
+    for function in (learned, Mixture([1, 2, 3, 4]), Network("min"), Bent(2.0), Min().tabulated()):
+        copied = clone(LSBSampler(function)).balancing
+        assert copied is not function
+        assert np.array_equal(copied.table().value, function.table().value)
+    clone(LSBSampler(learned)).set_params(balancing__bound=9.0)
+    assert learned.bound == 0.5
+
+
+def test_a_new_architecture_starts_anew_unless_parameters_are_given():
+    assert Lipschitz().set_params(architecture="network").theta.size == 31
+    with pytest.raises(ValueError, match=r"theta has shape \(41,\)"):
+        Lipschitz().with_theta(np.zeros(41)).set_params(architecture="network")

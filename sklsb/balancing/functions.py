@@ -1,6 +1,7 @@
 """Balancing functions: fixed ones, mixtures, networks."""
 
 import copy
+import inspect
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,6 +32,15 @@ __all__ = [
 
 Array = NDArray[np.float64]
 _LAST_KNOT = 32.0
+
+
+def _shown(value: Any) -> str:
+    """Return a parameter as a repr has it."""
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    if value.size > 8:
+        return f"<{value.size} numbers>"
+    return np.array2string(value, precision=3, separator=", ")
 
 
 @lru_cache
@@ -196,8 +206,56 @@ class BalancingFunction(ABC):
         ax.legend(frameon=False)
         return ax
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of ``__init__``, as scikit-learn does.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Ignored: no parameter has parameters of its own.
+
+        Returns
+        -------
+        dict
+            By name. A sampler has them as ``balancing__bound`` and so on.
+        """
+        found = inspect.signature(type(self).__init__).parameters.values()
+        names = [p.name for p in list(found)[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def set_params(self, **params: Any) -> "BalancingFunction":
+        """Set some parameters; the others, and what was learned, stay.
+
+        Parameters
+        ----------
+        **params : dict
+            New values by name.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter, or a value is out of its range.
+        """
+        known = self.get_params()
+        unknown = sorted(params.keys() - known.keys())
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no parameter {unknown[0]!r}; it has {sorted(known)}."
+            )
+        if params:
+            self.__dict__ = type(self)(**(known | params)).__dict__
+        return self
+
+    def __sklearn_clone__(self) -> "BalancingFunction":
+        return copy.copy(self)
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        given = {name: value for name, value in self.get_params().items() if value is not None}
+        return f"{type(self).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in given.items())})"
 
     def _repr_html_(self) -> str:
         return function_html(self)
@@ -280,6 +338,10 @@ class Tabulated(BalancingFunction):
         """Values of abs(u) at which the even part is tabulated."""
         return np.arange(self._table.value.size) / self._table.inverse_step
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return nothing: a table has no parameters to set."""
+        return {}
+
     def __repr__(self) -> str:
         return f"Tabulated({self._table.value.size} knots)"
 
@@ -298,12 +360,19 @@ class LearnableFunction(BalancingFunction):
     knot_step = 1 / 8
     learning_rate: float = 0.05
     theta: Array
+    _is_initial: bool = False
 
     def with_theta(self, theta: ArrayLike) -> "LearnableFunction":
         """Return the same function with other parameters."""
         new = copy.copy(self)
         new.theta = self._check_theta(theta, self.theta.size)
+        new._is_initial = False
         return new
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of ``__init__``; ``theta`` is None if it is the initial one."""
+        params = super().get_params(deep)
+        return params | ({"theta": None} if self._is_initial and "theta" in params else {})
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_at_knots"}
@@ -373,9 +442,6 @@ class Mixture(LearnableFunction):
         share = softmax(self._terms(self.knots) + self.theta, axis=-1)
         return np.asarray(grad_knots) @ (share - self.weights)
 
-    def __repr__(self) -> str:
-        return f"Mixture(theta={np.array2string(self.theta, precision=3, separator=', ')})"
-
 
 class Lipschitz(LearnableFunction):
     r"""Even part of bounded slope; with the bound 1/2, exactly the increasing functions g.
@@ -413,6 +479,7 @@ class Lipschitz(LearnableFunction):
         self.learning_rate = SLOPES[architecture].learning_rate
         initial = SLOPES[architecture].initial()
         self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+        self._is_initial = theta is None
 
     @cached_property
     def _at_knots(self) -> tuple[Array, Array, Any]:
@@ -441,9 +508,6 @@ class Lipschitz(LearnableFunction):
         by_slope[1:] += by_step
         by_psi = by_slope * (self.bound - slope**2 / self.bound)
         return SLOPES[self.architecture].backward(self.theta, memory, by_psi)
-
-    def __repr__(self) -> str:
-        return f"Lipschitz(bound={self.bound:g}, architecture={self.architecture!r})"
 
 
 class Network(LearnableFunction):
@@ -485,6 +549,7 @@ class Network(LearnableFunction):
         self.architecture = architecture
         initial = initial_theta(form, architecture)
         self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+        self._is_initial = theta is None
 
     @property
     def _net(self) -> type[MLP] | type[Monotonic]:
@@ -533,9 +598,6 @@ class Network(LearnableFunction):
         Zero for the architecture "mlp", for which the paper has none.
         """
         return self._net.penalty(self.theta)
-
-    def __repr__(self) -> str:
-        return f"Network(form={self.form!r}, architecture={self.architecture!r})"
 
 
 _NAMES: dict[str, Callable[[], BalancingFunction]] = {
