@@ -37,8 +37,8 @@ from scipy import fft
 import sklsb.balancing.learning
 import sklsb.samplers.lsb
 from sklsb import RBM, Ising, Lipschitz, LSBSampler, MarkovNetwork, Potts
-from sklsb.balancing import BalancingFunction, Network, get_balancing
-from sklsb.balancing.functions import FIXED
+from sklsb.balancing import BalancingFunction, Network
+from sklsb.balancing.functions import FIXED, get_balancing
 from sklsb.diagnostics import paper_ess
 from sklsb.exceptions import SamplerWarning
 

@@ -16,7 +16,7 @@ import warnings
 import numpy as np
 
 from sklsb import GibbsSampler, Ising, LSBSampler, exact
-from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat
+from sklsb.diagnostics import AllOf, EffectiveSampleSize, RHat
 from sklsb.exceptions import SamplerWarning
 
 

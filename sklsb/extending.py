@@ -11,21 +11,17 @@ from sklsb._kernels.chains import NoPart, with_part
 from sklsb._kernels.contract import (
     first_move,
     flip,
-    forget_way,
-    hidden_activation,
     init_cache,
     log_prob,
-    log_prob_is_cheap,
     log_ratio,
     log_weight_of,
-    n_used,
     prepare,
     rebuild,
     row_of,
     step,
 )
-from sklsb._kernels.numeric import Table, exp, log_weight
-from sklsb.ensembles.rules import Facts, Rule
+from sklsb._kernels.numeric import exp
+from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler
 from sklsb.targets._checks import all_touched
@@ -34,25 +30,20 @@ __all__ = [
     "BaseSampler",
     "Facts",
     "FixedRuleSampler",
+    "Mixture",
     "NoPart",
-    "Rule",
-    "Table",
+    "RandomBlocks",
     "all_touched",
     "called",
     "exp",
     "first_move",
     "flip",
-    "forget_way",
-    "hidden_activation",
     "implements",
     "init_cache",
     "inlined",
     "log_prob",
-    "log_prob_is_cheap",
     "log_ratio",
-    "log_weight",
     "log_weight_of",
-    "n_used",
     "prepare",
     "rebuild",
     "row_of",

@@ -22,8 +22,8 @@ from sklsb import (
     balancing,
     testing,
 )
-from sklsb.balancing import LearnableFunction, Tabulated, get_balancing
-from sklsb.balancing.functions import FIXED
+from sklsb.balancing import LearnableFunction
+from sklsb.balancing.functions import FIXED, Tabulated, get_balancing
 
 
 def networks():

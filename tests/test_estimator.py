@@ -32,7 +32,8 @@ from sklsb import (
     Network,
     Potts,
 )
-from sklsb.balancing import Lipschitz, get_balancing
+from sklsb.balancing import Lipschitz
+from sklsb.balancing.functions import get_balancing
 from sklsb.exceptions import (
     FrozenSitesWarning,
     InterruptedWarning,

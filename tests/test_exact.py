@@ -8,6 +8,8 @@ from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 
 from sklsb import Ising, LSBSampler, Sqrt, Target, exact
 from sklsb.balancing import Barker, Max, Min
+from sklsb.exact.enumeration import neighbours
+from sklsb.exact.transitions import log_transition_matrix
 from sklsb.exceptions import PeriodicChainWarning
 from sklsb.testing._expect import sum_gate
 from sklsb.testing._step import n_terms
@@ -60,7 +62,7 @@ def test_states_are_all_states_in_lexicographic_order(d):
 
 @pytest.mark.parametrize("target", [dense(5), Chooser()], ids=["two values", "three values"])
 def test_neighbours_differ_in_one_variable_and_stand_in_the_order_of_log_ratios(target):
-    x, to, log_p = exact.states(target), exact.neighbours(target), log_probabilities(target)
+    x, to, log_p = exact.states(target), neighbours(target), log_probabilities(target)
     assert np.all((x[to] != x[:, None]).sum(axis=2) == 1)
     assert all(len(set(row)) == to.shape[1] for row in to)
     assert np.allclose(log_p[to] - log_p[:, None], target.log_ratios(x), rtol=0, atol=1e-13)
@@ -73,7 +75,7 @@ def test_probabilities_are_the_normalised_target():
 
 
 @pytest.mark.parametrize(
-    "function", [exact.states, exact.neighbours, exact.probabilities], ids=lambda f: f.__name__
+    "function", [exact.states, neighbours, exact.probabilities], ids=lambda f: f.__name__
 )
 def test_too_many_states_are_refused_by_number(function):
     with pytest.raises(ValueError, match="has 32768 states; enumeration takes at most 16384"):
@@ -86,7 +88,7 @@ def test_too_many_states_are_refused_by_number(function):
 def check_matrix(sampler, target):
     """Rows, detailed balance in logarithms, absolute balance, stationarity, at their gates."""
     matrix, log_matrix = (
-        f(sampler, target) for f in (exact.transition_matrix, exact.log_transition_matrix)
+        f(sampler, target) for f in (exact.transition_matrix, log_transition_matrix)
     )
     log_p, p = log_probabilities(target), exact.probabilities(target)
     assert np.all(matrix >= 0)

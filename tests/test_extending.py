@@ -15,6 +15,7 @@ from processes import run_python
 
 from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact, extending
 from sklsb.ensembles.rules import Mixture, RandomBlocks
+from sklsb.exact.enumeration import neighbours
 from sklsb.extending import (
     Facts,
     NoPart,
@@ -105,7 +106,7 @@ def test_function_is_learned_on_a_target_of_ones_own():
 
 def metropolis_matrix(target):
     """The formula, by hand."""
-    x, to = exact.states(target), exact.neighbours(target)
+    x, to = exact.states(target), neighbours(target)
     log_p = target.log_prob(x)
     matrix = np.zeros((len(x), len(x)))
     for i, row in enumerate(to):

@@ -8,9 +8,9 @@ import pytest
 from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
-from sklsb.balancing import Barker, LearnableFunction, Min, Sqrt, get_balancing
+from sklsb.balancing import Barker, LearnableFunction, Min, Sqrt
 from sklsb.balancing.first_version import FirstVersionLearner
-from sklsb.balancing.functions import FIXED
+from sklsb.balancing.functions import FIXED, get_balancing
 from sklsb.balancing.learning import (
     MIXING,
     OBJECTIVES,

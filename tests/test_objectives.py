@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 import sklsb
 from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact, testing
 from sklsb._kernels import objectives
-from sklsb.balancing import Barker, get_balancing
+from sklsb.balancing import Barker
+from sklsb.balancing.functions import get_balancing
 from sklsb.balancing.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, relative_weights
 from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
@@ -97,7 +98,7 @@ def test_gradients_stay_finite_where_weights_span_hundreds_of_nats(scale, name):
 def of_each_move(package, table, target):
     """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
     ratios = target.log_ratios(package.exact.states(target))
-    function = package.balancing.Tabulated(table)
+    function = package.balancing.functions.Tabulated(table)
     matrices = importlib.import_module("sklsb.exact.matrices")
     log_t = matrices.transitions(package.rules.Balanced(table), target).log_move
     log_w = function.log_g(ratios)

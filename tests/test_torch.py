@@ -32,6 +32,7 @@ from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
 from sklsb.ensembles.rules import Balanced  # noqa: E402
+from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
@@ -173,7 +174,7 @@ def test_sampler_keeps_its_promises(name, n_flips):
 
 def test_z_over_z_alone_is_wrong():
     target = random_rbm()
-    x, to = exact.states(target), exact.neighbours(target)
+    x, to = exact.states(target), neighbours(target)
     log_p = target.log_prob(x)
     weight = np.exp(Barker().log_g(target.first_order_ratios(x)))
     total = weight.sum(axis=1)

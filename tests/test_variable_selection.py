@@ -18,6 +18,7 @@ from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import flip
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced
+from sklsb.exact.enumeration import neighbours
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
@@ -123,7 +124,7 @@ def test_log_prob_and_log_ratios_are_the_formula(n, p, prior):
     states = exact.states(target)
     wanted = np.array([literal_log_prob(X, y, x, **prior) for x in states])
     np.testing.assert_allclose(target.log_prob(states), wanted, rtol=0, atol=1e-12 * n)
-    ratios = wanted[exact.neighbours(target)] - wanted[:, None]
+    ratios = wanted[neighbours(target)] - wanted[:, None]
     np.testing.assert_allclose(target.log_ratios(states), ratios, rtol=0, atol=1e-12 * n)
 
 
@@ -256,7 +257,7 @@ def test_rounding_is_as_declared(prior, noise, near):
     wanted = np.array([exact_log_prob(X, y, x, **formula) for x in states])
     wanted = np.where(target.log_prob(states) > -np.inf, wanted, -np.inf)
     possible = np.isfinite(wanted)
-    ratios = wanted[exact.neighbours(target)][possible] - wanted[possible, None]
+    ratios = wanted[neighbours(target)][possible] - wanted[possible, None]
     np.testing.assert_allclose(target.log_prob(states), wanted, rtol=1e-11, atol=1e-9)
     for found in (target.log_ratios(states[possible]), kernel_ratios(target, states[possible])):
         np.testing.assert_allclose(found, ratios, rtol=0, atol=target.rounding)
@@ -310,7 +311,7 @@ def test_which_models_are_possible_does_not_depend_on_where_one_comes_from(part)
     X[:, 2] = X[:, 0] + 0.1 * X[:, 1] + distance * X[:, 2]
     X[:, 3] = X[:, 0] + 3 * distance * X[:, 3]
     target = VariableSelection(X, data(40, 5)[1])
-    states, to = exact.states(target), exact.neighbours(target)
+    states, to = exact.states(target), neighbours(target)
     possible = target.log_prob(states) > -INF
     assert (~possible).any() == (part < 1)
     for ratios in (kernel_ratios(target, states), target.log_ratios(states)):

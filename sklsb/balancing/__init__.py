@@ -23,8 +23,6 @@ from sklsb.balancing.functions import (
     Mixture,
     Network,
     Sqrt,
-    Tabulated,
-    get_balancing,
 )
 
 __all__ = [
@@ -37,6 +35,4 @@ __all__ = [
     "Mixture",
     "Network",
     "Sqrt",
-    "Tabulated",
-    "get_balancing",
 ]

@@ -16,20 +16,6 @@ from sklsb._html import function_html
 from sklsb._kernels.numeric import Table
 from sklsb.balancing.curves import MLP, NETWORKS, SLOPES, Monotonic, initial_theta, softplus
 
-__all__ = [
-    "BalancingFunction",
-    "Barker",
-    "LearnableFunction",
-    "Lipschitz",
-    "Max",
-    "Min",
-    "Mixture",
-    "Network",
-    "Sqrt",
-    "Tabulated",
-    "get_balancing",
-]
-
 Array = NDArray[np.float64]
 _LAST_KNOT = 32.0
 

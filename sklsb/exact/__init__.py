@@ -25,32 +25,26 @@ from sklsb.exact.elimination.answers import (
     most_likely,
     sample,
 )
-from sklsb.exact.elimination.engine import EliminationCost
 from sklsb.exact.enumeration import (
-    neighbours,
     probabilities,
     states,
 )
 from sklsb.exact.matrices import log_matrix
 from sklsb.exact.transitions import (
     eigenvalues,
-    log_transition_matrix,
     mutual_information,
     spectral_gap,
     transition_matrix,
 )
 
 __all__ = [
-    "EliminationCost",
     "eigenvalues",
     "elimination_cost",
     "log_matrix",
     "log_partition",
-    "log_transition_matrix",
     "marginals",
     "most_likely",
     "mutual_information",
-    "neighbours",
     "probabilities",
     "sample",
     "spectral_gap",

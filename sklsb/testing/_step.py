@@ -11,7 +11,8 @@ from sklearn.base import clone
 from sklsb import exact
 from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.enumeration import neighbours
+from sklsb.exact.transitions import log_transition_matrix, rule_of
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
@@ -75,7 +76,7 @@ def production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Array
     ``shift`` is added to the offsets of the compiled weights. On its way this also checks what
     the bisection sees.
     """
-    x, to = exact.states(target), exact.neighbours(target)
+    x, to = exact.states(target), neighbours(target)
     matrix = np.eye(len(x))
     possible = np.flatnonzero(target.log_prob(x) > -np.inf)
     n, n_moves = possible.size, to.shape[1]
@@ -205,7 +206,7 @@ def check_matrix(sampler: Any, target: Target) -> None:
     rows = sum_gate(n_terms(sampler, target))
     expect_near(matrix.sum(axis=1), 1.0, rows, "rows of the transition matrix must sum to 1")
     with np.errstate(invalid="ignore"):
-        flow = log_p[:, None] + exact.log_transition_matrix(sampler, target)
+        flow = log_p[:, None] + log_transition_matrix(sampler, target)
     what, balance = "detailed balance, log p(x) P(x, x') at (x, x')", 16 * EPS * largest + more
     expect_near(flow, flow.T, balance, what)
     p = np.exp(log_p)
