@@ -24,15 +24,15 @@ from sklsb.balancing import (  # noqa: E402
     Mixture,
     Network,
     Sqrt,
-    get_balancing,
 )
+from sklsb.balancing.functions import get_balancing  # noqa: E402
 from sklsb.balancing.learning import MIXING, OBJECTIVES  # noqa: E402
 from sklsb.ensembles._torch import FastEnsemble  # noqa: E402
 from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
 from sklsb.ensembles.rules import Balanced  # noqa: E402
-from sklsb.exact.enumeration import neighbours
+from sklsb.exact.enumeration import neighbours  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
