@@ -113,6 +113,8 @@ class GibbsSampler(FixedRuleSampler):
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
+    rule_parameters = ("scan", "block_size")
+
     def __init__(
         self,
         scan: str = "random",

@@ -94,6 +94,8 @@ class HammingBallSampler(FixedRuleSampler):
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
+    rule_parameters = ("block_size", "radius")
+
     def __init__(
         self,
         block_size: int = 10,

@@ -196,6 +196,8 @@ class LSBSampler(BaseSampler):
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
+    rule_parameters = ("balancing", "lazy")
+
     def __init__(
         self,
         balancing: str | BalancingFunction = "learned",

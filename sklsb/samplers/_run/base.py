@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import joblib
 import numpy as np
@@ -67,6 +67,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     A subclass stores its parameters in ``__init__``, checks and resolves them in
     ``_resolve``, and moves the chains of ``self._ensemble`` in ``_burn_in``.
     """
+
+    # Parameters that say what a transition does; None if that is not told.
+    rule_parameters: ClassVar[tuple[str, ...] | None] = None
 
     n_chains: int
     init: str = "both"

@@ -12,12 +12,6 @@ from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets.base import Target
 
-# Parameters of a sampler that say what a transition does.
-_OF_RULES = {
-    "GibbsSampler": ("scan", "block_size"),
-    "HammingBallSampler": ("block_size", "radius"),
-    "LSBSampler": ("balancing", "lazy"),
-}
 # Neighbours of a variable, on average, up to which classes of independent variables pay, and parts
 # in which two states differ may be apart.
 _FEW_NEIGHBOURS = 32
@@ -62,8 +56,7 @@ def _rule_of(given: Any, target: Target) -> Rule:
 
 def _check_parameters(given: BaseSampler) -> None:
     """Refuse parameters of a sampler that tempering would silently leave aside."""
-    name = type(given).__name__
-    used = _OF_RULES.get(name)
+    used = given.rule_parameters
     if used is None:
         return
     defaults = inspect.signature(type(given).__init__).parameters
