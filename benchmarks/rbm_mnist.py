@@ -32,7 +32,7 @@ from sklsb import RBM, LSBSampler, Network
 from sklsb.datasets import load_mnist
 from sklsb.diagnostics import mmd
 from sklsb.exceptions import SamplerWarning
-from sklsb.training import contrastive_divergence
+from sklsb.samplers import contrastive_divergence
 
 FEW = 0.01  # probability of ink at the starts of the paper
 # Name to balancing function, flips per gradient and further parameters. The functions of the paper

@@ -22,7 +22,7 @@ from sklsb import LSBSampler
 from sklsb.datasets import load_digits
 from sklsb.diagnostics import autocorrelation
 from sklsb.exceptions import SamplerWarning
-from sklsb.training import contrastive_divergence
+from sklsb.samplers import contrastive_divergence
 
 # Some pixels at the border are white in all digits; and these runs are short.
 warnings.filterwarnings("ignore", category=SamplerWarning)

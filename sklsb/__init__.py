@@ -42,7 +42,6 @@ _MODULES = [
     "samplers",
     "targets",
     "testing",
-    "training",
 ]
 
 __all__ = [*_OBJECTS, *_MODULES, "__version__"]

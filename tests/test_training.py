@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, logit, logsumexp
 
 from sklsb import RBM, exact
-from sklsb.training import _gradients, contrastive_divergence
+from sklsb.samplers.training import _gradients, contrastive_divergence
 
 
 def machine(n, m, scale, seed=0):

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 from sklsb import GibbsSampler
 from sklsb.datasets import load_digits
 from sklsb.exceptions import SamplerWarning
-from sklsb.training import contrastive_divergence
+from sklsb.samplers import contrastive_divergence
 
 warnings.simplefilter("ignore", SamplerWarning)  # some pixels are white in all digits
 digits = load_digits()

@@ -1,4 +1,4 @@
-"""Samplers, and the search for the most probable state."""
+"""Samplers, the search for the most probable state, and training by draws."""
 
 from sklsb.samplers.annealing import anneal
 from sklsb.samplers.elimination import EliminationSampler
@@ -7,6 +7,7 @@ from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.parallel import sample_chains
 from sklsb.samplers.tempering import ParallelTempering
+from sklsb.samplers.training import contrastive_divergence
 
 __all__ = [
     "EliminationSampler",
@@ -15,5 +16,6 @@ __all__ = [
     "LSBSampler",
     "ParallelTempering",
     "anneal",
+    "contrastive_divergence",
     "sample_chains",
 ]

@@ -89,7 +89,7 @@ def contrastive_divergence(
     Examples
     --------
     >>> from sklsb.datasets import load_digits
-    >>> from sklsb.training import contrastive_divergence
+    >>> from sklsb.samplers import contrastive_divergence
     >>> digits = load_digits()
     >>> machine = contrastive_divergence(
     ...     digits.data, 20, n_epochs=5, shape=digits.shape, random_state=0
