@@ -11,7 +11,7 @@ curve is a balancing function, and every balancing function is an even curve.
 # %%
 # Four fixed, one mixed, one learned, one of your own
 # ---------------------------------------------------
-# A mixture (LSB 1) has four weights, here given. The learned function is that of a small Ising
+# A mixture (LSB 1) has four weights, fixed here. The learned function was learned on a small Ising
 # model. A function of your own is a class with one method.
 
 import matplotlib.pyplot as plt
@@ -43,8 +43,8 @@ for name, f in functions.items():
 # %%
 # The even part and the function itself
 # -------------------------------------
-# The curves are drawn to meet at u = 0, which is t = 1. On the right it is not obvious that the
-# seven have anything in common; on the left it is.
+# The curves are shifted to meet at u = 0, which is t = 1. On the left it is obvious what the seven
+# have in common; on the right it is not.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 u, t = np.linspace(-6, 6, 401), np.linspace(0.001, 6, 400)

@@ -24,7 +24,7 @@ from sklsb.diagnostics import autocorrelation
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import contrastive_divergence
 
-# Some pixels at the border are white in all digits; and these runs are short.
+# Some pixels at the border are white in all digits, and these runs are short.
 warnings.filterwarnings("ignore", category=SamplerWarning)
 digits = load_digits()
 machine = contrastive_divergence(digits.data, 100, n_epochs=100, shape=(8, 8), random_state=0)

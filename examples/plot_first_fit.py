@@ -3,13 +3,13 @@ A disc in the noise
 ===================
 
 A disc is hidden under noise: three pixels in ten look wrong. Neighbouring pixels tend to agree, and
-that is enough to get it back, each pixel with its probability.
+that is enough to recover it, with a probability for each pixel.
 """
 
 # %%
 # The model
 # ---------
-# Spins of -1 and +1 on a grid, drawn to what was observed and to their neighbours.
+# Spins of -1 and +1 on a grid, pulled towards what was observed and towards their neighbours.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,8 +25,8 @@ print(f"{target}: {np.mean((noisy > 0) != (disc > 0)):.0%} of the pixels look wr
 # %%
 # Burn-in and draws
 # -----------------
-# ``fit`` is the burn-in. The first one in an environment compiles for some seconds. ``sample``
-# returns an xarray Dataset; ``thin="sweep"`` keeps one state in as many transitions as there are
+# ``fit`` is the burn-in. The first one in an environment compiles for a few seconds. ``sample``
+# returns an xarray Dataset; ``thin="sweep"`` makes as many transitions per draw as there are
 # pixels.
 
 sampler = LSBSampler(random_state=0).fit(target)
@@ -37,7 +37,7 @@ print(dict(draws["x"].sizes))
 # The answer, and whether to believe it
 # -------------------------------------
 # ``marginals`` counts, and says how far the counts may be off. ``disagreement_`` compares the
-# chains; a warning would have told if they disagreed.
+# chains; had they disagreed, there would have been a warning.
 
 found = marginals(draws, target).sel(state=1)
 wrong = np.mean((found["p"].values > 0.5) != (disc > 0))

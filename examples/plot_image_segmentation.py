@@ -4,7 +4,7 @@ Segment a noisy photograph
 
 The main job of sklsb, from end to end: a photograph is cut into foreground and sky, the cut is
 hidden under so much noise that every third pixel is wrong, and 60,000 coupled variables are sampled
-to get it back, each pixel with its probability.
+to recover it, with a probability for each pixel.
 
 Run as a script, it takes about a minute and writes ``image_segmentation.png`` where it is run.
 """
@@ -41,8 +41,8 @@ mask = np.where(foreground, 1, -1)
 # %%
 # What is observed
 # ----------------
-# Each pixel shows its side of the mask, as +1 or -1, plus normal noise of two and a half times
-# that size. Judged by its own sign alone, a third of the pixels is wrong.
+# Each pixel shows its side of the mask, as +1 or -1, plus normal noise of two and a half times that
+# size. Judged by its sign alone, a third of the pixels are wrong.
 
 mean, noise_sd = 1.0, 2.5
 rng = np.random.default_rng(0)
@@ -54,11 +54,10 @@ print(f"Pixels: {mask.size:,}. Wrong by the sign of the observation: {error_befo
 # %%
 # The posterior
 # -------------
-# What is known beforehand is that neighbouring pixels tend to agree. That is an Ising model, and
-# with the observations as its fields it stays one. The coupling says how strongly neighbours
-# agree: from 0.44 on, a lattice without any observation turns into one colour all over. A little
-# more than that joins the pixels into regions; much more would wipe out the roof's tip and the
-# tree tops.
+# The prior knowledge is that neighbouring pixels tend to agree. That is an Ising model, and with
+# the observations as its fields it remains one. The coupling says how strongly neighbours agree:
+# from 0.44 on, a lattice without any observation turns into one colour all over. A little more than
+# that joins the pixels into regions; much more would wipe out the roof's tip and the tree tops.
 
 posterior = Ising.from_image(observed, mean=mean, noise_sd=noise_sd, coupling=0.5)
 print(posterior)
@@ -70,7 +69,7 @@ print(posterior)
 # the fixed ones, and keeps the best. One transition changes one pixel, so a *sweep* is 60,000 of
 # them: the burn-in is 20 sweeps, and the draws are a sweep apart. Two chains start from pure noise,
 # the others where a search ends. They run in two threads, which does not change them. ``verbose=1``
-# writes a line to stderr for each thing that takes time.
+# writes a line to stderr for each phase that takes time.
 
 n_sweeps_burn_in, n_draws = 20, 250
 sampler = LSBSampler(
@@ -103,11 +102,11 @@ print(f"Wrong by the posterior probability: {wrong.mean():.1%} (before: {error_b
 # %%
 # Can the draws be trusted?
 # -------------------------
-# The effective sample size says how many independent draws they are worth. ArviZ reads the draws
-# as they are; every second row and column will do. A pixel with the same colour in all draws has
-# no effective sample size (ArviZ would call it perfect), so these are counted instead. They lie
-# deep inside the sky or the trees, where the observation agrees with all its neighbours. (Had one
-# of them not changed between the draws either, ``sample`` would have warned of it.)
+# The effective sample size says how many independent draws they are worth. ArviZ reads the draws as
+# they are; every second row and column will do. A pixel with the same colour in all draws has no
+# effective sample size (ArviZ would call it perfect), so such pixels are counted instead. They lie
+# deep inside the sky or the trees, where the observation agrees with all its neighbours.
+# (``sample`` would also have warned if one of them had never changed, not even between the draws.)
 
 some = draws.isel(row=slice(None, None, 2), col=slice(None, None, 2))
 changed = (some["x"].max(("chain", "draw")) > some["x"].min(("chain", "draw"))).to_numpy()

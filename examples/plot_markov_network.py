@@ -3,7 +3,7 @@ Conclusions from evidence
 =========================
 
 A car does not start. Is it the battery, the starter, or an empty tank? A Bayesian network says how
-causes lead to what one sees; given what was seen, it says how likely each cause is.
+causes lead to what is observed; given the observations, it says how likely each cause is.
 """
 
 # %%
@@ -29,10 +29,10 @@ factors += [((4,), [0.96, 0.04]), ((1, 3, 4, 5), np.stack([1 - fails, fails], ax
 network = MarkovNetwork([len(v) for v in values], factors, names)
 
 # %%
-# What was seen
-# -------------
-# It does not start, and the lights are dim. ``condition`` fixes that. So small a network can be
-# answered without a chain; it is sampled here to show that both agree.
+# What was observed
+# -----------------
+# It does not start, and the lights are dim. ``condition`` fixes both. A network as small as this
+# needs no chain; it is sampled here to show that both ways agree.
 
 target = network.condition({"starts": 1, "lights": 1})
 draws = LSBSampler(random_state=0).fit(target).sample(2000, thin="sweep")

@@ -4,14 +4,14 @@ Maximum cuts
 
 Dividing the nodes of a weighted graph in two so that the edges between the halves weigh as much as
 possible is an optimisation problem. Drawing cuts with probability proportional to exp(beta times
-their weight) makes a distribution of it, the more peaked the larger beta.
+their weight) turns it into a distribution, which is more peaked the larger beta is.
 """
 
 # %%
 # The graph
 # ---------
-# A grid of 18 x 18 nodes whose edges weigh +1 or -1, by coin flips. As narrow a grid can be solved
-# exactly, so one sees how close the samplers come.
+# A grid of 18 x 18 nodes whose edges weigh +1 or -1, by coin flips. A grid this narrow can be
+# solved exactly, which shows how close the samplers come.
 
 import matplotlib.pyplot as plt
 import networkx as nx
@@ -31,7 +31,7 @@ print(f"{len(graph)} nodes, {graph.size()} edges; the best cut weighs {best:.0f}
 # The best cut, and good cuts
 # ---------------------------
 # ``from_maxcut`` keeps the constant of the formula, so log p is beta times the weight of the cut.
-# ``anneal`` looks for the best state alone. ``ParallelTempering`` draws good cuts in their
+# ``anneal`` looks only for the best state. ``ParallelTempering`` draws good cuts in their
 # proportions, and crosses between those that are far apart.
 
 annealed = anneal(target, n_sweeps=5000, random_state=0)

@@ -3,16 +3,16 @@ When did it change? A function of your own
 ==========================================
 
 Counts of accidents in 30 years. The rate is constant for some years, then changes. A state says in
-which years it does, as 0 and 1. The log-density is written down as a function.
+which years it changes, as 0 and 1. The log-density is an ordinary function.
 """
 
 # %%
 # The function
 # ------------
-# Between two changes the counts are Poisson with one rate, whose prior is Gamma(2, 1 / 20).
-# Integrated out, that leaves a formula for each piece. A change costs log 12. The function is
-# compiled by numba, and called from compiled code. It has 29 places for a change, and so half a
-# billion states.
+# Between two changes the counts are Poisson with one rate, whose prior is Gamma(2, 1 / 20). With
+# the rate integrated out, each piece has a formula. A change costs log 12. The function is compiled
+# by numba, and called from compiled code. There are 29 places for a change, and so half a billion
+# states.
 
 from math import lgamma, log
 
@@ -43,7 +43,7 @@ x = draws["x"].values.reshape(-1, counts.size - 1)
 print(f"probability of two changes: {(x.sum(axis=1) == 2).mean():.2f}")
 
 # %%
-# The rate of each year, over all draws: a mean of (n + 2) / (years + 0.05) of the piece it is in.
+# The rate of each year, averaged over all draws: (n + 2) / (years + 0.05) for the piece it is in.
 
 rate = np.zeros(counts.size)
 for changes in x:

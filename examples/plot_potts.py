@@ -2,15 +2,15 @@
 Regions of a noisy picture
 ==========================
 
-A picture of four colours is hidden under noise. Each pixel alone says little about its colour;
-that neighbours tend to agree says the rest. This is a Potts model, the Ising model of more than two
-values, and sampling it gives each pixel a probability for each colour.
+A picture of four colours is hidden under noise. Each pixel alone says little about its colour; the
+rest comes from neighbours, which tend to agree. This is a Potts model, an Ising model with more
+than two values, and sampling it gives each pixel a probability for each colour.
 """
 
 # %%
 # The picture
 # -----------
-# Three hills before a sky. The noise is larger than the steps between the grey levels.
+# Three hills against a sky. The noise is larger than the steps between the grey levels.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,9 +29,10 @@ observed = truth + noise_sd * np.random.default_rng(0).standard_normal(truth.sha
 # %%
 # The posterior
 # -------------
-# The field of a colour at a pixel is the log-density of the noise under which it would look as it
-# does. The coupling is what two neighbours gain by being equal. On a grid without a field, order
-# sets in at log(1 + sqrt(4)) = 1.10 for four values; one somewhat above that joins regions.
+# The field of a colour at a pixel is the log-density of the noise that would make this colour look
+# as the pixel does. The coupling is what two neighbours gain by being equal. On a grid without a
+# field, order sets in at log(1 + sqrt(4)) = 1.10 for four values; a somewhat stronger coupling
+# joins regions.
 
 field = -((observed[:, :, np.newaxis] - np.arange(4)) ** 2) / (2 * noise_sd**2)
 target = Potts.lattice(field, coupling=1.4, periodic=False)

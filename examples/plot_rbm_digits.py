@@ -39,8 +39,8 @@ for name, x in {"digits": images, "draws": draws, "noise": noise}.items():
 # %%
 # What it looks like
 # ------------------
-# Third row: what the hidden units make of the draw above. ``hidden_probabilities`` gives
-# P(h = 1 | x) of each; with these in the place of h, a pixel is ink with the probability shown.
+# The third row shows what the hidden units make of the draw above. ``hidden_probabilities`` gives
+# P(h = 1 | x) for each unit; with these in place of h, a pixel is ink with the probability shown.
 
 shown = draws[:10, -1]
 hidden = machine.hidden_probabilities(shown)

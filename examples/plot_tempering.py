@@ -12,7 +12,7 @@ Replicas at several temperatures change places, and carry states from one mode t
 # -------------------------------
 # A grid of 12 x 12 spins whose couplings are +2 or -2 by coin flips. It has no field, so a state
 # and its opposite are equally probable, and the mean of every spin is 0. Four chains of Gibbs
-# sweeps have each their own. The warning says that they disagree.
+# sweeps each have their own means, and a warning says that they disagree.
 
 import warnings
 
@@ -33,10 +33,10 @@ print([w.category.__name__ for w in caught])
 # %%
 # Tempering
 # ---------
-# Four ladders of replicas. A round trip is a way from the bottom, where the state is drawn anew, to
+# Four ladders of replicas. A round trip leads from the bottom, where the state is drawn anew, to
 # the top, where the draws are taken, and back. On such a grid a ladder has two replicas at every
 # temperature, which exchange parts in which they differ. A grid as small as this can be summed
-# exactly, so one sees what the estimate of log Z is worth.
+# exactly, which shows what the estimate of log Z is worth.
 
 tempering = ParallelTempering(random_state=0).fit(glass)
 tempered = tempering.sample(4000)

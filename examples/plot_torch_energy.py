@@ -9,8 +9,9 @@ trained on handwritten digits with the sampler itself, and sampled by first-orde
 # %%
 # A log-density, trained by its own draws
 # ---------------------------------------
-# The gradient of the log-likelihood is that of the mean log p of data, less that of the mean log p
-# of the model's own draws. With ``warm_start`` their chains go on where the last ``fit`` stopped.
+# The gradient of the log-likelihood is the mean gradient of log p over the data, minus its mean
+# over the model's own draws. With ``warm_start``, the chains that make these draws continue where
+# the last ``fit`` stopped.
 
 import matplotlib.pyplot as plt
 import torch
@@ -50,7 +51,7 @@ for _ in range(250):
     schedule.step()
 
 # %%
-# Draws of the network as it is: after seconds of training some are digits, and others are not.
+# Draws from the trained network: after seconds of training, some are digits and others are not.
 sampler = LSBSampler("barker", n_flips="auto", init="uniform", **settings).fit(target)
 draws = sampler.sample(5, thin=200)["x"].to_numpy()[:20, -1].reshape(-1, 8, 8)
 figure, axes = plt.subplots(2, 10, figsize=(10, 2.2), layout="constrained")

@@ -2,16 +2,17 @@
 Which columns explain it
 ========================
 
-Ten baseline measurements of 442 diabetes patients, and how far the disease went within a year:
-which of the ten belong in a regression? There are 1,024 models, few enough to check a sample.
+Ten baseline measurements of 442 diabetes patients, and how far the disease progressed within a
+year: which of the ten belong in a regression? There are 1,024 models, few enough to check a sample.
 """
 
 # %%
 # The posterior of the model
 # --------------------------
-# A state is a model: for each column, whether it is in. Its log p is that of the data with
-# coefficients, intercept and noise integrated out (under Zellner's g prior with g = n), and of the
-# prior, under which all sizes from 0 to 10 are equally likely. Columns keep their names.
+# A state is a model: for each column, whether it is in. Its log p is the log-likelihood of the
+# data, with coefficients, intercept and noise integrated out (under Zellner's g prior with g = n),
+# plus the log prior, under which all sizes from 0 to 10 are equally likely. Columns keep their
+# names.
 
 import warnings
 
@@ -31,7 +32,7 @@ models, p = exact.states(target), exact.probabilities(target)
 # A sample of the models
 # ----------------------
 # A transition takes one column in or out. With ten columns a run is cheap; with 2,000 it is the
-# only way. Body mass index never leaves the model, and sklsb would warn that it did not change.
+# only way. Body mass index never leaves the model; the warning that it never changed is turned off.
 
 warnings.simplefilter("ignore", FrozenSitesWarning)
 draws = LSBSampler(random_state=0).fit(target).sample(50_000)
@@ -43,9 +44,9 @@ for i in np.argsort(-p)[:3]:
 # %%
 # Inclusion probabilities
 # -----------------------
-# The serum measurements s1 to s6 are strongly correlated: of some of them one is needed, and the
-# data do not say which. The best model alone has a small part of the probability: reason enough to
-# average over models.
+# The serum measurements s1 to s6 are strongly correlated: one of several is needed, but the data
+# cannot tell which. The best model alone has only a small part of the probability, which is reason
+# enough to average over models.
 
 figure, (inclusion, best) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 inclusion.bar(X.columns, p @ models, color="#2a9d8f", alpha=0.6, label="all 1,024 models")

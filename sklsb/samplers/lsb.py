@@ -79,11 +79,11 @@ class LSBSampler(BaseSampler):
         log-ratios from one gradient, on torch (FLSB; with "sqrt" it is Gibbs with gradients
         [3]_), with the full Metropolis-Hastings ratio, so that it is exact too.
     n_flips : int or "auto", default=1
-        With ``fast=True``, moves that are drawn from one gradient and made together, at most 64;
-        the last of several with probability one half, since an even number would keep the parity
-        of the number of ones. "auto" finds during `fit` how many, the same for all chains, are
-        accepted with probability 0.6, about (informed proposals mix best near 0.57 [4]_), and
-        keeps that number. Functions are learned for one move at a time.
+        With ``fast=True``, the number of flips proposed per gradient, at most 64. If it is above 1,
+        the last flip is dropped with probability 1/2, so that the parity of the number of ones can
+        change. "auto" tunes one number for all chains during `fit`, for about 60 % acceptance
+        (informed proposals mix best near 0.57 [4]_), and keeps it. Functions are learned for one
+        flip at a time.
     objective : str, default="auto"
         What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
         "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with.
@@ -151,7 +151,7 @@ class LSBSampler(BaseSampler):
         What the pilot found, by candidate: ess_per_step (of the sites, weighted by their
         variances), its standard error ess_error, lp_ess_per_step (which has no vote),
         acceptance_rate, the transitions of each chain that this rests on, and n_flips; see
-        `sklsb.balancing.pilot`. ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
+        the page "The pilot". ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
     blocks_ : BlockChoice
         Which blocks are redrawn in `sample`: ``kind`` ("none", "whole" or "pool"), ``why``, the
         ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
