@@ -408,7 +408,6 @@ class LSBSampler(BaseSampler):
                 learner=learner,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
-                keeper=self._keeper,
             )
         return *found, draws
 
