@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -30,16 +29,6 @@ _MOST_NUMBERS = 1 << 22
 _WORTH_RECORDING = 64
 
 Step = Callable[[Tensor], object]
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Let glibc keep memory of this size that was freed once.
-
-    Otherwise it gives that of every larger tensor back to the system, and the next one costs page
-    faults.
-    """
-    torch.empty(31 << 20, dtype=torch.int8)
 
 
 @dataclass
@@ -100,7 +89,6 @@ class FastEnsemble:
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
         self.chains = ChainArrays.of(target, states)
         self.counters = Counters()
-        _keep_freed_memory()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
         self.walkers = Walkers(target, value_index, device, dtype)
