@@ -452,8 +452,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = FIRST_SEGMENT
         seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
-        size, may_stop = total * n_chains, bool(watch.rules)
-        line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
+        line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)
         with ensemble.threads(), line as progress:
 
             def going_on() -> bool:

@@ -66,7 +66,7 @@ def run_burn_in(
     -------
     BurnInResult
     """
-    with Progress(verbose, "burn-in", n * len(ensemble)) as progress:
+    with Progress(verbose, "burn-in", n * len(ensemble), "steps") as progress:
         if start_with is not None:
             ensemble.start(start_with)
         return _run(ensemble, n, keep, progress)
