@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 
-from sklsb._html import function_html
 from sklsb._kernels.numeric import Table
 from sklsb._networks import MLP, NETWORKS, SLOPES, Monotonic, initial_theta, softplus
 
@@ -211,9 +210,6 @@ class BalancingFunction(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
-
-    def _repr_html_(self) -> str:
-        return function_html(self)
 
 
 class Barker(BalancingFunction):

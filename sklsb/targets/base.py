@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.state import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
-from sklsb.targets._html import target_html
 from sklsb.targets._names import shown, site_called, sites_by_name, value_called
 
 if TYPE_CHECKING:
@@ -330,9 +329,6 @@ class Target(ABC):
             np.asarray(self.coords[dim])[i].item() for dim, i in zip(self.dims, where, strict=True)
         ]
         return labels[0] if len(labels) == 1 else tuple(labels)
-
-    def _repr_html_(self) -> str:
-        return target_html(self)
 
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
         """Return states of shape (..., n_sites) and type ``dtype``, or say what is wrong."""
