@@ -35,7 +35,6 @@ _MODULES = [
     "annealing",
     "balancing",
     "chains",
-    "datasets",
     "diagnostics",
     "exact",
     "exceptions",

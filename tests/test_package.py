@@ -61,7 +61,6 @@ PUBLIC = [
     "Mixture",
     "Network",
     "balancing",
-    "datasets",
     "diagnostics",
     "exact",
     "extending",
