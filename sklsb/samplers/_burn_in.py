@@ -61,10 +61,6 @@ def run_burn_in(
         1 shows how far it is.
     start_with : rule, optional
         What is to move them; not given if they have started already.
-
-    Returns
-    -------
-    BurnInResult
     """
     with Progress(verbose, "burn-in", n * len(ensemble), "steps") as progress:
         if start_with is not None:
