@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from enumerated_objectives import _conditionals
 from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
@@ -27,7 +28,6 @@ from sklsb.learning import (
     site_variances,
 )
 from sklsb.rules import Balanced
-from sklsb.testing._objectives import _conditionals
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
