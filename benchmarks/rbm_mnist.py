@@ -27,9 +27,9 @@ import arviz
 import numpy as np
 import xarray as xr
 from scipy.special import expit
+from sklearn.datasets import fetch_openml
 
 from sklsb import RBM, LSBSampler, Network
-from sklsb.datasets import load_mnist
 from sklsb.diagnostics import mmd
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import contrastive_divergence
@@ -122,9 +122,19 @@ class Local:
         return found["s"].values
 
 
+def mnist(path):
+    """Images of digits, the 60,000 for training first, as 0 and 1, shape (70000, 784)."""
+    if path is None:
+        grey = fetch_openml("mnist_784", version=1, as_frame=False).data
+    else:
+        with np.load(path) as file:
+            grey = np.concatenate([file["x_train"], file["x_test"]]).reshape(-1, 784)
+    return (grey > 127.5).astype(np.int8)
+
+
 def trained(options):
     """The machine, from the file if it is there, and the data."""
-    data = load_mnist(options.data).data
+    data = mnist(options.data)
     if not options.machine.exists():
         began = time.perf_counter()
         machine = contrastive_divergence(
@@ -293,7 +303,9 @@ def draw(rows, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="file of load_mnist; fetched if not given")
+    parser.add_argument(
+        "--data", type=Path, help=".npz with x_train and x_test; fetched if not given"
+    )
     parser.add_argument("--machine", type=Path, default=Path("rbm_mnist.npz"), help="kept here")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--sweeps", type=int, default=20_000, help="of the ground truth")

@@ -17,17 +17,17 @@ at a time, with the exact log-ratios of all changes.)
 import warnings
 
 import matplotlib.pyplot as plt
+from sklearn.datasets import load_digits
 
 from sklsb import LSBSampler
-from sklsb.datasets import load_digits
 from sklsb.diagnostics import autocorrelation
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import contrastive_divergence
 
 # Some pixels at the border are white in all digits, and these runs are short.
 warnings.filterwarnings("ignore", category=SamplerWarning)
-digits = load_digits()
-machine = contrastive_divergence(digits.data, 100, n_epochs=100, shape=(8, 8), random_state=0)
+digits = load_digits().data > 7
+machine = contrastive_divergence(digits, 100, n_epochs=100, shape=(8, 8), random_state=0)
 settings = {"fast": True, "n_chains": 40}
 sampler = LSBSampler(n_flips="auto", n_burn_in=5000, random_state=0, **settings).fit(machine)
 dreams = sampler.sample(20, thin=200)["x"].to_numpy()[:20, -1]

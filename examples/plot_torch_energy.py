@@ -15,12 +15,12 @@ trained on handwritten digits with the sampler itself, and sampled by first-orde
 
 import matplotlib.pyplot as plt
 import torch
+from sklearn.datasets import load_digits
 from torch.nn.functional import softplus
 
 from sklsb import LSBSampler, TorchTarget
-from sklsb.datasets import load_digits
 
-images = torch.as_tensor(load_digits().data, dtype=torch.float32)
+images = torch.as_tensor(load_digits().data > 7, dtype=torch.float32)
 torch.manual_seed(0)
 torch.set_num_threads(1)  # small tensors
 

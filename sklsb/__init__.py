@@ -33,7 +33,6 @@ _OBJECTS = {
 }
 _MODULES = [
     "balancing",
-    "datasets",
     "diagnostics",
     "exact",
     "exceptions",

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from enumerated_objectives import _conditionals
 from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
@@ -28,7 +29,6 @@ from sklsb.balancing.learning import (
 )
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
-from sklsb.testing._objectives import _conditionals
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from enumerated_objectives import check_objectives
 from models import FUNCTIONS
 from scipy import stats
 
@@ -258,7 +259,7 @@ def test_impossible_states_are_never_entered(name):
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("name", ["mixture", "monotone"])
 def test_objectives(name, target):
-    testing.check_objectives(FUNCTIONS[name], target)
+    check_objectives(FUNCTIONS[name], target)
 
 
 # ----------------------------------------------------------------- names, copies, size

@@ -1,20 +1,15 @@
-"""Names that stay: of variables, of their values, of axes; and what notebooks show."""
+"""Names that stay: of variables, of their values, of axes."""
 
 import pickle
 import re
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from sklsb import (
-    Barker,
     FunctionTarget,
-    Ising,
-    Lipschitz,
     MarkovNetwork,
-    Min,
     TorchTarget,
     VariableSelection,
     diagnostics,
@@ -183,31 +178,3 @@ def test_tensors_of_images():
 def test_wrong_names_and_shapes(arguments, error, message):
     with pytest.raises(error, match=message):
         FunctionTarget(count, 6, **arguments)
-
-
-# ----------------------------------------------------------------- notebooks
-
-
-def test_notebooks_show_the_sizes_of_targets():
-    given = Ising.lattice(np.zeros((3, 4)), 0.3).condition({(0, 1): 1})
-    shown = given._repr_html_()
-    cells = [cell.text for cell in ElementTree.fromstring(shown).iter("td")]
-    assert cells == ["12 (3 × 4)", "row, col", "2", "4,096", "12", "1"]
-    uneven = FunctionTarget(lambda x: 0.0, 3, [2, 3, 4])
-    assert "&lt;lambda&gt;" in uneven._repr_html_()
-    assert "2 to 4" in uneven._repr_html_()
-    ElementTree.fromstring(MarkovNetwork([], [])._repr_html_())
-    assert "10<sup>301</sup>" in Ising.lattice(np.zeros((10, 100)))._repr_html_()
-
-
-@pytest.mark.parametrize("function", [Barker(), Min(), Lipschitz(40.0, theta=np.ones(41))])
-def test_notebooks_show_a_picture_of_functions(function):
-    picture = ElementTree.fromstring(function._repr_html_()).find("{*}svg")
-    *_, curve = picture.iter("{http://www.w3.org/2000/svg}polyline")
-    points = np.array([pair.split(",") for pair in curve.get("points").split()], dtype=float)
-    assert (points >= 0).all()
-    assert (points <= [240, 120]).all()
-    assert np.allclose(points[:, 1], points[::-1, 1])  # even
-    assert points[64].tolist() == [120, 60]
-    expected = 60 - 15 * (function.even_part(4.0) - function.even_part(0.0))
-    assert points[96, 1] == pytest.approx(np.clip(expected, 0, 120), abs=0.1)

@@ -3,13 +3,14 @@
 import importlib
 import warnings
 
+import enumerated_objectives as enumerated
 import numpy as np
 import pytest
 from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising, potts
 from scipy.special import logsumexp
 
 import sklsb
-from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact, testing
+from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact
 from sklsb._kernels import objectives
 from sklsb.balancing import Barker
 from sklsb.balancing.functions import get_balancing
@@ -18,7 +19,6 @@ from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
 from sklsb.exceptions import SamplerWarning
-from sklsb.testing import _objectives as enumerated
 from sklsb.testing._probe import Probe
 
 EVERY_OBJECTIVE = ("auto", *OBJECTIVES, *MIXING)
@@ -53,24 +53,24 @@ def log_target(target):
 @pytest.mark.parametrize("function", LEARNABLE.values(), ids=LEARNABLE)
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_objectives_and_gradients_are_those_of_the_enumerated_ones(d, function):
-    testing.check_objectives(function, dense(d, seed=d))
+    enumerated.check_objectives(function, dense(d, seed=d))
 
 
 def test_objectives_and_gradients_on_eight_sites():
-    testing.check_objectives(FUNCTIONS["sum-mlp"], dense(8, scale=0.3))
+    enumerated.check_objectives(FUNCTIONS["sum-mlp"], dense(8, scale=0.3))
 
 
 @pytest.mark.parametrize("graph", GRAPHS[-11:], ids=lambda g: f"{g.size()} edges {g.name}")
 def test_objectives_and_gradients_on_every_graph_of_four_vertices(graph):
-    testing.check_objectives(FUNCTIONS["mixture"], ising(graph, "random", seed=3), eta=1.7)
+    enumerated.check_objectives(FUNCTIONS["mixture"], ising(graph, "random", seed=3), eta=1.7)
 
 
 @pytest.mark.parametrize("kind", ["random", "zeros", "evidence"])
 @pytest.mark.parametrize("name", ["mixture", "monotone", "bounded-network"])
 def test_objectives_and_gradients_of_three_values(name, kind):
     for seed, graph in enumerate((GRAPHS[-1], GRAPHS[-3])):
-        testing.check_objectives(FUNCTIONS[name], potts(graph, kind, seed=seed))
-    testing.check_objectives(FUNCTIONS[name], potts(GRAPHS[-2], kind, k=2), eta=1.7)
+        enumerated.check_objectives(FUNCTIONS[name], potts(graph, kind, seed=seed))
+    enumerated.check_objectives(FUNCTIONS[name], potts(GRAPHS[-2], kind, k=2), eta=1.7)
 
 
 @pytest.mark.parametrize("scale", [30.0, 300.0])
@@ -110,18 +110,16 @@ def of_each_move(package, table, target):
 
 def check_stride(package, target, every, log_omega):
     """Every k-th neighbour stands for k, with a baseline that changes no mean."""
-    testing, x = package.testing, package.exact.states(target)
+    checks, x = importlib.import_module("enumerated_objectives"), package.exact.states(target)
     smallest_stay = importlib.import_module("sklsb._kernels.objectives").SMALLEST_STAY
     table = package.Mixture([0.3, -0.2, 0.5, 0.0]).table()
     omega = np.exp(log_omega)
     parts = of_each_move(package, table, target)
-    slopes = testing._objectives._numeric_gradient(
-        lambda table: of_each_move(package, table, target)[:3], table
-    )
+    slopes = checks._numeric_gradient(lambda table: of_each_move(package, table, target)[:3], table)
 
     def evaluate(every, u):
-        chains = testing._probe.Probe(target, package.rules.Balanced(table), x).ensemble
-        return testing._objectives._found_enumerated(table, log_omega, chains, every, u)[:2]
+        chains = package.testing._probe.Probe(target, package.rules.Balanced(table), x).ensemble
+        return checks._found_enumerated(table, log_omega, chains, every, u)[:2]
 
     move = np.arange(parts.shape[2])
     # What the baseline multiplies: over all moves it is zero, whatever the baseline is.

@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from enumerated_objectives import check_objectives
 from models import FUNCTIONS
 from scipy.special import logsumexp
 from sklearn.datasets import load_digits
@@ -339,7 +340,7 @@ def test_learning(trained):
         sampler = LSBSampler(n_chains=2, n_burn_in=200, random_state=0).fit(model)
     assert sampler.candidates_.attrs["chosen"] in sampler.candidates_["candidate"]
     assert np.isfinite(sampler.history_["objective"]).all()
-    testing.check_objectives(FUNCTIONS["monotone"], machine(3, 4, seed=2))
+    check_objectives(FUNCTIONS["monotone"], machine(3, 4, seed=2))
 
 
 # ----------------------------------------------------------------- errors

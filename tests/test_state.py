@@ -11,9 +11,10 @@ from models import dense
 
 from sklsb import GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
 from sklsb.balancing import Barker, Max
+from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, Mixture
-from sklsb.ensembles.state import ChainState, Counters
+from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import InterruptedWarning, SamplerWarning

@@ -523,33 +523,15 @@ def test_nothing_can_move(balancing):
             assert (x == 1).all()
 
 
-def test_idle_numbers_move_nothing():
-    # What a recording for CUDA is warmed up with.
-    for target, n_flips, lazy in (
-        (random_rbm(9), 1, 0.0),
-        (random_rbm(9), 3, 0.3),
-        (random_ising(5), 2, 0.0),
-    ):
-        states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(4)])
-        fast = FastEnsemble(target, states, [None] * 4, n_flips=n_flips)
-        fast.start(Balanced(Barker().table(), lazy))
-        before = fast.walkers.state.copy()
-        with fast._moving():
-            fast.walkers.step(fast.walkers.idle_numbers(2 if n_flips == 1 else n_flips + 2))
-        for one, other in zip(before.tensors(), fast.walkers.state.tensors(), strict=True):
-            assert torch.equal(one, other)
-        assert not fast.chains.moved.any()
-
-
-def test_states_are_the_same_where_they_are_kept_in_place(monkeypatch):
-    # As on CUDA, where nobody asks how many chains moved.
+def test_states_are_the_same_where_nobody_asks_which_chains_moved(monkeypatch):
+    # As on CUDA.
     target, rule = random_rbm(20, 8, 0.7), Balanced(Barker().table())
     states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(5)])
     uniforms = np.random.default_rng(0).random((5, 300, 2))
     found = []
-    for in_place in (False, True):
+    for asks in (True, False):
         fast = FastEnsemble(target, states, [None] * 5, n_flips=3)
-        monkeypatch.setattr(fast.walkers, "_in_place", in_place)
+        monkeypatch.setattr(fast.walkers, "_asks", asks)
         fast.start(rule)
         fast.advance(uniforms[:, :150])
         fast.start(Balanced(Network().table()))
@@ -606,7 +588,7 @@ def test_cuda_takes_the_decisions_of_the_cpu(name, n_flips, lazy):
         FastEnsemble(target, states, [rng] * 8, device, n_flips=n_flips, dtype=torch.float64)
         for device in ("cpu", "cuda")
     ]
-    # Long enough to be recorded, and twice with the same table.
+    # Twice with the same table.
     for function in (Barker(), Network(), Barker()):
         rule, uniforms = Balanced(function.table(), lazy), rng.random((8, 300, 2))
         for ensemble in chains:

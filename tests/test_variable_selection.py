@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+from enumerated_objectives import check_objectives
 from models import FUNCTIONS, uncached
 from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
@@ -443,7 +444,7 @@ def test_sampler(sampler, target):
 
 @pytest.mark.parametrize("prior", [{}, {"prior": "independent"}], ids=str)
 def test_objectives(prior):
-    testing.check_objectives(FUNCTIONS["bounded-network"], model(4, 3, **prior))
+    check_objectives(FUNCTIONS["bounded-network"], model(4, 3, **prior))
 
 
 def drawn(sampler, n):

@@ -3,17 +3,15 @@
 import warnings
 
 import matplotlib.pyplot as plt
+from sklearn.datasets import load_digits
 
 from sklsb import GibbsSampler
-from sklsb.datasets import load_digits
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import contrastive_divergence
 
 warnings.simplefilter("ignore", SamplerWarning)  # some pixels are white in all digits
-digits = load_digits()
-machine = contrastive_divergence(
-    digits.data, n_hidden=100, n_epochs=100, shape=digits.shape, random_state=0
-)
+digits = load_digits().data > 7
+machine = contrastive_divergence(digits, n_hidden=100, n_epochs=100, shape=(8, 8), random_state=0)
 sampler = GibbsSampler("layers", n_chains=12, n_burn_in=1000, init="uniform", random_state=1)
 draws = sampler.fit(machine).sample(100, thin=10)["x"]
 figure, axes = plt.subplots(4, 3, figsize=(4, 5.6), layout="constrained")

@@ -1,12 +1,11 @@
-"""What a fit or a sample is doing: a line for each phase, and Ctrl-C between two pieces of work.
+"""What a fit or a sample is doing: a bar of tqdm for each phase; and Ctrl-C between pieces of work.
 
-In a terminal and in a notebook the line is written over while the phase lasts. In a file, where
-nothing can be taken back, it is written when the phase ends, and before that after 2, 4, 8, ...
-seconds. Lines of single chains are written at such times everywhere. Lines go to stderr.
+In a file, where nothing can be taken back, a line of the bar is written when the phase ends, and
+before that after 2, 4, 8, ... seconds. Lines of single chains are written at such times everywhere.
 """
 
+import math
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -21,10 +20,10 @@ from numba.core import event
 # Transitions of the first segment, and the time that the later ones should take.
 FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
-# Seconds between two versions of a line; the first ones in a file.
+# Seconds between two versions of a bar; the first ones in a file.
 _PAUSE, _FIRST_PAUSE = 0.1, 2.0
-# Seconds after which the time that is left can be told.
-_TRUSTED = 1.0
+# Counts from which on units have prefixes.
+_MANY = 10_000
 
 
 def next_segment(segment: int, size: int, seconds: float) -> int:
@@ -32,77 +31,16 @@ def next_segment(segment: int, size: int, seconds: float) -> int:
     return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
-# ----------------------------------------------------------------- where lines go
+class _Log:
+    """A file in which lines stay: each version that tqdm writes is one."""
 
+    def __init__(self, file: Any):
+        self.file, self.flush = file, file.flush
 
-class _File:
-    """Lines that stay as they are."""
-
-    moves = False
-
-    def __init__(self, stream: Any):
-        self.stream = stream
-
-    def show(self, line: str, last: bool = False) -> None:
-        """Write the line of the phase as it is now."""
-        self.say(line)
-
-    def say(self, line: str) -> None:
-        """Write a line of its own."""
-        self.stream.write(line + "\n")
-        self.stream.flush()
-
-
-class _Terminal(_File):
-    """A line that is written over."""
-
-    moves = True
-    _length = 0
-
-    def show(self, line: str, last: bool = False) -> None:
-        if not last:  # one that goes over the edge could not be written over
-            line = line[: shutil.get_terminal_size().columns - 1]
-        self.stream.write("\r" + line.ljust(self._length) + "\n" * last)
-        self.stream.flush()
-        self._length = 0 if last else len(line)
-
-    def say(self, line: str) -> None:
-        self.show(line, last=True)
-
-
-class _Notebook:
-    """Text below a cell that is replaced."""
-
-    moves = True
-
-    def __init__(self) -> None:
-        from IPython.display import DisplayHandle
-
-        self._handle, self._shown, self._above = DisplayHandle(), False, ""
-
-    def show(self, line: str, last: bool = False) -> None:
-        """Write the line of the phase as it is now."""
-        put = self._handle.update if self._shown else self._handle.display
-        put({"text/plain": self._above + line}, raw=True)
-        self._shown = True
-
-    def say(self, line: str) -> None:
-        """Write a line above that one."""
-        self.show(line)
-        self._above += line + "\n"
-
-
-def _place() -> Any:
-    """Return where lines go; None if there is nowhere."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if hasattr(shell, "kernel"):
-        return _Notebook()
-    if sys.stderr is None:
-        return None
-    return (_Terminal if sys.stderr.isatty() else _File)(sys.stderr)
-
-
-# ----------------------------------------------------------------- what they say
+    def write(self, text: str) -> None:
+        """Write a version without what moves it."""
+        if text.strip():
+            self.file.write(text.strip() + "\n")
 
 
 class _Compilation(event.Listener):
@@ -160,7 +98,7 @@ _CLOCK: ContextVar[Clock | None] = ContextVar("_CLOCK", default=None)
 
 
 class Columns(Protocol):
-    """What a line shows besides how far its phase is."""
+    """What a bar shows besides how far its phase is."""
 
     def columns(self, last: bool = False) -> list[str]:
         """Return its parts; the ``last`` ones of the phase are exact."""
@@ -170,7 +108,7 @@ class Columns(Protocol):
 
 
 class Progress:
-    """The line of a phase, or nothing.
+    """The bar of a phase, or nothing.
 
     Parameters
     ----------
@@ -178,97 +116,95 @@ class Progress:
         0 shows nothing, 2 also the rows of ``columns``.
     what : str
         Name of the phase.
-    total : int, optional
+    total : float, optional
         Number of steps, if it is known; a phase of 0 steps is not shown.
-    unit : str, default="steps"
-        What is counted; "" counts in percent only.
+    unit : str, default=""
+        What is counted; "" shows no counts.
     columns : Columns, optional
         More of the line.
-    at_most : bool, default=False
-        Whether the phase may end before its total.
     """
 
     def __init__(
         self,
         verbose: int,
         what: str,
-        total: int | None = None,
-        unit: str = "steps",
+        total: float | None = None,
+        unit: str = "",
         columns: Columns | None = None,
-        at_most: bool = False,
     ):
-        self.what, self.total, self.unit = what, total, unit
-        self._columns, self._rows, self._at_most = columns, verbose > 1, at_most
-        self._place = _place() if verbose and total != 0 else None
-        self._done, self._began, self._due, self._rows_due = 0, 0.0, 0.0, 0.0
+        self.what, self._total, self._unit = what, total, unit
+        self._columns, self._rows = columns, verbose > 1
+        self._shown = bool(verbose) and total != 0 and sys.stderr is not None
         self._compilation = _Compilation(self._compiling)
         self._said_compiling = False
 
-    def __call__(self, n: int = 1) -> None:
+    def __call__(self, n: float = 1) -> None:
         """Count n steps."""
-        self._done += n
-        if self._place is not None and time.perf_counter() >= self._due:
-            self._show()
+        if self._shown:
+            self._bar.n += n
+            if time.perf_counter() >= self._due:
+                self._show()
 
     def __enter__(self) -> Self:
         self._began, self._clock = time.perf_counter(), _CLOCK.get()
         self._counted = self._clock.counted() if self._clock is not None else 0.0
-        if self._place is not None:
-            event.register("numba:compile", self._compilation)
+        if self._shown:
+            self._bar = self._new_bar()
             self._due = self._rows_due = self._began + _FIRST_PAUSE
-            if self._place.moves:
-                self._show()
+            if self._moves:
+                self._due = self._began
+            event.register("numba:compile", self._compilation)
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._clock is not None:
             others = self._clock.counted() - self._counted
             self._clock.add(self.what, time.perf_counter() - self._began - others)
-        if self._place is not None:
+        if self._shown:
             event.unregister("numba:compile", self._compilation)
             self._show(last=True)
+            self._bar.close()
+
+    def _new_bar(self) -> Any:
+        from tqdm.auto import tqdm
+
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        self._moves = hasattr(shell, "kernel") or sys.stderr.isatty()
+        shape = None
+        if not self._unit:
+            shape = "{l_bar}{bar}| [{elapsed}<{remaining}" if self._total else "{desc}: [{elapsed}"
+            shape += "{postfix}]"
+        return tqdm(
+            desc=self.what,
+            total=self._total,
+            unit=f" {self._unit}",
+            unit_scale=(self._total or 0) >= _MANY,
+            bar_format=shape,
+            dynamic_ncols=self._moves,
+            file=sys.stderr if self._moves else _Log(sys.stderr),
+            delay=0 if self._moves else math.inf,  # then it writes nothing by itself
+        )
 
     def _show(self, last: bool = False) -> None:
-        place = self._place
-        if place is None:
-            return
+        parts = [] if self._columns is None else self._columns.columns(last)
+        if self._compilation.seconds >= _PAUSE:
+            parts.append(f"{self._compilation.seconds:.1f} s compiling")
         now = time.perf_counter()
-        line, pause = self._line(now - self._began, last), max(_FIRST_PAUSE, now - self._began)
+        pause = max(_FIRST_PAUSE, now - self._began)
         if self._rows and self._columns is not None and (last or now >= self._rows_due):
             for row in self._columns.rows():
-                place.say(row)
+                self._say(row)
             self._rows_due = now + pause
-        place.show(line, last)
-        self._due = now + (_PAUSE if place.moves else pause)
+        self._bar.set_postfix_str(", ".join(parts))
+        self._due = now + (_PAUSE if self._moves else pause)
 
-    def _line(self, seconds: float, last: bool) -> str:
-        parts, counts, compiled = [], [], self._compilation.seconds
-        if self.total:
-            parts.append(f"{100 * self._done // self.total}%")
-        if self.unit and (self.total or self._done):
-            of = f"/{self.total:,}" if self.total else ""
-            counts.append(f"{self._done:,}{of} {self.unit}")
-        if self._columns is None:
-            parts += counts
-        parts.append(_duration(seconds))
-        if compiled >= _PAUSE:
-            parts[-1] += f" ({_duration(compiled)} of it compiling)"
-        if (
-            self.total
-            and 0 < self._done < self.total
-            and not last
-            and seconds - compiled > _TRUSTED
-        ):
-            left = (seconds - compiled) * (self.total - self._done) / self._done
-            parts.append(f"{'at most ' * self._at_most}{_duration(left)} left")
-        if self._columns is not None:  # a narrow terminal cuts off the counts
-            parts += [*self._columns.columns(last), *counts]
-        return f"{self.what}: {', '.join(parts)}"
+    def _say(self, line: str) -> None:
+        self._bar.write(line, file=sys.stderr)
 
     def _compiling(self) -> None:
-        if self._place is not None and (self._place.moves or not self._said_compiling):
+        if self._moves or not self._said_compiling:
             self._said_compiling = True
-            self._place.show(f"{self.what}: compiling kernels ...")
+            self._bar.set_postfix_str("compiling kernels ...")
 
 
 class Told(Progress):
@@ -276,27 +212,21 @@ class Told(Progress):
 
     def __init__(self, verbose: int, what: str = "burn-in"):
         super().__init__(verbose, what, unit="rounds")
-        self._header, self._began = True, time.perf_counter()
+        self._header = True
 
     def __call__(self, row: dict[str, Any]) -> None:  # type: ignore[override]
         """Write a row, the first time below the names of its columns."""
-        if self._place is None:
+        if not self._shown:
             return
         row = row | {"seconds": time.perf_counter() - self._began}
         names = {name: name.replace("_", " ") for name in row}
         width = {name: max(9, len(shown)) for name, shown in names.items()}
         if self._header:
-            self._place.say("  ".join(f"{names[name]:>{width[name]}}" for name in row))
+            self._say("  ".join(f"{names[name]:>{width[name]}}" for name in row))
             self._header = False
         kind = {name: ".4g" if isinstance(v, float) else "d" for name, v in row.items()}
-        self._place.say("  ".join(f"{v:{width[name]}{kind[name]}}" for name, v in row.items()))
+        self._say("  ".join(f"{v:{width[name]}{kind[name]}}" for name, v in row.items()))
         super().__call__()
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 # ----------------------------------------------------------------- Ctrl-C

@@ -7,7 +7,6 @@ the penalty of the function: a monotonic network is kept from a t f(1/t) that de
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +48,6 @@ class FirstVersionLearner(Learner):
         # Streams of their own, so that it does not matter when the chains' numbers are drawn.
         rngs = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.streams.of("scout")]
         self.streams = Streams(rngs)
-
-    def state(self) -> dict[str, Any]:
-        """Return all that changes with the updates."""
-        return super().state() | {"streams": self.streams.copy()}
 
     def gradient(
         self,

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 
-from sklsb._html import function_html
 from sklsb._kernels.numeric import Table
 from sklsb.balancing.curves import MLP, NETWORKS, SLOPES, Monotonic, initial_theta, softplus
 
@@ -242,9 +241,6 @@ class BalancingFunction(ABC):
     def __repr__(self) -> str:
         given = {name: value for name, value in self.get_params().items() if value is not None}
         return f"{type(self).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in given.items())})"
-
-    def _repr_html_(self) -> str:
-        return function_html(self)
 
 
 class Barker(BalancingFunction):

@@ -42,7 +42,7 @@ iterations, with a weight too large to be used.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,20 +194,6 @@ class Learner:
         self.n_skipped = 0
         self.n_calls = 0
 
-    def state(self) -> dict[str, Any]:
-        """Return all that changes with the updates."""
-        names = ("rho", "n_skipped", "n_calls")
-        found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return found | {"theta": self.function.theta, "optimizer": dict(vars(self.optimizer))}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        state = dict(state)
-        self.function = self.function.with_theta(state.pop("theta"))
-        self.table = self.function.table()
-        vars(self.optimizer).update(state.pop("optimizer"))
-        self.__dict__.update(state)
-
     @property
     def eta(self) -> float:
         """Parameter of the bound."""
@@ -350,16 +336,6 @@ class _Store:
         return stored[np.linspace(0, len(stored) - 1, n).astype(int)]
 
 
-class BurnInKeeper(Protocol):
-    """Keeps how far a burn-in has come."""
-
-    def restore(self, ensemble: Any) -> dict[str, Any] | None:
-        """Bring chains to where they were; return what was kept with them, None at first."""
-
-    def offer(self, ensemble: Any, loop: Callable[[], dict[str, Any]], last: bool = False) -> None:
-        """Keep both, if it is time to or this is the end."""
-
-
 def burn_in(
     ensemble: LearnableEnsemble,
     function: BalancingFunction,
@@ -369,7 +345,6 @@ def burn_in(
     learner: Learner | None = None,
     on_block: Callable[[int], None] = lambda n: None,
     draws: States | None = None,
-    keeper: BurnInKeeper | None = None,
 ) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
@@ -394,8 +369,6 @@ def burn_in(
         Called with the number of iterations of each block when it is done.
     draws : ndarray of the target's dtype, shape (n_chains, n_iterations, n_sites), optional
         Receives every state.
-    keeper : BurnInKeeper, optional
-        Keeps how far it is, and goes on from there.
 
     Returns
     -------
@@ -410,28 +383,13 @@ def burn_in(
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
     rows: list[tuple[Any, ...]] = []
     done = 0
-    before = keeper.restore(ensemble) if keeper is not None else None
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
-    if before is not None:
-        done, rows, store.parts = before["done"], before["rows"], before["parts"]
-        pairs.left, pairs.at, pairs.buffer = before["pairs"]
-        if learner is not None:
-            learner.restore(before["learner"])
-            function = learner.function
-        on_block(done)
-
-    def so_far() -> dict[str, Any]:
-        found: dict[str, Any] = {"done": done, "rows": rows, "parts": store.parts}
-        found["pairs"] = pairs.left, pairs.at, pairs.buffer
-        return found | {"learner": None if learner is None else learner.state()}
-
     rule = Balanced(function.table(), lazy)
     adaptive = ensemble if isinstance(ensemble, Adaptive) else None
-    if before is None:
-        ensemble.start(rule)
+    ensemble.start(rule)
     log_prob = ensemble.log_prob()
-    for block, length in list(enumerate(lengths.tolist()))[len(rows) :]:
+    for block, length in enumerate(lengths.tolist()):
         extra = pairs.take(1)[:, 0]
         gradient = None
         end = done + length
@@ -457,10 +415,6 @@ def burn_in(
         shown = _shown(function, rule.table)
         rows.append((done, log_prob, acceptance, value, norm, *shown))
         on_block(length)
-        if keeper is not None:
-            keeper.offer(ensemble, so_far)
-    if keeper is not None:
-        keeper.offer(ensemble, so_far, last=True)
     ensemble.start(rule)
     visited = store.states() if store.parts else ensemble.chains.x.copy()
     return function, History.from_rows(rows, len(ensemble)), visited

@@ -36,10 +36,6 @@ def states(target: Target) -> States:
     target : Target
         A target with at most 2**14 states.
 
-    Returns
-    -------
-    ndarray of int8 (int16 for values above 127), shape (n_states, n_sites)
-
     Raises
     ------
     ValueError

@@ -226,12 +226,12 @@ def _for_seconds(annealer: _Annealer, seconds: float, verbose: int) -> None:
         annealer.descend(_TRIAL, 1)  # compiles
     began = time.perf_counter()
     size, spent = _TRIAL, 0.0
-    with Progress(verbose, "anneal", round(100 * seconds), "") as progress:
+    with Progress(verbose, "anneal", seconds) as progress:
         while size > 0 and not annealer.interrupted():
             annealer.descend(size)
             now = time.perf_counter() - began
             per_sweep = (now - spent) / size
-            progress(min(round(100 * now), round(100 * seconds)) - round(100 * spent))
+            progress(min(now, seconds) - spent)
             spent = now
             left = int((seconds - spent) / max(per_sweep, 1e-9))
             size = min(max(2 * size, _SHORTEST), _LONGEST)

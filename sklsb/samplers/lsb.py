@@ -408,7 +408,7 @@ class LSBSampler(BaseSampler):
         draws = None
         if self.keep_burn_in:
             draws = np.empty((n_chains, n, target.n_sites), dtype=target.dtype)
-        with Progress(self.verbose, "burn-in", n * n_chains) as progress:
+        with Progress(self.verbose, "burn-in", n * n_chains, "steps") as progress:
             found = burn_in(
                 ensemble,
                 self._function,
@@ -417,7 +417,6 @@ class LSBSampler(BaseSampler):
                 learner=learner,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
-                keeper=self._keeper,
             )
         return *found, draws
 
@@ -481,7 +480,7 @@ class LSBSampler(BaseSampler):
             kinds = kinds[:1]
         functions: dict[str, BalancingFunction] = {}
         traces = {}
-        progress = Progress(self.verbose, "learning to mix", unit="evaluations of flux")
+        progress = Progress(self.verbose, "learning to mix", unit="evaluations")
         with stored.threads(), progress:
             for kind in kinds:
                 found = fit_flux(stored, self._initial(kind), kind, progress)

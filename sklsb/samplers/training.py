@@ -88,15 +88,13 @@ def contrastive_divergence(
 
     Examples
     --------
-    >>> from sklsb.datasets import load_digits
+    >>> from sklearn.datasets import load_digits
     >>> from sklsb.samplers import contrastive_divergence
-    >>> digits = load_digits()
-    >>> machine = contrastive_divergence(
-    ...     digits.data, 20, n_epochs=5, shape=digits.shape, random_state=0
-    ... )
+    >>> data = load_digits().data > 7
+    >>> machine = contrastive_divergence(data, 20, n_epochs=5, shape=(8, 8), random_state=0)
     >>> machine
     RBM(8 x 8 visible units, 20 hidden)
-    >>> bool(machine.log_prob(digits.data).mean() > machine.log_prob(1 - digits.data).mean())
+    >>> bool(machine.log_prob(data).mean() > machine.log_prob(~data).mean())
     True
     """
     counts = {"n_hidden": n_hidden, "n_gibbs": n_gibbs, "batch_size": batch_size}

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import struct
 import time
 import warnings
 from collections.abc import Callable
@@ -30,7 +29,6 @@ from sklsb.storage.parts import Parts, joined
 
 __all__ = ["StoreError", "open_draws"]
 
-_BLOSC = {"cname": "zstd", "clevel": 1, "blocksize": 0}
 PathLike = str | os.PathLike[str]
 # Bytes and draws of a chunk, at most.
 CHUNK_BYTES, CHUNK_DRAWS = 1 << 23, 1 << 16
@@ -62,38 +60,10 @@ def needs_zarr() -> None:
         raise KeyboardInterrupt
 
 
-def _shuffle(dtype: np.dtype[Any]) -> str:
-    """How bits are put in another order before they are compressed."""
-    return "bitshuffle" if dtype.itemsize == 1 else "shuffle"
-
-
-def _compressed(values: NDArray[Any]) -> bytes:
-    """Return an array as Zarr's codecs bytes, blosc and crc32c do."""
-    from google_crc32c import value as crc32c
-    from numcodecs.blosc import BITSHUFFLE, SHUFFLE, Blosc
-
-    shuffle = {"bitshuffle": BITSHUFFLE, "shuffle": SHUFFLE}[_shuffle(values.dtype)]
-    codec = Blosc(cname="zstd", clevel=1, shuffle=shuffle)
-    data = bytes(codec.encode(np.ascontiguousarray(values)))
-    return data + struct.pack("<I", crc32c(data))
-
-
-def _expanded(data: bytes) -> Any:
-    """Return what was compressed, or say that it is damaged."""
-    from google_crc32c import value as crc32c
-    from numcodecs.blosc import Blosc
-
-    if len(data) < 4 or struct.pack("<I", crc32c(data[:-4])) != data[-4:]:
-        raise DamagedError("its contents do not have the checksum that was written with them")
-    return Blosc().decode(data[:-4])
-
-
-def _checksum(data: Any) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
 class Variable:
     """An array of draws on disk, and its chunk that is not full.
+
+    Zarr makes the bytes of a chunk, in memory, and the metadata.
 
     Parameters
     ----------
@@ -108,7 +78,25 @@ class Variable:
     """
 
     def __init__(self, name: str, dims: tuple[str, ...], dtype: Any, shape: tuple[int, ...]):
+        import zarr
+        from zarr.codecs import BloscCodec, Crc32cCodec
+        from zarr.storage import MemoryStore
+
         self.name, self.dims, self.dtype, self.shape = name, dims, np.dtype(dtype), tuple(shape)
+        self._fill = np.nan if self.dtype.kind == "f" else 0
+        self._made: dict[str, Any] = {}
+        self._key = ".".join(["c", *"0" * len(self.shape)])
+        self._array: Any = zarr.create_array(
+            MemoryStore(self._made),
+            shape=self.shape,
+            chunks=tuple(max(1, size) for size in self.shape),
+            dtype=self.dtype,
+            compressors=[BloscCodec(cname="zstd", clevel=1), Crc32cCodec()],
+            fill_value=self._fill,
+            chunk_key_encoding={"name": "default", "separator": "."},
+            dimension_names=dims,
+            config={"write_empty_chunks": True},
+        )
         self.buffer = np.empty(self.shape, dtype=self.dtype)
         self.clear()
 
@@ -116,61 +104,36 @@ class Variable:
         """Begin another chunk."""
         self.buffer[:] = self._fill
 
-    @property
-    def _fill(self) -> Any:
-        return np.nan if self.dtype.kind == "f" else 0
-
     def path(self, root: Path, k: int) -> Path:
         """Where chunk k is."""
-        rest = ".0" * (len(self.shape) - 2)
-        return root / self.name / f"c.0.{k}{rest}"
+        places = [0, k, *[0] * len(self.shape)][: len(self.shape)]
+        return root / self.name / ".".join(["c", *map(str, places)])
 
     def metadata(self, n_draws: int) -> dict[str, Any]:
         """Return what Zarr must know."""
-        whole = (self.shape[0], n_draws, *self.shape[2:])
-        return _array_metadata(whole, self.shape, self.dtype, self.dims)
+        found: dict[str, Any] = json.loads(self._made["zarr.json"].to_bytes())
+        if "draw" in self.dims:
+            found["shape"][1] = n_draws
+        return found
 
-    def part(self, filled: int) -> NDArray[Any]:
-        """Return the draws of the chunk that is not full."""
-        return self.buffer[:, :filled]
-
-    def write(self, root: Path, k: int) -> int:
-        """Write the chunk; return its checksum."""
-        data = _compressed(self.buffer)
+    def write(self, root: Path, k: int) -> None:
+        """Write the chunk."""
+        self._array[...] = self.buffer
+        data = self._made[self._key].to_bytes() if self.buffer.size else b""
         write_file(self.path(root, k), data)
-        return _checksum(data)
 
     def read(self, root: Path, k: int) -> None:
-        """Take the chunk that is not full from the disk."""
-        data = _expanded(self.path(root, k).read_bytes())
-        self.buffer[:] = np.frombuffer(data, self.dtype).reshape(self.shape)
+        """Take a chunk from the disk; what is damaged has not the checksum in it."""
+        from zarr.buffer.cpu import Buffer
 
-
-def _array_metadata(
-    shape: tuple[int, ...], chunk: tuple[int, ...], dtype: np.dtype[Any], dims: tuple[str, ...]
-) -> dict[str, Any]:
-    codecs: list[dict[str, Any]] = [
-        {"name": "bytes", "configuration": {"endian": "little"}},
-        {"name": "blosc", "configuration": _BLOSC | {"typesize": dtype.itemsize}},
-        {"name": "crc32c"},
-    ]
-    codecs[1]["configuration"]["shuffle"] = _shuffle(dtype)
-    if dtype.itemsize == 1:
-        codecs[0] = {"name": "bytes"}
-    grid = {"chunk_shape": [max(1, size) for size in chunk]}
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(shape),
-        "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": grid},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-        "fill_value": "NaN" if dtype.kind == "f" else 0,
-        "codecs": codecs,
-        "attributes": {},
-        "dimension_names": list(dims),
-        "storage_transformers": [],
-    }
+        path = self.path(root, k)
+        try:
+            self._made[self._key] = Buffer.from_bytes(path.read_bytes())
+            self.buffer[:] = self._array[...]
+        except FileNotFoundError as error:
+            raise _damaged(path, "it is missing") from error
+        except (OSError, RuntimeError, ValueError) as error:
+            raise _damaged(path, str(error)) from error
 
 
 class Store:
@@ -189,10 +152,16 @@ class Store:
     """
 
     def __init__(self, path: Path, settings: dict[str, Any], attrs: dict[str, Any], coords: Coords):
+        needs_zarr()
         self.path, self.settings, self.attrs, self.coords = path, settings, attrs, coords
         self.variables = [Variable(*given) for given in settings["variables"]]
-        self.n_draws = self.sequence = self.wanted = 0
-        self._checksums: list[list[int]] = [[] for _ in self.variables]
+        # Coordinates that are numbers, which Zarr holds; names are in a file of their own.
+        self._plain = []
+        for name, (dims, values) in coords.items():
+            if values.dtype.kind in "iu" and values.size:
+                self._plain.append(Variable(name, dims, values.dtype, values.shape))
+                self._plain[-1].buffer[:] = values
+        self.n_draws = self.sequence = self.wanted = self._n_full = 0
         self._committed = self._cost = 0.0
         self._lock: Any = None
 
@@ -223,19 +192,14 @@ class Store:
         self.path = path
 
     def _create(self, sampler: bytes, chains: bytes) -> None:
-        for variable in self.variables:
+        for variable in (*self.variables, *self._plain):
             (self.path / variable.name).mkdir()
-        for name, (_, values) in self._plain():
-            (self.path / name).mkdir()
-            write_file(self.path / name / f"c.0{'.0' * (values.ndim - 1)}", _compressed(values))
+        for variable in self._plain:
+            variable.write(self.path, 0)
         write_file(self.path / "sklsb" / "coords", packed(self.coords))
         write_file(self.path / "sklsb" / "sampler", sampler)
         self.settings["sampler"] = digest_of(sampler)
         self.end(chains)
-
-    def _plain(self) -> list[tuple[str, tuple[tuple[str, ...], NDArray[Any]]]]:
-        """Coordinates that are numbers, which Zarr holds; names are in the checkpoint."""
-        return [(k, v) for k, v in self.coords.items() if v[1].dtype.kind in "iu" and v[1].size]
 
     @classmethod
     def open(cls, path: Path, *, verify: bool) -> tuple["Store", bytes]:
@@ -252,8 +216,8 @@ class Store:
             made = cls(path, found["settings"], found["attrs"], coords)
             made.n_draws, made.sequence = found["n_draws"], found["sequence"]
             made.wanted = found["wanted"]
-            made._checksums = [row.tolist() for row in found["checksums"]]
-            made._verify(verify, found["tail"])
+            made._n_full = made.n_draws // made.chunk
+            made._read(verify)
         except BaseException:
             lock.close()
             raise
@@ -266,24 +230,14 @@ class Store:
             self._lock.close()
             self._lock = None
 
-    def _verify(self, whole: bool, tail: list[int]) -> None:
-        for variable, sums in zip(self.variables, self._checksums, strict=True):
-            for k, wanted in enumerate(sums) if whole else ():
-                path = variable.path(self.path, k)
-                found = _checksum(path.read_bytes()) if path.is_file() else None
-                if found != wanted:
-                    raise _damaged(path, "it is missing" if found is None else "it has changed")
-        if not self.filled:
-            return
-        k = self.n_draws // self.chunk
-        for variable, wanted in zip(self.variables, tail, strict=True):
-            path = variable.path(self.path, k)
-            try:
+    def _read(self, whole: bool) -> None:
+        """Read the chunk that is not full, and all others if the ``whole`` store is wanted."""
+        for k in range(0 if whole else self._n_full, -(-self.n_draws // self.chunk)):
+            for variable in self.variables:
                 variable.read(self.path, k)
-            except (OSError, RuntimeError, ValueError) as error:
-                raise _damaged(path, str(error)) from error
-            if _checksum(np.ascontiguousarray(variable.part(self.filled))) != wanted:
-                raise _damaged(path, "it has changed")
+        if not self.filled:
+            for variable in self.variables:
+                variable.clear()
 
     def sampler(self) -> bytes:
         """Return the sampler as it was when the run began."""
@@ -304,23 +258,19 @@ class Store:
         """Write the draws, then the chains, then how many draws there are."""
         began = time.monotonic()
         k, filled = divmod(self.n_draws, self.chunk)
-        full = len(self._checksums[0]) < k  # what the buffers hold
-        tail = []
-        for variable, sums in zip(self.variables, self._checksums, strict=True):
-            if full:
-                sums.append(variable.write(self.path, k - 1))
+        for variable in self.variables:
+            if self._n_full < k:  # what the buffers hold
+                variable.write(self.path, k - 1)
                 variable.clear()
             elif filled:
                 variable.write(self.path, k)
-                tail.append(_checksum(np.ascontiguousarray(variable.part(filled))))
+        self._n_full = k
         state = {
             "settings": self.settings,
             "attrs": self.attrs,
             "n_draws": self.n_draws,
             "wanted": self.wanted,
             "sequence": self.sequence + 1,
-            "checksums": np.array(self._checksums, dtype=np.uint64),
-            "tail": tail,
             "chains": np.frombuffer(chains, np.uint8),
         }
         self.sequence += 1
@@ -344,15 +294,11 @@ class Store:
                 "metadata": self._metadata(),
             },
         }
-        root["attributes"]["sklsb"]["checksum"] = _checksum(_canonical(root))
+        root["attributes"]["sklsb"]["checksum"] = _checksum(root)
         write_file(self.path / "zarr.json", json.dumps(root).encode())
 
     def _metadata(self) -> dict[str, Any]:
-        arrays = {v.name: v.metadata(self.n_draws) for v in self.variables}
-        return arrays | {
-            name: _array_metadata(values.shape, values.shape, values.dtype, dims)
-            for name, (dims, values) in self._plain()
-        }
+        return {v.name: v.metadata(self.n_draws) for v in (*self.variables, *self._plain)}
 
     def end(self, chains: bytes) -> None:
         """Commit, also for readers that open arrays one by one."""
@@ -371,8 +317,9 @@ def _read(path: Path, by: Callable[[bytes], Any]) -> Any:
         raise _damaged(path, str(error)) from error
 
 
-def _canonical(root: dict[str, Any]) -> bytes:
-    return json.dumps(root, sort_keys=True).encode()
+def _checksum(root: dict[str, Any]) -> int:
+    data = json.dumps(root, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def _damaged(path: Path, why: str) -> StoreError:
@@ -426,7 +373,7 @@ def _read_root(path: Path) -> dict[str, Any]:
         wanted = root["attributes"]["sklsb"].pop("checksum")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(place, "it is not what was written") from error
-    if _checksum(_canonical(root)) != wanted:
+    if _checksum(root) != wanted:
         raise _damaged(place, "its contents do not have the checksum that was written with them")
     return root
 

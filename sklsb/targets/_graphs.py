@@ -202,17 +202,7 @@ class GraphTarget(Target):
         return super().coords
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return `log_ratios`: a sum over pairs is linear in the indicators of each variable.
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_moves)
-        """
+        """Return `log_ratios`: a sum over pairs is linear in the indicators of each variable."""
         return self.log_ratios(x)
 
     @property

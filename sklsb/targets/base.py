@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
-from sklsb.targets._html import target_html
 from sklsb.targets._names import shown, site_called, sites_by_name, value_called
 
 if TYPE_CHECKING:
@@ -331,9 +330,6 @@ class Target(ABC):
         ]
         return labels[0] if len(labels) == 1 else tuple(labels)
 
-    def _repr_html_(self) -> str:
-        return target_html(self)
-
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
         """Return states of shape (..., n_sites) and type ``dtype``, or say what is wrong."""
         given = as_array(x, name)
@@ -487,17 +483,7 @@ class Conditioned(Target):
         )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Log p of the target, or -inf where a state contradicts the evidence.
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-        """
+        """Log p of the target, or -inf where a state contradicts the evidence."""
         states = self.check_states(x)
         agrees = (states[..., self.sites] == self.observed).all(axis=-1)
         result = np.full(agrees.shape, -np.inf)
@@ -507,32 +493,14 @@ class Conditioned(Target):
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_moves)
-            -inf where an observed variable would change.
+        -inf where an observed variable would change.
         """
         ratios = self._inner.log_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """First-order log-ratios of the target, -inf where an observed variable would change.
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_moves)
-        """
+        """First-order log-ratios of the target, -inf where an observed variable would change."""
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios

@@ -299,15 +299,7 @@ class FunctionTarget(Target):
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Values of the function.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States of 0 to k_i - 1.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-            -inf for an impossible state.
+        -inf for an impossible state.
         """
         states = self.check_states(x)
         flat = states.reshape(-1, self.n_sites).astype(np.int64)
@@ -317,16 +309,8 @@ class FunctionTarget(Target):
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States of 0 to k_i - 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_moves)
-            Site by site, and of each the other values in increasing order. Undefined if x itself
-            is impossible.
+        Site by site, and of each the other values in increasing order. Undefined if x itself
+        is impossible.
         """
         states = self.check_states(x)
         flat = states.reshape(-1, self.n_sites)

@@ -433,34 +433,14 @@ class Ising(GraphTarget):
         )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Unnormalised log-probability, the constant of the self-loops included.
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States of -1 and +1.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-        """
+        """Unnormalised log-probability, the constant of the self-loops included."""
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
         local = self.field + 0.5 * (self.couplings @ flat.T).T
         return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(states.shape[:-1])
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j).
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States of -1 and +1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_sites)
-        """
+        """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j)."""
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
         return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)

@@ -378,15 +378,7 @@ class MarkovNetwork(Target):
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Sum of the logarithms of the factors.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-            -inf for a state at which a table is 0.
+        -inf for a state at which a table is 0.
         """
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
@@ -398,16 +390,8 @@ class MarkovNetwork(Target):
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_moves)
-            Variable by variable, and of each the other values in increasing order. Undefined if
-            x itself is impossible.
+        Variable by variable, and of each the other values in increasing order. Undefined if
+        x itself is impossible.
         """
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)

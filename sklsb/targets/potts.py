@@ -166,15 +166,7 @@ class Potts(GraphTarget):
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Unnormalised log-probability, the constant of the self-loops included.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States of 0 to k - 1.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-            -inf for an impossible state.
+        -inf for an impossible state.
         """
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
@@ -187,16 +179,8 @@ class Potts(GraphTarget):
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States of 0 to k - 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_sites * (k - 1))
-            Site by site, and of each the other values in increasing order; -inf where the value
-            is impossible. Undefined if x itself is impossible.
+        Site by site, and of each the other values in increasing order; -inf where the value
+        is impossible. Undefined if x itself is impossible.
         """
         states = self.check_states(x)
         leading, k = states.shape[:-1], len(self.values)

@@ -235,34 +235,14 @@ class RBM(Target):
         return states.reshape(math.prod(leading), self.n_sites).astype(np.float64), leading
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Unnormalised log-probability of visible units, the hidden ones summed out.
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_visible) or leading axes and ``shape``
-            States of 0 and 1.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-        """
+        """Unnormalised log-probability of visible units, the hidden ones summed out."""
         flat, leading = self._flat(x)
         hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights).sum(axis=1)
         result: NDArray[np.float64] = (flat @ self.visible_bias + hidden).reshape(leading)
         return result
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x with unit i changed) - log p(x) for every visible unit i.
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_visible) or leading axes and ``shape``
-            States of 0 and 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_visible)
-        """
+        """Return log p(x with unit i changed) - log p(x) for every visible unit i."""
         flat, leading = self._flat(x)
         result = np.empty(flat.shape)
         for state, activation, ratios in zip(
@@ -279,15 +259,6 @@ class RBM(Target):
         r"""First-order log-ratios: the gradient of log p times the change of each visible unit.
 
         .. math:: (x'_i - x_i) \Bigl(b_i + \sum_j W_{ij} P(h_j = 1 | x)\Bigr)
-
-        Parameters
-        ----------
-        x : array_like of shape (..., n_visible) or leading axes and ``shape``
-            States of 0 and 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_visible)
         """
         gradient = self.visible_bias + self.hidden_probabilities(x) @ self.weights.T
         return (1 - 2 * self.check_states(x)) * gradient

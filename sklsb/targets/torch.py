@@ -127,15 +127,7 @@ class TorchTarget(FunctionTarget):
 
         .. math:: (x^m - x) \cdot \nabla f(x)
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_moves)
-            0 where the gradient is not finite.
+        0 where the gradient is not finite.
         """
         from sklsb.targets._torch import first_order_ratios
 

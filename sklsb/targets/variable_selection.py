@@ -256,15 +256,7 @@ class VariableSelection(Target):
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Log of the marginal likelihood, relative to the empty model's, and of the prior.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States of 0 and 1.
-
-        Returns
-        -------
-        ndarray of float64 of the leading shape
-            -inf for an impossible model.
+        -inf for an impossible model.
         """
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
@@ -281,15 +273,7 @@ class VariableSelection(Target):
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that has one column more or less.
 
-        Parameters
-        ----------
-        x : array_like of shape (..., n_sites)
-            States of 0 and 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., n_sites)
-            -inf where x' is impossible; NaN throughout if x itself is.
+        -inf where x' is impossible; NaN throughout if x itself is.
         """
         states = self.check_states(x)
         flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)

@@ -47,7 +47,7 @@ class FastProbe:
 
     def step(self, u_select: Any, u_accept: Any) -> States:
         """One transition; ``u_select`` holds one number, or all numbers of several flips."""
-        self.ensemble.walkers.state = self.before.copy()
+        self.ensemble.walkers.state = self.before
         self.ensemble.chains.acceptance[:] = 0.0
         n = len(self.ensemble)
         select = u_select if np.ndim(u_select) == 2 else np.broadcast_to(u_select, n)

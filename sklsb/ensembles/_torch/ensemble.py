@@ -1,10 +1,9 @@
 """Chains moved by first-order proposals, with the methods of the compiled ensemble."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +16,6 @@ from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.flips import AdaptiveFlips
 from sklsb.ensembles._torch.philox import expand
-from sklsb.ensembles._torch.recording import recorded
 from sklsb.ensembles._torch.walkers import Walkers
 from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import Balanced, FirstOrder
@@ -27,20 +25,6 @@ from sklsb.targets.base import States, Target
 
 # Uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
-# Steps for which recording one is worth while.
-_WORTH_RECORDING = 64
-
-Step = Callable[[Tensor], object]
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Let glibc keep memory of this size that was freed once.
-
-    Otherwise it gives that of every larger tensor back to the system, and the next one costs page
-    faults.
-    """
-    torch.empty(31 << 20, dtype=torch.int8)
 
 
 @dataclass
@@ -101,13 +85,11 @@ class FastEnsemble:
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
         self.chains = ChainArrays.of(target, states)
         self.counters = Counters()
-        _keep_freed_memory()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
         self.walkers = Walkers(target, value_index, device, dtype)
         self.device = str(self.walkers.device)
         self._table: Table | None = None  # that the walkers are weighed by
-        self._recorded: tuple[int, Step] | None = None  # numbers per chain, step
 
     # ----------------------------------------------------------------- all that goes on
 
@@ -234,14 +216,11 @@ class FastEnsemble:
 
     def start(self, rule: Balanced | FirstOrder) -> None:
         """Let a function propose, and compute the weights of all moves."""
-        if rule.lazy != self.walkers.lazy:
-            self.walkers.lazy = rule.lazy
-            self._recorded = None
+        self.walkers.lazy = rule.lazy
         if rule.table is self._table:
             return
         self._table = rule.table
         self.walkers.weigh(rule.table)
-        self._recorded = None  # it writes to the tensors that were there before
 
     def kept_and_rebuilt(
         self,
@@ -298,23 +277,6 @@ class FastEnsemble:
                 part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
             yield from part.unbind(1)
 
-    def _step_for(self, uniforms: Tensor) -> Step:
-        """Return the step of the walkers, or a recording of it if that is worth while."""
-        walkers = self.walkers
-        if not walkers.moves.existing.size:
-            return lambda numbers: None
-        width = self.n_flips + 2 if self.n_flips > 1 else 2
-        if self._recorded is not None and self._recorded[0] == width:
-            return self._recorded[1]
-        worth = uniforms.shape[1] >= _WORTH_RECORDING and walkers.model.can_be_recorded
-        if uniforms.device.type != "cuda" or not worth:
-            return walkers.step
-        kept = walkers.acceptance.clone()
-        step = recorded(walkers.step, walkers.idle_numbers(width))
-        walkers.acceptance.copy_(kept)
-        self._recorded = (width, step)
-        return step
-
     def advance(self, uniforms: NDArray[np.float64]) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
 
@@ -323,10 +285,8 @@ class FastEnsemble:
         """
         n = uniforms.shape[1]
         with self._moving():
-            u = self._tensor(uniforms)
-            step = self._step_for(u)
-            for numbers in self._numbers(u):
-                step(numbers)
+            for numbers in self._numbers(self._tensor(uniforms)):
+                self.walkers.step(numbers)
         self.chains.evaluations += n
 
     def run(
@@ -344,10 +304,8 @@ class FastEnsemble:
         with self._moving():
             acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            u = self._tensor(uniforms)
-            step = self._step_for(u)
-            for numbers in self._numbers(u):
-                step(numbers)
+            for numbers in self._numbers(self._tensor(uniforms)):
+                self.walkers.step(numbers)
                 made += 1
                 if made == thin:
                     x.append(self.walkers.state.x.clone())

@@ -46,11 +46,6 @@ class State(NamedTuple):
         """Return all of them."""
         return [self.x, *self.carried, *self[2:]]
 
-    def copy(self) -> "State":
-        """Return the same in tensors of its own."""
-        x, *carried = (part.clone() for part in (self.x, *self.carried))
-        return State(x, tuple(carried), *(part.clone() for part in self[2:]))
-
 
 class Walkers:
     """The present states of chains on a device, and the step that moves them.
@@ -96,7 +91,7 @@ class Walkers:
         # All weights of a state may be 0, and ratios at an impossible state may be no numbers.
         self._may_be_stuck = self.moves.excluded is not None or self.model.has_zeros
         # Elsewhere it would take time to ask which chains move.
-        self._in_place = self.device.type != "cpu"
+        self._asks = self.device.type == "cpu"
         self.state = self._unweighted(value_index)
         n_chains, n_moves = self.state.ratios.shape
         self.moved = torch.zeros(n_chains, n_moves + 1, dtype=torch.bool, device=self.device)
@@ -178,6 +173,8 @@ class Walkers:
         ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Of several flips they
         are (n_chains, n_flips + 2), and the last but one tells whether the last flip is left out.
         """
+        if not self.moves.existing.size:
+            return
         state, model = self.state, self.model
         u_select, u_accept = numbers[:, :-1], numbers[:, -1]
         lazy = None
@@ -205,19 +202,13 @@ class Walkers:
 
     def _keep(self, accepted: Tensor, new: State) -> None:
         """Move the chains that accept."""
-        if not self._in_place:
+        if self._asks:
             refused = accepted.logical_not().nonzero()[:, 0]
             if refused.numel():
                 for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
                     there[refused] = here[refused]
-            self.state = new
         else:  # without asking how many
             for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
                 mask = accepted.view(-1, *[1] * (here.dim() - 1))
-                here.copy_(torch.where(mask, there, here))
-
-    def idle_numbers(self, n: int) -> Tensor:
-        """Return n numbers per chain with which a step changes no state."""
-        numbers = torch.zeros(len(self), n, dtype=torch.float64, device=self.device)
-        numbers[:, -1] = 2.0  # no probability is above it
-        return numbers
+                there.copy_(torch.where(mask, there, here))
+        self.state = new

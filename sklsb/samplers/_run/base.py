@@ -6,7 +6,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import joblib
@@ -33,8 +32,7 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count, is_n_jobs
 from sklsb.samplers._run.exports import Exports
-from sklsb.samplers._run.keeper import Keeper, known_by
-from sklsb.samplers._run.saving import Keeping, PathLike
+from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.sinks import (
     Call,
@@ -48,11 +46,7 @@ from sklsb.samplers._run.sinks import (
 )
 from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.warnings import Warned
-from sklsb.storage.codec import write_file
 from sklsb.targets.base import States, Target
-
-# Parameters that no draw depends on.
-_CHANGE_NOTHING = ("n_jobs", "verbose", "warm_start", "keep_burn_in")
 
 
 def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
@@ -81,7 +75,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
-    _keeper: Keeper | None = None
 
     @abstractmethod
     def _resolve(self, target: Target) -> None:
@@ -145,7 +138,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         y: None = None,
         *,
         initial_states: ArrayLike | None = None,
-        store: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Run the burn-in.
 
@@ -158,10 +150,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
             Where the chains start. If not given, ``init`` says where; with ``warm_start`` they
             are the present states.
-        store : path-like, optional
-            A file in which the burn-in is kept as far as it has come, and then the fitted sampler,
-            as `save` writes it. The same call again, in a new process too, goes on from there, bit
-            for bit; when the fit is done, it only reads it.
 
         Returns
         -------
@@ -173,8 +161,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             If target is not a Target.
         ValueError
             If a parameter is out of its range, or a state does not belong to the target.
-        StoreError
-            If the file is damaged, or of another fit. It is a ValueError, and says which.
         ImportError
             If ``fast=True`` and torch is not installed.
         RuntimeError
@@ -183,13 +169,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         Notes
         -----
         A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
-
-        In a file, the burn-in is kept every ten seconds or so. What comes after it, as the pilot,
-        begins anew, and so does the burn-in of `ParallelTempering`.
         """
         try:
             with self._alone():
-                self._kept_fit(target, initial_states, store)
+                self._fit(target, initial_states)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
@@ -199,40 +182,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._warn_about_burn_in()
         self._warn_if_isolated()
         return self
-
-    def _kept_fit(
-        self, target: Target, initial_states: ArrayLike | None, store: PathLike | None
-    ) -> None:
-        """Fit, or go on with a fit, or read it."""
-        if store is None or not isinstance(target, Target):
-            self._fit(target, initial_states)
-            return
-        if self.warm_start or getattr(self, "keep_burn_in", False):
-            raise ValueError(
-                "store keeps neither the chains that warm_start goes on from nor the states of a "
-                "burn-in; set warm_start=False and keep_burn_in=False, or give no store."
-            )
-        keeper = Keeper(Path(store), self._known_by(initial_states), target)
-        if keeper.fitted is not None:
-            found = self._unpacked(keeper.fitted, target, keeper.path)
-            for name, value in self.get_params().items():
-                setattr(found, name, value)
-                found._settings[name] = repr(value)
-            self._forget()
-            self.__dict__.update(found.__dict__)
-            return
-        self._keeper = keeper
-        try:
-            self._fit(target, initial_states)
-        finally:
-            del self._keeper
-        write_file(keeper.path, self._packed(fit=keeper.known))
-
-    def _known_by(self, initial_states: ArrayLike | None) -> dict[str, str]:
-        """Return what a fit is known by in a file, besides its target."""
-        known = {k: known_by(v) for k, v in self.get_params().items() if k not in _CHANGE_NOTHING}
-        states = None if initial_states is None else np.asarray(initial_states).tolist()
-        return known | {"sampler": type(self).__qualname__, "initial_states": repr(states)}
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
@@ -270,12 +219,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 states = self._check_initial(target, initial_states, n_chains)
             elif before:  # perhaps on another target
                 states = self._check_initial(target, before.x, n_chains, "state_")
-            elif self._keeper is not None and self._keeper.states is not None:
-                states, kept = self._keeper.states, self._keeper.kept
             else:
                 states, spent, kept = self._starts(target, streams)
-                if self._keeper is not None:
-                    self._keeper.kept = kept
             ensemble = self._new_ensemble(target, states, streams)
             ensemble.add_evaluations(spent)
             with ensemble.threads():
@@ -285,7 +230,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        self._forget()
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
+            self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
         self._ensemble = ensemble
@@ -295,11 +241,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._known_hint = None
         tally = Tally.by_sweep(target, n_chains, self._sweep, kept if self._may_stay else ())
         ensemble.counters = Counters(tally=tally)
-
-    def _forget(self) -> None:
-        """Drop what belongs to the fit before."""
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
-            self.__dict__.pop(old, None)
 
     @staticmethod
     def _check_initial(
@@ -355,7 +296,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         # The draws belong to the user, who has them; a lock cannot be pickled.
-        hidden = ("_holder", "_draws", "_keeper")
+        hidden = ("_holder", "_draws")
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def __copy__(self) -> Self:
@@ -513,8 +454,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
         segment = FIRST_SEGMENT
         seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
-        size, may_stop = total * n_chains, bool(watch.rules)
-        line = Progress(self.verbose, "sample", size, columns=seen, at_most=may_stop)
+        line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)
         with ensemble.threads(), line as progress:
 
             def going_on() -> bool:

@@ -11,7 +11,6 @@ from sklsb._kernels.facts import Rule
 from sklsb._system.memory import check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
-from sklsb.samplers._run.keeper import Keeper
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -47,7 +46,6 @@ def run_burn_in(
     keep: bool,
     verbose: int = 0,
     start_with: Rule | None = None,
-    keeper: Keeper | None = None,
 ) -> BurnInResult:
     """Make n transitions of every chain.
 
@@ -63,18 +61,11 @@ def run_burn_in(
         1 shows how far it is.
     start_with : rule, optional
         What is to move them; not given if they have started already.
-    keeper : Keeper, optional
-        Keeps on disk how far it is, and goes on from there.
-
-    Returns
-    -------
-    BurnInResult
     """
-    with Progress(verbose, "burn-in", n * len(ensemble)) as progress:
-        before = keeper.restore(ensemble) if keeper is not None else None
-        if before is None and start_with is not None:
+    with Progress(verbose, "burn-in", n * len(ensemble), "steps") as progress:
+        if start_with is not None:
             ensemble.start(start_with)
-        return _run(ensemble, n, keep, progress, keeper, before)
+        return _run(ensemble, n, keep, progress)
 
 
 def first_burn_in(sampler: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
@@ -85,18 +76,10 @@ def first_burn_in(sampler: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResu
         keep=sampler.keep_burn_in,
         verbose=sampler.verbose,
         start_with=rule,
-        keeper=sampler._keeper,
     )
 
 
-def _run(
-    ensemble: ChainEnsemble,
-    n: int,
-    keep: bool,
-    progress: Progress,
-    keeper: Keeper | None,
-    before: dict[str, Any] | None,
-) -> BurnInResult:
+def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:
     target, n_chains = ensemble.target, len(ensemble)
     every = max(1, -(-n // _MOST_ROWS))
     ends = [*range(every, n, every), n] if n else []
@@ -108,12 +91,6 @@ def _run(
     made, segment = 0, FIRST_SEGMENT
     log_prob: list[Array] = []
     acceptance: list[Array] = []
-    if before is not None:
-        made, log_prob, acceptance = (before[k] for k in ("made", "log_prob", "acceptance"))
-        progress(made * n_chains)
-
-    def so_far() -> dict[str, Any]:
-        return {"made": made, "log_prob": log_prob, "acceptance": acceptance}
 
     def room(n_draws: int) -> tuple[States, Array]:
         shape = n_chains, n_draws
@@ -132,8 +109,6 @@ def _run(
             acceptance += [*stats[:, :, 1].T.copy()]
         progress(size * n_chains)
         segment = next_segment(segment, size, time.perf_counter() - began)
-        if keeper is not None:
-            keeper.offer(ensemble, so_far)
     if keep:
         for begin, end in pairwise([0, *ends]):
             log_prob.append(stats[:, end - 1, 0])
@@ -142,8 +117,6 @@ def _run(
         log_prob.append(ensemble.log_prob())
         acceptance.append(ensemble.chains.acceptance[:, 0] / (n % every))
     ensemble.forget_acceptance()
-    if keeper is not None:
-        keeper.offer(ensemble, so_far, last=True)
     rows = (len(ends), n_chains)
     return BurnInResult(
         ends,

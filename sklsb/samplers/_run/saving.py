@@ -26,7 +26,7 @@ class Keeping:
     target_: Target
     _ensemble: Any
 
-    def _packed(self, **more: Any) -> bytes:
+    def _packed(self) -> bytes:
         """Return the fitted sampler as bytes, without its draws; of its target a fingerprint."""
         cls = type(self)
         probes = self._ensemble.chains.x[:_MOST_PROBES]
@@ -36,7 +36,6 @@ class Keeping:
                 "class": (cls.__module__, cls.__qualname__),
                 "target": fingerprint(self.target_, probes),
                 "sampler": np.frombuffer(self._packed_state(), np.uint8),
-                **more,
             }
         )
 
@@ -56,10 +55,6 @@ class Keeping:
         if not isinstance(target, Target):
             raise TypeError(f"target is {target!r:.200}, not a sklsb Target; give the one of fit.")
         found = unpacked(data)
-        if "sampler" not in found:
-            raise StoreError(
-                f"{path} holds a fit that is not finished; fit with store={str(path)!r} goes on."
-            )
         module, name = found["class"]
         made: Any = cls
         if inspect.isabstract(cls):

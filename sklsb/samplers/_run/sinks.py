@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._system.memory import check_fits
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
-from sklsb.storage.stores import Store, StoreError, chunk_size, needs_zarr, open_draws, open_stats
+from sklsb.storage.stores import Store, StoreError, chunk_size, open_draws, open_stats
 from sklsb.targets.base import States, Target
 
 # Bytes of states held for the statistics of `record`.
@@ -264,7 +264,6 @@ class Stored(Sink):
         self.sampler, self.target, self.record = sampler, sampler.target_, record
         self.stats = settings["stats"]
         self.path = Path(path)
-        needs_zarr()
         chains = sampler._packed_chains()
         self.store = self._opened(chains, settings, self._variables(), n)
         self.first = self.store.n_draws

@@ -36,8 +36,6 @@ class Model(ABC):
     n_moves_per_site = 1
     # Whether ratios may be infinite, and no numbers at impossible states.
     has_zeros = False
-    # Whether a step is the same sequence of kernels every time, which CUDA can record.
-    can_be_recorded = False
 
     @abstractmethod
     def start(self, x: Tensor) -> Carried:

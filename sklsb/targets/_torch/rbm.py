@@ -27,8 +27,6 @@ class RBMModel(Model):
     round differently at the ends of tensors, so others take their place.
     """
 
-    can_be_recorded = True
-
     def __init__(
         self,
         weights: NDArray[np.float64],
