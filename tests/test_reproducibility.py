@@ -15,7 +15,7 @@ from processes import run_python
 from sklearn.base import clone
 
 from sklsb import RBM, GibbsSampler, HammingBallSampler, Ising, LSBSampler, Mixture, Network
-from sklsb.balancing.functions import learning
+from sklsb.balancing import learning
 from sklsb.samplers._run import base as _base
 from sklsb.samplers._run import burn_in as _burn_in
 
