@@ -14,6 +14,7 @@ from sklsb._ensemble import MOST_NUMBERS, Ensemble
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.state import NoPart
 from sklsb._kernels.tempering import anneal as kernels
+from sklsb._precision import log_prob_from_top
 from sklsb._tempering.paths import hardened_view
 from sklsb.exceptions import InterruptedWarning
 from sklsb.rules import Systematic
@@ -34,8 +35,8 @@ _LOOKS = 4
 # that so many of a hundred changes are smaller than.
 _HOT, _COLD = 0.06, 1e-4
 _SMALL = 5.0
-# Changes below this share of the largest are taken for rounding.
-_ROUNDING = 1e-9
+# Changes below this share of the largest are taken for rounding, and none above that size.
+_ROUNDING, _MOST_ROUNDING = 1e-9, 1e-3
 
 
 class _Annealer:
@@ -50,6 +51,7 @@ class _Annealer:
         self.chains = self.ensemble.chains._replace(part=NoPart())
         self.view = hardened_view(target)
         self.best, self.log_prob = states.copy(), target.log_prob(states)
+        self.height = log_prob_from_top(target, states)  # by which states are compared
         self.beta = self._range() if self.sites.size else (1.0, 1.0)
         self.segment = 1  # sweeps of the next call of a kernel
         self.interrupted: Callable[[], bool] = lambda: False
@@ -66,7 +68,8 @@ class _Annealer:
         largest = sizes.max(initial=0.0)
         if not largest > 0.0:
             return 1.0, 1.0
-        small = np.percentile(sizes[sizes > _ROUNDING * largest], _SMALL)
+        least = min(_ROUNDING * largest, _MOST_ROUNDING)
+        small = np.percentile(sizes[sizes > least], _SMALL)
         return -np.log(_HOT) / largest, -np.log(_COLD) / small
 
     def descend(self, n_sweeps: int, n_chains: int = 0) -> None:
@@ -88,9 +91,10 @@ class _Annealer:
         while not self.interrupted() and kernels.climb(self.view, self.chains, c, self.sites):
             pass
         x = self.chains.x[c]
-        found = float(self.target.log_prob(x))
-        if found > self.log_prob[c]:
-            self.best[c], self.log_prob[c] = x, found
+        height = float(log_prob_from_top(self.target, x))
+        if height > self.height[c]:
+            self.best[c], self.height[c] = x, height
+            self.log_prob[c] = float(self.target.log_prob(x))
 
     def _cool(self, c: int, beta: Array) -> None:
         """Make a sweep at each beta, a tenth of a second at a time; no state depends on it."""

@@ -33,6 +33,7 @@ from sklsb._elimination.answers import (
 )
 from sklsb._elimination.engine import EliminationCost
 from sklsb._matrices import log_matrix, matrix
+from sklsb._precision import told_log_prob
 from sklsb._states import neighbours, states
 from sklsb.balancing import BalancingFunction
 from sklsb.rules import Balanced, Rule
@@ -77,7 +78,7 @@ def probabilities(target: Target) -> Array:
     ValueError
         If there are more states than that.
     """
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target), likely=True)
     p = np.exp(log_p - log_p.max(initial=-np.inf))
     return p / p.sum()
 
@@ -176,7 +177,7 @@ def mutual_information(sampler: Any, target: Target) -> float:
     ValueError
         If there are more states than that.
     """
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target), likely=True)
     log_p = log_p - logsumexp(log_p)
     log_matrix = log_transition_matrix(sampler, target)
     joint = np.exp(log_p[:, None] + log_matrix)

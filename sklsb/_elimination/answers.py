@@ -22,6 +22,7 @@ from sklsb._elimination.engine import (
 from sklsb._elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
 from sklsb._elimination.reduce import strike
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._precision import warn_if_lost
 from sklsb.samplers._eliminating import eliminated, shown, that_fits
 from sklsb.targets._names import site_called, sites_by_name
 from sklsb.targets.base import Target
@@ -139,7 +140,9 @@ def log_partition(
     79.060017
     """
     limits = check_limits(max_work, max_memory)
-    return log_partition_of(eliminated(that_fits(check_target(target), limits, verbose), verbose))
+    elimination = eliminated(that_fits(check_target(target), limits, verbose), verbose)
+    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
+    return log_partition_of(elimination)
 
 
 # ----------------------------------------------------------------- marginals
@@ -179,7 +182,9 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
     found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
     check_fits(target, found.cost, limits)
     with shown(verbose)(2.0**found.cost.log2_work) as progress:
-        p = Elimination(found, LINEAR, progress).joint(sites)
+        elimination = Elimination(found, LINEAR, progress)
+        p = elimination.joint(sites)
+    warn_if_lost(target, elimination.rounding_size)
     defect = found.model.log_defect
     if defect > 0.0:
         warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
@@ -302,7 +307,9 @@ def most_likely(
     """
     limits = check_limits(max_work, max_memory)
     found = that_fits(check_target(target), limits, verbose, pruned=False)
-    x = eliminated(found, verbose, MAX).most_likely()
+    elimination = eliminated(found, verbose, MAX)
+    x = elimination.most_likely()
+    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
 

@@ -196,6 +196,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             raise
         self._warn_about_burn_in()
         self._warn_if_isolated()
+        self._warn_of_rounding()
         return self
 
     def _kept_fit(

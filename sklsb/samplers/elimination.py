@@ -19,6 +19,7 @@ from sklsb._elimination.engine import (
 from sklsb._elimination.marginals import all_marginals, marginals_dataset
 from sklsb._elimination.redraws import Redraw, Redraws
 from sklsb._elimination.reduce import strike
+from sklsb._precision import MOST_ROUNDING, rounding_of
 from sklsb._starts import Starts
 from sklsb.samplers._base import BaseSampler
 from sklsb.samplers._checks import check_bool
@@ -178,6 +179,12 @@ class EliminationSampler(BaseSampler):
     def _warn_about_burn_in(self) -> None:
         """Only forget the marginals of another target: there is no burn-in."""
         self.__dict__.pop("_marginals", None)
+
+    def _doubt_of_draws(self) -> str:
+        size = self._ensemble.elimination.rounding_size
+        if not rounding_of(size) > MOST_ROUNDING:
+            return ""
+        return f"Terms of {size:.3g} cancel, and what they leave is lost: draws and log_z_ may be wrong"
 
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""
