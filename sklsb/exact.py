@@ -77,6 +77,11 @@ def probabilities(target: Target) -> Array:
     ------
     ValueError
         If there are more states than that.
+
+    Warns
+    -----
+    PrecisionWarning
+        If log p is so large that its differences are lost.
     """
     log_p = told_log_prob(target, states(target), likely=True)
     p = np.exp(log_p - log_p.max(initial=-np.inf))

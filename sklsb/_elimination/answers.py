@@ -131,6 +131,8 @@ def log_partition(
     ModelWarning
         If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it
         says how far the answer may be off.
+    PrecisionWarning
+        If terms of log p cancel that are so large that what they leave is lost.
 
     Examples
     --------
@@ -241,7 +243,7 @@ def marginals(
 
     Warns
     -----
-    ModelWarning
+    ModelWarning, PrecisionWarning
         As of `log_partition`.
 
     Examples
@@ -296,6 +298,11 @@ def most_likely(
         If the target offers no factors.
     ValueError
         If it takes more than the limits, or no state has positive probability.
+
+    Warns
+    -----
+    PrecisionWarning
+        As of `log_partition`.
 
     Examples
     --------

@@ -28,8 +28,8 @@ Values = NDArray[np.uint32]
 # Table entries between two returns to Python, a tenth of a second about.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
 _SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
-# Log2 of what underflow may have lost, relative to the sum, and to a single probability; and of what
-# counts as nothing, below 1e-300.
+# Log2 of what underflow may have lost, relative to the sum and to a single probability, and of what
+# counts as nothing: it is below 1e-300.
 _MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0
 
 

@@ -184,7 +184,7 @@ class EliminationSampler(BaseSampler):
         size = self._ensemble.elimination.rounding_size
         if not rounding_of(size) > MOST_ROUNDING:
             return ""
-        return f"Terms of {size:.3g} cancel, and what they leave is lost: draws and log_z_ may be wrong"
+        return f"Terms of {size:.3g} cancel, and their rest is lost: draws and log_z_ may be wrong"
 
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""

@@ -239,7 +239,7 @@ class GraphTarget(Target):
     def _log_prob_size(self) -> float:
         with np.errstate(over="ignore"):
             fields = np.abs(np.where(np.isfinite(self.field), self.field, 0.0))
-            of_sites = fields.reshape(self.n_sites, -1).max(axis=1, initial=0.0)
+            of_sites = np.atleast_2d(fields.T).max(axis=0)
             couplings = 0.5 * np.abs(self.couplings.data).sum()
             return float(of_sites.sum() + couplings + abs(self.constant))
 
