@@ -165,15 +165,16 @@ def test_best_states_beside_a_large_field():
 
 def test_annealing_compares_what_a_float_of_log_p_does_not_hold():
     rng = np.random.default_rng(0)
-    n = 40
+    n = 60
     couplings = np.triu(rng.normal(size=(n, n)), 1)
     field = np.zeros(n)
     field[0] = 1e17
-    found = anneal(Ising(couplings + couplings.T, field), n_sweeps=400, random_state=0)
+    found = anneal(Ising(couplings + couplings.T, field), n_sweeps=1000, random_state=0)
     field[0] = 100.0
     rest = Ising(couplings + couplings.T, field)
-    best = anneal(rest, n_sweeps=400, random_state=0)["lp"].max()
-    assert rest.log_prob(found["x"].values).max() > best - 1e-9
+    best = anneal(rest, n_sweeps=1000, random_state=0)["lp"].max()
+    # What one descent and no comparison give is 10 and more below that.
+    assert rest.log_prob(found["x"].values).min() > best - 8.0
 
 
 # ----------------------------------------------------------------- what is lost is told

@@ -144,13 +144,15 @@ def strike(target: Target) -> Reduced:
     left = support.domains
     values = [np.flatnonzero(domain) for domain in left]
     constant, taken, factors = 0.0, [], []
+    may_be_large = not target._trusts_factors or target._log_prob_size > LARGE
     for scope, table in given:
         for axis, i in enumerate(scope):
             if values[i].size < table.shape[axis]:
                 table = table.take(values[i], axis=axis)
         kept = [axis for axis, i in enumerate(scope) if values[i].size > 1]
-        table, top = without_top(table.reshape([table.shape[axis] for axis in kept]))
-        if top:
+        table = table.reshape([table.shape[axis] for axis in kept])
+        if may_be_large:
+            table, top = without_top(table)
             taken.append(top)
         if kept:
             factors.append(Factor(tuple(scope[axis] for axis in kept), table))
