@@ -6,6 +6,7 @@ __all__ = [
     "InterruptedWarning",
     "ModelWarning",
     "PeriodicChainWarning",
+    "PrecisionWarning",
     "SamplerWarning",
     "SeparatedModesWarning",
     "ShortRunWarning",
@@ -14,6 +15,10 @@ __all__ = [
     "TemperingWarning",
     "UncachedKernelsWarning",
 ]
+
+
+class PrecisionWarning(UserWarning):
+    """Log p is a sum of numbers so large that a float does not hold what it depends on."""
 
 
 class SamplerWarning(UserWarning):

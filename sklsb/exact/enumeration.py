@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import States, Target
 
 MAX_STATES = 2**14
@@ -89,7 +90,12 @@ def probabilities(target: Target) -> NDArray[np.float64]:
     ------
     ValueError
         If there are more states than that.
+
+    Warns
+    -----
+    PrecisionWarning
+        If log p is so large that its differences are lost.
     """
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target), likely=True)
     p = np.exp(log_p - log_p.max(initial=-np.inf))
     return p / p.sum()

@@ -26,6 +26,7 @@ from sklsb.ensembles.rules import (
 )
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import count, digits_of, neighbours, states
+from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -161,7 +162,7 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
             f"{n_flips} flips of {target!r:.200} are {n_sequences} sequences of moves; enumeration "
             f"takes at most {_MOST_SEQUENCES}. Take a smaller target or fewer flips."
         )
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target))
     step, move, opposite = _shifts(target)
     proposal = _propose(function, log_ratios(target, first_order=True))
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
@@ -203,7 +204,7 @@ def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
 
 @log_matrix.register
 def _(rule: Redraw, target: Target) -> Array:
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target), likely=True)
     possible = (log_p > -np.inf)[:, None]
     with np.errstate(divide="ignore"):
         return np.where(possible, log_p - logsumexp(log_p), np.log(np.eye(log_p.size)))
@@ -233,7 +234,7 @@ def _(rule: Any, target: Target) -> Array:
 
 
 def _possible(target: Target) -> tuple[Array, NDArray[np.bool_]]:
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target))
     return log_p, log_p > -np.inf
 
 

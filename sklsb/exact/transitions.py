@@ -10,6 +10,7 @@ from sklsb.balancing.functions import BalancingFunction
 from sklsb.ensembles.rules import Balanced, Rule
 from sklsb.exact.enumeration import states
 from sklsb.exact.matrices import log_matrix, matrix
+from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -109,7 +110,7 @@ def mutual_information(sampler: Any, target: Target) -> float:
     ValueError
         If there are more states than that.
     """
-    log_p = target.log_prob(states(target))
+    log_p = told_log_prob(target, states(target), likely=True)
     log_p = log_p - logsumexp(log_p)
     log_matrix = log_transition_matrix(sampler, target)
     joint = np.exp(log_p[:, None] + log_matrix)

@@ -18,6 +18,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.precision import log_prob_from_top
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import free_sites
@@ -35,8 +36,8 @@ _LOOKS = 4
 # that so many of a hundred changes are smaller than.
 _HOT, _COLD = 0.06, 1e-4
 _SMALL = 5.0
-# Changes below this share of the largest are taken for rounding.
-_ROUNDING = 1e-9
+# Changes below this share of the largest are taken for rounding, and none above that size.
+_ROUNDING, _MOST_ROUNDING = 1e-9, 1e-3
 
 
 class _Annealer:
@@ -51,6 +52,7 @@ class _Annealer:
         self.chains = self.ensemble.chains._replace(part=NoPart())
         self.view = hardened_view(target)
         self.best, self.log_prob = states.copy(), target.log_prob(states)
+        self.height = log_prob_from_top(target, states)  # by which states are compared
         self.beta = self._range() if self.sites.size else (1.0, 1.0)
         self.segment = 1  # sweeps of the next call of a kernel
         self.interrupted: Callable[[], bool] = lambda: False
@@ -67,7 +69,8 @@ class _Annealer:
         largest = sizes.max(initial=0.0)
         if not largest > 0.0:
             return 1.0, 1.0
-        small = np.percentile(sizes[sizes > _ROUNDING * largest], _SMALL)
+        least = min(_ROUNDING * largest, _MOST_ROUNDING)
+        small = np.percentile(sizes[sizes > least], _SMALL)
         return -np.log(_HOT) / largest, -np.log(_COLD) / small
 
     def descend(self, n_sweeps: int, n_chains: int = 0) -> None:
@@ -89,9 +92,10 @@ class _Annealer:
         while not self.interrupted() and kernels.climb(self.view, self.chains, c, self.sites):
             pass
         x = self.chains.x[c]
-        found = float(self.target.log_prob(x))
-        if found > self.log_prob[c]:
-            self.best[c], self.log_prob[c] = x, found
+        height = float(log_prob_from_top(self.target, x))
+        if height > self.height[c]:
+            self.best[c], self.height[c] = x, height
+            self.log_prob[c] = float(self.target.log_prob(x))
 
     def _cool(self, c: int, beta: Array) -> None:
         """Make a sweep at each beta, a tenth of a second at a time; no state depends on it."""

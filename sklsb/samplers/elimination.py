@@ -21,6 +21,7 @@ from sklsb.exact.elimination.independent import Redraw, Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
 from sklsb.exact.elimination.progress import eliminated, shown, that_fits
 from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_bool
 from sklsb.samplers._run.starts import Starts
@@ -178,6 +179,12 @@ class EliminationSampler(BaseSampler):
     def _warn_about_burn_in(self) -> None:
         """Only forget the marginals of another target: there is no burn-in."""
         self.__dict__.pop("_marginals", None)
+
+    def _doubt_of_draws(self) -> str:
+        size = self._ensemble.elimination.rounding_size
+        if not rounding_of(size) > MOST_ROUNDING:
+            return ""
+        return f"Terms of {size:.3g} cancel, and their rest is lost: draws and log_z_ may be wrong"
 
     def _warn_if_separated(self) -> None:
         """Never: independent draws leave every mode."""

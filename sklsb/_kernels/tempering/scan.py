@@ -219,6 +219,19 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
 
 
 @kernel
+def gains(path, chains, ladder, c, found):
+    """Log p of present states at the other level of each pair, less that at their own.
+
+    ``found`` of shape (n_pairs, 2): of the replica at the lower level, and at the upper one.
+    """
+    for k in range(found.shape[0]):
+        low, high, _ = _levels_of(path, _replica(ladder, chains, c, ladder.at[c, 0, k]), k)
+        found[k, 0] = high - low
+        low, high, _ = _levels_of(path, _replica(ladder, chains, c, ladder.at[c, 0, k + 1]), k)
+        found[k, 1] = low - high
+
+
+@kernel
 def start(path, rule, chains, ladder, c, again):
     """Compute what the replicas of ladder c keep, or compute it again from what they carry."""
     for i in range(ladder.at.shape[1]):

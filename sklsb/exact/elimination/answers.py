@@ -31,6 +31,7 @@ from sklsb.exact.elimination.independent import Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
 from sklsb.exact.elimination.progress import eliminated, shown, that_fits
 from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer
 from sklsb.targets._names import site_called, sites_by_name
 from sklsb.targets.base import Target
@@ -139,6 +140,8 @@ def log_partition(
     ModelWarning
         If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it
         says how far the answer may be off.
+    PrecisionWarning
+        If terms of log p cancel that are so large that what they leave is lost.
 
     Examples
     --------
@@ -148,7 +151,9 @@ def log_partition(
     79.060017
     """
     limits = check_limits(max_work, max_memory)
-    return log_partition_of(eliminated(that_fits(check_target(target), limits, verbose), verbose))
+    elimination = eliminated(that_fits(check_target(target), limits, verbose), verbose)
+    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
+    return log_partition_of(elimination)
 
 
 # ----------------------------------------------------------------- marginals
@@ -188,7 +193,9 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
     found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
     check_fits(target, found.cost, limits)
     with shown(verbose)(2.0**found.cost.log2_work) as progress:
-        p = Elimination(found, LINEAR, progress).joint(sites)
+        elimination = Elimination(found, LINEAR, progress)
+        p = elimination.joint(sites)
+    warn_if_lost(target, elimination.rounding_size)
     defect = found.model.log_defect
     if defect > 0.0:
         warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
@@ -245,7 +252,7 @@ def marginals(
 
     Warns
     -----
-    ModelWarning
+    ModelWarning, PrecisionWarning
         As of `log_partition`.
 
     Examples
@@ -301,6 +308,11 @@ def most_likely(
     ValueError
         If it takes more than the limits, or no state has positive probability.
 
+    Warns
+    -----
+    PrecisionWarning
+        As of `log_partition`.
+
     Examples
     --------
     >>> import networkx as nx
@@ -311,7 +323,9 @@ def most_likely(
     """
     limits = check_limits(max_work, max_memory)
     found = that_fits(check_target(target), limits, verbose, pruned=False)
-    x = eliminated(found, verbose, MAX).most_likely()
+    elimination = eliminated(found, verbose, MAX)
+    x = elimination.most_likely()
+    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
 
@@ -378,6 +392,7 @@ def sample(
     nowhere = np.zeros((1, target.n_sites), target.dtype)  # what is drawn does not depend on it
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
     log_partition_of(elimination)  # warns of factors that are not quite right
+    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
     chains.run(1, (0, 0, 0), draws, stats)  # the draws are those of `EliminationSampler`
     most = max(1, MOST_NUMBERS // max(1, chains.rule.n_uniforms))

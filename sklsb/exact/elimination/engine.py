@@ -270,6 +270,25 @@ class Elimination:
             self.n_made += n_entries(self.found.cost) // self.log_sums.size
         return float(self.log_sums[c])
 
+    def _resolved(self, c: int, of_messages: Callable[[], Array]) -> Array:
+        """Return probabilities, from messages in logarithms if underflow has lost small ones."""
+        self.forward(c)
+        found = of_messages()
+        if self.passes.resolves(found):
+            return found
+        self.passes.use(LOG)
+        self.log_sums[c] = self.passes.forward(self.configuration(c))
+        return of_messages()
+
+    @property
+    def rounding_size(self) -> float:
+        """How large the terms are that cancel at the likeliest states: what they leave is rounded.
+
+        Tables of large entries are at most 0, so a sum far below 0 is one of large numbers.
+        """
+        self.run()
+        return max(0.0, -float(self.log_sums.max()))
+
     @property
     def ready(self) -> bool:
         """Whether draws change nothing here: of one configuration, the messages are made."""
@@ -376,8 +395,12 @@ class Elimination:
         """Probability of each value of each variable, of shape (n_sites, values)."""
         k = int(self.sizes.max(initial=1))
 
+        summed = np.zeros((self.sizes.size, k), dtype=np.bool_)
+        summed[self.found.order] = np.arange(k) < self.sizes[self.found.order, np.newaxis]
+
         def of_configuration(c: int) -> Array:
-            found = self.passes.marginals(k)
+            found = np.zeros(summed.shape)
+            found[summed] = self._resolved(c, lambda: self.passes.marginals(k)[summed])
             for v, value in zip(
                 self.found.given, self.configuration(c)[self.found.given], strict=True
             ):
@@ -396,7 +419,7 @@ class Elimination:
         inside = [v for v in variables if self.sizes[v] > 1]
         n = math.prod(shape)
 
-        def of_configuration(c: int) -> Array:
+        def of_messages(c: int) -> Array:
             result = np.empty(n)
             for first in range(0, n, _STATES):
                 index = np.arange(first, min(first + _STATES, n))
@@ -405,6 +428,9 @@ class Elimination:
                     x[variables] = np.unravel_index(index, shape)
                 result[index] = self.passes.probabilities(x, self.n_buckets - len(inside))
             return result
+
+        def of_configuration(c: int) -> Array:
+            return self._resolved(c, lambda: of_messages(c))
 
         found = self._mean(of_configuration, (n,)).reshape(shape)
         result = np.zeros(tuple(int(self.target.cardinalities[v]) for v in variables))

@@ -21,6 +21,7 @@ from sklsb.exact.elimination.engine import (
     warn_of_defect,
 )
 from sklsb.exact.elimination.reduce import Array, Reduced, strike
+from sklsb.exact.precision import warn_if_lost
 from sklsb.targets.base import Target
 
 # Below so much work other ways to the marginals are not looked for.
@@ -75,6 +76,7 @@ def all_marginals(
     result = np.zeros((target.n_sites, len(target.values)))
     # All marginals of an elimination take a pass back besides.
     entries = 2.0**cost.log2_work + 2.0 ** parts[0][0].cost.log2_work
+    size = 0.0
     with shown(entries) as progress:
         for found, variables in parts:
             elimination = Elimination(found, LINEAR, progress)
@@ -83,6 +85,8 @@ def all_marginals(
                 result[variables[0], : joint.size] = joint
             else:
                 result[variables] = elimination.marginals()[variables]
+            size = max(size, elimination.rounding_size)
+    warn_if_lost(target, size)
     defect = max(found.model.log_defect for found, _ in parts)
     if defect > 0.0:
         model = max((found.model for found, _ in parts), key=lambda model: model.log_defect)

@@ -28,8 +28,9 @@ Values = NDArray[np.uint32]
 # Table entries between two returns to Python, a tenth of a second about.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
 _SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
-# Log2 of what underflow may have lost, relative to the sum.
-_MOST_LOST = -64.0
+# Log2 of what underflow may have lost, relative to the sum and to a single probability, and of what
+# counts as nothing: it is below 1e-300.
+_MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0
 
 
 def no_progress(done: int) -> None:
@@ -69,6 +70,7 @@ class Passes:
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
         self._sender, self._least = self._senders()
         self._bounds = np.zeros((2, buckets.variable.size))
+        self._lost = -math.inf  # log2 of what the present messages have lost
         self.use(mode)
 
     def use(self, mode: int) -> None:
@@ -102,6 +104,7 @@ class Passes:
             made += n
             self.progress(n)
         total = inside + plan.shift
+        self._lost = -math.inf
         if self.mode == LINEAR:
             found = total + self._log_sum(int(progress[0]) if progress[2] else None)
             if math.isnan(found):  # all are made again
@@ -124,7 +127,8 @@ class Passes:
         low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
         if failed is not None:
             return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
-        if np.logaddexp2.reduce(lost[self.roots], initial=-math.inf) > _MOST_LOST:
+        self._lost = float(np.logaddexp2.reduce(lost[self.roots], initial=-math.inf))
+        if self._lost > _MOST_LOST:
             return math.nan
         logs = np.log(self.memory[buckets.message[self.roots]])
         return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
@@ -189,6 +193,13 @@ class Passes:
             draws.log_densities(*args, part, out[a : a + part.shape[1]])
         inside = math.fsum(log_at(plan.inside, x[:, 0].astype(np.int64))) if x.shape[1] else 0.0
         return out + (plan.shift + plan.barren_shift + inside)
+
+    def resolves(self, p: Array) -> bool:
+        """Whether underflow has lost nothing of probabilities that shows in ten digits."""
+        doubtful = p < 2.0 ** (self._lost - _OF_ONE)
+        if self._lost < _NOTHING:
+            doubtful &= p > 0.0
+        return not doubtful.any()
 
     def marginals(self, k: int) -> Array:
         """Probability of each value of each variable that was summed out, (variables, k).

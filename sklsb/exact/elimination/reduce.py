@@ -18,6 +18,8 @@ from sklsb.targets.base import Target
 Array = NDArray[np.float64]
 # Sums of rows that differ by less are equal: rounding of a few terms.
 EXACT = 64 * float(np.finfo(np.float64).eps)
+# Beside a larger number too much of a small one is lost: 4e-9 beside this one.
+LARGE = 2.0**24
 
 
 class Factor(NamedTuple):
@@ -114,8 +116,20 @@ def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
     return factors
 
 
+def without_top(table: Array) -> tuple[Array, float]:
+    """Return a table less its largest entry, where that is large, and what was taken off.
+
+    So what is added to the likely entries stays beside them.
+    """
+    top = float(table.max())
+    return (table - top, top) if LARGE < abs(top) < math.inf else (table, 0.0)
+
+
 def strike(target: Target) -> Reduced:
-    """Strike out what evidence and zeros exclude, and fix variables of one value."""
+    """Strike out what evidence and zeros exclude, and fix variables of one value.
+
+    The largest entry of a table, where it is large, goes to the constant.
+    """
     given = log_factors(target)
     scopes = [np.array(scope, dtype=np.uint32) for scope, _ in given]
     # Only zeros count here; logarithms may be anything.
@@ -129,20 +143,24 @@ def strike(target: Target) -> Reduced:
         raise no_state(target, support.called(support.impossible))
     left = support.domains
     values = [np.flatnonzero(domain) for domain in left]
-    constant, factors = 0.0, []
+    constant, taken, factors = 0.0, [], []
+    may_be_large = not target._trusts_factors or target._log_prob_size > LARGE
     for scope, table in given:
         for axis, i in enumerate(scope):
             if values[i].size < table.shape[axis]:
                 table = table.take(values[i], axis=axis)
         kept = [axis for axis, i in enumerate(scope) if values[i].size > 1]
         table = table.reshape([table.shape[axis] for axis in kept])
+        if may_be_large:
+            table, top = without_top(table)
+            taken.append(top)
         if kept:
             factors.append(Factor(tuple(scope[axis] for axis in kept), table))
         else:
             constant += float(table)
     if constant == -math.inf:
         raise no_state(target, None)
-    return Reduced(target, values, factors, constant)
+    return Reduced(target, values, factors, math.fsum([constant, *taken]))
 
 
 def no_state(target: Target, scope: tuple[Any, ...] | None) -> ValueError:

@@ -166,6 +166,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         RuntimeError
             If the sampler is at work in another thread.
 
+        Warns
+        -----
+        PrecisionWarning
+            If log p is so large that a float rounds it by more than 0.01; it says whether the draws
+            may be wrong.
+
         Notes
         -----
         A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
@@ -181,6 +187,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             raise
         self._warn_about_burn_in()
         self._warn_if_isolated()
+        self._warn_of_rounding()
         return self
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:

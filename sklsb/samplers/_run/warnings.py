@@ -11,9 +11,11 @@ from scipy.special import softmax
 
 from sklsb.diagnostics.measures import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
+from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, cancelling_site, rounding_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,
+    PrecisionWarning,
     SeparatedModesWarning,
     ShortRunWarning,
 )
@@ -101,6 +103,32 @@ class Warned(ABC):
             f"Each chain has made {made} transitions since fit, {found}",
             ShortRunWarning,
             stacklevel=4,
+        )
+
+    def _warn_of_rounding(self) -> None:
+        """Warn if a float does not hold log p."""
+        target = self.target_
+        size = target._log_prob_size or float(np.abs(self._ensemble.log_prob()).max(initial=0.0))
+        if rounding_of(size) > MOST_ROUNDING:
+            warnings.warn(
+                f"Log p of {target!r:.200} is a sum of numbers as large as {size:.3g}, which a "
+                f"float holds to about {rounding_of(size):.2g}: so is the lp of draws, and best "
+                "states and the R-hat of lp may mean nothing. "
+                f"{self._doubt_of_draws() or 'The draws themselves are right'}. {WAY_OUT}",
+                PrecisionWarning,
+                stacklevel=3,
+            )
+
+    def _doubt_of_draws(self) -> str:
+        """Return why the draws may be wrong where log p is rounded, or nothing."""
+        if not self.target_._has_factors:
+            return "The draws may be wrong where differences of log p are lost"
+        site = cancelling_site(self.target_)
+        if site is None:
+            return ""
+        return (
+            f"At variable {self.target_.label(site)!r} several such numbers may cancel, and what "
+            "they leave is lost: the draws may be wrong"
         )
 
     def _warn_if_isolated(self) -> None:

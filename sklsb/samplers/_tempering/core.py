@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from sklsb._kernels.tempering.lift import Conditionals, lift
 from sklsb.exact.elimination.blocks import neighbours
 from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, prune, strike
+from sklsb.exact.precision import rounding_of
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
 Array = NDArray[np.float64]
 # Log2 of the entries of a table by default, and at most; and of all tables together.
 LOG2_SIZE, MOST_LOG2_SIZE, _MOST_ENTRIES = 12, 20, 1 << 22
+# Rounding of log p that swaps do not see.
+_MOST_ROUNDING = 1e-6
 
 
 class Core:
@@ -47,7 +50,7 @@ class Core:
     def __init__(self, target: Target, log2_size: float):
         self.log2_size = log2_size
         struck = strike(target)
-        pruned = prune(struck)
+        pruned = prune(struck) if log2_size > 0 else struck
         # Where nothing else would be left, barren variables are summed out like all others.
         model = pruned if pruned.free else struck
         order = _order(model, log2_size)
@@ -98,15 +101,22 @@ class Core:
 
 
 def core_of(target: Target, given: Any) -> Core | None:
-    """Return the core of a target, if any variable is summed out; ``given`` as of the sampler."""
-    if given is None or not target._has_factors:
+    """Return the core of a target, if any variable is summed out; ``given`` as of the sampler.
+
+    Where log p is so large that its differences are rounded, the core is all of the target: its
+    tables have lost their largest entries.
+    """
+    if not target._has_factors:
         return None
-    if given == "auto":
-        plain = target.target if isinstance(target, Conditioned) else target
-        if not isinstance(plain, MarkovNetwork):
-            return None
-    found = Core(target, LOG2_SIZE if given == "auto" else float(given))
-    return found if found.n_drawn and found.sites.size else None
+    rounded = rounding_of(target._log_prob_size) > _MOST_ROUNDING
+    plain = target.target if isinstance(target, Conditioned) else target
+    if given == "auto" and not isinstance(plain, MarkovNetwork):
+        given = None
+    if given is None and not rounded:
+        return None
+    log2_size = {"auto": LOG2_SIZE, None: 0.0}.get(given, given)
+    found = Core(target, float(log2_size))
+    return found if (found.n_drawn or rounded) and found.sites.size else None
 
 
 def _order(model: Reduced, log2_size: float) -> list[int]:

@@ -421,6 +421,25 @@ class Ladders(Threaded):
         self._over_ladders(lambda c: scan.start(self._path, rule, chains, ladder, c, again))
         self._up_to_date = True
 
+    def guess(self) -> Array:
+        """Differences of log Z, by the scans since swaps were forgotten; finite.
+
+        Where all terms of Bennett's ratio were too small for a float, a present state says how
+        small they are.
+        """
+        sums = self.batches.total(self.ladder.bennett).sum(axis=0)
+        found, shift = self.batches.differences(sums), self.batches.shift
+        lost = ~np.isfinite(found)
+        if not lost.any() or not self.n_scans:
+            return np.where(lost, shift, found)
+        gains = np.empty((len(self), *sums.shape))
+        path, chains, ladder = self._path, self.replicas.chains, self.ladder
+        self._over_ladders(lambda c: scan.gains(path, chains, ladder, c, gains[c]))
+        up, down = np.where(np.isfinite(gains), gains, -np.inf).max(axis=0).T
+        up, down = (np.where(np.isfinite(one), one, shift) for one in (up, -down))
+        present = np.where(sums[:, 1] > 0.0, up, 0.5 * (up + down))
+        return np.where(lost, np.where(sums[:, 0] > 0.0, down, present), found)
+
     def forget_acceptance(self) -> None:
         """Nothing: swaps are counted on their own."""
 

@@ -134,9 +134,7 @@ def settle(ladders: Ladders, n_scans: int) -> int:
     for part in (n_scans // 8, n_scans // 4):
         ladders.forget_swaps()
         run_scans(ladders, part)
-        guess = ladders.batches.differences(ladders.batches.total(ladders.ladder.bennett).sum(0))
-        shift = np.where(np.isfinite(guess), guess, ladders.batches.shift)
-        ladders.batches = Batches(shift)
+        ladders.batches = Batches(ladders.guess())
     ladders.forget_swaps()
     before = int(ladders.chains.evaluations.sum())
     run_scans(ladders, n_scans - n_scans // 8 - n_scans // 4)
