@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels import objectives, run
-from sklsb._kernels._jit import warn_if_uncached
+from sklsb._kernels._jit import distinguish, warn_if_uncached
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import BOUND, ENUMERATED
@@ -247,6 +247,7 @@ class Ensemble(Threaded):
             refusable=np.zeros((n, 1), dtype=np.int64),
             part=rule.new_part(self.target, n),
         )
+        distinguish(view, rule, self.chains.part)
         self._up_to_date = False
 
     def __len__(self) -> int:
