@@ -15,7 +15,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import BOUND, ENUMERATED
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb._kernels.state import Chains
+from sklsb._kernels.state import Chains, NoPart
 from sklsb.state import ChainState, Counters
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
@@ -325,7 +325,8 @@ class Ensemble(Threaded):
         """Log p of each chain's state, without the target's constant."""
         self._refresh()
         out = np.empty(len(self))
-        self._over_chains(lambda span: run.log_probs(self.view, self.chains, span, out))
+        chains = self.chains._replace(part=NoPart())  # compiled once, whatever the rule
+        self._over_chains(lambda span: run.log_probs(self.view, chains, span, out))
         return out
 
     def _run(
