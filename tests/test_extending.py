@@ -152,6 +152,37 @@ def test_sampler_without_parameters_of_its_own():
     assert sampler.n_evaluations_ == 3 * (10 + 20)
 
 
+# ----------------------------------------------------------------- classes of one name
+
+REFUSED = "TypeError: log_ratio of {}, or what it refers to, was changed after it had been compiled"
+TWO = [0.731, 0.047]  # 1 / (1 + exp(-1)) and 1 / (1 + exp(3))
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("two classes", TWO),
+        pytest.param("conditioned", TWO, marks=pytest.mark.slow),
+        ("cell run again", TWO),
+        pytest.param("module reloaded", TWO, marks=pytest.mark.slow),
+        # Beside a spin that is up: 1 / (1 + exp(-2 * (0.25 + 0.3))), and a tenth of the exponent.
+        pytest.param("Ising first", [0.75, 0.527], marks=pytest.mark.slow),
+        ("copy first", [0.527, 0.75]),
+        ("rules", TWO),
+        pytest.param("mixtures", TWO, marks=pytest.mark.slow),
+        ("implemented again", [0.731, 0.731, REFUSED.format("View"), 0.047]),
+        pytest.param("helper again", [0.731, REFUSED.format("View")] * 2, marks=pytest.mark.slow),
+        pytest.param("package again", [0.731, REFUSED.format("IsingView")], marks=pytest.mark.slow),
+    ],
+)
+def test_classes_of_one_name_run_their_own_code(case, expected, tmp_path):
+    script = str(Path(__file__).parent / "same_names.py")
+    found = run_python(script, case, str(tmp_path)).splitlines()
+    assert len(found) == len(expected)
+    for line, wanted in zip(found, map(str, expected), strict=True):
+        assert line.startswith(wanted)
+
+
 # ----------------------------------------------------------------- what is wrong is found
 
 

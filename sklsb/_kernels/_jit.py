@@ -9,10 +9,14 @@ file that was only touched nothing. Two processes that compile at the same momen
 files, or the same file twice.
 
 Views and rules that are defined outside the package are compiled in every process, and never kept.
+Numba finds the code of a call by the *names* of classes of named tuples and of their fields:
+`distinguish` sees to it that no two classes have one name, and that what was compiled is what is
+defined now.
 
 With ``NUMBA_DISABLE_JIT=1`` all kernels run as plain Python: slow, but a debugger works in them.
 """
 
+import dis
 import hashlib
 import os
 import pickle
@@ -24,6 +28,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
+from threading import Lock
+from types import CodeType, FunctionType
 from typing import Any
 
 import llvmlite
@@ -147,6 +153,9 @@ def _cache_class() -> type | None:
                 return None
             if hashlib.sha256(content[32:]).digest() != content[:32]:  # damaged
                 return None
+            for cls in {cls for kind in signature for cls in _classes(kind)}:
+                for function in _contracts:
+                    function.note(cls)
             return self._impl.rebuild(target_context, pickle.loads(content[32:]))
 
         def _save_overload(self, signature: Any, data: Any) -> None:
@@ -174,6 +183,91 @@ def _cache_class() -> type | None:
                 path.unlink(missing_ok=True)
 
     return KernelCache
+
+
+# ----------------------------------------------------------------- classes
+
+
+_contracts: list[Any] = []  # functions that classes implement
+_named: dict[str, type] = {}  # classes of named tuples that kernels were given
+_naming = Lock()
+
+
+@cache
+def _names_here() -> set[str]:
+    """Names of the named tuples of this folder, whether they are imported or not."""
+    found = re.findall(rb"^class (\w+)\(NamedTuple\)", b"\n".join(_sources().values()), re.M)
+    return {name.decode() for name in found}
+
+
+def distinguish(*values: Any) -> None:
+    """Make sure that kernels run the code of the classes of these named tuples.
+
+    Parameters
+    ----------
+    *values : Any
+        A view, a rule, what a rule keeps; whatever else may hold named tuples of users.
+
+    Raises
+    ------
+    TypeError
+        If a function of a class, or what it refers to, is another one than when it was compiled.
+    """
+    if interpreted():
+        return
+    for value in values:
+        if isinstance(value, tuple):
+            distinguish(*value)
+            if hasattr(value, "_fields"):
+                _distinguish(type(value))
+
+
+def _distinguish(cls: type) -> None:
+    """Give a class a name of its own: of classes with the same fields numba sees nothing else."""
+    with _naming:
+        own, name, k = cls.__module__ in _sources(), cls.__name__, 1
+        while _named.get(name, cls) is not cls or (not own and name in _names_here()):
+            name, k = f"{cls.__name__}_{k + 1}", k + 1
+            own = False
+        if name != cls.__name__:
+            _changed_outside.add(cls)
+            cls.__name__ = name
+        _named[name] = cls
+    for function in _contracts:
+        function.compare(cls)
+
+
+def _called(cls: type) -> str:
+    """Return what a class was called when it was defined."""
+    return cls.__qualname__.rpartition(".")[2]
+
+
+@cache
+def _globals_of(code: CodeType) -> list[str]:
+    """Names of global variables that code reads."""
+    found = [i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"]
+    inside = [_globals_of(part) for part in code.co_consts if isinstance(part, CodeType)]
+    return sorted({*found, *(name for names in inside for name in names)})
+
+
+def _made_of(value: Any, seen: list[Any]) -> Any:
+    """Return what numba compiles where code refers to a value, to be compared."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, bool | int | float | complex | str | np.generic):
+        return type(value), repr(value)
+    if type(value) is tuple:
+        return [_made_of(part, seen) for part in value]
+    function = getattr(value, "py_func", None if seen else value)
+    if not isinstance(function, FunctionType) or function.__module__ in _sources():
+        return id(value)
+    if function in seen:
+        return None
+    seen.append(function)
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    around = function.__globals__
+    cells += [around[name] for name in _globals_of(function.__code__) if name in around]
+    return function.__code__, [_made_of(cell, seen) for cell in cells]
 
 
 _uncached: list[str] = []  # why kernels are not kept on disk
@@ -269,15 +363,33 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
 
     def declare(function: Callable[..., Any]) -> Any:
         implementations: dict[type, Callable[..., Any]] = {}
+        compiled: dict[type, Any] = {}
 
         def chosen(cls: type) -> Callable[..., Any]:
             found = implementations.get(cls, default)
             if found is None:
+                name = _called(cls)
                 raise TypeError(
-                    f"{cls.__name__} does not implement {function.__name__}; define it with "
-                    f"@implements({function.__name__}, {cls.__name__})."
+                    f"{name} does not implement {function.__name__}; define it with "
+                    f"@implements({function.__name__}, {name})."
                 )
             return found
+
+        def made_of(cls: type) -> Any:
+            return _made_of(implementations.get(cls, default), [])
+
+        def note(cls: type) -> None:
+            """Keep what is compiled, or was, for a class."""
+            compiled.setdefault(cls, made_of(cls))
+
+        def compare(cls: type) -> None:
+            """Refuse a class for which something else was compiled than is defined now."""
+            if cls in compiled and compiled[cls] != made_of(cls):
+                raise TypeError(
+                    f"{function.__name__} of {_called(cls)}, or what it refers to, was changed "
+                    "after it had been compiled, and kernels would run the old code. Define the "
+                    "class anew too, with all that it implements, or begin a new process."
+                )
 
         @wraps(function)
         def call(*args: Any) -> Any:
@@ -287,11 +399,17 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
 
         call.implementations = implementations  # type: ignore[attr-defined]
         call.chosen = chosen  # type: ignore[attr-defined]
+        call.note, call.compare = note, compare  # type: ignore[attr-defined]
         if not interpreted():
+            _contracts.append(call)
 
             def choose(*kinds: Any) -> Any:
                 kind = kinds[position]
-                return chosen(kind.instance_class) if hasattr(kind, "instance_class") else None
+                if not hasattr(kind, "instance_class"):
+                    return None
+                found = chosen(kind.instance_class)
+                note(kind.instance_class)
+                return found
 
             options: Any = {"forceinline": True, **_INNER}
             overload(call, strict=False, jit_options=options)(choose)

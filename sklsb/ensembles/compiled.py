@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels import objectives, run
-from sklsb._kernels._jit import warn_if_uncached
-from sklsb._kernels.chains import Chains
+from sklsb._kernels._jit import distinguish, warn_if_uncached
+from sklsb._kernels.chains import Chains, NoPart
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import BOUND, ENUMERATED
@@ -115,6 +115,7 @@ class Ensemble(Threaded):
             refusable=np.zeros((n, 1), dtype=np.int64),
             part=rule.new_part(self.target, n),
         )
+        distinguish(view, rule, self.chains.part)
         self._up_to_date = False
 
     def __len__(self) -> int:
@@ -192,7 +193,8 @@ class Ensemble(Threaded):
         """Log p of each chain's state, without the target's constant."""
         self._refresh()
         out = np.empty(len(self))
-        self._over_chains(lambda span: run.log_probs(self.view, self.chains, span, out))
+        chains = self.chains._replace(part=NoPart())  # compiled once, whatever the rule
+        self._over_chains(lambda span: run.log_probs(self.view, chains, span, out))
         return out
 
     def _run(

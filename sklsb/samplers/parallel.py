@@ -178,6 +178,7 @@ def sample_chains(
     if store is None and not wanted:
         _check_memory(sampler, job)
     with sampler._alone():
+        sampler._follow_target()
         lean = _lean(sampler, job)
     attrs = lean._attrs() | {"thin": job.thin}
     spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))

@@ -214,6 +214,7 @@ class ParallelTempering(BaseSampler):
     _ensemble: Ladders
     _way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
     _trips_before: NDArray[np.int64] | int = 0
+    _can_follow = False  # temperatures and round trips are of one target
 
     def __init__(
         self,

@@ -85,6 +85,7 @@ class _Encoder:
         self._alive.append(value)
         cls = [type(value).__module__, type(value).__qualname__]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
+            _check_present(type(value))
             made = {"fields": [*cls, [self(item) for item in value]]}
             self._seen[id(value)] = len(self._seen)
             return made
@@ -95,7 +96,7 @@ class _Encoder:
             return {"legacy": self(value.get_state(legacy=False))}
         if isinstance(value, np.random.SeedSequence):
             return {"seeds": [self(x) for x in _parts_of(value)]}
-        find_class(*cls)  # or it could not be read
+        _check_present(type(value))
         return {"object": [*cls, self(value.__getstate__())]}
 
     def _generator(self, rng: np.random.Generator) -> Any:
@@ -115,6 +116,16 @@ class _Encoder:
 
 def _parts_of(seeds: np.random.SeedSequence) -> tuple[Any, ...]:
     return seeds.entropy, tuple(seeds.spawn_key), seeds.pool_size, seeds.n_children_spawned
+
+
+def _check_present(cls: type) -> None:
+    """Refuse a class that whoever reads the file would not find, or find another one for."""
+    module, name = cls.__module__, cls.__qualname__
+    if find_class(module, name) is not cls:
+        raise TypeError(
+            f"{module}.{name} was defined anew since the sampler was fitted, and a file knows "
+            "classes by their names; fit again."
+        )
 
 
 def find_class(module: str, name: str) -> Any:

@@ -60,7 +60,8 @@ class Target(ABC):
         Part of log p that does not depend on the state. Samplers never look at it.
     rounding : float or ndarray of shape (n_moves,)
         Rounding error to expect of each log-ratio that is no part of its size, as where a sum of
-        many terms cancels; 0 for a sum of a few. `sklsb.testing` allows it, nothing else looks.
+        many terms cancels; 0 for a sum of a few. `sklsb.testing` allows it, and so do `fit` and
+        `sample` where they compare log p; nothing else looks.
     state_names : tuple of tuple of str, or None
         Names of the values of each variable, if they have some; evidence may use them.
     ratio_cost : int
@@ -76,6 +77,10 @@ class Target(ABC):
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
     _in_files = False  # whoever reads a file of a sampler gives the target
+    # Whether log p may be another one whenever it is asked for.
+    _may_change: bool = False
+    # Whether log p is computed in single precision.
+    _is_single: bool = False
 
     @property
     def n_sites(self) -> int:
@@ -413,6 +418,7 @@ class Conditioned(Target):
         self.constant = target.constant
         self.rounding, self.ratio_cost = target.rounding, target.ratio_cost
         self.state_names = target.state_names
+        self.sites.flags.writeable = self.observed.flags.writeable = False
         self._n_possible = target.n_possible_given(sites, observed)
         # At once: two threads must not make one each.
         # A target may save the work for moves that the evidence forbids.
@@ -435,6 +441,14 @@ class Conditioned(Target):
     def n_possible(self) -> NDArray[np.int64]:
         """Number of values of each variable that are not known to be impossible, (n_sites,)."""
         return self._n_possible.copy()
+
+    @property
+    def _may_change(self) -> bool:  # type: ignore[override]
+        return self.target._may_change
+
+    @property
+    def _is_single(self) -> bool:  # type: ignore[override]
+        return self.target._is_single
 
     @property
     def observed_sites(self) -> NDArray[np.int64]:

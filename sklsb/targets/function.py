@@ -128,6 +128,7 @@ class FunctionTarget(Target):
     (4, 500, 9)
     """
 
+    _may_change = True
     _advice = " A function of one state needs vectorized=False."
 
     def __init__(
@@ -223,6 +224,17 @@ class FunctionTarget(Target):
         return bool(is_jitted(self.function)) and not self.vectorized
 
     # ----------------------------------------------------------------- values
+
+    @cached_property
+    def _is_single(self) -> bool:  # type: ignore[override]
+        """Whether values are of single precision, or round so among others."""
+        states = np.random.default_rng(1).integers(self._cardinalities, size=(32, self.n_sites))
+        found = self.function(states) if self.vectorized else self.function(states[0])
+        if np.asarray(found).dtype in (np.float16, np.float32):
+            return True
+        together = self._evaluate(states)
+        alone = np.concatenate([self._evaluate(x[None]) for x in states])
+        return not np.allclose(together, alone, rtol=1e-12, atol=0.0)
 
     def _try(self, vectorized: bool | None) -> None:
         """Call the function at random states; find out whether it takes several at once."""

@@ -320,7 +320,9 @@ class MarkovNetwork(Target):
         for f in range(self.n_factors):
             scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
             table = self._log_table[self._table_start[f] : self._table_start[f + 1]]
-            result.append((tuple(scope.tolist()), table.reshape(self._cardinalities[scope])))
+            table = table.reshape(self._cardinalities[scope])
+            table.flags.writeable = False
+            result.append((tuple(scope.tolist()), table))
         return result
 
     @property

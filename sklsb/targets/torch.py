@@ -114,6 +114,10 @@ class TorchTarget(FunctionTarget):
         )
 
     @property
+    def _is_single(self) -> bool:  # type: ignore[override]
+        return str(self.density.dtype) == "torch.float32"
+
+    @property
     def _named(self) -> Any:
         return self.density.function
 

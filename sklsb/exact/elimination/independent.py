@@ -72,6 +72,8 @@ class Redraws:
         Number of threads.
     """
 
+    uses_factors = True
+
     def __init__(self, source: Whole, states: States, streams: Streams, n_jobs: int = 1):
         self.source, self.streams, self.n_jobs = source, streams, n_jobs
         self.target: Target = self.elimination.target

@@ -43,6 +43,7 @@ class BlockedEnsemble(Ensemble):
     """
 
     rule: Mixture
+    uses_factors = True
 
     def __init__(
         self,

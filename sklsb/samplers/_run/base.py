@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import joblib
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -46,6 +46,7 @@ from sklsb.samplers._run.sinks import (
 )
 from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.warnings import Warned
+from sklsb.storage.fingerprint import by_kernels, checked, differ
 from sklsb.targets.base import States, Target
 
 
@@ -75,6 +76,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
+    # States, and what their log p was when the chains were there.
+    _law: tuple[States, NDArray[np.float64]] | None = None
+    # Whether chains can go on where log p is another one than that of `fit`.
+    _can_follow = True
 
     @abstractmethod
     def _resolve(self, target: Target) -> None:
@@ -233,6 +238,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             with ensemble.threads():
                 fitted = self._burn_in(target, ensemble)
                 ensemble = self._settle(ensemble, fitted)
+                fitted["_law"] = checked(ensemble)
         if "history_" in fitted:
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
@@ -244,10 +250,50 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
+        self._count_anew(kept)
+
+    def _count_anew(self, kept: Any = ()) -> None:
+        """Begin all that is counted over calls."""
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
-        tally = Tally.by_sweep(target, n_chains, self._sweep, kept if self._may_stay else ())
-        ensemble.counters = Counters(tally=tally)
+        kept = kept if self._may_stay else ()
+        tally = Tally.by_sweep(self.target_, len(self._ensemble), self._sweep, kept)
+        self._ensemble.counters = Counters(tally=tally)
+
+    def _follow_target(self) -> None:
+        """Go on from the log p that the target has now, if it is another one than before."""
+        if self._law is None:  # of a file that was written before this was kept
+            return
+        ensemble, (x, then) = self._ensemble, self._law
+        now = self.target_.log_prob(x)
+        changed = differ(self.target_, x, now, then)
+        if not changed.any() and np.array_equal(x, ensemble.chains.x):
+            now = by_kernels(ensemble)[1]
+            changed = differ(self.target_, x, now, then)
+        if not changed.any():
+            return
+        c = int(changed.argmax())
+        told = (
+            f"{repr(self.target_)[:200]} has changed since the last call: log p at the state of "
+            f"chain {c} was {then[c]:.12g}, and is {now[c]:.12g}."
+        )
+        if not (self._can_follow and self.target_._may_change):
+            raise ValueError(
+                f"{told} What {type(self).__name__} keeps is of the old one: make a new target, "
+                "and fit again; warm_start=True goes on from the present states."
+            )
+        possible = np.isfinite(self.target_.log_prob(ensemble.chains.x))
+        if not possible.all():
+            raise ValueError(
+                f"{told} The present state of chain {int(possible.argmin())} has become "
+                "impossible; fit again with warm_start=False, or give initial_states."
+            )
+        made = ensemble.like(ensemble.chains.x, ensemble.streams)
+        made.add_evaluations(ensemble.chains.evaluations[:, 0])
+        self._law = checked(made)
+        self._ensemble = made
+        self.__dict__.pop("disagreement_", None)
+        self._count_anew()
 
     @staticmethod
     def _check_initial(
@@ -397,12 +443,15 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         n = check_count(n, "n", 0)
         step = self._check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
+        with self._alone():
+            self._follow_target()
         self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with deferred_interrupt() as interrupted:
             with self._alone(), self._sink(n, step, wanted, store) as sink:
                 self._use_threads()
                 done = self._draw(n, step, sink, watch, interrupted)
+                self._law = by_kernels(self._ensemble)
             told = interrupted()
             attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}

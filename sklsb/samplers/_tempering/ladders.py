@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._kernels import run
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
@@ -462,7 +463,24 @@ class Ladders(Threaded):
 
     def log_prob(self) -> Array:
         """Log p of the states at beta = 1, without the target's constant."""
-        return self.target.log_prob(self.chains.x) - self.target.constant
+        if self.core:
+            return self.target.log_prob(self.chains.x) - self.target.constant
+        self._refresh()
+        n, n_replicas = len(self), self.rule.n_replicas
+        chains = self.replicas.chains._replace(part=NoPart())
+        found, view = np.empty(n * n_replicas), self.replicas.view
+
+        def work(c: int) -> None:
+            run.log_probs(view, chains, (c * n_replicas, (c + 1) * n_replicas), found)
+
+        self._over_ladders(work)
+        tops: Array = found.reshape(n, -1)[np.arange(n), self.ladder.at[:, 0, -1]]
+        return tops
+
+    @property
+    def uses_factors(self) -> bool:
+        """Whether draws are made by the factors of the target."""
+        return self.core is not None
 
     def advance(self, uniforms: Array) -> None:
         """Refuse: the numbers of replicas and of swaps are not of one kind."""
