@@ -36,12 +36,7 @@ def domains_of(target: Target) -> Domains:
     plain, sites, observed = target, np.empty(0, np.int64), np.empty(0, np.int64)
     if isinstance(target, Conditioned):
         plain, sites, observed = target.target, target.sites, target.observed
-    if isinstance(plain, MarkovNetwork):
-        found = plain.possible_values(sites, observed)
-    else:
-        found = [np.ones(k, dtype=np.bool_) for k in target.cardinalities.tolist()]
-        for site, value in zip(sites.tolist(), observed.tolist(), strict=True):
-            found[site] = np.asarray(target.values[: found[site].size]) == value
+    found = plain.possible_values(sites, observed)
     return Domains(found, np.flatnonzero([mask.sum() > 1 for mask in found]))
 
 
