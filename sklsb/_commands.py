@@ -61,15 +61,23 @@ def _format_of(path: Path, given: str | None) -> str:
 
 
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
-    """Return evidence given as NAME=VALUE."""
+    """Return evidence given as NAME=VALUE, once for each variable."""
     found: dict[Any, Any] = {}
+    said: dict[int, str] = {}  # by site: a variable may go by its name or its number
     names = {target.label(site) for site in range(target.n_sites)}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
         variable = int(name) if name not in names and name.isdecimal() else name
-        found[variable] = int(value) if value.lstrip("-").isdecimal() else value
+        known = int(value) if value.lstrip("-").isdecimal() else value
+        site = int(target.check_evidence({variable: known})[0][0])
+        if site in said:
+            raise CommandError(
+                f"--observe names variable {target.label(site)!r} twice, as {said[site]!r} and "
+                f"{word!r}; give it once."
+            )
+        said[site], found[variable] = word, known
     return found
 
 

@@ -190,6 +190,22 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
         (["info", "pair.uai", "--beta", "2"], "--beta is for files of the kinds qubo and cut"),
         (["info", "pair.uai", "--observe", "1"], "--observe is '1'; give NAME=VALUE"),
         (["info", "pair.uai", "--observe", "7=1"], "evidence names the variable 7"),
+        (
+            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "wet=no"],
+            "--observe names variable 'wet' twice, as 'wet=yes' and 'wet=no'; give it once.",
+        ),
+        (
+            ["marginals", "rain.bif", "--observe", "rain=no", "--observe", "rain=no"],
+            "--observe names variable 'rain' twice, as 'rain=no' and 'rain=no'; give it once.",
+        ),
+        (
+            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "1=0"],
+            "--observe names variable 'wet' twice, as 'wet=yes' and '1=0'; give it once.",
+        ),
+        (
+            ["marginals", "pair.uai", "--evidence", "pair.evid", "--observe", "1=0"],
+            "evidence sets variable 1 to 0; it was observed as 2 before. Keep one of the two.",
+        ),
         (["sample", "pair.uai", "--thin", "often"], "--thin is 'often'; give a number"),
     ],
 )
