@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._ensemble import LearnableEnsemble
-from sklsb._kernels.objectives import SAMPLED_KL
+from sklsb._kernels.objectives import OBJECTIVES
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import LearnableFunction
 from sklsb.learning import Adam, Learner, Momentum
@@ -67,7 +67,7 @@ class FirstVersionLearner(Learner):
         states = np.stack([self.target.random_state(rng) for rng in self.streams.chain])
         others = self.new_ensemble(self.target, states, self.streams)
         others.start(rule)
-        settings, equal = (SAMPLED_KL, self.eta, 1), np.zeros(len(others))
+        settings, equal = (OBJECTIVES["sampled_kl"], self.eta, 1), np.zeros(len(others))
         more = others.objective(rule, settings, extra.copy(), equal)
         return value + more[0], by_knots + more[1], 0.0
 

@@ -1,4 +1,4 @@
-"""What one needs to define a target or a rule of one's own, compiled part included.
+"""What one needs to define a target, a rule or an objective of one's own, compiled part included.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
 functions by `implements`. What these call is decorated with ``inlined``, or with ``called`` where
@@ -24,6 +24,7 @@ from sklsb._kernels.contract import (
     step,
 )
 from sklsb._kernels.numeric import Table, exp, log_weight
+from sklsb._kernels.objectives import Objective, objective
 from sklsb._kernels.state import NoPart, with_part
 from sklsb.rules import Facts, Rule
 from sklsb.samplers._base import BaseSampler
@@ -35,6 +36,7 @@ __all__ = [
     "Facts",
     "FixedRuleSampler",
     "NoPart",
+    "Objective",
     "Rule",
     "Table",
     "all_touched",
@@ -53,6 +55,7 @@ __all__ = [
     "log_weight",
     "log_weight_of",
     "n_used",
+    "objective",
     "prepare",
     "rebuild",
     "row_of",

@@ -649,7 +649,7 @@ MUTANTS = {
         'gradient of "bound"',
     ),
     "probability of staying left out": Mutant(
-        OBJECTIVES, "(value + stay * log_stay)", "value", check_objectives, 'objective "exact"'
+        OBJECTIVES, "every * value + worth", "every * value", check_objectives, 'objective "exact"'
     ),
     "eta's derivative halved": Mutant(
         OBJECTIVES,
@@ -681,15 +681,15 @@ MUTANTS = {
     ),
     "baseline with the wrong sign": Mutant(
         OBJECTIVES,
-        "- log_stay * gradient[1, k] - baseline * gradient[2, k]",
-        "- log_stay * gradient[1, k] + baseline * gradient[2, k]",
+        "- by_stay * gradient[1, k] - baseline * gradient[2, k]",
+        "- by_stay * gradient[1, k] + baseline * gradient[2, k]",
         check_strides,
         "over a part of the neighbours",
     ),
     "baseline without the change of Z": Mutant(
         OBJECTIVES,
-        "- log_stay * mass[1] - baseline * mass[2])",
-        "- log_stay * mass[1])",
+        "- by_stay * mass[1] - baseline * mass[2])",
+        "- by_stay * mass[1])",
         check_strides,
         "over a part of the neighbours",
     ),

@@ -28,11 +28,12 @@ def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, ev
     x = exact.states(target) if states is None else states
     chains = Probe(target, Balanced(table), x).ensemble
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (len(x), 2)).copy()
-    code = OBJECTIVES[name].code
-    if code == objectives.ENUMERATED:
-        return enumerated._found_enumerated(table, log_omega, chains, every, uniforms[:, 1])[:2]
+    given = OBJECTIVES[name]
+    if given.enumerated:
+        found = enumerated._found_enumerated(given, table, log_omega, chains, every, uniforms[:, 1])
+        return found[:2]
     out = (np.empty((len(x), 1, table.value.size)), np.empty(len(x)), np.empty(len(x)))
-    span, settings = (0, len(x)), (code, eta)
+    span, settings = (0, len(x)), (given.compiled, eta)
     objectives.sampled(chains.view, table, chains.chains, span, settings, uniforms, log_omega, out)
     return out[1], out[0][:, 0]
 
@@ -120,7 +121,9 @@ def check_stride(package, target, every, log_omega):
 
     def evaluate(every, u):
         chains = testing._probe.Probe(target, package.rules.Balanced(table), x).ensemble
-        return testing._objectives._found_enumerated(table, log_omega, chains, every, u)[:2]
+        exact = package.learning.OBJECTIVES["exact"]
+        found = testing._objectives._found_enumerated(exact, table, log_omega, chains, every, u)
+        return found[:2]
 
     move = np.arange(parts.shape[2])
     # What the baseline multiplies: over all moves it is zero, whatever the baseline is.
@@ -420,7 +423,7 @@ def test_objectives_of_the_fast_path_are_those_of_the_kernel(name):
     states = np.stack([target.random_state(rng) for _ in range(20)])
     rngs, uniforms = [rng] * 20, rng.random((20, 2))
     log_omega = relative_weights(target.log_prob(states))
-    settings = (OBJECTIVES[name].code, 0.7, 1)
+    settings = (OBJECTIVES[name], 0.7, 1)
     rule = Balanced(FUNCTIONS["mixture"].table())
     results = []
     for fast in (True, False):

@@ -17,7 +17,6 @@ from models import POTTS_KINDS, potts  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
 from sklsb._ensemble import BalancedEnsemble  # noqa: E402
-from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
 from sklsb._matrices import _first_order  # noqa: E402
 from sklsb._torch import FastEnsemble, Model  # noqa: E402
 from sklsb._torch.flips import AdaptiveFlips  # noqa: E402
@@ -46,7 +45,6 @@ FUNCTIONS = [
     Network("min"),
     Lipschitz(1.5, "knots", 0.1 * np.arange(41) - 1),
 ]
-CODES = {"bound": BOUND, "kl": ENUMERATED, "sampled_kl": SAMPLED_KL}
 quiet = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
 
@@ -627,7 +625,7 @@ def test_no_sites_and_one():
 
 
 @pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("objective", CODES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
 def test_compiled_gradients_equal_automatic_ones(function, objective, every):
     for target in (random_ising(9), potts(nx.cycle_graph(5)), potts(nx.cycle_graph(5), "zeros")):
@@ -636,7 +634,7 @@ def test_compiled_gradients_equal_automatic_ones(function, objective, every):
         compiled.start(rule)
         rng = np.random.default_rng(3)
         uniforms, log_omega = rng.random((4, 2)), rng.normal(size=4)
-        settings = (CODES[objective], 0.7, every)
+        settings = (OBJECTIVES[objective], 0.7, every)
         expected = fast.objective(rule, settings, uniforms, log_omega)
         found = compiled.objective(rule, settings, uniforms, log_omega)
         for one, other in zip(found, expected, strict=True):

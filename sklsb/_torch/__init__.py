@@ -10,7 +10,8 @@ except ImportError as error:
 
 from sklsb._torch.chains import FastEnsemble
 from sklsb._torch.density import Density
+from sklsb._torch.learning import check_objective
 from sklsb._torch.models.base import Model
 from sklsb._torch.placing import device_of, first_order_ratios
 
-__all__ = ["Density", "FastEnsemble", "Model", "device_of", "first_order_ratios"]
+__all__ = ["Density", "FastEnsemble", "Model", "check_objective", "device_of", "first_order_ratios"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sklsb._ensemble import SQRT
 from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import Objective
 from sklsb._torch import learning
 from sklsb._torch.flips import AdaptiveFlips
 from sklsb._torch.philox import expand
@@ -367,7 +368,7 @@ class FastEnsemble:
     def objective(
         self,
         rule: Balanced,
-        settings: tuple[int, float, int],
+        settings: tuple[Objective, float, int],
         uniforms: NDArray[np.float64],
         log_omega: NDArray[np.float64],
     ) -> tuple[float, NDArray[np.float64], float]:

@@ -26,6 +26,7 @@ from sklsb.learning import (
     UPDATE_COST,
     History,
     Learner,
+    Objective,
     Trace,
     burn_in,
     fit_flux,
@@ -40,6 +41,8 @@ from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
+
+_OWN_OBJECTIVE = " sklsb.extending.objective declares one of your own."
 
 
 class LSBSampler(BaseSampler):
@@ -77,12 +80,13 @@ class LSBSampler(BaseSampler):
         of the number of ones. "auto" finds during `fit` how many, the same for all chains, are
         accepted with probability 0.6, about (informed proposals mix best near 0.57 [4]_), and
         keeps that number. Functions are learned for one move at a time.
-    objective : str, default="auto"
+    objective : str or Objective, default="auto"
         What learning minimises; see `sklsb.learning`. "auto": "kl" in the burn-in, or "bound"
         with ``fast=True``; "flux" and "global_flux" for the candidates to sample with. "flux" or
         "global_flux": only that one.
         "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
-        version): one function, which moves the chains and is used for sampling.
+        version): one function, which moves the chains and is used for sampling. Or an objective
+        that `sklsb.extending.objective` declared, or its name; not with ``fast=True``.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
@@ -195,7 +199,7 @@ class LSBSampler(BaseSampler):
         *,
         fast: bool = False,
         n_flips: int | str = 1,
-        objective: str = "auto",
+        objective: str | Objective = "auto",
         n_chains: int = 4,
         n_burn_in: int | None = None,
         init: str = "both",
@@ -238,11 +242,13 @@ class LSBSampler(BaseSampler):
             given, before = self.balancing, self._fitted_with
             if learned and (given is before or (isinstance(given, str) and given == before)):
                 self._function = self.burn_in_balancing_
-        objectives = ("auto", *OBJECTIVES, *MIXING)
-        for name, allowed in (("objective", objectives), ("optimizer", OPTIMIZERS)):
-            value = getattr(self, name)
+        objective = self._objective_name
+        for name, value, allowed, more in (
+            ("objective", objective, ("auto", *OBJECTIVES, *MIXING), _OWN_OBJECTIVE),
+            ("optimizer", self.optimizer, OPTIMIZERS, ""),
+        ):
             if not isinstance(value, str) or value not in allowed:
-                raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
+                raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.{more}")
         for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
@@ -263,9 +269,20 @@ class LSBSampler(BaseSampler):
             if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
                 raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
         if self.fast:
-            from sklsb._torch import device_of
+            from sklsb._torch import check_objective, device_of
 
             device_of(target, self.device)
+            check_objective(self._burn_in_objective())
+
+    @property
+    def _objective_name(self) -> Any:
+        return self.objective.name if isinstance(self.objective, Objective) else self.objective
+
+    def _burn_in_objective(self) -> Objective:
+        """Return what the function that moves the chains minimises."""
+        if self._objective_name in OBJECTIVES:
+            return Objective.of(self.objective)
+        return OBJECTIVES["bound" if self.fast else "kl"]
 
     def _rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
         """Return the rule of the frozen function, or before `fit` of the function to begin with."""
@@ -417,17 +434,17 @@ class LSBSampler(BaseSampler):
     ) -> None:
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
-        functions = {self.objective: fitted["balancing_"]}
+        functions = {self._objective_name: fitted["balancing_"]}
         stored = self._new_ensemble(
             ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
         )
-        if self.objective not in OBJECTIVES:
+        if self._objective_name not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
         ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         spent.append(int(ensemble.chains.evaluations.sum()))
         ratios = stored.proposal_log_ratios()
-        if self.objective in OBJECTIVES:  # one function for both
+        if self._objective_name in OBJECTIVES:  # one function for both
             learned = functions
         else:
             learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
@@ -452,14 +469,12 @@ class LSBSampler(BaseSampler):
         """Learns the function that moves the chains, if any is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
-        objective = self.objective
-        if objective not in OBJECTIVES:
-            objective = "bound" if self.fast else "kl"
+        objective = self._burn_in_objective()
         rate = self.learning_rate
         if rate is None:
-            rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
+            rate = objective.learning_rate or self._function.learning_rate
         optimizer = OPTIMIZERS[self.optimizer](float(rate))
-        if objective == "sampled_kl":
+        if objective.name == "sampled_kl":
             return FirstVersionLearner(self._function, optimizer, ensemble, self._new_ensemble)
         return Learner(self._function, objective, optimizer)
 
@@ -467,7 +482,7 @@ class LSBSampler(BaseSampler):
         self, stored: LearnableEnsemble
     ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
-        kinds = MIXING if self.objective == "auto" else (self.objective,)
+        kinds = MIXING if self.objective == "auto" else (self._objective_name,)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
         functions: dict[str, BalancingFunction] = {}

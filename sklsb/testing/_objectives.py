@@ -11,6 +11,7 @@ from sklsb import exact
 from sklsb._ensemble import BalancedEnsemble
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import SMALLEST_STAY, Objective
 from sklsb._matrices import by_weight, log_ratios
 from sklsb._states import neighbours
 from sklsb.balancing import BalancingFunction, Tabulated
@@ -99,11 +100,14 @@ def _objectives(
         }
 
 
+# Those that `_objectives` defines; flux objectives are no entries of the registry.
+_OF_PACKAGE = ("bound", "exact", "kl", "sampled_kl")
+
 Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
 
 
 def _found_sampled(
-    code: int, eta: float, table: Table, target: Target, log_omega: Array, probe: Any
+    objective: Objective, eta: float, table: Table, target: Target, log_omega: Array, probe: Any
 ) -> Found:
     """Average a sampled objective of the kernel over its random neighbours.
 
@@ -120,8 +124,9 @@ def _found_sampled(
     rows = n * d * d
     out = (np.empty((rows, 1, table.value.size)), np.empty(rows), np.empty(rows))
     uniforms, weights = uniforms.reshape(rows, 2), np.repeat(log_omega, d * d)
+    settings = (objective.compiled, eta)
     objectives.sampled(
-        chains.view, table, chains.chains, (0, rows), (code, eta), uniforms, weights, out
+        chains.view, table, chains.chains, (0, rows), settings, uniforms, weights, out
     )
     weight = np.repeat(q / d, d, axis=1)
     gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
@@ -130,13 +135,19 @@ def _found_sampled(
 
 
 def _found_enumerated(
-    table: Table, log_omega: Array, chains: BalancedEnsemble, every: int = 1, u: Any = 0.5
+    objective: Objective,
+    table: Table,
+    log_omega: Array,
+    chains: BalancedEnsemble,
+    every: int = 1,
+    u: Any = 0.5,
 ) -> Found:
     n = len(chains)
     out = (np.empty((n, 3, table.value.size)), np.empty(n))
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
+    settings = (objective.compiled, every, objective.weighted)
     objectives.enumerated(
-        chains.view, table, chains.chains, (0, n), every, uniforms, log_omega, out
+        chains.view, table, chains.chains, (0, n), settings, uniforms, log_omega, out
     )
     return out[1], out[0][:, 0], np.zeros(n)
 
@@ -152,7 +163,8 @@ def _found_objectives(
     table: Table, target: Target, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Found]:
     """Return what the kernels say of every objective."""
-    from sklsb.learning import OBJECTIVES, _Flux
+    from sklsb._kernels.objectives import OBJECTIVES
+    from sklsb.learning import _Flux
 
     x = _possible_states(target)
     # Chains first weighed by another table: the objective must weigh by the one it is given.
@@ -163,12 +175,13 @@ def _found_objectives(
 
     none: Any = np.empty(0)
     found = {}
-    for name, objective in OBJECTIVES.items():
-        omega = log_omega if name in ("bound", "exact") else np.zeros(len(x))
-        if objective.code == objectives.ENUMERATED:
-            found[name] = _found_enumerated(table, omega, probe(x))
+    for name in _OF_PACKAGE:
+        objective = OBJECTIVES[name]
+        omega = log_omega if objective.weighted else np.zeros(len(x))
+        if objective.enumerated:
+            found[name] = _found_enumerated(objective, table, omega, probe(x))
         else:
-            found[name] = _found_sampled(objective.code, eta, table, target, omega, probe)
+            found[name] = _found_sampled(objective, eta, table, target, omega, probe)
     chains = probe(x)
     found["flux"] = _found_flux(table, none, chains)
     found["flow"] = _found_flux(table, weight, chains)
@@ -240,3 +253,68 @@ def check_objectives(function: BalancingFunction, target: Target, eta: float = 0
         expect_near(gradient, by_knots, gate, f'gradient of "{name}" at (state, knot)')
         gate = 1e-6 * np.abs(slopes).max(initial=1e-3)
         expect_near(by_eta, slopes, gate, f'derivative of "{name}" by eta')
+
+
+def check_objective(
+    objective: str | Objective, function: BalancingFunction, target: Target
+) -> None:
+    """Check an objective of one's own, and its gradient, against a sum over all next states.
+
+    At every state of positive probability the value must be the sum of what the function says of
+    the enumerated probabilities of all transitions, to 1e-10; and the gradient at the knots that of
+    central differences of this sum, to 1e-6 of the largest.
+
+    Parameters
+    ----------
+    objective : str or Objective
+        What `sklsb.extending.objective` declared.
+    function : BalancingFunction
+        A generic function, as for `check_objectives`; one with few knots is faster.
+    target : Target
+        A target of a few states and random probabilities.
+
+    Raises
+    ------
+    AssertionError
+        If a value or a gradient is wrong; the message says which, and what was found.
+    ValueError
+        If there is no objective of this name.
+    TypeError
+        If it is not a sum over all next states.
+    """
+    given, table = Objective.of(objective), function.table()
+    if not given.enumerated:
+        raise TypeError(f"{given!r} is not a sum over all next states; see check_objectives.")
+    enumerated = _Enumerated.of(target)
+    x, name = _possible_states(target), f'objective "{given.name}"'
+    chains = Probe(target, Balanced(table), x).ensemble
+    value, gradient, _ = _found_enumerated(given, table, np.zeros(len(x)), chains)
+
+    def by_definition(table: Table) -> Array:
+        return _sum_of_terms(given, table, enumerated)
+
+    expected, by_knots = by_definition(table), _numeric_gradient(by_definition, table)
+    expect_near(value, expected, 1e-10 * (1 + np.abs(expected)), f"{name} against enumeration")
+    gate = 1e-6 * np.abs(by_knots).max(initial=1e-3)
+    expect_near(gradient, by_knots, gate, f"gradient of {name} at (state, knot)")
+    expect_equal(chains.chains.x, x, "the states, which an objective must leave")
+
+
+def _sum_of_terms(objective: Objective, table: Table, target: _Enumerated) -> Array:
+    """Sum of the terms of all next states, at each possible state."""
+    found = by_weight(Tabulated(table), target.to, target.ratios)
+    stay = found.stay[target.possible][:, np.newaxis]
+    log_t = found.log_move[target.possible]
+    log_stay = np.log(np.maximum(stay, SMALLEST_STAY))
+    t = np.hstack([np.exp(log_t), stay])
+    log_t = np.hstack([log_t, log_stay])
+    ratios = np.hstack([target.ratios[target.possible], np.zeros_like(stay)])
+    stays = np.broadcast_to(np.arange(t.shape[1]) == t.shape[1] - 1, t.shape)
+    happens = stays | (log_t > -np.inf)
+    terms, out = np.zeros(t.shape), np.empty(happens.sum())
+    objectives.worth(
+        objective.compiled, t[happens], log_t[happens], ratios[happens], stays[happens], out
+    )
+    terms[happens] = out
+    result: Array = terms.sum(axis=1)
+    return result
