@@ -158,12 +158,12 @@ def objective(
     def declare(function: Callable[..., tuple[float, float]]) -> Objective:
         compiled = inlined(function)
 
-        def call(objective, t, log_t, log_ratio, stays):  # type: ignore[no-untyped-def]
+        def call(objective, t, log_t, log_ratio, stays):
             return compiled(t, log_t, log_ratio, stays)
 
         # Numba takes named tuples of one name for one type: a cell of a notebook that is run again
         # would not be compiled again.
-        cls: Any = namedtuple(f"{function.__name__}_{next(_number)}", ())
+        cls: Any = namedtuple(f"{function.__name__}_{next(_number)}", ())  # type: ignore[misc]
         # That of the function: kernels for it are not kept on disk.
         cls.__module__ = call.__module__ = function.__module__
         implements(term, cls)(call)

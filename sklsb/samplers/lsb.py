@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._ensemble import MOST_FLIPS, Adaptive, BalancedEnsemble, ChainEnsemble, LearnableEnsemble
-from sklsb._first_version import FirstVersionLearner
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._starts import Starts
 from sklsb.balancing import FIXED, BalancingFunction, LearnableFunction, Lipschitz, get_balancing
@@ -37,12 +36,11 @@ from sklsb.samplers._base import BaseSampler
 from sklsb.samplers._blocks import BlockChoice, add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._burn_in import check_kept, first_burn_in
 from sklsb.samplers._checks import check_bool, check_count
+from sklsb.samplers._objective import name_of, new_learner, of_burn_in
 from sklsb.samplers._progress import Progress
 from sklsb.samplers._scouting import scouted_starts
 from sklsb.streams import Streams
 from sklsb.targets.base import States, Target
-
-_OWN_OBJECTIVE = " sklsb.extending.objective declares one of your own."
 
 
 class LSBSampler(BaseSampler):
@@ -242,13 +240,10 @@ class LSBSampler(BaseSampler):
             given, before = self.balancing, self._fitted_with
             if learned and (given is before or (isinstance(given, str) and given == before)):
                 self._function = self.burn_in_balancing_
-        objective = self._objective_name
-        for name, value, allowed, more in (
-            ("objective", objective, ("auto", *OBJECTIVES, *MIXING), _OWN_OBJECTIVE),
-            ("optimizer", self.optimizer, OPTIMIZERS, ""),
-        ):
-            if not isinstance(value, str) or value not in allowed:
-                raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.{more}")
+        name_of(self.objective)
+        if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
+            allowed = sorted(OPTIMIZERS)
+            raise ValueError(f"optimizer is {self.optimizer!r}; it must be one of {allowed}.")
         for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
@@ -272,17 +267,7 @@ class LSBSampler(BaseSampler):
             from sklsb._torch import check_objective, device_of
 
             device_of(target, self.device)
-            check_objective(self._burn_in_objective())
-
-    @property
-    def _objective_name(self) -> Any:
-        return self.objective.name if isinstance(self.objective, Objective) else self.objective
-
-    def _burn_in_objective(self) -> Objective:
-        """Return what the function that moves the chains minimises."""
-        if self._objective_name in OBJECTIVES:
-            return Objective.of(self.objective)
-        return OBJECTIVES["bound" if self.fast else "kl"]
+            check_objective(of_burn_in(self.objective, True))
 
     def _rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
         """Return the rule of the frozen function, or before `fit` of the function to begin with."""
@@ -434,17 +419,17 @@ class LSBSampler(BaseSampler):
     ) -> None:
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
-        functions = {self._objective_name: fitted["balancing_"]}
+        functions = {name_of(self.objective): fitted["balancing_"]}
         stored = self._new_ensemble(
             ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
         )
-        if self._objective_name not in OBJECTIVES:
+        if name_of(self.objective) not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
         ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         spent.append(int(ensemble.chains.evaluations.sum()))
         ratios = stored.proposal_log_ratios()
-        if self._objective_name in OBJECTIVES:  # one function for both
+        if name_of(self.objective) in OBJECTIVES:  # one function for both
             learned = functions
         else:
             learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
@@ -469,20 +454,15 @@ class LSBSampler(BaseSampler):
         """Learns the function that moves the chains, if any is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
-        objective = self._burn_in_objective()
-        rate = self.learning_rate
-        if rate is None:
-            rate = objective.learning_rate or self._function.learning_rate
-        optimizer = OPTIMIZERS[self.optimizer](float(rate))
-        if objective.name == "sampled_kl":
-            return FirstVersionLearner(self._function, optimizer, ensemble, self._new_ensemble)
-        return Learner(self._function, objective, optimizer)
+        objective = of_burn_in(self.objective, self.fast)
+        settings = self.optimizer, self.learning_rate
+        return new_learner(objective, self._function, settings, ensemble, self._new_ensemble)
 
     def _mixing(
         self, stored: LearnableEnsemble
     ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
-        kinds = MIXING if self.objective == "auto" else (self._objective_name,)
+        kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
         functions: dict[str, BalancingFunction] = {}

@@ -283,15 +283,6 @@ class Target(ABC):
         result[sites] = 1
         return result
 
-    def possible_values(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> list[NDArray[np.bool_]]:
-        """Return which values of each variable agree with evidence, as far as it is seen."""
-        found = [np.ones(k, dtype=np.bool_) for k in self.cardinalities.tolist()]
-        for site, value in zip(sites.tolist(), observed.tolist(), strict=True):
-            found[site] = np.asarray(self.values[: found[site].size]) == value
-        return found
-
     def condition(self, evidence: Mapping[Any, Any]) -> "Target":
         """Fix some of the variables, as by an observation.
 

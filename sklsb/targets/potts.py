@@ -148,8 +148,9 @@ class Potts(GraphTarget):
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> list[NDArray[np.bool_]]:
         """Return which values of each variable have a finite field and agree with evidence."""
-        found = super().possible_values(sites, observed)
-        return [mask & row for mask, row in zip(found, self.field > -np.inf, strict=True)]
+        found = self.field > -np.inf
+        found[sites] &= np.arange(len(self.values)) == observed[:, np.newaxis]
+        return list(found)
 
     def check_evidence(
         self, evidence: Mapping[Any, Any]
