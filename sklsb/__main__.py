@@ -10,16 +10,6 @@ from typing import Any
 
 # Exit codes, besides 2 of argparse.
 DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
-_FORMATS = {
-    ".uai": "uai",
-    ".bif": "bif",
-    ".qubo": "qubo",
-    ".sparse": "qubo",
-    ".mc": "cut",
-    ".rud": "cut",
-    ".rudy": "cut",
-    ".cut": "cut",
-}
 _EPILOG = """\
 Exit codes: 0 done; 1 an error, which is told on one line; 2 wrong arguments; 3 done, but a warning
 says that the answer may be wrong; 130 interrupted, with the draws so far kept.
@@ -48,53 +38,49 @@ def _tell(text: str) -> None:
 # ----------------------------------------------------------------- models
 
 
-def _format_of(path: Path, given: str | None) -> str:
-    if given is not None:
-        return given
-    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
-    found = _FORMATS.get(suffixes[-1].lower()) if suffixes else None
-    if found is None:
-        raise CommandError(
-            f"{path} does not tell its format by its name; give --format uai, bif, qubo or cut."
-        )
-    return found
-
-
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
-    """Return evidence given as NAME=VALUE."""
+    """Return evidence given as NAME=VALUE, once for each variable."""
     found: dict[Any, Any] = {}
+    said: dict[int, str] = {}  # by site: a variable may go by its name or its number
     names = {target.label(site) for site in range(target.n_sites)}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
         variable = int(name) if name not in names and name.isdecimal() else name
-        found[variable] = int(value) if value.lstrip("-").isdecimal() else value
+        known = int(value) if value.lstrip("-").isdecimal() else value
+        site = int(target.check_evidence({variable: known})[0][0])
+        if site in said:
+            raise CommandError(
+                f"--observe names variable {target.label(site)!r} twice, as {said[site]!r} and "
+                f"{word!r}; give it once."
+            )
+        said[site], found[variable] = word, known
     return found
 
 
 def _model(args: argparse.Namespace) -> Any:
     """Read the model, with its evidence."""
-    from sklsb import Ising, MarkovNetwork
-    from sklsb.io import read_maxcut, read_qubo
+    from sklsb.io import format_of, formats
 
-    path, kind = Path(args.model), _format_of(Path(args.model), args.format)
-    if args.evidence is not None and kind != "uai":
+    path, found = Path(args.model), format_of(args.model, args.format)
+
+    def having(option: str) -> str:
+        return " and ".join(sorted(f.name for f in formats().values() if option in f.options))
+
+    options: dict[str, Any] = {"beta": args.beta} if "beta" in found.options else {}
+    if args.beta != 1.0 and not options:
         raise CommandError(
-            f"--evidence is a file for models of the kind uai; {path} is {kind}. Give what was "
-            "observed as --observe NAME=VALUE."
+            f"--beta is for files of the kinds {having('beta')}; {path} is {found.name}."
         )
-    target: Any
-    if kind == "uai":
-        target = MarkovNetwork.from_uai(path, args.evidence)
-    elif kind == "bif":
-        target = MarkovNetwork.from_bif(path)
-    elif kind == "qubo":
-        target = Ising.from_qubo(read_qubo(path), args.beta)
-    else:
-        target = Ising.from_maxcut(read_maxcut(path), args.beta)
-    if kind in ("uai", "bif") and args.beta != 1.0:
-        raise CommandError(f"--beta is for files of the kinds qubo and cut; {path} is {kind}.")
+    if args.evidence is not None:
+        if "evidence" not in found.options:
+            raise CommandError(
+                f"--evidence is a file for models of the kind {having('evidence')}; {path} is "
+                f"{found.name}. Give what was observed as --observe NAME=VALUE."
+            )
+        options["evidence"] = args.evidence
+    target = found.open(path, **options)
     return target.condition(_observed(target, args.observe)) if args.observe else target
 
 
@@ -257,7 +243,7 @@ def _map(args: argparse.Namespace) -> int:
     import numpy as np
 
     from sklsb import anneal, exact
-    from sklsb.io import write_mpe
+    from sklsb.io import format_of, write_mpe
 
     target = _model(args)
     method = args.method
@@ -277,11 +263,8 @@ def _map(args: argparse.Namespace) -> int:
         found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
     write_mpe(path, np.searchsorted(target.values, x))
-    kind = _format_of(Path(args.model), args.format)
-    what = {
-        "qubo": f"x'Qx = {0.0 - lp / args.beta:.10g}",  # never -0
-        "cut": f"cut = {lp / args.beta:.10g}",
-    }.get(kind, f"log p = {lp:.10g}")
+    score, sign = format_of(args.model, args.format).score
+    what = f"{score} = {0.0 + sign * lp / args.beta:.10g}"  # never -0
     told = "the most probable state" if method == "exact" else "the best state found"
     _say(f"{path}: {told}, {what}")
     return DONE
@@ -328,7 +311,7 @@ def _positive(word: str) -> int:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="file: UAI, BIF, QUBO (Biq Mac) or cut (rudy, G-set); or .gz")
     parser.add_argument(
-        "--format", choices=("uai", "bif", "qubo", "cut"), help="if its name does not tell"
+        "--format", help="if its name does not tell: uai, bif, qubo, cut, or one that is registered"
     )
     parser.add_argument("--evidence", metavar="FILE", help="evidence file, for UAI")
     parser.add_argument(
@@ -449,6 +432,8 @@ def _code_of(warning: warnings.WarningMessage) -> int:
     doubtful = issubclass(warning.category, (SeparatedModesWarning, TemperingWarning))
     return DOUBTFUL if doubtful and not needless else DONE
 
+
+__all__ = ["main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -38,7 +38,7 @@ class InterruptedWarning(SamplerWarning):
 
 
 class ModelWarning(UserWarning):
-    """A model that was read is not what it says it is, and is taken as it is."""
+    """A model or its data do not look like what the target assumes; they are taken as they are."""
 
 
 class PeriodicChainWarning(SamplerWarning):

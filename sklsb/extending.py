@@ -1,4 +1,4 @@
-"""What one needs to define a target or a rule of one's own, compiled part included.
+"""What one needs to define a target, a rule or an objective of one's own, compiled part included.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
 functions by `implements`. What these call is decorated with ``inlined``, or with ``called`` where
@@ -21,6 +21,7 @@ from sklsb._kernels.contract import (
     step,
 )
 from sklsb._kernels.numeric import exp
+from sklsb._kernels.objectives import Objective, objective
 from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler
@@ -32,6 +33,7 @@ __all__ = [
     "FixedRuleSampler",
     "Mixture",
     "NoPart",
+    "Objective",
     "RandomBlocks",
     "all_touched",
     "called",
@@ -44,6 +46,7 @@ __all__ = [
     "log_prob",
     "log_ratio",
     "log_weight_of",
+    "objective",
     "prepare",
     "rebuild",
     "row_of",

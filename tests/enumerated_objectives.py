@@ -1,6 +1,5 @@
 """Checks of the objectives of learning and their gradients."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +9,16 @@ from scipy.special import logsumexp
 from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
-from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb._kernels.objectives import Objective
+from sklsb.balancing import BalancingFunction
+from sklsb.balancing.functions import Tabulated
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import by_weight, log_ratios
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal, expect_near
+from sklsb.testing._objectives import _found_enumerated, _numeric_gradient
 from sklsb.testing._probe import Probe
 
 
@@ -99,11 +101,14 @@ def _objectives(
         }
 
 
+# Those that `_objectives` defines; flux objectives are no entries of the registry.
+_OF_PACKAGE = ("bound", "exact", "kl", "sampled_kl")
+
 Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
 
 
 def _found_sampled(
-    code: int, eta: float, table: Table, target: Target, log_omega: Array, probe: Any
+    objective: Objective, eta: float, table: Table, target: Target, log_omega: Array, probe: Any
 ) -> Found:
     """Average a sampled objective of the kernel over its random neighbours.
 
@@ -120,25 +125,14 @@ def _found_sampled(
     rows = n * d * d
     out = (np.empty((rows, 1, table.value.size)), np.empty(rows), np.empty(rows))
     uniforms, weights = uniforms.reshape(rows, 2), np.repeat(log_omega, d * d)
+    settings = (objective.compiled, eta)
     objectives.sampled(
-        chains.view, table, chains.chains, (0, rows), (code, eta), uniforms, weights, out
+        chains.view, table, chains.chains, (0, rows), settings, uniforms, weights, out
     )
     weight = np.repeat(q / d, d, axis=1)
     gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
     value, by_eta = ((weight * v.reshape(n, d * d)).sum(axis=1) for v in out[1:])
     return value, gradient, by_eta
-
-
-def _found_enumerated(
-    table: Table, log_omega: Array, chains: BalancedEnsemble, every: int = 1, u: Any = 0.5
-) -> Found:
-    n = len(chains)
-    out = (np.empty((n, 3, table.value.size)), np.empty(n))
-    uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
-    objectives.enumerated(
-        chains.view, table, chains.chains, (0, n), every, uniforms, log_omega, out
-    )
-    return out[1], out[0][:, 0], np.zeros(n)
 
 
 def _found_flux(table: Table, weight: Array, chains: BalancedEnsemble) -> Found:
@@ -152,7 +146,8 @@ def _found_objectives(
     table: Table, target: Target, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Found]:
     """Return what the kernels say of every objective."""
-    from sklsb.balancing.learning import OBJECTIVES, _Flux
+    from sklsb._kernels.objectives import OBJECTIVES
+    from sklsb.balancing.learning import _Flux
 
     x = _possible_states(target)
     # Chains first weighed by another table: the objective must weigh by the one it is given.
@@ -163,12 +158,13 @@ def _found_objectives(
 
     none: Any = np.empty(0)
     found = {}
-    for name, objective in OBJECTIVES.items():
-        omega = log_omega if name in ("bound", "exact") else np.zeros(len(x))
-        if objective.code == objectives.ENUMERATED:
-            found[name] = _found_enumerated(table, omega, probe(x))
+    for name in _OF_PACKAGE:
+        objective = OBJECTIVES[name]
+        omega = log_omega if objective.weighted else np.zeros(len(x))
+        if objective.enumerated:
+            found[name] = _found_enumerated(objective, table, omega, probe(x))
         else:
-            found[name] = _found_sampled(objective.code, eta, table, target, omega, probe)
+            found[name] = _found_sampled(objective, eta, table, target, omega, probe)
     chains = probe(x)
     found["flux"] = _found_flux(table, none, chains)
     found["flow"] = _found_flux(table, weight, chains)
@@ -176,20 +172,6 @@ def _found_objectives(
     found["global_flux"] = np.array([value]), gradient[None], np.zeros(1)
     expect_equal(chains.chains.x, x, "the states, which a flux objective must leave")
     return found
-
-
-def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
-    """Central differences by the values at the knots; the slope of the tail stays."""
-    columns = []
-    for k in range(table.value.size):
-        ends = []
-        for sign in (1.0, -1.0):
-            value = table.value.copy()
-            value[k] += sign * step
-            slope = np.append(np.diff(value), table.slope[-1])
-            ends.append(f(Table(value, slope, table.inverse_step)))
-        columns.append((ends[0] - ends[1]) / (2 * step))
-    return np.stack(columns, axis=-1)
 
 
 def check_objectives(function: BalancingFunction, target: Target, eta: float = 0.7) -> None:

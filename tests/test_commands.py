@@ -187,12 +187,32 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
     ("words", "text"),
     [
         (["info", "nothing.uai"], "No such file or directory: 'nothing.uai'"),
-        (["info", "G1.txt"], "G1.txt does not tell its format by its name; give --format uai"),
+        (
+            ["info", "G1.txt"],
+            "Known are bif (.bif), cut (.mc, .rud, .rudy, .cut), qubo",
+        ),
         (["info", "G1.txt", "--format", "uai"], "G1.txt"),
+        (["info", "G1.txt", "--format", "mps"], "the format is 'mps'; known are bif (.bif), cut"),
         (["info", "square.mc", "--evidence", "pair.evid"], "was observed as --observe NAME=VALUE"),
-        (["info", "pair.uai", "--beta", "2"], "--beta is for files of the kinds qubo and cut"),
+        (["info", "pair.uai", "--beta", "2"], "--beta is for files of the kinds cut and qubo"),
         (["info", "pair.uai", "--observe", "1"], "--observe is '1'; give NAME=VALUE"),
         (["info", "pair.uai", "--observe", "7=1"], "evidence names the variable 7"),
+        (
+            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "wet=no"],
+            "--observe names variable 'wet' twice, as 'wet=yes' and 'wet=no'; give it once.",
+        ),
+        (
+            ["marginals", "rain.bif", "--observe", "rain=no", "--observe", "rain=no"],
+            "--observe names variable 'rain' twice, as 'rain=no' and 'rain=no'; give it once.",
+        ),
+        (
+            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "1=0"],
+            "--observe names variable 'wet' twice, as 'wet=yes' and '1=0'; give it once.",
+        ),
+        (
+            ["marginals", "pair.uai", "--evidence", "pair.evid", "--observe", "1=0"],
+            "evidence sets variable 1 to 0; it was observed as 2 before. Keep one of the two.",
+        ),
         (["sample", "pair.uai", "--thin", "often"], "--thin is 'often'; give a number"),
     ],
 )
@@ -202,6 +222,26 @@ def test_errors(files, capsys, words, text):
     assert err.startswith("sklsb: error: ")
     assert text in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_script_with_a_format_of_its_own(files):
+    script = files / "fields.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        "from sklsb import Ising\n"
+        "from sklsb.__main__ import main\n"
+        "from sklsb.io import register\n"
+        "@register('fields', '.fields', options=('beta',), score=('energy', -1.0))\n"
+        "def read(path, beta):\n"
+        "    field = [beta * float(word) for word in pathlib.Path(path).read_text().split()]\n"
+        "    return Ising([[0.0] * len(field)] * len(field), field)\n"
+        "sys.exit(main())\n"
+    )
+    (files / "two.FIELDS").write_text("0.5 -1.25")
+    model, best = str(files / "two.FIELDS"), str(files / "best")
+    out = run_python(str(script), "map", model, "--beta", "2", "--out", best)
+    assert out == f"{best}: the most probable state, energy = -1.75\n"
+    assert io.read_mpe("best").tolist() == [1, 0]
 
 
 def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):

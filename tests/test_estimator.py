@@ -37,6 +37,7 @@ from sklsb.balancing.functions import get_balancing
 from sklsb.exceptions import (
     FrozenSitesWarning,
     InterruptedWarning,
+    ModelWarning,
     PeriodicChainWarning,
     SamplerWarning,
     ShortRunWarning,
@@ -135,7 +136,10 @@ class OfArrays:
     """Takes an array as a noisy image, so that the checks above can run as well."""
 
     def fit(self, X, y=None):
-        return super().fit(Ising.from_image(validate_data(self, X)))
+        with warnings.catch_warnings():  # of grey levels
+            warnings.simplefilter("ignore", ModelWarning)
+            target = Ising.from_image(validate_data(self, X))
+        return super().fit(target)
 
 
 class ArrayLSBSampler(OfArrays, LSBSampler):

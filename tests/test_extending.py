@@ -1,20 +1,27 @@
 """What users define outside the package: targets, rules, balancing functions, compiled too."""
 
 import os
+import pickle
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from models import GRAPHS, dense, potts
 from outside.balancing_rounded_min import RoundedMin
+from outside.objective_coming_back import coming_back
 from outside.rule_metropolis import Metropolis, MetropolisSampler
 from outside.rule_metropolis import example as spins
 from outside.target_ring import HeightRing, HeightsView, example
 from processes import run_python
+from sklearn.base import clone
 
-from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact, extending
-from sklsb.ensembles.rules import Mixture, RandomBlocks
+from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, Mixture, exact, extending
+from sklsb.balancing.functions import FIXED
+from sklsb.balancing.learning import OBJECTIVES
+from sklsb.ensembles.rules import Balanced, RandomBlocks
+from sklsb.ensembles.rules import Mixture as MixtureOfRules
 from sklsb.exact.enumeration import neighbours
 from sklsb.extending import (
     Facts,
@@ -29,15 +36,19 @@ from sklsb.extending import (
 )
 from sklsb.testing import (
     check_balancing,
+    check_objective,
     check_rule,
     check_sampler,
     check_target,
     measured_matrix,
 )
+from sklsb.testing._objectives import _numeric_gradient
+from sklsb.testing._probe import Probe
 
 OUTSIDE = Path(__file__).parent / "outside"
 SIZES = {
     "balancing_rounded_min.py": "{'chain': 2, 'draw': 100, 'row': 4, 'col': 4}",
+    "objective_coming_back.py": "{'chain': 2, 'draw': 100, 'site': 3}",
     "rule_metropolis.py": "{'chain': 2, 'draw': 100, 'site': 3}",
     "target_ring.py": "{'chain': 2, 'draw': 100, 'site': 4}",
 }
@@ -64,6 +75,8 @@ def test_a_script_of_ones_own(name, plain, tmp_path):
         assert kept == []
     if name == "rule_metropolis.py":  # log p of an Ising model has nothing to do with the rule
         assert {path.split("-")[0] for path in kept} <= {"log_probs"}
+    if name == "objective_coming_back.py":  # nor has a step to do with what was minimised
+        assert "enumerated" not in {path.split("-")[0] for path in kept}
 
 
 def test_scripts_use_public_names_only():
@@ -129,7 +142,7 @@ def test_rule_of_ones_own_is_its_formula(make):
 @pytest.mark.slow
 def test_rule_of_ones_own_in_a_mixture():
     blocks = RandomBlocks(np.arange(3, dtype=np.uint32), 2)
-    check_rule(Mixture.of(Metropolis(3), blocks, 0.3), spins())
+    check_rule(MixtureOfRules.of(Metropolis(3), blocks, 0.3), spins())
 
 
 def test_sampler_without_parameters_of_its_own():
@@ -181,6 +194,129 @@ def test_classes_of_one_name_run_their_own_code(case, expected, tmp_path):
     assert len(found) == len(expected)
     for line, wanted in zip(found, map(str, expected), strict=True):
         assert line.startswith(wanted)
+
+
+# ----------------------------------------------------------------- objectives
+
+
+GENERIC = Mixture([0.3, -0.2, 0.5, 0.0])
+
+
+@pytest.fixture
+def registry():
+    """Objectives that a test declares are forgotten after it."""
+    before = dict(OBJECTIVES)
+    yield
+    OBJECTIVES.clear()
+    OBJECTIVES.update(before)
+
+
+@pytest.mark.parametrize("target", [spins(), dense(5), potts(GRAPHS[-2], "zeros")], ids=repr)
+def test_objective_of_ones_own_is_a_diagonal_of_the_squared_matrix(target):
+    check_objective("coming back", GENERIC, target)
+    x, table = exact.states(target), GENERIC.table()
+    possible = target.log_prob(x) > -np.inf
+    chains = Probe(target, Balanced(table), x[possible]).ensemble
+    rows = possible.sum()
+
+    def coming_back_by_matrix(table):
+        matrix = exact.transition_matrix(Balanced(table), target)[np.ix_(possible, possible)]
+        return np.diag(matrix @ matrix)
+
+    settings = (coming_back, 1.0, 1)
+    uniforms, weights = np.zeros((rows, 2)), np.zeros(rows)
+    value, gradient, by_eta = chains.objective(Balanced(table), settings, uniforms, weights)
+    assert value == pytest.approx(coming_back_by_matrix(table).mean(), rel=1e-12)
+    numeric = _numeric_gradient(coming_back_by_matrix, table).mean(axis=0)
+    np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-6 * np.abs(numeric).max())
+    assert by_eta == 0.0
+
+
+@pytest.mark.parametrize("name", ["kl", "exact"])
+def test_objectives_of_the_package_pass_the_check_of_ones_own(name):
+    check_objective(name, GENERIC, spins())
+
+
+def test_learning_by_an_objective_of_ones_own_lowers_it():
+    target = dense(6, scale=0.5)
+
+    def loss(function):
+        matrix = exact.transition_matrix(Balanced(function.table()), target)
+        return exact.probabilities(target) @ np.diag(matrix @ matrix)
+
+    start = Mixture([0.0, 0.0, 0.0, 6.0])  # max
+    settings = {"pilot": False, "n_burn_in": 400, "n_chains": 32, "random_state": 0}
+    sampler = LSBSampler(start, objective="coming back", **settings).fit(target)
+    assert loss(sampler.balancing_) < 0.9 * loss(start)
+    assert loss(sampler.balancing_) < min(loss(cls()) for cls in FIXED.values()) + 0.001
+    # The object is as good as its name, also in a copy.
+    same = clone(LSBSampler(start, objective=coming_back, **settings)).fit(target)
+    np.testing.assert_array_equal(same.balancing_.theta, sampler.balancing_.theta)
+    np.testing.assert_array_equal(same.sample(20)["x"], sampler.sample(20)["x"])
+
+
+def test_the_pilot_tries_what_an_objective_of_ones_own_learned():
+    sampler = LSBSampler(objective=coming_back, n_burn_in=300, random_state=0).fit(dense(6))
+    assert sampler.candidates_["candidate"].values.tolist() == ["coming back", *FIXED]
+    assert "mixing_theta" not in sampler.history_
+
+
+def test_objective_of_ones_own_in_files(tmp_path):
+    sampler = LSBSampler(objective=coming_back, pilot=False, n_burn_in=50, random_state=0)
+    sampler.fit(spins())
+    sampler.save(tmp_path / "fitted")
+    loaded = LSBSampler.load(tmp_path / "fitted", spins())
+    copied = pickle.loads(pickle.dumps(sampler))
+    wanted = sampler.sample(20)["x"]
+    for again in (loaded, copied):
+        assert again.objective.compiled is coming_back.compiled
+        np.testing.assert_array_equal(again.sample(20)["x"], wanted)
+
+
+def test_unknown_objectives_are_refused(registry):
+    known = r"\['auto', 'bound', 'coming back', 'exact', 'flux', 'global_flux', 'kl', 'sam"
+    for name in ("coming  back", 3, None, ["kl"]):
+        with pytest.raises(ValueError, match=rf"must be one of {known}.* sklsb.extending"):
+            LSBSampler(objective=name).fit(spins())
+    with pytest.raises(ValueError, match=r"objective is 'k l'; known are \['bound', 'com"):
+        check_objective("k l", GENERIC, spins())
+    with pytest.raises(TypeError, match=r"Objective\('bound'\) is not a sum over all next states"):
+        check_objective("bound", GENERIC, spins())
+    for taken in ("kl", "flux", "auto", 3):
+        with pytest.raises(ValueError, match=r"give a string that is none of .*'kl'"):
+            extending.objective(taken)
+    with pytest.raises(TypeError, match="NoPart is no compiled objective"):
+        extending.Objective("unknown", NoPart())
+    # What was declared in another process is named when it is missed.
+    kept = pickle.dumps(coming_back)
+    del OBJECTIVES["coming back"]
+    with pytest.raises(ValueError, match="objective is 'coming back'; known are"):
+        pickle.loads(kept)
+
+
+def test_objective_of_ones_own_has_no_first_order_form():
+    pytest.importorskip("torch", reason="fast=True runs on torch")
+    message = "'coming back', which has no form for first-order proposals on torch; use fast=False"
+    for given in ("coming back", coming_back):
+        with pytest.raises(ValueError, match=message):
+            LSBSampler(objective=given, fast=True).fit(spins())
+
+
+@pytest.mark.parametrize(
+    ("factor", "shift", "wrong"), [(2.0, 0.7, False), (1.0, 0.0, True)], ids=["right", "halved"]
+)
+def test_wrong_derivative_is_found(factor, shift, wrong, registry):
+    # A constant that is left out of all derivatives changes nothing.
+    @extending.objective("a test's")
+    def an_objective(t, log_t, log_ratio, stays):
+        back = exp(log_t - log_ratio)
+        return t * back, factor * back + shift
+
+    if wrong:
+        with pytest.raises(AssertionError, match='gradient of objective "a test\'s"'):
+            check_objective(an_objective, GENERIC, spins())
+    else:
+        check_objective(an_objective, GENERIC, spins())
 
 
 # ----------------------------------------------------------------- what is wrong is found

@@ -475,10 +475,10 @@ def test_sampled_kl_is_added_up_over_the_chains_and_new_draws():
     log_prob = chains.log_prob()
     for _ in range(2):
         found = learner.gradient(chains, rule, log_prob, extra, first)
-        code, equal = OBJECTIVES["sampled_kl"].code, np.zeros(len(chains))
+        sampled_kl, equal = OBJECTIVES["sampled_kl"], np.zeros(len(chains))
         events = np.column_stack([first[:, 0], extra[:, 1]])
-        own = chains.objective(rule, (code, 1.0, 1), events, equal)
-        new = drawn[-1].objective(rule, (code, 1.0, 1), extra, equal)
+        own = chains.objective(rule, (sampled_kl, 1.0, 1), events, equal)
+        new = drawn[-1].objective(rule, (sampled_kl, 1.0, 1), extra, equal)
         assert found[0] == pytest.approx(own[0] + new[0], rel=1e-12)
         np.testing.assert_allclose(found[1], own[1] + new[1], atol=1e-12)
         assert found[2] == 0.0
@@ -629,7 +629,7 @@ def test_kl_lowers_the_divergence_of_the_next_state(target):
         ensemble = BalancedEnsemble(target, states, [np.random.default_rng(0)] * len(states))
         ensemble.start(Balanced(function.table()))
         u, weights = np.zeros((len(states), 2)), np.zeros(len(states))
-        settings = (OBJECTIVES["kl"].code, 1.0, 1)
+        settings = (OBJECTIVES["kl"], 1.0, 1)
         return ensemble.objective(Balanced(function.table()), settings, u, weights)[0]
 
     for start in (Mixture([0, 0, 6, 0]), Lipschitz(0.5, "knots", np.full(41, 2.0))):  # min, max

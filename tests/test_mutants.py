@@ -180,7 +180,7 @@ def check_input(package):
 
 
 def check_weights(package):
-    weights = package.learning.relative_weights(np.array([0.0, -2.0]) + 1e4)
+    weights = package.balancing.learning.relative_weights(np.array([0.0, -2.0]) + 1e4)
     assert np.isclose(np.exp(weights).mean(), 1.0), "weights are relative to their mean"
 
 
@@ -227,8 +227,8 @@ def check_layers(package):
 def check_mixture(package):
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.transitions.rule_of(package.GibbsSampler(), target)
-        other = package.rules.Balanced(package.Barker().table())
-        package.testing.check_rule(package.rules.Mixture.of(one, other, 0.3), target)
+        other = package.ensembles.rules.Balanced(package.Barker().table())
+        package.testing.check_rule(package.ensembles.rules.Mixture.of(one, other, 0.3), target)
 
 
 def ring(package):
@@ -654,7 +654,7 @@ MUTANTS = {
         'gradient of "bound"',
     ),
     "probability of staying left out": Mutant(
-        OBJECTIVES, "(value + stay * log_stay)", "value", check_objectives, 'objective "exact"'
+        OBJECTIVES, "every * value + worth", "every * value", check_objectives, 'objective "exact"'
     ),
     "eta's derivative halved": Mutant(
         OBJECTIVES,
@@ -686,15 +686,15 @@ MUTANTS = {
     ),
     "baseline with the wrong sign": Mutant(
         OBJECTIVES,
-        "- log_stay * gradient[1, k] - baseline * gradient[2, k]",
-        "- log_stay * gradient[1, k] + baseline * gradient[2, k]",
+        "- by_stay * gradient[1, k] - baseline * gradient[2, k]",
+        "- by_stay * gradient[1, k] + baseline * gradient[2, k]",
         check_strides,
         "over a part of the neighbours",
     ),
     "baseline without the change of Z": Mutant(
         OBJECTIVES,
-        "- log_stay * mass[1] - baseline * mass[2])",
-        "- log_stay * mass[1])",
+        "- by_stay * mass[1] - baseline * mass[2])",
+        "- by_stay * mass[1])",
         check_strides,
         "over a part of the neighbours",
     ),

@@ -29,11 +29,12 @@ def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, ev
     x = exact.states(target) if states is None else states
     chains = Probe(target, Balanced(table), x).ensemble
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (len(x), 2)).copy()
-    code = OBJECTIVES[name].code
-    if code == objectives.ENUMERATED:
-        return enumerated._found_enumerated(table, log_omega, chains, every, uniforms[:, 1])[:2]
+    given = OBJECTIVES[name]
+    if given.enumerated:
+        found = enumerated._found_enumerated(given, table, log_omega, chains, every, uniforms[:, 1])
+        return found[:2]
     out = (np.empty((len(x), 1, table.value.size)), np.empty(len(x)), np.empty(len(x)))
-    span, settings = (0, len(x)), (code, eta)
+    span, settings = (0, len(x)), (given.compiled, eta)
     objectives.sampled(chains.view, table, chains.chains, span, settings, uniforms, log_omega, out)
     return out[1], out[0][:, 0]
 
@@ -100,7 +101,7 @@ def of_each_move(package, table, target):
     ratios = target.log_ratios(package.exact.states(target))
     function = package.balancing.functions.Tabulated(table)
     matrices = importlib.import_module("sklsb.exact.matrices")
-    log_t = matrices.transitions(package.rules.Balanced(table), target).log_move
+    log_t = matrices.transitions(package.ensembles.rules.Balanced(table), target).log_move
     log_w = function.log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
     log_a = np.where(log_t - log_q > -1e-13, 0.0, log_t - log_q)
@@ -118,8 +119,11 @@ def check_stride(package, target, every, log_omega):
     slopes = checks._numeric_gradient(lambda table: of_each_move(package, table, target)[:3], table)
 
     def evaluate(every, u):
-        chains = package.testing._probe.Probe(target, package.rules.Balanced(table), x).ensemble
-        return checks._found_enumerated(table, log_omega, chains, every, u)[:2]
+        balanced = package.ensembles.rules.Balanced(table)
+        chains = package.testing._probe.Probe(target, balanced, x).ensemble
+        exact = package.balancing.learning.OBJECTIVES["exact"]
+        found = checks._found_enumerated(exact, table, log_omega, chains, every, u)
+        return found[:2]
 
     move = np.arange(parts.shape[2])
     # What the baseline multiplies: over all moves it is zero, whatever the baseline is.
@@ -351,7 +355,7 @@ def test_permuted_chains_change_the_gradient_by_rounding(name):
 
 def check_bad_batch(package, bad, objective="bound", optimizer="adam"):
     """A gradient that is not finite is left out and counted, and learning goes on."""
-    learning = package.learning
+    learning = package.balancing.learning
     step = learning.OPTIMIZERS[optimizer](0.01)
     learner = learning.Learner(package.Mixture(), objective, step)
     knots = np.linspace(1, 2, learner.function.knots.size)
@@ -419,7 +423,7 @@ def test_objectives_of_the_fast_path_are_those_of_the_kernel(name):
     states = np.stack([target.random_state(rng) for _ in range(20)])
     rngs, uniforms = [rng] * 20, rng.random((20, 2))
     log_omega = relative_weights(target.log_prob(states))
-    settings = (OBJECTIVES[name].code, 0.7, 1)
+    settings = (OBJECTIVES[name], 0.7, 1)
     rule = Balanced(FUNCTIONS["mixture"].table())
     results = []
     for fast in (True, False):

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import re
 
 import networkx as nx
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from sklsb import Ising, LSBSampler, Target
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._graphs import LARGEST_FIELD
 
 
@@ -284,7 +286,37 @@ def test_from_image_defaults_are_the_papers():
         Ising.lattice(np.zeros((4, 3)), 1.0, periodic=False).couplings.toarray(),
     )
     integers = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    np.testing.assert_allclose(Ising.from_image(integers).field, integers.ravel() / 9.0)
+    with pytest.warns(ModelWarning, match="pixels from 0 to 5, none of them negative"):
+        np.testing.assert_allclose(Ising.from_image(integers).field, integers.ravel() / 9.0)
+
+
+@pytest.mark.parametrize(
+    ("image", "white"),
+    [
+        (np.array([[0, 255], [40, 200]], dtype=np.uint8), 255),
+        (np.array([[0, 255], [40, 200]], dtype=float), 255),
+        (np.array([[0.0, 1.0], [0.1, 0.8]]), 1),
+        (np.array([[False, True], [True, False]]), 1),
+        (np.array([[0, 4095], [10, 7]]), 4095),
+    ],
+    ids=["bytes", "0 to 255", "0 to 1", "bool", "12 bits"],
+)
+def test_grey_levels_are_told_from_pixels_about_zero(image, white):
+    told = rf"If 0 is black and {white} is white, give mean \* \(image / ([\d.]+) - 1\)\.$"
+    with pytest.warns(ModelWarning, match=told) as seen:
+        Ising.from_image(image, mean=2.0)
+    assert seen[0].filename == __file__
+    # What the message says to do is right, and not told any more.
+    half = float(re.search(told, str(seen[0].message))[1])
+    shifted = 2.0 * (image / half - 1)
+    np.testing.assert_allclose(shifted[image == 0], -2.0)
+    np.testing.assert_allclose(shifted[image == white], 2.0)
+    Ising.from_image(shifted, mean=2.0)
+
+
+def test_a_blank_image_is_nothing_to_tell_of():
+    for level in (0.0, 1.0):
+        Ising.from_image(np.full((2, 3), level))
 
 
 # ----------------------------------------------------------------- layouts and dtypes of states

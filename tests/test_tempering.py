@@ -21,6 +21,7 @@ from sklsb import (
     LSBSampler,
     MarkovNetwork,
     ParallelTempering,
+    Potts,
     TorchTarget,
     VariableSelection,
     exact,
@@ -92,6 +93,45 @@ def test_excluded_values_are_excluded_at_every_level():
     assert maker.domains.free.tolist() == [2]
     assert maker.domains.log_size == np.log(2)
     assert tables_of(target, maker.domains) is None  # no other zero is left
+
+
+def potts_of_half():
+    """Potts model of which two in four values of each site are impossible."""
+    rng = np.random.default_rng(0)
+    field = rng.normal(size=(5, 5, 4))
+    for row in field.reshape(25, 4):
+        row[rng.permutation(4)[:2]] = -np.inf
+    field[0, 0] = [-np.inf, 0.4, -np.inf, -np.inf]
+    return Potts.lattice(field, coupling=0.5, periodic=False)
+
+
+def test_impossible_values_of_a_potts_model_are_excluded_at_every_level():
+    target = potts_of_half()
+    observed = int(np.flatnonzero(target.field[11] > -np.inf)[0])
+    for given, fixed in ((target, []), (target.condition({(2, 1): observed}), [11])):
+        domains = PathMaker(given, False).domains
+        wanted = target.field > -np.inf
+        wanted[fixed] &= np.arange(4) == observed
+        np.testing.assert_array_equal(domains.possible, wanted)
+        assert domains.free.tolist() == [i for i in range(1, 25) if i not in fixed]
+        assert domains.log_size == pytest.approx(np.log(2) * domains.free.size)
+
+
+@pytest.mark.filterwarnings("ignore:Tempering is not worth it")
+@pytest.mark.parametrize("guided", [False, True])
+def test_tempering_of_a_potts_model_with_impossible_values(guided):
+    target = potts_of_half()
+    # What no variable may have is of probability 0 in the reference, too.
+    p = np.where(target.field > -np.inf, 1.0, 0.0)
+    reference = p / p.sum(axis=1, keepdims=True) if guided else None
+    sampler = make(explorer=GibbsSampler("chromatic"), reference=reference, n_burn_in=512)
+    sampler.fit(target)
+    assert not sampler._ensemble.ladder.impossible.any()
+    x = sampler.sample(2000, thin=1)["x"].values.reshape(-1, 25)
+    assert abs(sampler.log_z_ - exact.log_partition(target)) < 5 * sampler.log_z_error_ < 0.2
+    found = np.stack([(x == value).mean(axis=0) for value in range(4)], axis=1)
+    expected = exact.marginals(target)["p"].values.reshape(25, 4)
+    assert np.abs(found - expected).max() < 0.05
 
 
 def test_equal_steps():

@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 from models import POTTS_KINDS, potts  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
-from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
     Lipschitz,
@@ -48,7 +47,6 @@ FUNCTIONS = [
     Network("min"),
     Lipschitz(1.5, "knots", 0.1 * np.arange(41) - 1),
 ]
-CODES = {"bound": BOUND, "kl": ENUMERATED, "sampled_kl": SAMPLED_KL}
 quiet = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
 
@@ -611,7 +609,7 @@ def test_no_sites_and_one():
 
 
 @pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("objective", CODES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
 def test_compiled_gradients_equal_automatic_ones(function, objective, every):
     for target in (random_ising(9), potts(nx.cycle_graph(5)), potts(nx.cycle_graph(5), "zeros")):
@@ -620,7 +618,7 @@ def test_compiled_gradients_equal_automatic_ones(function, objective, every):
         compiled.start(rule)
         rng = np.random.default_rng(3)
         uniforms, log_omega = rng.random((4, 2)), rng.normal(size=4)
-        settings = (CODES[objective], 0.7, every)
+        settings = (OBJECTIVES[objective], 0.7, every)
         expected = fast.objective(rule, settings, uniforms, log_omega)
         found = compiled.objective(rule, settings, uniforms, log_omega)
         for one, other in zip(found, expected, strict=True):

@@ -20,7 +20,7 @@ from sklsb._kernels.contract import flip
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
-from sklsb.exceptions import SamplerWarning
+from sklsb.exceptions import ModelWarning, SamplerWarning
 from sklsb.testing._probe import Probe
 from sklsb.testing._step import production_matrix
 
@@ -602,6 +602,26 @@ CONSTANT = np.column_stack([X, np.full(6, 0.1)])
 def test_errors_name_what_was_given(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("y", "values"),
+    [
+        (np.median(Y) < Y, "0 and 1"),
+        ((np.median(Y) < Y).astype(int), "0 and 1"),
+        (np.where(Y > 3.0, 1.0, -1.0), "-1 and 1"),
+    ],
+    ids=["bool", "0 and 1", "-1 and 1"],
+)
+def test_classes_are_told_from_measurements(y, values):
+    with pytest.warns(ModelWarning, match=f"y has two values only, {values}.*Gaussian") as seen:
+        target = VariableSelection(X, y)
+    assert seen[0].filename == __file__
+    # It is taken for measurements all the same, whatever their unit.
+    x = [[0, 0], [1, 0], [1, 1]]
+    with pytest.warns(ModelWarning, match="two values only"):
+        same = VariableSelection(X, 3.0 * y + 1.0)
+    np.testing.assert_allclose(target.log_prob(x), same.log_prob(x), rtol=1e-12)
 
 
 @pytest.mark.parametrize("x", [[0, 2], [-1, 0], [0.5, 1]], ids=str)

@@ -6,13 +6,20 @@ With T_m = w_m / max(Z(x), Z(x^m)) the probability of making move m,
 
 and Z(x^m) differs from Z(x) by the touched weights only. The part with d Z is gathered over all
 moves in one number, the "mass", and spread over the knots once at the end.
+
+An objective is a compiled function and an entry of `OBJECTIVES`. Most are sums over all next states
+of a `term`; others are estimated at neighbours that are drawn (`sampled_term`).
 """
 
 import math
+from collections import namedtuple
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklsb._kernels._jit import inlined, kernel
+from sklsb._kernels._jit import contract, implements, inlined, kernel
 from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, flip, log_ratio
 from sklsb._kernels.numeric import exp, log_weight
@@ -21,7 +28,211 @@ from sklsb._kernels.tree import select, total
 
 # Rounding level of a probability; its logarithm stands in for log 0.
 SMALLEST_STAY = 2.0**-53
-BOUND, ENUMERATED, SAMPLED_KL = 1, 2, 3
+
+
+# ----------------------------------------------------------------- what an objective is made of
+
+
+@contract(0)
+def term(objective, t, log_t, log_ratio, stays):
+    """Return what one next state adds, and its derivative by t; see `objective`."""
+
+
+@contract(0)
+def sampled_term(objective, event, transition, omega, eta):
+    """Value of a term at a neighbour, its derivatives by log T and by eta.
+
+    Event 0 is a neighbour drawn from the proposal, 1 a uniform one, as many as the field
+    ``n_events`` says. ``transition`` = (log T, log-ratio, acceptance probability), ``omega`` =
+    (omega, log omega).
+    """
+
+
+class Objective:
+    """An objective of learning, by its name; `objective` makes one.
+
+    Parameters
+    ----------
+    name : str
+        What `OBJECTIVES` knows it by.
+    compiled : named tuple
+        Implements `term` or `sampled_term`.
+    learning_rate : float, optional
+        Step size of the optimiser in the burn-in; the function's own if not given.
+    weighted : bool, default=False
+        Whether the chains are weighted by p.
+    learns_eta : bool, default=False
+        Whether the parameter eta is learned with the function.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        compiled: Any,
+        *,
+        learning_rate: float | None = None,
+        weighted: bool = False,
+        learns_eta: bool = False,
+    ):
+        if not any(type(compiled) in f.implementations for f in (term, sampled_term)):
+            raise TypeError(
+                f"{type(compiled).__name__} is no compiled objective; declare one by "
+                "sklsb.extending.objective."
+            )
+        self.name, self.compiled = name, compiled
+        self.learning_rate, self.weighted, self.learns_eta = learning_rate, weighted, learns_eta
+
+    def __repr__(self) -> str:
+        return f"Objective({self.name!r})"
+
+    @property
+    def enumerated(self) -> bool:
+        """Whether it is a sum over all next states."""
+        return type(self.compiled) in term.implementations
+
+    @classmethod
+    def of(cls, given: "str | Objective") -> "Objective":
+        """Return an objective by its name, or as it is; refuse what is unknown."""
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, str) or given not in OBJECTIVES:
+            raise ValueError(
+                f"objective is {given!r}; known are {sorted(OBJECTIVES)}. "
+                "sklsb.extending.objective declares one of your own."
+            )
+        return OBJECTIVES[given]
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"name": self.name}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__dict__.update(vars(Objective.of(state["name"])))
+
+
+OBJECTIVES: dict[str, Objective] = {}
+# Names that mean something else to `LSBSampler`, and those of the package when it is imported.
+_TAKEN = {"auto", "flux", "global_flux"}
+_number = count()
+
+
+def objective(
+    name: str, *, learning_rate: float | None = None
+) -> Callable[[Callable[..., tuple[float, float]]], Objective]:
+    """Declare an objective of learning: a sum over all states that a transition may lead to.
+
+    The decorated function is compiled. It is called as ``function(t, log_t, log_ratio, stays)`` for
+    each next state: with the probability ``t`` of going there, its logarithm, and log p there less
+    log p here. Once it is called for staying: then ``stays`` is True, ``t`` the probability that
+    the chain stays, and ``log_ratio`` 0. It returns what this state adds to the objective, and the
+    derivative of that by ``t``. A constant may be left out of all derivatives, since all ``t`` sum
+    to 1.
+
+    What is minimised is the mean over the chains.
+
+    Parameters
+    ----------
+    name : str
+        ``LSBSampler(objective=name)`` chooses it.
+    learning_rate : float, optional
+        Step size of the optimiser in the burn-in; the function's own if not given.
+
+    Returns
+    -------
+    callable
+        A decorator that returns an `Objective`, which ``LSBSampler(objective=...)`` takes too.
+
+    Raises
+    ------
+    ValueError
+        If the name is one of the package.
+
+    See Also
+    --------
+    sklsb.testing.check_objective : checks values and gradients.
+    """
+    if not isinstance(name, str) or name in _TAKEN:
+        raise ValueError(
+            f"name is {name!r}; give a string that is none of {sorted(_TAKEN)}, which are taken."
+        )
+
+    def declare(function: Callable[..., tuple[float, float]]) -> Objective:
+        compiled = inlined(function)
+
+        def call(objective, t, log_t, log_ratio, stays):
+            return compiled(t, log_t, log_ratio, stays)
+
+        # Numba takes named tuples of one name for one type: a cell of a notebook that is run again
+        # would not be compiled again.
+        cls: Any = namedtuple(f"{function.__name__}_{next(_number)}", ())  # type: ignore[misc]
+        # That of the function: kernels for it are not kept on disk.
+        cls.__module__ = call.__module__ = function.__module__
+        implements(term, cls)(call)
+        OBJECTIVES[name] = Objective(name, cls(), learning_rate=learning_rate)
+        return OBJECTIVES[name]
+
+    return declare
+
+
+# ----------------------------------------------------------------- those of the package
+
+
+class Divergence(NamedTuple):
+    """Of the next state from p: sum_i T_i (log T_i - l_i) + M log M."""
+
+
+@implements(term, Divergence)
+def _divergence(objective, t, log_t, log_ratio, stays):
+    by_t = log_t - log_ratio
+    return t * by_t, by_t
+
+
+class Surprise(NamedTuple):
+    """(Q'/Q) A log(T'/p') at a proposed x'."""
+
+    n_events: int = 1
+
+
+class Bound(NamedTuple):
+    """That, and M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour."""
+
+    n_events: int = 2
+
+
+@implements(sampled_term, Surprise)
+def _surprise(objective, event, transition, omega, eta):
+    log_t, ratio, acceptance = transition
+    weight, log_weight_ = omega
+    surprise = log_t - ratio - log_weight_
+    scale = weight * acceptance
+    return scale * surprise, scale * (surprise + 1.0), 0.0
+
+
+@inlined
+def _stay_bound(log_t, weight, eta):
+    t = math.exp(log_t)
+    stay, rest = 1.0 - t, weight * (math.log(eta) + 1.0)
+    by_t = 2.0 * eta * stay - rest
+    return stay * (eta * stay - rest), -t * by_t, stay * (stay - weight / eta)
+
+
+@implements(sampled_term, Bound)
+def _bound(objective, event, transition, omega, eta):
+    if event == 0:
+        return sampled_term(Surprise(1), event, transition, omega, eta)
+    return _stay_bound(transition[0], omega[0], eta)
+
+
+for _objective in (
+    Objective("bound", Bound(), learning_rate=0.01, weighted=True, learns_eta=True),
+    Objective("exact", Divergence(), weighted=True),
+    Objective("kl", Divergence()),
+    Objective("sampled_kl", Surprise(), learning_rate=0.01),
+):
+    OBJECTIVES[_objective.name] = _objective
+_TAKEN |= OBJECTIVES.keys()
+
+
+# ----------------------------------------------------------------- gradients at the knots
 
 
 @inlined
@@ -108,33 +319,14 @@ def _weigh_again(view, table, chain):
 
 
 @inlined
-def _terms(kind, event, transition, omega, eta):
-    """Value of one term of a sampled objective, its derivatives by log T and by eta.
-
-    ``transition`` = (log T, log-ratio, acceptance probability), ``omega`` = (omega, log omega).
-    """
-    log_t, ratio, acceptance = transition
-    weight, log_weight_ = omega
-    if event == 0:  # omega A log(T / p) at a neighbour drawn from the proposal
-        surprise = log_t - ratio - log_weight_
-        scale = weight * acceptance
-        return scale * surprise, scale * (surprise + 1.0), 0.0
-    # M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour
-    t = math.exp(log_t)
-    stay, rest = 1.0 - t, weight * (math.log(eta) + 1.0)
-    by_t = 2.0 * eta * stay - rest
-    return stay * (eta * stay - rest), -t * by_t, stay * (stay - weight / eta)
-
-
-@inlined
 def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
     """One or two terms of a sampled objective at one chain: (value, d / d eta)."""
-    kind, eta = settings
+    objective, eta = settings
     before = total(chain)
     n_moves = view.touched_start.size - 1
     omega = (math.exp(log_omega), log_omega)
     mass = value = d_eta = 0.0
-    for event in range(2 if kind == BOUND else 1):
+    for event in range(objective.n_events):
         move = np.uint64(min(np.int64(uniforms[1] * n_moves), n_moves - 1))
         if event == 0:
             move = select(view, chain, uniforms[0] * before)
@@ -145,35 +337,41 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
             log_t = (
                 log_weight(table, ratio) - chain.part.offset[0] - math.log(max(before, peeked[2]))
             )
-            term = _terms(kind, event, (log_t, ratio, acceptance), omega, eta)
-            share = _undo_and_add(view, table, chain, peeked, (term[1],), gradient)
-            mass += term[1] * share
-            value += term[0]
-            d_eta += term[2]
+            worth, by_log_t, by_eta = sampled_term(
+                objective, event, (log_t, ratio, acceptance), omega, eta
+            )
+            share = _undo_and_add(view, table, chain, peeked, (by_log_t,), gradient)
+            mass += by_log_t * share
+            value += worth
+            d_eta += by_eta
         else:  # T = 0: no gradient
             flip(view, chain, peeked[1])
             if event == 1:
-                value += eta - omega[0] * (math.log(eta) + 1.0)
-                d_eta += 1.0 - omega[0] / eta
+                worth, _, by_eta = sampled_term(objective, event, (-np.inf, ratio, 0.0), omega, eta)
+                value += worth
+                d_eta += by_eta
     _spread(view, table, chain, mass, gradient)
     return value, d_eta
 
 
 @inlined
-def _enumerated(view, table, chain, every, u, log_omega, gradient):
-    """Evaluate omega [sum_m T_m (log T_m - l_m) + M log M - log omega] at one chain.
+def _enumerated(view, table, chain, settings, u, log_omega, gradient):
+    """Evaluate omega [sum_m f(T_m, l_m) + f(M, 0)] at one chain, f being the objective's `term`.
 
-    The gradient is omega sum_m T_m s_m d log T_m with s_m = log T_m - l_m - log M. log M is known
-    only at the end, so the second row gathers what it multiplies. With only each ``every``-th
+    Weighted by p, log omega is subtracted from the sum: the log-ratios are relative to the weight.
+
+    The gradient is omega sum_m T_m s_m d log T_m with s_m = f'(T_m, l_m) - f'(M, 0). M is known
+    only at the end, so the second row gathers what its part multiplies. With only each ``every``-th
     move visited, b sum_m Q_m d log Q_m with b the mean of s is subtracted: the whole sum is zero,
     and most of the noise of a part of it is the same as that of the gradient (third row).
     """
+    objective, every, weighted = settings
     before = total(chain)
     n_moves = view.touched_start.size - 1
     first = min(np.int64(u * every), every - 1)
     n_visited = -((first - n_moves) // every)
     mass = (0.0, 0.0, 0.0)
-    value = stay = moved = 0.0
+    value = slope = stay = moved = 0.0
     for k in range(n_visited):
         move = np.uint64(first + k * every)
         ratio = log_ratio(view, chain, move)
@@ -187,8 +385,10 @@ def _enumerated(view, table, chain, every, u, log_omega, gradient):
         if acceptance > 0.0:
             log_t = log_weight(table, ratio) - chain.part.offset[0] - math.log(largest)
             t = math.exp(log_t)
-            score = t * (log_t - ratio)
-            value += score
+            worth, by_t = term(objective, t, log_t, ratio, False)
+            score = t * by_t
+            value += worth
+            slope += score
             moved += t
             share = _undo_and_add(view, table, chain, peeked, (score, t), gradient)
             _add_knots(table, ratio, (q,), 1.0, 1.0, gradient[2:])
@@ -197,27 +397,28 @@ def _enumerated(view, table, chain, every, u, log_omega, gradient):
             flip(view, chain, peeked[1])
     # A part of the moves cannot tell a smaller M than one over their number.
     smallest = SMALLEST_STAY if every == 1 else 1.0 / n_visited
-    log_stay = math.log(max(every * stay, smallest))
-    baseline = value / moved - log_stay if every > 1 and moved > 0.0 else 0.0
+    stay *= every
+    worth, by_stay = term(objective, stay, math.log(max(stay, smallest)), 0.0, True)
+    baseline = slope / moved - by_stay if every > 1 and moved > 0.0 else 0.0
     omega = math.exp(log_omega)
     scale = every * omega
     for k in range(gradient.shape[1]):
         gradient[0, k] = scale * (
-            gradient[0, k] - log_stay * gradient[1, k] - baseline * gradient[2, k]
+            gradient[0, k] - by_stay * gradient[1, k] - baseline * gradient[2, k]
         )
     _spread(
-        view, table, chain, scale * (mass[0] - log_stay * mass[1] - baseline * mass[2]), gradient
+        view, table, chain, scale * (mass[0] - by_stay * mass[1] - baseline * mass[2]), gradient
     )
-    return omega * (every * (value + stay * log_stay) - log_omega)
+    return omega * (every * value + worth - (log_omega if weighted else 0.0))
 
 
 @kernel
 def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
     """Weigh all moves by the table, then evaluate a sampled objective and its gradient per chain.
 
-    ``span`` = (first, last) chain, ``settings`` = (kind, eta), ``uniforms[c]`` = (u of the proposed
-    neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight, ``out`` = (gradient
-    (n, 1, knots), value (n,), derivative by eta (n,)).
+    ``span`` = (first, last) chain, ``settings`` = (compiled objective, eta), ``uniforms[c]`` = (u
+    of the proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight,
+    ``out`` = (gradient (n, 1, knots), value (n,), derivative by eta (n,)).
     """
     gradients, values, d_eta = out
     for c in range(span[0], span[1]):
@@ -233,11 +434,12 @@ def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
 
 
 @kernel
-def enumerated(view, table, chains, span, every, uniforms, log_omega, out):
-    """Do the same for the objective over all neighbours, or each ``every``-th.
+def enumerated(view, table, chains, span, settings, uniforms, log_omega, out):
+    """Do the same for an objective over all neighbours, or each ``every``-th.
 
-    ``uniforms[c]`` tells which of them, log_omega[c] = -inf leaves the chain out, ``out`` =
-    (gradient (n, 3, knots), value (n,)); the gradient is in its first row, the others are scratch.
+    ``settings`` = (compiled objective, every, whether chains are weighted by p), ``uniforms[c]``
+    tells which of them, log_omega[c] = -inf leaves the chain out, ``out`` = (gradient
+    (n, 3, knots), value (n,)); the gradient is in its first row, the others are scratch.
     """
     gradients, values = out
     for c in range(span[0], span[1]):
@@ -247,8 +449,15 @@ def enumerated(view, table, chains, span, every, uniforms, log_omega, out):
         _weigh_again(view, table, chain)
         if total(chain) > 0.0 and log_omega[c] > -np.inf:
             values[c] = _enumerated(
-                view, table, chain, every, uniforms[c], log_omega[c], gradients[c]
+                view, table, chain, settings, uniforms[c], log_omega[c], gradients[c]
             )
+
+
+@kernel
+def worth(compiled, t, log_t, log_ratio, stays, out):
+    """Evaluate the `term` of an objective alone, entry by entry; for checks."""
+    for k in range(out.size):
+        out[k] = term(compiled, t[k], log_t[k], log_ratio[k], stays[k])[0]
 
 
 @inlined

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.objectives import SAMPLED_KL
+from sklsb._kernels.objectives import OBJECTIVES
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import LearnableFunction
 from sklsb.balancing.learning import Adam, Learner, Momentum
@@ -62,7 +62,7 @@ class FirstVersionLearner(Learner):
         states = np.stack([self.target.random_state(rng) for rng in self.streams.chain])
         others = self.new_ensemble(self.target, states, self.streams)
         others.start(rule)
-        settings, equal = (SAMPLED_KL, self.eta, 1), np.zeros(len(others))
+        settings, equal = (OBJECTIVES["sampled_kl"], self.eta, 1), np.zeros(len(others))
         more = others.objective(rule, settings, extra.copy(), equal)
         return value + more[0], by_knots + more[1], 0.0
 

@@ -51,7 +51,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.objectives import BOUND, ENUMERATED, SAMPLED_KL
+from sklsb._kernels.objectives import OBJECTIVES, Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
@@ -66,6 +66,7 @@ __all__ = [
     "History",
     "Learner",
     "Momentum",
+    "Objective",
     "Trace",
     "burn_in",
     "fit_flux",
@@ -74,19 +75,6 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
-class Objective(NamedTuple):
-    """Code of an objective in the kernel, and the step size if not the function's own."""
-
-    code: int
-    learning_rate: float | None = None
-
-
-OBJECTIVES = {
-    "bound": Objective(BOUND, 0.01),
-    "exact": Objective(ENUMERATED),
-    "kl": Objective(ENUMERATED),
-    "sampled_kl": Objective(SAMPLED_KL, 0.01),
-}
 MIXING = ("flux", "global_flux")
 # Blocks of the burn-in, at most; each ends with an update of the function.
 MOST_UPDATES = 2000
@@ -185,9 +173,14 @@ class History(NamedTuple):
 class Learner:
     """A learnable function, its optimiser and the bound's eta, updated together."""
 
-    def __init__(self, function: LearnableFunction, objective: str, optimizer: Adam | Momentum):
+    def __init__(
+        self,
+        function: LearnableFunction,
+        objective: str | Objective,
+        optimizer: Adam | Momentum,
+    ):
         self.function, self.table = function, function.table()
-        self.objective = objective
+        self.objective = Objective.of(objective)
         self.optimizer = optimizer
         # eta = softplus(rho), started at 1, its best value when the chain always stays.
         self.rho = float(np.log(np.expm1(1.0)))
@@ -214,11 +207,11 @@ class Learner:
         one the objective looks at.
         """
         every, log_omega = 1, relative_weights(log_prob)
-        if self.objective in ("kl", "exact"):
+        if self.objective.enumerated:
             every, log_share = self.visits(len(ensemble), ensemble.enumeration_cost)
             every = max(1, min(every, ensemble.chains.moved.shape[1]))  # at least one neighbour
-            log_omega = log_share + log_omega if self.objective == "exact" else log_share
-        settings = (OBJECTIVES[self.objective].code, self.eta, every)
+            log_omega = log_share + log_omega if self.objective.weighted else log_share
+        settings = (self.objective, self.eta, every)
         events = np.column_stack([first[:, 0], extra[:, 1]])
         return ensemble.objective(rule, settings, events, log_omega)
 
@@ -256,7 +249,7 @@ class Learner:
         """
         with np.errstate(all="ignore"):
             value, gradient = self.by_theta(value, by_knots)
-            if self.objective == "bound":
+            if self.objective.learns_eta:
                 gradient = np.append(gradient, by_eta * expit(self.rho))
             norm = float(np.linalg.norm(gradient))
             taken = np.isfinite(norm) and self._step(gradient)
@@ -267,7 +260,7 @@ class Learner:
         """Make the optimiser's step if it leads to finite numbers, and say whether it does."""
         change = self.optimizer.step(gradient)
         theta = self.function.theta + change[: self.function.theta.size]
-        rho = self.rho + float(change[-1]) if self.objective == "bound" else self.rho
+        rho = self.rho + float(change[-1]) if self.objective.learns_eta else self.rho
         if not (np.isfinite(theta).all() and np.isfinite(rho)):
             return False
         function = self.function.with_theta(theta)

@@ -14,7 +14,7 @@ from sklsb._kernels._jit import distinguish, warn_if_uncached
 from sklsb._kernels.chains import Chains, NoPart
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.objectives import BOUND, ENUMERATED
+from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.state import ChainState
@@ -271,30 +271,31 @@ class BalancedEnsemble(Ensemble):
     def objective(
         self,
         rule: Balanced,
-        settings: tuple[int, float, int],
+        settings: tuple[Objective, float, int],
         uniforms: Array,
         log_omega: Array,
     ) -> tuple[float, Array, float]:
         """Mean over the chains of an objective, of its gradient at the knots and by eta.
 
-        ``settings`` = (code, eta, every): an enumerated objective visits every ``every``-th
+        ``settings`` = (objective, eta, every): an enumerated objective visits every ``every``-th
         neighbour. The rule is the one that moves the chains from then on.
         """
-        code, eta, every = settings
+        objective, eta, every = settings
         self.rule = rule
         n, k = len(self), rule.table.value.size
         values, d_eta = np.empty(n), np.zeros(n)
-        gradients = np.empty((n, 3 if code == ENUMERATED else 1, k))
+        gradients = np.empty((n, 3 if objective.enumerated else 1, k))
 
         def work(span: tuple[int, int]) -> None:
             chains = (self.view, rule.table, self.chains, span)
-            if code == ENUMERATED:
+            if objective.enumerated:
+                how = (objective.compiled, every, objective.weighted)
                 out = (gradients, values)
-                objectives.enumerated(*chains, every, uniforms[:, 1], log_omega, out)
+                objectives.enumerated(*chains, how, uniforms[:, 1], log_omega, out)
             else:
-                weights = log_omega if code == BOUND else np.zeros(n)
+                weights = log_omega if objective.weighted else np.zeros(n)
                 sampled = (gradients, values, d_eta)
-                objectives.sampled(*chains, (code, eta), uniforms, weights, sampled)
+                objectives.sampled(*chains, (objective.compiled, eta), uniforms, weights, sampled)
 
         self._over_chains(work)
         return float(values.mean()), gradients[:, 0].mean(axis=0), float(d_eta.mean())

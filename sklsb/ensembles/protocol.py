@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
+from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.state import ChainState
@@ -117,7 +118,11 @@ class LearnableEnsemble(ChainEnsemble, Protocol):
         """Log-ratios that all moves are proposed by, shape (n_chains, n_moves)."""
 
     def objective(
-        self, rule: Balanced, settings: tuple[int, float, int], uniforms: Array, log_omega: Array
+        self,
+        rule: Balanced,
+        settings: tuple[Objective, float, int],
+        uniforms: Array,
+        log_omega: Array,
     ) -> tuple[float, Array, float]:
         """Mean of an objective over the chains, of its gradient at the knots and by eta."""
 

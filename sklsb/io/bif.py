@@ -4,15 +4,19 @@ import itertools
 import math
 import os
 from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb.io._formats import register
 from sklsb.io._tokens import FormatError, Tokens, show
 from sklsb.io.uai import Model
 
 __all__ = ["BIFFormatError", "read_bif"]
+
+register("bif", ".bif", target="sklsb.targets:MarkovNetwork.from_bif")(Path)
 
 _NO_WORDS = (b"{", b"}", b"(", b")", b"[", b"]", b"|", b";", b'"')
 _LINES = (b"(", b"table", b"default", b"property", b"}")

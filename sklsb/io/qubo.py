@@ -5,6 +5,7 @@ import os
 import numpy as np
 import scipy.sparse as sp
 
+from sklsb.io._formats import register
 from sklsb.io._tokens import FormatError, Tokens
 
 __all__ = ["EdgeListFormatError", "read_maxcut", "read_qubo"]
@@ -43,6 +44,16 @@ def _read(path: str | os.PathLike[str], loops: bool) -> sp.csr_array:
     return sp.csr_array(matrix + sp.triu(matrix, 1).T)
 
 
+@register(
+    "cut",
+    ".mc",
+    ".rud",
+    ".rudy",
+    ".cut",
+    target="sklsb.targets:Ising.from_maxcut",
+    options=("beta",),
+    score=("cut", 1.0),
+)
 def read_maxcut(path: str | os.PathLike[str]) -> sp.csr_array:
     r"""Read a weighted graph in the format of rudy, of the Biq Mac library and the G-set.
 
@@ -86,6 +97,14 @@ def read_maxcut(path: str | os.PathLike[str]) -> sp.csr_array:
     return _read(path, loops=False)
 
 
+@register(
+    "qubo",
+    ".qubo",
+    ".sparse",
+    target="sklsb.targets:Ising.from_qubo",
+    options=("beta",),
+    score=("x'Qx", -1.0),
+)
 def read_qubo(path: str | os.PathLike[str]) -> sp.csr_array:
     r"""Read a quadratic unconstrained binary problem in the format of the Biq Mac library.
 

@@ -9,9 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb.io._formats import register
 from sklsb.io._tokens import LARGEST_INTEGER, FormatError, Tokens
 
 __all__ = ["Model", "UAIFormatError", "read_evidence", "read_uai", "write_uai"]
+
+register("uai", ".uai", target="sklsb.targets:MarkovNetwork.from_uai", options=("evidence",))(Path)
 
 _MOST_DIMENSIONS = 64  # of a NumPy array
 

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._system.progress import Progress
-from sklsb.balancing.first_version import FirstVersionLearner
 from sklsb.balancing.functions import (
     FIXED,
     BalancingFunction,
@@ -29,10 +28,12 @@ from sklsb.balancing.learning import (
     UPDATE_COST,
     History,
     Learner,
+    Objective,
     Trace,
     burn_in,
     fit_flux,
 )
+from sklsb.balancing.objectives import name_of, new_learner, of_burn_in
 from sklsb.balancing.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -84,12 +85,13 @@ class LSBSampler(BaseSampler):
         change. "auto" tunes one number for all chains during `fit`, for about 60 % acceptance
         (informed proposals mix best near 0.57 [4]_), and keeps it. Functions are learned for one
         flip at a time.
-    objective : str, default="auto"
+    objective : str or Objective, default="auto"
         What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
         "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with.
         "flux" or "global_flux": only that one.
         "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
-        version): one function, which moves the chains and is used for sampling.
+        version): one function, which moves the chains and is used for sampling. Or an objective
+        that `sklsb.extending.objective` declared, or its name; not with ``fast=True``.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
@@ -204,7 +206,7 @@ class LSBSampler(BaseSampler):
         *,
         fast: bool = False,
         n_flips: int | str = 1,
-        objective: str = "auto",
+        objective: str | Objective = "auto",
         n_chains: int = 4,
         n_burn_in: int | None = None,
         init: str = "both",
@@ -247,11 +249,10 @@ class LSBSampler(BaseSampler):
             given, before = self.balancing, self._fitted_with
             if learned and (given is before or (isinstance(given, str) and given == before)):
                 self._function = self.burn_in_balancing_
-        objectives = ("auto", *OBJECTIVES, *MIXING)
-        for name, allowed in (("objective", objectives), ("optimizer", OPTIMIZERS)):
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in allowed:
-                raise ValueError(f"{name} is {value!r}; it must be one of {sorted(allowed)}.")
+        name_of(self.objective)
+        if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
+            allowed = sorted(OPTIMIZERS)
+            raise ValueError(f"optimizer is {self.optimizer!r}; it must be one of {allowed}.")
         for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
@@ -272,9 +273,11 @@ class LSBSampler(BaseSampler):
             if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
                 raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
         if self.fast:
+            from sklsb.ensembles._torch import check_objective
             from sklsb.targets._torch import device_of
 
             device_of(target, self.device)
+            check_objective(of_burn_in(self.objective, True))
 
     def _rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
         """Return the rule of the frozen function, or before `fit` of the function to begin with."""
@@ -425,17 +428,17 @@ class LSBSampler(BaseSampler):
     ) -> None:
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
-        functions = {self.objective: fitted["balancing_"]}
+        functions = {name_of(self.objective): fitted["balancing_"]}
         stored = self._new_ensemble(
             ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
         )
-        if self.objective not in OBJECTIVES:
+        if name_of(self.objective) not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
         ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         spent.append(int(ensemble.chains.evaluations.sum()))
         ratios = stored.proposal_log_ratios()
-        if self.objective in OBJECTIVES:  # one function for both
+        if name_of(self.objective) in OBJECTIVES:  # one function for both
             learned = functions
         else:
             learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
@@ -460,22 +463,15 @@ class LSBSampler(BaseSampler):
         """Learns the function that moves the chains, if any is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
-        objective = self.objective
-        if objective not in OBJECTIVES:
-            objective = "bound" if self.fast else "kl"
-        rate = self.learning_rate
-        if rate is None:
-            rate = OBJECTIVES[objective].learning_rate or self._function.learning_rate
-        optimizer = OPTIMIZERS[self.optimizer](float(rate))
-        if objective == "sampled_kl":
-            return FirstVersionLearner(self._function, optimizer, ensemble, self._new_ensemble)
-        return Learner(self._function, objective, optimizer)
+        objective = of_burn_in(self.objective, self.fast)
+        settings = self.optimizer, self.learning_rate
+        return new_learner(objective, self._function, settings, ensemble, self._new_ensemble)
 
     def _mixing(
         self, stored: LearnableEnsemble
     ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
-        kinds = MIXING if self.objective == "auto" else (self.objective,)
+        kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
         functions: dict[str, BalancingFunction] = {}

@@ -472,7 +472,7 @@ class Conditioned(Target):
             if kept[site] != value:
                 raise ValueError(
                     f"evidence sets variable {self.label(site)!r} to {value}; it was observed as "
-                    f"{kept[site]}."
+                    f"{kept[site]} before. Keep one of the two."
                 )
         kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
         sites = np.array(sorted(kept), dtype=np.int64)

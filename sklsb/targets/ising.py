@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.ising import IsingView
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
 
@@ -161,7 +163,7 @@ class Ising(GraphTarget):
         Parameters
         ----------
         image : array_like of shape (rows, cols)
-            Observed pixels y, in the unit of ``mean``.
+            Observed pixels y, in the unit of ``mean``: negative where black is more likely.
         mean : float, default=1.0
             Mean of a pixel where the image is white; black is its negative.
         noise_sd : float, default=3.0
@@ -174,6 +176,12 @@ class Ising(GraphTarget):
         Returns
         -------
         Ising
+
+        Warns
+        -----
+        ModelWarning
+            If no pixel is negative, as in images of grey levels 0 to 1 or 0 to 255. The model takes
+            0 for halfway between black and white, and the message says how to shift such an image.
 
         References
         ----------
@@ -192,6 +200,17 @@ class Ising(GraphTarget):
         if not np.isfinite(scale):
             raise ValueError(
                 f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
+            )
+        low, high = pixels.min(), pixels.max()
+        if 0.0 <= low < high:
+            white = next((top for top in (1.0, 255.0) if high <= top), high)
+            warnings.warn(
+                f"image has pixels from {low:g} to {high:g}, none of them negative. The model "
+                f"expects black pixels around -mean = {-mean:g} and white ones around mean = "
+                f"{mean:g}; the image is taken as it is, so that 0 means halfway between the two. "
+                f"If 0 is black and {white:g} is white, give mean * (image / {white / 2:g} - 1).",
+                ModelWarning,
+                stacklevel=2,
             )
         return cls.lattice(pixels * scale, coupling, periodic)
 

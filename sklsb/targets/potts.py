@@ -144,6 +144,14 @@ class Potts(GraphTarget):
         """Number of possible values of each variable, shape (n_sites,)."""
         return np.asarray((self.field > -np.inf).sum(axis=1), dtype=np.int64)
 
+    def possible_values(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> list[NDArray[np.bool_]]:
+        """Return which values of each variable have a finite field and agree with evidence."""
+        found = self.field > -np.inf
+        found[sites] &= np.arange(len(self.values)) == observed[:, np.newaxis]
+        return list(found)
+
     def check_evidence(
         self, evidence: Mapping[Any, Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

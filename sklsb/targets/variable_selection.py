@@ -1,6 +1,7 @@
 """Variable selection in linear regression."""
 
 import math
+import warnings
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
 from sklsb._kernels.targets.variable_selection import VariableSelectionView
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
     all_touched,
     are_plain,
@@ -71,7 +73,7 @@ class VariableSelection(Target):
         of a data frame's columns become the coordinate of the dimension "feature" if all are
         strings, or all are integers.
     y : array_like of shape (n,)
-        What they are to explain.
+        What they are to explain: measurements, not classes.
     prior : {"g", "independent"}, default="g"
         Prior of the coefficients. "g" does not depend on the units of the columns.
     g : float, optional
@@ -100,6 +102,11 @@ class VariableSelection(Target):
         column exceeds 1e8.
     TypeError
         If X or y is not of real numbers.
+
+    Warns
+    -----
+    ModelWarning
+        If y has two values only, as 0 and 1 or booleans: the noise of the model is Gaussian.
 
     Notes
     -----
@@ -149,6 +156,15 @@ class VariableSelection(Target):
         # What errors call the columns.
         called = [repr(name) for name in getattr(X, "columns", ())]
         columns, response = _check_data(X, y, called)
+        if not ((response != response.min()) & (response != response.max())).any():
+            warnings.warn(
+                f"y has two values only, {response.min():g} and {response.max():g}. The model is a "
+                "linear regression with Gaussian noise: it takes them for measurements, and gives "
+                "the posterior of that. If they are classes, pass log p of a model of classes, as "
+                "a logistic one, to FunctionTarget.",
+                ModelWarning,
+                stacklevel=2,
+            )
         self.n_samples, p = columns.shape
         self.shape = (p,)
         self._labels = _plain_names(X)

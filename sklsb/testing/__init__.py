@@ -9,12 +9,14 @@ by bisection, and the lengths between these numbers are compared with the enumer
 """
 
 from sklsb.testing._balancing import check_balancing
+from sklsb.testing._objectives import check_objective
 from sklsb.testing._rules import check_rule, measured_matrix
 from sklsb.testing._samplers import check_sampler
 from sklsb.testing._targets import check_target
 
 __all__ = [
     "check_balancing",
+    "check_objective",
     "check_rule",
     "check_sampler",
     "check_target",

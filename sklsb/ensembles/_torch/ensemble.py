@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import Objective
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.flips import AdaptiveFlips
@@ -326,7 +327,7 @@ class FastEnsemble:
     def objective(
         self,
         rule: Balanced,
-        settings: tuple[int, float, int],
+        settings: tuple[Objective, float, int],
         uniforms: NDArray[np.float64],
         log_omega: NDArray[np.float64],
     ) -> tuple[float, NDArray[np.float64], float]:

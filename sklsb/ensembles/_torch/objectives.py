@@ -8,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.objectives import BOUND, ENUMERATED, SMALLEST_STAY
+from sklsb._kernels.objectives import SMALLEST_STAY
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.walkers import Walkers
 
@@ -19,7 +20,7 @@ _MOST_NUMBERS = 1 << 22
 _LEAST = -1e4
 
 
-class Objective(NamedTuple):
+class Found(NamedTuple):
     """Mean objective over the chains, and what it took."""
 
     value: float
@@ -39,19 +40,21 @@ class Neighbours(NamedTuple):
 def objective(
     walkers: Walkers,
     table: Table,
-    settings: tuple[int, float, int],
+    settings: tuple[objectives.Objective, float, int],
     uniforms: NDArray[np.float64],
     log_omega: NDArray[np.float64],
-) -> Objective:
+) -> Found:
     """Mean objective over the chains; see `FastEnsemble.objective`."""
-    code, eta, every = settings
+    given, eta, every = settings
+    check_objective(given)
     values = _leaf(walkers, table.value)
     eta_ = _leaf(walkers, np.array(eta))
     u, weights = _tensor(walkers, uniforms), _tensor(walkers, log_omega)
-    if code == ENUMERATED:
+    if given.enumerated:
         every = max(every, -(-len(walkers) * walkers.moves.existing.size**2 // _MOST_NUMBERS))
-        loss, looked = _enumerated(walkers, values, every, u[:, 1], weights)
-    elif code == BOUND:
+        shift = weights if given.weighted else torch.zeros_like(weights)
+        loss, looked = _enumerated(walkers, values, every, u[:, 1], (weights, shift))
+    elif isinstance(given.compiled, objectives.Bound):
         loss, looked = _bound(walkers, values, eta_, u, weights)
     else:
         drawn = walkers.select(u[:, :1])[0]
@@ -59,12 +62,23 @@ def objective(
         loss, looked = _surprise(neighbours, torch.zeros_like(weights)), drawn.shape[1]
     mean = loss.mean()
     by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
-    return Objective(
+    return Found(
         float(mean.detach()),
         by_values.cpu().numpy(),
         0.0 if by_eta is None else float(by_eta),
         looked,
     )
+
+
+def check_objective(given: objectives.Objective) -> None:
+    """Refuse an objective that is written for compiled chains only."""
+    known = (objectives.Divergence, objectives.Surprise, objectives.Bound)
+    if not isinstance(given.compiled, known):
+        names = [n for n, one in objectives.OBJECTIVES.items() if isinstance(one.compiled, known)]
+        raise ValueError(
+            f"objective is {given.name!r}, which has no form for first-order proposals on torch; "
+            f"use fast=False, or one of {sorted(names)}."
+        )
 
 
 def _tensor(walkers: Walkers, values: NDArray[np.generic]) -> Tensor:
@@ -125,9 +139,17 @@ def _bound(
 
 
 def _enumerated(
-    walkers: Walkers, values: Tensor, every: int, u: Tensor, log_omega: Tensor
+    walkers: Walkers,
+    values: Tensor,
+    every: int,
+    u: Tensor,
+    weights: tuple[Tensor, Tensor],
 ) -> tuple[Tensor, int]:
-    """Return the sum over every k-th neighbour, k being ``every``, and how many these are."""
+    """Return the sum over every k-th neighbour, k being ``every``, and how many these are.
+
+    ``weights`` = (log of the weight of each chain, what log-ratios are relative to).
+    """
+    log_omega, shift = weights
     free = walkers.moves.free
     size = len(free)
     first = (u * every).long().clamp(max=every - 1)
@@ -150,7 +172,7 @@ def _enumerated(
     if every > 1:  # the baseline, as compiled: it adds nothing but a gradient
         baseline = (terms.sum(1) / t.sum(1)).detach() - log_stay
         change = change + every * baseline * (q.detach() - q).sum(1)
-    value = every * terms.sum(1) + stay * log_stay + change - log_omega
+    value = every * terms.sum(1) + stay * log_stay + change - shift
     return torch.where(torch.isfinite(log_omega), log_omega.exp() * value, 0.0), moves.shape[1]
 
 

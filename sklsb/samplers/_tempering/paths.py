@@ -11,6 +11,7 @@ from sklsb._kernels.tempering.paths import Guide, Guided, Reference, Scaled, Sof
 from sklsb.targets._checks import as_array
 from sklsb.targets.base import Conditioned, Target
 from sklsb.targets.markov_network import MarkovNetwork
+from sklsb.targets.potts import Potts
 
 Array = NDArray[np.float64]
 # A zero is at beta as if it were (1 - beta)**_HARDENING.
@@ -36,7 +37,7 @@ def domains_of(target: Target) -> Domains:
     plain, sites, observed = target, np.empty(0, np.int64), np.empty(0, np.int64)
     if isinstance(target, Conditioned):
         plain, sites, observed = target.target, target.sites, target.observed
-    if isinstance(plain, MarkovNetwork):
+    if isinstance(plain, MarkovNetwork | Potts):
         found = plain.possible_values(sites, observed)
     else:
         found = [np.ones(k, dtype=np.bool_) for k in target.cardinalities.tolist()]

@@ -1,0 +1,123 @@
+"""A check of objectives of learning and their gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sklsb import exact
+from sklsb._kernels import objectives
+from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import SMALLEST_STAY, Objective
+from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.rules import Balanced
+from sklsb.exact.enumeration import neighbours
+from sklsb.exact.matrices import by_weight, log_ratios
+from sklsb.targets.base import Target
+from sklsb.testing._expect import Array, expect_equal, expect_near
+from sklsb.testing._probe import Probe
+
+Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
+
+
+def _found_enumerated(
+    objective: Objective,
+    table: Table,
+    log_omega: Array,
+    chains: BalancedEnsemble,
+    every: int = 1,
+    u: Any = 0.5,
+) -> Found:
+    n = len(chains)
+    out = (np.empty((n, 3, table.value.size)), np.empty(n))
+    uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
+    settings = (objective.compiled, every, objective.weighted)
+    objectives.enumerated(
+        chains.view, table, chains.chains, (0, n), settings, uniforms, log_omega, out
+    )
+    return out[1], out[0][:, 0], np.zeros(n)
+
+
+def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
+    """Central differences by the values at the knots; the slope of the tail stays."""
+    columns = []
+    for k in range(table.value.size):
+        ends = []
+        for sign in (1.0, -1.0):
+            value = table.value.copy()
+            value[k] += sign * step
+            slope = np.append(np.diff(value), table.slope[-1])
+            ends.append(f(Table(value, slope, table.inverse_step)))
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    return np.stack(columns, axis=-1)
+
+
+def check_objective(
+    objective: str | Objective, function: BalancingFunction, target: Target
+) -> None:
+    """Check an objective of one's own, and its gradient, against a sum over all next states.
+
+    At every state of positive probability the value must be the sum of what the function says of
+    the enumerated probabilities of all transitions, to 1e-10; and the gradient at the knots that of
+    central differences of this sum, to 1e-6 of the largest.
+
+    Parameters
+    ----------
+    objective : str or Objective
+        What `sklsb.extending.objective` declared.
+    function : BalancingFunction
+        A generic function, any; one with few knots is faster.
+    target : Target
+        A target of a few states and random probabilities.
+
+    Raises
+    ------
+    AssertionError
+        If a value or a gradient is wrong; the message says which, and what was found.
+    ValueError
+        If there is no objective of this name.
+    TypeError
+        If it is not a sum over all next states.
+    """
+    given, table = Objective.of(objective), function.table()
+    if not given.enumerated:
+        raise TypeError(
+            f"{given!r} is not a sum over all next states; such objectives have no check."
+        )
+    x = exact.states(target)
+    x = x[target.log_prob(x) > -np.inf]
+    name = f'objective "{given.name}"'
+    chains = Probe(target, Balanced(table), x).ensemble
+    value, gradient, _ = _found_enumerated(given, table, np.zeros(len(x)), chains)
+
+    def by_definition(table: Table) -> Array:
+        return _sum_of_terms(given, table, target)
+
+    expected, by_knots = by_definition(table), _numeric_gradient(by_definition, table)
+    expect_near(value, expected, 1e-10 * (1 + np.abs(expected)), f"{name} against enumeration")
+    gate = 1e-6 * np.abs(by_knots).max(initial=1e-3)
+    expect_near(gradient, by_knots, gate, f"gradient of {name} at (state, knot)")
+    expect_equal(chains.chains.x, x, "the states, which an objective must leave")
+
+
+def _sum_of_terms(objective: Objective, table: Table, target: Target) -> Array:
+    """Sum of the terms of all next states, at each possible state."""
+    ratios = log_ratios(target)
+    possible = target.log_prob(exact.states(target)) > -np.inf
+    found = by_weight(Tabulated(table), neighbours(target), ratios)
+    stay = found.stay[possible][:, np.newaxis]
+    log_t = found.log_move[possible]
+    log_stay = np.log(np.maximum(stay, SMALLEST_STAY))
+    t = np.hstack([np.exp(log_t), stay])
+    log_t = np.hstack([log_t, log_stay])
+    ratios = np.hstack([ratios[possible], np.zeros_like(stay)])
+    stays = np.broadcast_to(np.arange(t.shape[1]) == t.shape[1] - 1, t.shape)
+    happens = stays | (log_t > -np.inf)
+    terms, out = np.zeros(t.shape), np.empty(happens.sum())
+    objectives.worth(
+        objective.compiled, t[happens], log_t[happens], ratios[happens], stays[happens], out
+    )
+    terms[happens] = out
+    result: Array = terms.sum(axis=1)
+    return result

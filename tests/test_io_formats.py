@@ -1,0 +1,117 @@
+"""Formats of model files: those of the package, and those that register themselves."""
+
+import gzip
+import sys
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from sklsb import Ising, MarkovNetwork, io
+from sklsb.io import _formats, format_of, formats, read_model, register
+
+PAIR = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3 4\n"
+RAIN = """network rain { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+probability ( rain ) { table 0.8, 0.2; }
+"""
+GRAPH = "3 2\n1 2 1\n2 3 -2\n"
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    """What a test registers is forgotten after it."""
+    monkeypatch.setattr(_formats, "_FORMATS", formats())
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, text in (("p.uai", PAIR), ("p.evid", "1 0 1"), ("r.BIF", RAIN), ("g.mc", GRAPH)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "q.sparse.gz").write_bytes(gzip.compress(GRAPH.encode()))
+    return tmp_path
+
+
+def read_lines(path):
+    field = np.array(path.read_text().split(), dtype=float)
+    return Ising(np.zeros((field.size, field.size)), field)
+
+
+def test_formats_of_the_package(files):
+    assert {name: f.suffixes for name, f in formats().items()} == {
+        "bif": (".bif",),
+        "cut": (".mc", ".rud", ".rudy", ".cut"),
+        "qubo": (".qubo", ".sparse"),
+        "uai": (".uai",),
+    }
+    x, graph = [[-1, -1, 1], [1, -1, 1]], files / "g.mc"
+    for found, expected in (
+        (read_model(files / "p.uai"), MarkovNetwork.from_uai(files / "p.uai")),
+        (read_model(files / "r.BIF"), MarkovNetwork.from_bif(files / "r.BIF")),
+        (
+            read_model(files / "g.mc", beta=2.0),
+            Ising.from_maxcut(io.read_maxcut(files / "g.mc"), 2),
+        ),
+        (read_model(str(files / "q.sparse.gz")), Ising.from_qubo(io.read_qubo(graph))),
+        (read_model(files / "g.mc", "qubo"), Ising.from_qubo(io.read_qubo(graph))),
+    ):
+        assert type(found) is type(expected)
+        assert repr(found) == repr(expected)
+        if isinstance(found, Ising):
+            np.testing.assert_array_equal(found.log_prob(x), expected.log_prob(x))
+    observed = read_model(files / "p.uai", evidence=files / "p.evid")
+    assert (observed.sites.tolist(), observed.observed.tolist()) == ([0], [1])
+
+
+def test_a_format_registers_itself(files):
+    path = files / "a.b.Lines"
+    path.write_text("1 -0.5")
+    with pytest.raises(ValueError, match=r"a\.b\.Lines does not tell its format by its name"):
+        read_model(path)
+    assert register("lines", ".lines")(read_lines) is read_lines
+    np.testing.assert_array_equal(read_model(path).field, [1.0, -0.5])
+    assert format_of("x.lines.gz").name == "lines"
+    with pytest.raises(ValueError, match=r"beta is for files of the formats \['cut', 'qubo'\]"):
+        read_model(path, beta=2.0)
+    register("lines", ".lines", ".txt")(read_lines)  # again, as a cell of a notebook
+    assert format_of("x.txt").suffixes == (".lines", ".txt")
+
+
+def test_what_is_unknown_or_taken_is_refused(files):
+    known = r"bif \(\.bif\), cut \(\.mc, \.rud, \.rudy, \.cut\), qubo \(\.qubo, \.sparse\), uai"
+    for path in ("model.mps", "model", "model.gz", ".uai"):
+        with pytest.raises(ValueError, match=f"{path} does not tell its format .* {known}"):
+            format_of(path)
+    with pytest.raises(ValueError, match=f"the format is 'mps'; known are {known}"):
+        format_of("model.uai", "mps")
+    for name, suffix, message in (
+        ("cut", ".x", r"the format 'cut' is that of sklsb\.io\.qubo; give another name"),
+        ("lines", ".UAI", r"the suffix '\.UAI' is that of the format 'uai'"),
+        ("lines", "lines", "the suffix 'lines' must begin with a dot"),
+        ("lines", ".gz", r"the suffix '\.gz' must begin with a dot, and not be \.gz"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            register(name, suffix)(read_lines)
+    assert set(formats()) == {"bif", "cut", "qubo", "uai"}
+
+
+def test_entry_points(files, monkeypatch):
+    (files / "a_format.py").write_text(
+        "import sklsb.io\n"
+        "@sklsb.io.register('plugged', '.plugged')\n"
+        "def read(path):\n"
+        "    return 'a target'\n"
+    )
+    monkeypatch.syspath_prepend(files)
+    points = [
+        EntryPoint("bad", "no_such_module_of_formats", "sklsb.formats"),
+        EntryPoint("good", "a_format", "sklsb.formats"),
+    ]
+    monkeypatch.setattr(_formats, "entry_points", lambda group: points)
+    _formats._load_entry_points.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="bad = no_such_module_of_formats .* ModuleNotFound"):
+            assert read_model("x.plugged") == "a target"
+    finally:
+        _formats._load_entry_points.cache_clear()
+        sys.modules.pop("a_format", None)
