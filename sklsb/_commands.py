@@ -275,6 +275,7 @@ def _map(args: argparse.Namespace) -> int:
             verbose=_verbose(args),
         )
         found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
+        method = "exact" if several.attrs["proven"] else method
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
     write_mpe(path, np.searchsorted(target.values, x))
     kind = _format_of(Path(args.model), args.format)
@@ -282,7 +283,11 @@ def _map(args: argparse.Namespace) -> int:
         "qubo": f"x'Qx = {0.0 - lp / args.beta:.10g}",  # never -0
         "cut": f"cut = {lp / args.beta:.10g}",
     }.get(kind, f"log p = {lp:.10g}")
-    told = "the most probable state" if method == "exact" else "the best state found"
+    told = (
+        "the most probable state"
+        if method == "exact"
+        else "the best state found, not proven to be the most probable one"
+    )
     _say(f"{path}: {told}, {what}")
     return DONE
 
