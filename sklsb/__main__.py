@@ -261,11 +261,16 @@ def _map(args: argparse.Namespace) -> int:
             verbose=_verbose(args),
         )
         found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
+        method = "exact" if several.attrs["proven"] else method
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
     write_mpe(path, np.searchsorted(target.values, x))
     score, sign = format_of(args.model, args.format).score
     what = f"{score} = {0.0 + sign * lp / args.beta:.10g}"  # never -0
-    told = "the most probable state" if method == "exact" else "the best state found"
+    told = (
+        "the most probable state"
+        if method == "exact"
+        else "the best state found, not proven to be the most probable one"
+    )
     _say(f"{path}: {told}, {what}")
     return DONE
 

@@ -29,13 +29,70 @@ TARGETS = {
 }
 
 
+def parity(n, n_checks, seed):
+    """Random checks of the parity of four variables each, and a weight on each variable."""
+    rng = np.random.default_rng(seed)
+    known, odd = rng.integers(2, size=n), np.indices((2,) * 4).sum(axis=0) % 2
+    factors = [((i,), np.exp(rng.normal(size=2))) for i in range(n)]
+    for _ in range(n_checks):
+        scope = rng.choice(n, size=4, replace=False)
+        factors.append((tuple(scope.tolist()), (odd == known[scope].sum() % 2).astype(float)))
+    return MarkovNetwork([2] * n, factors)
+
+
+@pytest.fixture
+def by_annealing(monkeypatch):
+    monkeypatch.setattr("sklsb.samplers.annealing._maximum", lambda *given: None)
+
+
+@pytest.mark.usefixtures("by_annealing")
 @pytest.mark.parametrize("name", TARGETS)
 def test_against_elimination(name):
     target = TARGETS[name]()
     found = anneal(target, n_sweeps=400, random_state=0)
+    assert found.attrs["proven"] is False
     truth = exact.most_likely(target)
     np.testing.assert_allclose(found["lp"], target.log_prob(found["x"]), rtol=1e-14, atol=0)
     assert float(found["lp"].max()) == pytest.approx(float(truth["lp"]), abs=1e-12)
+
+
+@pytest.mark.usefixtures("by_annealing")
+def test_ways_through_zeros():
+    """Between states that pass all checks single changes lead through zeros."""
+    missed = []
+    for seed in range(12):
+        target = parity(14, 7, seed)
+        found = anneal(target, n_sweeps=1000, random_state=seed)
+        np.testing.assert_allclose(found["lp"], target.log_prob(found["x"]), rtol=1e-14, atol=0)
+        missed.append(float(exact.most_likely(target)["lp"] - found["lp"].max()))
+    assert sum(gap > 1e-9 for gap in missed) <= 2
+    assert max(missed) < 1.0
+    given = parity(14, 7, 0).condition({3: 1})
+    found = anneal(given, n_sweeps=1000, random_state=0)
+    assert float(found["lp"].max()) == pytest.approx(float(exact.most_likely(given)["lp"]))
+    assert (found["x"][:, 3] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "settings"),
+    [
+        (parity(14, 7, 1), {"n_sweeps": 64}),
+        (parity(40, 20, 1).condition({0: 1}), {"n_sweeps": 64}),
+        (Ising.lattice(RNG.normal(size=(5, 5)), coupling=-0.7), {"seconds": 1}),
+    ],
+    ids=["zeros", "evidence", "spins"],
+)
+def test_what_is_proven(target, settings):
+    found = anneal(target, n_chains=3, random_state=0, **settings)
+    truth = exact.most_likely(target)
+    assert found.attrs["proven"] is True
+    assert found["x"].dims == ("chain", *target.dims)
+    np.testing.assert_array_equal(found["x"], [truth["x"]] * 3)
+    np.testing.assert_array_equal(found["lp"], [truth["lp"]] * 3)
+
+
+def test_what_takes_too_long_to_prove():
+    assert anneal(glass(), n_sweeps=20, random_state=0).attrs["proven"] is False
 
 
 def test_functions():

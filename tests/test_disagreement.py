@@ -88,6 +88,73 @@ def test_chains_that_agree_are_rarely_accused(n_chains, n):
     assert accused <= 12
 
 
+def symmetric_network(k):
+    """A ring of variables whose values are as probable as their opposites, and of k = 3 more."""
+    table = np.exp(-np.abs(np.subtract.outer(np.arange(k), np.arange(k))))
+    own = np.exp(-0.3 * np.abs(np.arange(k) - (k - 1) / 2))
+    pairs = [((i, (i + 1) % 5), table) for i in range(5)]
+    return MarkovNetwork([k] * 5, [((), 2.0), *pairs, *(((i,), own) for i in range(5))])
+
+
+SYMMETRIC = {
+    "spins": (Ising(np.zeros((5, 5))), "cycle", (0.6, 0.4), (0.5, 0.5)),
+    "tables of two values": (symmetric_network(2), "cycle", (0.6, 0.4), (0.5, 0.5)),
+    "three values": (symmetric_network(3), "reverse", (0.4, 0.5, 0.1), (0.1, 0.8, 0.1)),
+    "Potts": (Potts(np.zeros((5, 5)), np.ones((5, 3))), "cycle", (0.2, 0.6, 0.2), (1 / 3,) * 3),
+}
+each_symmetric = pytest.mark.parametrize(
+    ("target", "symmetry", "off", "right"), SYMMETRIC.values(), ids=SYMMETRIC
+)
+
+
+def drawn_by(p, target, n_chains, n, seed):
+    x = np.random.default_rng(seed).choice(target.values, (n_chains, n, 5), p=p)
+    return dataset(x.astype(target.dtype), target, np.random.default_rng(seed).random(x.shape[:2]))
+
+
+@pytest.mark.parametrize("n_chains", [1, 4])
+@each_symmetric
+def test_chains_are_compared_with_their_images(target, symmetry, off, right, n_chains):
+    """They agree with each other, and favour values that are no more probable than others."""
+    assert target.symmetry == symmetry
+    draws = drawn_by(off, target, n_chains, 4000, 0)
+    found = diagnostics.disagreement(draws, target)
+    assert not found.agree
+    assert (found["p_value"] < 1e-3).any()
+    assert diagnostics.disagreement(drawn_by(right, target, n_chains, 4000, 0), target).agree
+    assert diagnostics.disagreement(draws, target.condition({})).agree  # nothing is known there
+
+
+@pytest.mark.parametrize(("n_chains", "n"), [(1, 500), (4, 100)])
+@each_symmetric
+def test_chains_that_agree_with_their_images_are_rarely_accused(
+    target, symmetry, off, right, n_chains, n
+):
+    accused = sum(
+        not diagnostics.disagreement(drawn_by(right, target, n_chains, n, seed), target).agree
+        for seed in range(300)
+    )
+    assert accused <= 9
+
+
+@pytest.mark.parametrize("seed", [0, 2, 6, 11])
+def test_a_cold_lattice_whose_chains_are_in_one_phase(seed):
+    """Of these seeds all four chains once fell from striped starts into one phase, untold."""
+    lattice = Ising.lattice(np.zeros((24, 24)), coupling=1 / 1.93)
+    sampler = GibbsSampler("chromatic", random_state=seed).fit(lattice)
+    with pytest.warns(SeparatedModesWarning, match="disagree"):
+        sampler.sample(1000)
+
+
+@pytest.mark.parametrize("coupling", [0.6, -0.6])
+def test_one_chain_in_one_phase_is_told(coupling):
+    lattice = Ising.lattice(np.zeros((8, 8)), coupling=coupling)
+    sampler = GibbsSampler("chromatic", n_chains=1, random_state=0).fit(lattice)
+    with pytest.warns(SeparatedModesWarning, match="no value is more probable than another"):
+        draws = sampler.sample(400)
+    assert np.abs(draws["x"].mean(("chain", "draw"))).min() > 0.5  # and the truth is 0
+
+
 def test_short_runs_of_chains_that_agree_are_rarely_accused():
     """Some twenty sweeps, of which R-hat is above 1.1 by chance."""
     accused = 0

@@ -67,6 +67,27 @@ def test_quenched_chains_of_a_magnet_start_in_opposite_modes(looks):
         assert x[1].sum() < 0 < x[3].sum()
 
 
+def test_walks_that_end_between_domains_of_a_lattice():
+    """Of a function, no symmetry of which is known: its chains, too, start in opposite phases."""
+
+    def log_prob(x):
+        x = 2.0 * x.reshape(-1, 16, 16) - 1.0
+        return 0.5 * (x * (np.roll(x, 1, 1) + np.roll(x, 1, 2))).sum(axis=(1, 2))
+
+    target = FunctionTarget(log_prob, 256)
+    for seed in range(4):
+        x = found(target, "both", looks=5, seed=seed).x
+        assert (x[1] == 0).all()
+        assert (x[3] == 1).all()
+
+
+def test_evidence_stays_where_all_variables_have_one_value():
+    lattice = Ising.lattice(np.zeros((12, 12)), coupling=0.5).condition({(3, 3): 1, (8, 8): -1})
+    x = found(lattice, "both").x
+    assert (x[:, [39, 104]] == (1, -1)).all()
+    assert (lattice.log_ratios(x[1::2]) <= 0).all()
+
+
 def test_short_searches_find_the_narrow_mode_of_machines():
     """The burn-in of a Gibbs sampler would pay for one look in some machines."""
     for seed in range(10):

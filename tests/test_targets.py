@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sklsb import Ising, LSBSampler, Target
+from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Potts, Target, exact
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._graphs import LARGEST_FIELD
+from sklsb.testing import check_target
 
 
 def all_states(n_sites):
@@ -693,3 +694,58 @@ def test_arrays_of_a_target_cannot_be_changed():
 def test_more_errors_name_what_was_given(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+MACHINE = np.random.default_rng(2).normal(size=(4, 3))
+TABLE = np.random.default_rng(3).random((3, 3))
+SYMMETRIES = {
+    "cycle": [
+        Ising(random_couplings(5, 0)),
+        Potts(random_couplings(4, 0), np.repeat([[0.3], [0.0], [-1.0], [2.0]], 3, axis=1)),
+        RBM(MACHINE, -MACHINE.sum(axis=1) / 2, -MACHINE.sum(axis=0) / 2),
+        MarkovNetwork([2, 2, 2], [((0, 1), [[1, 0], [0, 1]]), ((2, 1), [[3, 1], [1, 3]])]),
+        MarkovNetwork([3, 3, 1], [((0, 2, 1), [[[2, 0, 1]], [[1, 2, 0]], [[0, 1, 2]]])]),
+    ],
+    "reverse": [
+        MarkovNetwork([3, 3], [((0, 1), TABLE + TABLE[::-1, ::-1]), ((), 2.0)]),
+        MarkovNetwork([3, 2], [((1, 0), [[1, 2, 3], [3, 2, 1]])]),
+    ],
+    None: [
+        Ising(random_couplings(5, 0), field=[0, 0, 1e-9, 0, 0]),
+        Ising(random_couplings(5, 0)).condition({0: 1}),
+        Potts(random_couplings(2, 0), [[0.0, 0.0, 0.0], [0.0, 0.0, -np.inf]]),
+        RBM(MACHINE, -MACHINE.sum(axis=1) / 2, [0.0, 0.0, 0.0]),
+        RBM(MACHINE, [0.0] * 4, -MACHINE.sum(axis=0) / 2),
+        MarkovNetwork([2, 2], [((0, 1), [[1, 0], [0, 2]])]),
+        MarkovNetwork([3, 3], [((0, 1), TABLE)]),
+    ],
+}
+
+
+@pytest.mark.parametrize("symmetry", SYMMETRIES)
+def test_symmetries(symmetry):
+    """Against all states, and their images."""
+    for target in SYMMETRIES[symmetry]:
+        assert target.symmetry == symmetry
+        x, k = exact.states(target), target.cardinalities
+        log_p = target.log_prob(x)
+        index = np.searchsorted(target.values, x)
+        images = {"cycle": (index + 1) % k, "reverse": k - 1 - index}
+        values = np.asarray(target.values)
+        same = {
+            name: np.allclose(log_p, target.log_prob(values[image]), rtol=1e-12, atol=1e-12)
+            for name, image in images.items()
+        }
+        assert same["cycle"] == (symmetry == "cycle")
+        assert symmetry == "cycle" or same["reverse"] == (symmetry == "reverse")
+
+
+@pytest.mark.parametrize(
+    ("claimed", "match"), [("cycle", "after what the symmetry"), ("swap", "symmetry is 'swap'")]
+)
+def test_a_wrong_symmetry_is_found(claimed, match):
+    class Wrong(Ising):
+        symmetry = claimed
+
+    with pytest.raises(AssertionError, match=match):
+        check_target(Wrong(random_couplings(5, 0), np.ones(5)))

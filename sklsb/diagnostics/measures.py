@@ -153,6 +153,11 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
 
     so the threshold depends on the numbers of draws, of variables and of independent visits.
 
+    If the target has a `symmetry`, as an Ising model without fields, chains are compared with their
+    images, too: where no value is more probable than another, the halves are compared with the
+    known mean, by m degrees of freedom. So chains that are all in one of two opposite modes
+    disagree, though they agree with each other.
+
     Parameters
     ----------
     draws : xarray.Dataset
@@ -183,7 +188,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
 
     Notes
     -----
-    Chains that agree may be wrong together: what none of them has seen cannot be told.
+    Chains that agree may be wrong together: what neither they nor their images have seen cannot be
+    told.
 
     References
     ----------

@@ -62,7 +62,9 @@ class Agreement(NamedTuple):
     p_value: Array
 
 
-def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agreement:
+def agreement(
+    sums: Array, squares: Array, size: int, long: bool = True, centre: Array | None = None
+) -> Agreement:
     r"""Compare halves of chains with each other, by what their batches have.
 
     .. math:: \hat R^2 = 1 - \frac{1}{n} + \frac{B}{W}, \qquad
@@ -83,6 +85,9 @@ def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agre
         Draws of a batch.
     long : bool, default=True
         Whether a batch is so long that only separated modes make batches depend on each other.
+    centre : ndarray of float64, optional
+        Of the trailing shape: the mean, if it is known. Then B is the mean square of the distances
+        of halves from there, which has one degree of freedom more.
 
     Returns
     -------
@@ -97,7 +102,10 @@ def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agre
     half = means.mean(axis=1)
     square = squares.reshape(m, b, *sums.shape[2:]).sum(axis=1) / n
     within = np.maximum(0.0, square - half**2).mean(axis=0) * (n / (n - 1))
-    between = half.var(axis=0, ddof=1)
+    if centre is None:
+        between, free = half.var(axis=0, ddof=1), m - 1
+    else:
+        between, free = np.square(half - centre).mean(axis=0), m
     chance = []
     with np.errstate(divide="ignore", invalid="ignore"):
         r_hat = np.sqrt(1.0 - 1.0 / n + between / within)
@@ -105,7 +113,7 @@ def agreement(sums: Array, squares: Array, size: int, long: bool = True) -> Agre
             k = b // longer
             joined = means[:, b - k * longer :].reshape(m, k, longer, *between.shape).mean(axis=2)
             error = joined.var(axis=1, ddof=1).mean(axis=0) / k
-            chance.append(np.asarray(f_distribution.sf(between / error, m - 1, m * (k - 1))))
+            chance.append(np.asarray(f_distribution.sf(between / error, free, m * (k - 1))))
         p_value = np.where(long & (r_hat > _LARGE_R_HAT), chance[1], np.maximum(*chance))
         apart = p_value * max(1, p_value.size) < CHANCE
         ess = m * within / np.where(apart, np.maximum(error, between), error)
@@ -199,6 +207,8 @@ class Tally:
         Chains that there are elsewhere, too, with which they are compared: see `joined`.
     """
 
+    symmetry: str | None = None  # in files of older versions, too
+
     def __init__(
         self,
         target: Target,
@@ -209,7 +219,7 @@ class Tally:
         n_all: int | None = None,
     ):
         self.every, self.sweep = max(1, every), sweep
-        self.kept = tuple(kept)
+        self.kept, self.symmetry = tuple(kept), target.symmetry
         self.values = np.asarray(target.values, dtype=target.dtype)
         free = np.flatnonzero(target.n_possible > 1)
         n_all = max(n_chains, n_all or 0)
@@ -352,7 +362,24 @@ class Tally:
         """Compare how often the values were seen, shape (n_counts,)."""
         n = self.n_draws // self.batch // 2 * 2
         sums = self.counts[:, :n].astype(np.float64)
-        return agreement(sums, sums, self.batch, self._is_long(self.batch))
+        return agreement(sums, sums, self.batch, self._is_long(self.batch), self._centre(sums))
+
+    def _centre(self, sums: Array) -> Array | None:
+        """Return means of chains and of their images, which are as good; None if there are none.
+
+        Of what a cycle of its values leaves as it is, a variable has all values equally often.
+        """
+        if self.symmetry is None or not sums.size:
+            return None
+        n_counts = sums.shape[2]
+        size = np.diff(self.first, append=n_counts)
+        k = np.repeat(np.maximum(size, 2), size)
+        if self.symmetry == "cycle":
+            return 1.0 / k
+        first = np.repeat(self.first, size)
+        p = sums.mean(axis=(0, 1)) / self.batch
+        image = p[2 * first + np.repeat(size, size) - 1 - np.arange(n_counts)]
+        return np.where(k > 2, (p + image) / 2, 0.5)
 
     def of_lp(self) -> Agreement:
         """Compare log p, by normal scores of its ranks; the effective size is that of its mean."""

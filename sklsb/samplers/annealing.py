@@ -12,18 +12,24 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
+from sklsb._kernels.elimination.buckets import MAX
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, fits, ordered
+from sklsb.exact.elimination.order import is_affordable
+from sklsb.exact.elimination.progress import eliminated
+from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import log_prob_from_top
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import free_sites
-from sklsb.samplers._tempering.paths import hardened_view
-from sklsb.targets.base import Target
+from sklsb.samplers._run.scouts import OF_ENTRY
+from sklsb.samplers._tempering.paths import Penalised, penalised
+from sklsb.targets.base import States, Target
 
 __all__ = ["anneal"]
 
@@ -38,22 +44,33 @@ _HOT, _COLD = 0.06, 1e-4
 _SMALL = 5.0
 # Changes below this share of the largest are taken for rounding, and none above that size.
 _ROUNDING, _MOST_ROUNDING = 1e-9, 1e-3
+# Of a network with zeros, in units of the largest change: what a zero costs at first, and how much
+# more after a descent that ended at one; the inverse temperatures between which it does, for this
+# share of the sweeps. Then it costs so much that none is worth it.
+_COST, _DEARER, _SOFT, _SHARE, _NEVER = 0.6, 1.5, (1.2, 20.0), 0.75, 1e6
+# Log-ratios that are made in a second, at least.
+_PER_SECOND = 1 << 24
+# Log-ratios that take as long as a look at a variable or a factor; that looking at a network with
+# zeros, and eliminating it, may take in any case: a tenth of a second; the share of a look at most.
+_OF_FACTOR, _TO_LOOK, _TO_ELIMINATE, _LOOK = 1 << 12, 1 << 22, 1 << 19, 1 / 16
 
 
 class _Annealer:
     """Chains that are cooled again and again, and the best state of each."""
 
-    def __init__(self, target: Target, streams: Streams):
-        self.target, self.streams = target, streams
+    def __init__(self, target: Target, streams: Streams, zeros: Penalised | None):
+        self.target, self.streams, self.zeros = target, streams, zeros
         self.sites = free_sites(target)
         x = [target.random_state(rng) for rng in streams.of("start")]
         states = np.array(x, target.dtype).reshape(len(x), target.n_sites)
         self.ensemble = Ensemble(target, states, streams, 1, Systematic(self.sites, 1))
         self.chains = self.ensemble.chains._replace(part=NoPart())
-        self.view = hardened_view(target)
+        self.view = target.site_view() if zeros is None else zeros.view(_NEVER)
         self.best, self.log_prob = states.copy(), target.log_prob(states)
         self.height = log_prob_from_top(target, states)  # by which states are compared
+        self.largest = 1.0  # change of log p
         self.beta = self._range() if self.sites.size else (1.0, 1.0)
+        self.cost = np.full(len(x), _COST * self.largest)  # of a zero, for each chain
         self.segment = 1  # sweeps of the next call of a kernel
         self.interrupted: Callable[[], bool] = lambda: False
 
@@ -63,12 +80,14 @@ class _Annealer:
         for rng in self.streams.of("pilot")[:1]:
             for _ in range(_LOOKS):
                 x = self.target.random_state(rng)
-                looked.append(np.abs(self.target.log_ratios(x)))
+                relaxed = self.target if self.zeros is None else self.zeros.relaxed
+                looked.append(np.abs(relaxed.log_ratios(x)))
         sizes = np.concatenate(looked)
         sizes = sizes[np.isfinite(sizes)]
         largest = sizes.max(initial=0.0)
         if not largest > 0.0:
             return 1.0, 1.0
+        self.largest = float(largest)
         least = min(_ROUNDING * largest, _MOST_ROUNDING)
         small = np.percentile(sizes[sizes > least], _SMALL)
         return -np.log(_HOT) / largest, -np.log(_COLD) / small
@@ -88,23 +107,33 @@ class _Annealer:
 
     def _descend(self, c: int, beta: Array) -> None:
         kernels.begin(self.view, self.chains, c)
-        self._cool(c, beta)
+        if self.zeros is None:
+            self._cool(self.view, c, beta)
+        else:
+            self._harden(self.zeros, c, beta)
         while not self.interrupted() and kernels.climb(self.view, self.chains, c, self.sites):
             pass
         x = self.chains.x[c]
-        height = float(log_prob_from_top(self.target, x))
+        found, height = float(self.target.log_prob(x)), float(log_prob_from_top(self.target, x))
+        self.cost[c] *= 1.0 if found > -np.inf else _DEARER
         if height > self.height[c]:
-            self.best[c], self.height[c] = x, height
-            self.log_prob[c] = float(self.target.log_prob(x))
+            self.best[c], self.height[c], self.log_prob[c] = x, height, found
 
-    def _cool(self, c: int, beta: Array) -> None:
+    def _harden(self, zeros: Penalised, c: int, beta: Array) -> None:
+        """Cool a chain that may pass through zeros first, and no more in the end."""
+        n = int(_SHARE * beta.size)
+        first, last = np.array(_SOFT) / self.largest
+        self._cool(zeros.view(self.cost[c]), c, np.geomspace(first, last, n))
+        self._cool(self.view, c, np.geomspace(last, max(last, beta[-1]), beta.size - n))
+
+    def _cool(self, view: Any, c: int, beta: Array) -> None:
         """Make a sweep at each beta, a tenth of a second at a time; no state depends on it."""
         most, done = max(1, MOST_NUMBERS // max(1, self.sites.size)), 0
         while done < beta.size and not self.interrupted():
             began = time.perf_counter()
             part = beta[done : done + min(self.segment, most)]
             numbers_ = self.streams.chain[c].random(part.size * self.sites.size)
-            kernels.cool(self.view, self.chains, c, self.sites, part, numbers_)
+            kernels.cool(view, self.chains, c, self.sites, part, numbers_)
             done += part.size
             seconds = time.perf_counter() - began
             self.segment = next_segment(self.segment, part.size, seconds)
@@ -135,7 +164,8 @@ def anneal(
 
     Every chain is cooled again and again, each time more slowly, from a temperature at which it
     moves freely to one at which it stands still; then it goes uphill. In the tables of a
-    `MarkovNetwork` zeros are taken for small numbers on the way, never in the answer.
+    `MarkovNetwork` zeros are taken for small numbers on the way, never in the answer. Where
+    elimination takes no longer than that, it is done instead, and the answer is proven.
 
     Parameters
     ----------
@@ -157,7 +187,9 @@ def anneal(
     -------
     xarray.Dataset
         Variable ``x`` of dims chain and those of the target, the best state of each chain, with the
-        coordinate ``lp``, its log-density.
+        coordinate ``lp``, its log-density. The attribute ``proven`` is True if the maximum was
+        found by elimination: then all chains have the same state, and there is no better one. Else
+        it is False, and there may be.
 
     Raises
     ------
@@ -198,7 +230,13 @@ def anneal(
     if not 0.0 < seconds < np.inf:
         raise ValueError(f"seconds is {seconds!r}; give a positive number.")
     warn_if_uncached()
-    annealer = _Annealer(target, Streams(spawn(random_state, n_chains)))
+    effort = seconds * _PER_SECOND if n_sweeps is None else n_sweeps * n_chains * target.n_sites
+    zeros = penalised(target)
+    found = _maximum(target, float(effort), zeros is not None, verbose)
+    if found is not None:
+        x = np.tile(found, (n_chains, 1))
+        return _dataset(target, x, target.log_prob(x), proven=True)
+    annealer = _Annealer(target, Streams(spawn(random_state, n_chains)), zeros)
     with deferred_interrupt() as annealer.interrupted:
         if n_sweeps is None:
             _for_seconds(annealer, float(seconds), verbose)
@@ -207,11 +245,35 @@ def anneal(
     if annealer.interrupted():
         told = "Interrupted: returning the best states so far."
         warnings.warn(told, InterruptedWarning, stacklevel=2)
-    x = annealer.best.reshape(n_chains, *target.shape)
+    return _dataset(target, annealer.best, annealer.log_prob, proven=False)
+
+
+def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.Dataset:
     return xr.Dataset(
-        {"x": (("chain", *target.dims), x)},
-        coords={"chain": np.arange(n_chains), **target.coords, "lp": ("chain", annealer.log_prob)},
+        {"x": (("chain", *target.dims), x.reshape(len(x), *target.shape))},
+        coords={"chain": np.arange(len(x)), **target.coords, "lp": ("chain", log_prob)},
+        attrs={"proven": proven},
     )
+
+
+def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -> States | None:
+    """Return a state of largest probability, if that takes no longer than so many log-ratios.
+
+    Looking whether it does takes a small part of that, or a moment where zeros are in the way.
+    """
+    if not target._has_factors:
+        return None
+    most = max(_LOOK * log_ratios, _TO_LOOK * has_zeros) / _OF_FACTOR
+    if target.n_sites > most:
+        return None
+    if target.n_sites + (0 if target.graph is None else target.graph.nnz / 2) > most:
+        return None
+    limits = min(max(log_ratios, _TO_ELIMINATE) / OF_ENTRY, MAX_WORK), float(MAX_MEMORY)
+    struck = strike(target)
+    if not is_affordable(struck.free, struck.factors, struck.sizes, limits[0]):
+        return None
+    found = ordered(struck, pruned=False, limits=limits)
+    return eliminated(found, verbose, MAX).most_likely() if fits(found.cost, limits) else None
 
 
 def _for_sweeps(annealer: _Annealer, n_sweeps: int, verbose: int) -> None:

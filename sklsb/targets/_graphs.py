@@ -171,6 +171,12 @@ class GraphTarget(Target):
     def _set_field(self, field: ArrayLike | None) -> None:
         """Check the field against ``shape`` and set it, sites along its first axis."""
 
+    @cached_property
+    def symmetry(self) -> str | None:
+        """Without fields every value may become the next one; see `Target`."""
+        tables = self._field_tables()
+        return "cycle" if (tables == tables[:, :1]).all() else None
+
     def _check_size(self) -> None:
         if not self.n_sites:
             return

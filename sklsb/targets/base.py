@@ -67,6 +67,10 @@ class Target(ABC):
     ratio_cost : int
         What a log-ratio costs, about, where 1 is that of a target which keeps what it is made of.
         Learning looks at fewer neighbours where they cost more.
+    symmetry : {"cycle", "reverse"} or None
+        What leaves log p as it is if it is done to all variables at once. "cycle": each value
+        becomes the next one, and the last the first. "reverse": the first becomes the last, the
+        second the last but one, and so on. None if nothing is known. See `disagreement`.
     """
 
     shape: tuple[int, ...]
@@ -76,6 +80,7 @@ class Target(ABC):
     rounding: Any = 0.0
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
+    symmetry: Any = None
     _in_files = False  # whoever reads a file of a sampler gives the target
     # Whether log p may be another one whenever it is asked for.
     _may_change: bool = False
@@ -328,16 +333,13 @@ class Target(ABC):
             if site in found:
                 raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
             found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
-        order = sorted(found)
-        values = [found[site] for site in order]
-        return np.array(order, dtype=np.int64), np.array(values, dtype=np.int64)
+        sites = np.array(sorted(found), dtype=np.int64)
+        return sites, np.array([found[site] for site in sites.tolist()], dtype=np.int64)
 
     def label(self, site: int) -> Any:
         """Return what a site is called: its coordinate, or a tuple of them."""
-        where = np.unravel_index(site, self.shape)
-        labels = [
-            np.asarray(self.coords[dim])[i].item() for dim, i in zip(self.dims, where, strict=True)
-        ]
+        where = zip(self.dims, np.unravel_index(site, self.shape), strict=True)
+        labels = [np.asarray(self.coords[dim])[i].item() for dim, i in where]
         return labels[0] if len(labels) == 1 else tuple(labels)
 
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
@@ -497,9 +499,8 @@ class Conditioned(Target):
         """Draw a state that agrees with this evidence too."""
         both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         both |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
-        return self.target.random_state_given(
-            rng, np.array(list(both), dtype=np.int64), np.array(list(both.values()), dtype=np.int64)
-        )
+        given = (np.array(list(part), dtype=np.int64) for part in (both, both.values()))
+        return self.target.random_state_given(rng, *given)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Log p of the target, or -inf where a state contradicts the evidence."""
@@ -529,8 +530,7 @@ class Conditioned(Target):
 
     def _observed_moves(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""
-        observed = np.isin(np.arange(self.n_sites), self.sites)
-        return np.repeat(observed, self.cardinalities - 1)
+        return np.repeat(np.isin(np.arange(self.n_sites), self.sites), self.cardinalities - 1)
 
     @cached_property
     def _view(self) -> ConditionedView:

@@ -329,6 +329,19 @@ class MarkovNetwork(Target):
     def _joint_zeros(self) -> bool:
         return not self._table.all()
 
+    @cached_property
+    def symmetry(self) -> str | None:
+        """What leaves every table as it is; see `Target`."""
+        start = self._table_start
+        ends = np.repeat(start[:-1] + start[1:] - 1, np.diff(start))
+        reverse = bool((self._table == self._table[ends - np.arange(ends.size)]).all())
+        if self._cardinalities.max(initial=1) < 3:
+            return "cycle" if reverse else None
+        tables = map(self._factor_table, range(self.n_factors))
+        if all(not t.ndim or (np.roll(t, 1, range(t.ndim)) == t).all() for t in tables):
+            return "cycle"
+        return "reverse" if reverse else None
+
     @property
     def _log_prob_size(self) -> float:
         if not self.n_factors:

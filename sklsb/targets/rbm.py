@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _LARGEST_EXPONENT = 600.0
 _STRIDE = 4  # hidden units that the kernel takes at a time
 _EPS = float(np.finfo(np.float64).eps)
+_SAME = 64 * _EPS  # relative differences that are rounding
 
 
 def _finite(value: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -227,6 +228,16 @@ class RBM(Target):
         activation = np.abs(self.hidden_bias) + size.sum(axis=0)
         terms = np.abs(self.visible_bias) + (1.0 + size).sum(axis=1)
         return 4 * _EPS * (terms + np.minimum(size, 1.0) @ activation)
+
+    @cached_property
+    def symmetry(self) -> str | None:
+        """Whether all units may be switched, as where a machine of -1 and +1 has no biases."""
+        size = np.abs(self.weights)
+        off = [
+            np.abs(2.0 * bias + self.weights.sum(axis)) <= _SAME * size.sum(axis)
+            for bias, axis in ((self.visible_bias, 1), (self.hidden_bias, 0))
+        ]
+        return "cycle" if off[0].all() and off[1].all() else None
 
     def _flat(self, x: ArrayLike) -> tuple[NDArray[np.float64], tuple[int, ...]]:
         """States as float64 of shape (n_states, n_visible), and the leading shape."""

@@ -37,11 +37,11 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     """Check a target against its contract, its compiled functions included.
 
     Its log-ratios must be differences of its log-probabilities, and its factors, if it offers some,
-    must sum to these. Its graph, if it has one, must be symmetric, and join variables on which log
-    p depends together. In the kernels, at random states and after random moves: log-ratios and log
-    p must equal those of the Python methods to rounding, caches must equal a rebuild bit for bit, a
-    move must be undone by its inverse, and the list of touched moves must name every move whose
-    log-ratio changed.
+    must sum to these. What it calls a symmetry must leave log p as it is. Its graph, if it has one,
+    must be symmetric, and join variables on which log p depends together. In the kernels, at random
+    states and after random moves: log-ratios and log p must equal those of the Python methods to
+    rounding, caches must equal a rebuild bit for bit, a move must be undone by its inverse, and the
+    list of touched moves must name every move whose log-ratio changed.
 
     Parameters
     ----------
@@ -73,6 +73,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     what = "log_ratios must be differences of log_prob"
     expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
     _check_factors(target, x, log_p)
+    _check_symmetry(target, x, log_p, rounding(target, log_p, ratios))
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
     _check_graph(target, x, log_p, rounding(target, log_p, ratios), rng)
@@ -90,6 +91,20 @@ def _check_factors(target: Target, x: States, log_p: NDArray[np.float64]) -> Non
         terms += np.abs(entries)
     gate = EPS * (len(factors) + 16) * terms
     expect_near(total, log_p, gate, "the sum of log_factors against log_prob")
+
+
+def _check_symmetry(target: Target, x: States, log_p: NDArray[np.float64], gate: float) -> None:
+    if target.symmetry is None:
+        return
+    expect(
+        target.symmetry in ("cycle", "reverse"),
+        f"symmetry is {target.symmetry!r}; it must be 'cycle', 'reverse' or None.",
+    )
+    index, k = np.searchsorted(target.values, x), target.cardinalities
+    index = (index + 1) % k if target.symmetry == "cycle" else k - 1 - index
+    image = np.asarray(target.values, dtype=target.dtype)[index]
+    what = f"log_prob after what the symmetry {target.symmetry!r} makes of a state"
+    expect_near(target.log_prob(image), log_p, gate, what)
 
 
 def _check_graph(

@@ -180,6 +180,12 @@ class _Search:
             others, further = self._climb(self._opposite(np.unique(x, axis=0)))
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
         highest = log_prob.max()
+        alike = self._alike(x[0])
+        alike = alike[self._log_prob(alike) > highest + _noise(highest)]
+        if len(alike):
+            self.looks = max(self.looks, _LOOKS * len(alike))
+            x, log_prob = self._climb(alike)
+            highest = log_prob.max()
         top = x[log_prob >= highest - _noise(highest)]
         total = top.sum(axis=1, dtype=np.int64)
         best: States = np.unique(top[total == total.min()], axis=0)[0]
@@ -249,6 +255,14 @@ class _Search:
         new = np.minimum.reduceat(moves, self.first, axis=1) - self.first
         new += new >= np.searchsorted(self.values, x[:, self.sites])
         return gain, self.values[new]
+
+    def _alike(self, x: States) -> States:
+        """Return the states in which all variables that may have others have one value.
+
+        In the largest magnets walks end between domains, and these are higher.
+        """
+        index = np.minimum(np.arange(self.values.size)[:, None], self.target.cardinalities - 1)
+        return np.where(self.target.n_possible > 1, self.values[index], x)
 
     def _opposite(self, x: States) -> States:
         """Return states in which all variables that may have others have other values."""

@@ -25,6 +25,10 @@ from sklsb.targets.base import Target
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
 # A third value of a variable makes a cycle of odd length, and is as good as a rejection.
 _FEWEST_PER_SWEEP = 0.01
+_IMAGES = {
+    "cycle": "Here no value is more probable than another, so each must be seen as often. ",
+    "reverse": "Here a value is as probable as its opposite, so both must be seen as often. ",
+}
 
 
 class Warned(ABC):
@@ -179,8 +183,7 @@ class Warned(ABC):
             stacklevel=4,
         )
 
-    @staticmethod
-    def _described(found: xr.Dataset) -> str:
+    def _described(self, found: xr.Dataset) -> str:
         where = found.worst
         r_hat, ess = float(found["r_hat_lp"]), float(found["ess_lp"])
         if where != "lp":
@@ -188,9 +191,10 @@ class Warned(ABC):
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
+        images = _IMAGES.get(self.target_.symmetry, "")
         return (
             "The chains disagree: they have not converged, or they are in separated modes that "
-            f"they do not leave. Most of all in {where}: R-hat {r_hat:.3g}{size}"
+            f"they do not leave. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
         )
 
     def _warn_if_periodic(self, acceptance: float, n_transitions: int) -> None:

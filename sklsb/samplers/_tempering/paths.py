@@ -1,5 +1,6 @@
 """The path from a reference to a target: log p times beta, with the zeros of tables softened."""
 
+import copy
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -131,7 +132,6 @@ class Tables(NamedTuple):
     log_table: Array
     soft: NDArray[np.bool_]  # zeros of values that are possible by themselves
     smallest: Array  # smallest logarithm in the table of each entry
-    largest: Array
 
     def at(self, beta: Array) -> Array:
         """Logarithms at some betas, shape (n, n_entries); at 1 the tables as they are."""
@@ -153,7 +153,7 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
         return None
     log_table = plain.view().log_table
     excluded = np.zeros(log_table.size, dtype=np.bool_)
-    smallest, largest = np.zeros(log_table.size), np.zeros(log_table.size)
+    smallest = np.zeros(log_table.size)
     ends = np.cumsum([0, *(table.size for _, table in plain.log_factors)])
     for (scope, table), (a, b) in zip(plain.log_factors, pairwise(ends.tolist()), strict=True):
         if not scope:
@@ -163,9 +163,9 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
         excluded[a:b] = ~inside.ravel()
         left = table[inside & np.isfinite(table)]
         if left.size:
-            smallest[a:b], largest[a:b] = left.min(), left.max()
+            smallest[a:b] = left.min()
     soft = np.isneginf(log_table) & ~excluded
-    return Tables(log_table, soft, smallest, largest) if soft.any() else None
+    return Tables(log_table, soft, smallest) if soft.any() else None
 
 
 class PathMaker:
@@ -213,19 +213,29 @@ class PathMaker:
         return Scaled(self.view, beta, self._reference, start, near)
 
 
-def hardened_view(target: Target) -> Any:
-    """Return the view of a target for a search: zeros of tables are small numbers there.
+class Penalised(NamedTuple):
+    """A network whose zeros are small numbers instead, for a search."""
 
-    A zero is as much less than the smallest other entry of its table as that is less than the
-    largest, and by exp(-5) more.
-    """
-    view: Any = target.site_view()
-    domains = domains_of(target)
-    tables = tables_of(target, domains)
+    relaxed: Target  # each zero is as large as the smallest other entry of its table
+    soft: NDArray[np.bool_]
+
+    def view(self, by: float) -> Any:
+        """Return the view of the network whose zeros are smaller than that by a logarithm."""
+        view: Any = self.relaxed.site_view()
+        network: Any = view.inner if isinstance(view, ConditionedView) else view
+        network = network._replace(log_table=network.log_table - by * self.soft)
+        return view._replace(inner=network) if isinstance(view, ConditionedView) else network
+
+
+def penalised(target: Target) -> Penalised | None:
+    """Return a network with penalties for zeros; None if it has none but of single values."""
+    tables = tables_of(target, domains_of(target))
     if tables is None:
-        return view
-    spread = tables.largest - tables.smallest
-    log_table = np.where(tables.soft, tables.smallest - spread - 5.0, tables.log_table)
-    network: Any = view.inner if isinstance(view, ConditionedView) else view
-    network = network._replace(log_table=log_table)
-    return view._replace(inner=network) if isinstance(view, ConditionedView) else network
+        return None
+    plain = target.target if isinstance(target, Conditioned) else target
+    log_table = np.where(tables.soft, tables.smallest, tables.log_table)
+    relaxed: Any = copy.copy(plain)
+    relaxed._log_table, relaxed._table = log_table, np.exp(log_table)
+    if isinstance(target, Conditioned):
+        relaxed = Conditioned(relaxed, target.sites, target.observed)
+    return Penalised(relaxed, tables.soft)
