@@ -99,11 +99,11 @@ def register(
     >>> import pathlib, tempfile
     >>> from sklsb import Ising
     >>> from sklsb.io import read_model, register
-    >>> @register("fields", ".fields")
-    ... def read_fields(path):
+    >>> @register("numbers", ".numbers")
+    ... def read_numbers(path):
     ...     field = [float(word) for word in pathlib.Path(path).read_text().split()]
     ...     return Ising([[0.0] * len(field)] * len(field), field)
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "three.fields")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "three.numbers")
     >>> _ = path.write_text("0.5 -1 2")
     >>> read_model(path)
     Ising(3 sites, 0 couplings)
