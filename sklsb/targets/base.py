@@ -182,11 +182,6 @@ class Target(ABC):
         """Whether a factor over several variables may have zeros."""
         return self._has_factors
 
-    @property
-    def _log_prob_size(self) -> float:
-        """How large the terms of log p are together, at most; 0 if that is not known."""
-        return 0.0
-
     def site_view(self) -> NamedTuple:
         """Arrays for rules that look at the moves of a few variables.
 
@@ -598,10 +593,6 @@ class Conditioned(Target):
     @property
     def _joint_zeros(self) -> bool:
         return self.target._joint_zeros
-
-    @property
-    def _log_prob_size(self) -> float:
-        return self.target._log_prob_size
 
     @property
     def layers(self) -> Any:
