@@ -231,14 +231,6 @@ class GraphTarget(Target):
     def _joint_zeros(self) -> bool:
         return False  # couplings are finite
 
-    @property
-    def _log_prob_size(self) -> float:
-        with np.errstate(over="ignore"):
-            fields = np.abs(np.where(np.isfinite(self.field), self.field, 0.0))
-            of_sites = np.atleast_2d(fields.T).max(axis=0)
-            couplings = 0.5 * np.abs(self.couplings.data).sum()
-            return float(of_sites.sum() + couplings + abs(self.constant))
-
     @abstractmethod
     def _field_tables(self) -> NDArray[np.float64]:
         """Return log p of each value of each site by its field alone, shape (n_sites, values)."""

@@ -191,11 +191,6 @@ class Target(ABC):
         """Whether a factor over several variables may have zeros."""
         return self._has_factors
 
-    @property
-    def _log_prob_size(self) -> float:
-        """How large the terms of log p are together, at most; 0 if that is not known."""
-        return 0.0
-
     def site_view(self) -> NamedTuple:
         """Arrays for rules that look at the moves of a few variables.
 
@@ -326,10 +321,10 @@ class Target(ABC):
         """Return the sites of evidence, increasing, and their values, or say what is wrong."""
         if not isinstance(evidence, Mapping):
             raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
-        sites = sites_by_name(self)
+        by_name = sites_by_name(self)
         found: dict[int, int] = {}
         for variable, value in evidence.items():
-            site = site_called(self, sites, variable, "evidence names the variable")
+            site = site_called(self, by_name, variable, "evidence names the variable")
             if site in found:
                 raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
             found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
@@ -580,10 +575,6 @@ class Conditioned(Target):
     @property
     def _joint_zeros(self) -> bool:
         return self.target._joint_zeros
-
-    @property
-    def _log_prob_size(self) -> float:
-        return self.target._log_prob_size
 
     @property
     def layers(self) -> Any:

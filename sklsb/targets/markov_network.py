@@ -343,13 +343,6 @@ class MarkovNetwork(Target):
         return "reverse" if reverse else None
 
     @property
-    def _log_prob_size(self) -> float:
-        if not self.n_factors:
-            return 0.0
-        sizes = np.abs(np.where(self._log_table > -np.inf, self._log_table, 0.0))
-        return float(np.maximum.reduceat(sizes, self._table_start[:-1]).sum())
-
-    @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of the dimension site: the names, or 0 to n_sites - 1."""
         if self._names_of_sites is not None:

@@ -245,11 +245,6 @@ class RBM(Target):
         leading = states.shape[:-1]
         return states.reshape(math.prod(leading), self.n_sites).astype(np.float64), leading
 
-    @property
-    def _log_prob_size(self) -> float:
-        parts = self.weights, self.hidden_bias, self.visible_bias
-        return float(sum(np.abs(part).sum() for part in parts))
-
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Unnormalised log-probability of visible units, the hidden ones summed out."""
         flat, leading = self._flat(x)
