@@ -78,7 +78,7 @@ class Target(ABC):
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
     _in_files = False  # whoever reads a file of a sampler gives the target
-    # Whether log p may be another one whenever it is asked for, and all that is known is its values.
+    # Whether log p may be another one from call to call, and nothing is known but its values.
     _may_change: bool = False
     # Whether log p is computed in single precision.
     _is_single: bool = False
