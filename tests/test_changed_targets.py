@@ -42,20 +42,20 @@ def fast(**parameters):
     return lsb(fast=True, **parameters)
 
 
+def tempering(**parameters):
+    return ParallelTempering(GibbsSampler("systematic"), **COMMON, **parameters)
+
+
 SAMPLERS = {
     "balanced": lsb,
     "random": lambda: GibbsSampler(**COMMON),
     "ball": lambda: HammingBallSampler(2, **COMMON),
-    "tempering": lambda: ParallelTempering(
-        GibbsSampler("systematic"), n_replicas=3, crossover=False, **COMMON
-    ),
+    "tempering": lambda: tempering(n_replicas=3, crossover=False),
 }
 FACTORED = {
     "blocks": lambda: lsb(blocks=2),
     "elimination": lambda: EliminationSampler(n_chains=3, random_state=0),
-    "core": lambda: ParallelTempering(
-        GibbsSampler("systematic"), n_replicas=2, eliminate=2, **COMMON
-    ),
+    "core": lambda: tempering(n_replicas=2, eliminate=2),
 }
 path = np.diag([0.7, -0.4], 1)
 

@@ -1,6 +1,7 @@
 """Whether a target is the one that chains were run on, and its kernels compute its log p."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,19 @@ def differ(target: Target, x: States, one: Array, other: Array) -> NDArray[np.bo
     return bad
 
 
+def _terms(target: Target, x: States) -> Iterator[Array]:
+    """Yield the entries of the factors at states, one factor after another."""
+    index = np.searchsorted(target.values, x)
+    for scope, table in target.log_factors or ():
+        yield table[tuple(index[:, i] for i in scope)]
+
+
 def _size_of_terms(target: Target, x: States) -> Array:
     """Return the sum of the sizes of what log p of states may be a sum of."""
     found = np.zeros(len(x))
     if target._has_factors:
-        index = np.searchsorted(target.values, x)
-        for scope, table in target.log_factors or ():
-            found += _finite(table[tuple(index[:, i] for i in scope)])
+        for term in _terms(target, x):
+            found += _finite(term)
     else:
         with np.errstate(invalid="ignore"):  # out of an impossible state
             found += _finite(target.log_ratios(x)).sum(axis=-1)
@@ -58,22 +65,23 @@ def checked(ensemble: Any) -> tuple[States, Array]:
     target: Target = ensemble.target
     x, found = by_kernels(ensemble)
     wanted = target.log_prob(x)
-    what, bad = "its kernels", differ(target, x, found, wanted)
-    if not bad.any() and getattr(ensemble, "uses_factors", False) and not target._trusts_factors:
-        index = np.searchsorted(target.values, x)
-        found = np.zeros(len(x))
-        for scope, table in target.log_factors or ():
-            found += table[tuple(index[:, i] for i in scope)]
-        what, bad = "the sum of its log_factors", differ(target, x, found, wanted)
+    _compare(target, x, found, wanted, "its kernels say")
+    if getattr(ensemble, "uses_factors", False) and not target._trusts_factors:
+        total = sum(_terms(target, x), np.zeros(len(x)))
+        _compare(target, x, total, wanted, "the sum of its log_factors is")
+    return x, found
+
+
+def _compare(target: Target, x: States, found: Array, wanted: Array, what: str) -> None:
+    bad = differ(target, x, found, wanted)
     if bad.any():
         c = int(bad.argmax())
         raise ValueError(
             f"log_prob of {repr(target)[:200]} at the state of chain {c} is {wanted[c]:.12g}, and "
-            f"{what} {'say' if what == 'its kernels' else 'is'} {found[c]:.12g}: chains would "
-            "sample something else. They must agree up to rounding (the attribute `rounding`), and "
-            "depend on the state alone; sklsb.testing.check_target(target) tells where they differ."
+            f"{what} {found[c]:.12g}: chains would sample something else. They must agree up to "
+            "rounding (the attribute `rounding`), and depend on the state alone; "
+            "sklsb.testing.check_target(target) tells where they differ."
         )
-    return x, found
 
 
 def fingerprint(target: Target, states: States) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Target(ABC):
     ratio_cost: int = 1
     symmetry: Any = None
     _in_files = False  # whoever reads a file of a sampler gives the target
-    # Whether log p may be another one whenever it is asked for.
+    # Whether log p may be another one from call to call, and nothing is known but its values.
     _may_change: bool = False
     # Whether log p is computed in single precision.
     _is_single: bool = False

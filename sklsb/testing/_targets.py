@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb.balancing.functions import Barker
-from sklsb.ensembles.rules import Balanced
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import Balanced, Systematic
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
@@ -194,3 +195,13 @@ def _check_compiled_target(
     gate = rounding(target, log_p, target.log_ratios(probe.chains.x))
     found_p = probe.ensemble.log_prob() + target.constant
     expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
+    if _innermost(target.site_view()) is not _innermost(view):
+        rule = Systematic(np.arange(target.n_sites, dtype=np.uint32), 1)
+        rngs = [rng] * n
+        found_p = Ensemble(target, probe.chains.x, rngs, rule=rule).log_prob() + target.constant
+        expect_near(found_p, log_p, gate, "log p of the kernel of site_view against log_prob")
+
+
+def _innermost(view: Any) -> type:
+    """Return the class of what a view is around."""
+    return _innermost(view.inner) if hasattr(view, "inner") else type(view)

@@ -165,7 +165,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         TypeError
             If target is not a Target.
         ValueError
-            If a parameter is out of its range, or a state does not belong to the target.
+            If a parameter is out of its range, or a state does not belong to the target; if in the
+            end log p of the kernels is not the target's.
         ImportError
             If ``fast=True`` and torch is not installed.
         RuntimeError
@@ -261,39 +262,45 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._ensemble.counters = Counters(tally=tally)
 
     def _follow_target(self) -> None:
-        """Go on from the log p that the target has now, if it is another one than before."""
-        if self._law is None:  # of a file that was written before this was kept
+        """Go on from the log p that the target has now, if that is another one than before."""
+        told = self._change_of_target()
+        if not told:
             return
-        ensemble, (x, then) = self._ensemble, self._law
-        now = self.target_.log_prob(x)
-        changed = differ(self.target_, x, now, then)
-        if not changed.any() and np.array_equal(x, ensemble.chains.x):
-            now = by_kernels(ensemble)[1]
-            changed = differ(self.target_, x, now, then)
-        if not changed.any():
-            return
-        c = int(changed.argmax())
-        told = (
-            f"{repr(self.target_)[:200]} has changed since the last call: log p at the state of "
-            f"chain {c} was {then[c]:.12g}, and is {now[c]:.12g}."
-        )
+        before = self._ensemble
         if not (self._can_follow and self.target_._may_change):
             raise ValueError(
                 f"{told} What {type(self).__name__} keeps is of the old one: make a new target, "
                 "and fit again; warm_start=True goes on from the present states."
             )
-        possible = np.isfinite(self.target_.log_prob(ensemble.chains.x))
+        possible = np.isfinite(self.target_.log_prob(before.chains.x))
         if not possible.all():
             raise ValueError(
                 f"{told} The present state of chain {int(possible.argmin())} has become "
                 "impossible; fit again with warm_start=False, or give initial_states."
             )
-        made = ensemble.like(ensemble.chains.x, ensemble.streams)
-        made.add_evaluations(ensemble.chains.evaluations[:, 0])
-        self._law = checked(made)
-        self._ensemble = made
+        made = before.like(before.chains.x, before.streams)
+        made.add_evaluations(before.chains.evaluations[:, 0])
+        self._law, self._ensemble = checked(made), made
         self.__dict__.pop("disagreement_", None)
         self._count_anew()
+
+    def _change_of_target(self) -> str:
+        """Say how log p, or what the kernels make of it, differs from that of the last call."""
+        if self._law is None:  # of a file that was written before this was kept
+            return ""
+        ensemble, target, (x, then) = self._ensemble, self.target_, self._law
+        now = target.log_prob(x)
+        changed = differ(target, x, now, then)
+        if not changed.any() and np.array_equal(x, ensemble.chains.x):
+            now = by_kernels(ensemble)[1]
+            changed = differ(target, x, now, then)
+        if not changed.any():
+            return ""
+        c = int(changed.argmax())
+        return (
+            f"{repr(target)[:200]} has changed since the last call: log p at the state of chain "
+            f"{c} was {then[c]:.12g}, and is {now[c]:.12g}."
+        )
 
     @staticmethod
     def _check_initial(
@@ -424,7 +431,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If an argument is not as described, or the store holds something else.
+            If an argument is not as described, or the store holds something else; if the target has
+            changed, and the chains cannot follow it or one is at a state that became impossible.
         ImportError
             If ``store`` is given and zarr is not installed.
         MemoryError
@@ -432,7 +440,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
         Notes
         -----
-        ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``. On Ctrl-C
+        ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``, unless log p
+        has changed in between, beyond rounding at the present states. Then chains of a
+        `FunctionTarget` or `TorchTarget` go on from the new log p with the function that was
+        learned, and all counts begin anew; with any other target, and in `ParallelTempering`, that
+        is a ValueError.
+
+        On Ctrl-C
         the draws made so far are returned (and stored), with an InterruptedWarning. If a statistic
         raises, the draws of this call are lost, those in a store since its last checkpoint, and the
         chains are where it was called last.
