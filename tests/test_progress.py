@@ -54,8 +54,8 @@ def test_a_fit_says_what_it_does():
         "copies of the chains",
         "sample",
     ]
-    assert re.match(r"starts: 100%\|#+\| 2/2 \[.* chains/s", last["starts"])
-    assert re.match(r"burn-in: 100%\|#+\| 800/800 \[.* steps/s", last["burn-in"])
+    assert re.match(r"starts: 100%\|#+\| 2/2 \[.*chains", last["starts"])
+    assert re.match(r"burn-in: 100%\|#+\| 800/800 \[.* steps", last["burn-in"])
     assert re.match(r"learning to mix: \d+ evaluations \[", last["learning to mix"])
     assert "/16 [" in last["pilot"]
     attrs = sampler.history_.attrs
@@ -102,7 +102,7 @@ def shown_by(stream, verbose, **settings):
 def test_drawing_says_what_the_draws_show(stream):
     lines, draws = shown_by(stream(), 1)
     assert re.fullmatch(
-        r"sample: 100%\|.+\| 1600/1600 \[[0-9:<]+, .+ steps/s, lp [-0-9.]+, R-hat 1\.[0-9]+\]",
+        r"sample: 100%\|.+\| 1600/1600 \[[0-9:<]+, [^,]+, lp [-0-9.]+, R-hat 1\.[0-9]+\]",
         lines[-1],
     )
     assert all(line.startswith("sample: ") for line in lines)
