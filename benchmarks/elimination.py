@@ -103,7 +103,7 @@ def wide_network(n=1000, width=10, seed=0):
         table = rng.random([2] * len(parents) + [1])
         factors.append(((*parents, i), np.concatenate([table, 1.0 - table], axis=-1)))
     network = MarkovNetwork([2] * n, factors)
-    x = network.random_state(rng)
+    x = network.draw_state(rng)
     return network.condition({int(i): int(x[i]) for i in rng.choice(n, n // 10, replace=False)})
 
 

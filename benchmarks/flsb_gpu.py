@@ -41,7 +41,7 @@ def targets(rng):
 def both(target, device, n_flips, dtype, n_steps, n_chains=8):
     """Chains on the CPU and on the device after the same steps."""
     rng = np.random.default_rng(1)
-    states = np.stack([target.random_state(rng) for _ in range(n_chains)])
+    states = np.stack([target.draw_state(rng) for _ in range(n_chains)])
     uniforms = rng.random((n_chains, n_steps, 2))
     chains = []
     for place in ("cpu", device):

@@ -95,7 +95,7 @@ class Layerless(RBM):
     layers = None
 
     def scattered_state(self, rng):
-        return self.random_state(rng)
+        return self.draw_state(rng)
 
 
 def mixture(seed, kind=RBM):

@@ -110,7 +110,7 @@ def chance(target, rule=HEAT):
     """Probability of a transition out of the first state, by the numbers that lead to one."""
     n, width = 1000, rule.facts.n_uniforms
     x = np.full((1, target.n_sites), target.values[0])
-    x = target.random_state_given(np.random.default_rng(0), np.array([0]), x[0, :1])[None]
+    x = target.draw_state_given(np.random.default_rng(0), np.array([0]), x[0, :1])[None]
     x = np.tile(x, (n, 1))
     ensemble = Ensemble(target, x, [np.random.default_rng(0)] * n, rule=rule)
     ensemble.start(rule)

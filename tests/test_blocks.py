@@ -13,7 +13,7 @@ from models import chain_network, potts
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exact
 from sklsb._kernels.elimination.buckets import LOG
 from sklsb._kernels.rules.redraw import Blocks
-from sklsb.diagnostics.tally import Kept, chance_of_difference
+from sklsb.diagnostics.tally import RareValue, chance_of_difference
 from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Pool, Whole, choose_blocks
@@ -24,7 +24,7 @@ from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.matrices import _conditional
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
-from sklsb.samplers._run.hints import exact_hint
+from sklsb.samplers._run.warnings import exact_hint
 from sklsb.testing import check_sampler
 
 SQRT = Balanced(Sqrt().table())
@@ -54,7 +54,7 @@ def two_modes(side=4, coupling=2.0):
     return Ising.lattice(np.zeros((side, side)), coupling)
 
 
-STATE = with_zeros(4, 6).random_state(np.random.default_rng(0))
+STATE = with_zeros(4, 6).draw_state(np.random.default_rng(0))
 TARGETS = {
     "either": either,
     "zeros 0": lambda: with_zeros(7, 6),
@@ -249,7 +249,7 @@ def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "whole"
     assert "with exact draws" in sampler.blocks_.why
-    monkeypatch.setattr("sklsb.samplers._run.scouts._TO_LOOK", 0)
+    monkeypatch.setattr("sklsb.samplers._run.redraws._TO_LOOK", 0)
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "none"
 
@@ -547,12 +547,12 @@ def test_numbers_do_not_come_from_outside():
 @pytest.mark.parametrize(("blocks", "kind"), [(None, "none"), (10, "whole")])
 def test_modes_that_redraws_forget_are_not_watched(blocks, kind, monkeypatch):
     """A rare value that single changes keep for long is drawn as often as it weighs."""
-    kept, starts = (Kept(0, 1, 50.0),), LSBSampler._starts
+    kept, starts = (RareValue(0, 1, 50.0),), LSBSampler.make_starts
 
     def found(sampler, target, streams):
         return starts(sampler, target, streams)._replace(kept=kept)
 
-    monkeypatch.setattr(LSBSampler, "_starts", found)
+    monkeypatch.setattr(LSBSampler, "make_starts", found)
     sampler = LSBSampler("barker", blocks=blocks, n_burn_in=20, random_state=0).fit(chain_network())
     assert sampler.blocks_.kind == kind
     assert sampler._ensemble.counters.tally.kept == (kept if blocks is None else ())

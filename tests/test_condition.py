@@ -178,17 +178,17 @@ def test_twice(name):
     nothing = target.condition({}).condition({})
     assert np.array_equal(nothing.log_prob(x), target.log_prob(x))
     assert np.array_equal(
-        nothing.random_state(np.random.default_rng(0)),
-        target.random_state(np.random.default_rng(0)),
+        nothing.draw_state(np.random.default_rng(0)),
+        target.draw_state(np.random.default_rng(0)),
     )
 
 
 @each
 def test_all_observed(name):
     target = CASES[name][0]
-    x = target.random_state(np.random.default_rng(0))
+    x = target.draw_state(np.random.default_rng(0))
     given = target.condition(dict(enumerate(x.tolist())))
-    assert np.array_equal(given.random_state(np.random.default_rng(1)), x)
+    assert np.array_equal(given.draw_state(np.random.default_rng(1)), x)
     assert exact.probabilities(given).max() == 1.0
     assert np.isneginf(given.log_ratios(x)).all()
 
@@ -201,7 +201,7 @@ def test_pickle_and_seed(name):
     assert not {"_view", "_strides", "_support"} & set(given.__getstate__())
     x = exact.states(given)
     assert np.array_equal(copy.log_prob(x), given.log_prob(x))
-    states = [given.random_state(np.random.default_rng(seed)) for seed in (0, 0, *range(1, 20))]
+    states = [given.draw_state(np.random.default_rng(seed)) for seed in (0, 0, *range(1, 20))]
     assert np.array_equal(states[0], states[1])
     assert len({state.tobytes() for state in states}) > 1
 
@@ -239,7 +239,7 @@ def test_values_of_many_are_not_listed():
     target = MarkovNetwork([200], [])
     with pytest.raises(ValueError, match="this variable takes one of the values 0 to 199"):
         target.condition({0: 200})
-    assert target.condition({0: 199}).random_state(np.random.default_rng(0)).tolist() == [199]
+    assert target.condition({0: 199}).draw_state(np.random.default_rng(0)).tolist() == [199]
 
 
 def test_contradiction():
@@ -271,7 +271,7 @@ def test_evidence_of_probability_zero():
     given = target.condition({0: 1})
     assert np.isneginf(given.log_prob(exact.states(target))).all()
     with pytest.raises(ValueError, match="log_prob is -inf at all of 1000 states"):
-        given.random_state(np.random.default_rng(0))
+        given.draw_state(np.random.default_rng(0))
 
 
 def test_initial_states_must_agree():

@@ -32,7 +32,7 @@ from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import absorb, prune, strike
 from sklsb.exact.elimination.slicing import cliques, log2_work_of, work_of
 from sklsb.exceptions import ModelWarning
-from sklsb.samplers._run.hints import exact_hint
+from sklsb.samplers._run.warnings import exact_hint
 from sklsb.testing import check_target
 
 DATA = pathlib.Path(
@@ -652,7 +652,7 @@ def test_a_clique_of_more_states_than_a_float_holds():
 def test_a_hint_is_found_at_once(monkeypatch):
     """A warning must not take seconds: no order is looked for at length where none can fit."""
     assert "without a chain" in exact_hint(Ising.lattice(np.zeros((4, 4)), 0.3))
-    monkeypatch.setattr("sklsb.samplers._run.hints.ordered", None)
+    monkeypatch.setattr("sklsb.samplers._run.warnings.ordered", None)
     assert exact_hint(Ising.lattice(np.zeros((28, 28)), 0.3)) == ""
 
 

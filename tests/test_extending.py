@@ -134,7 +134,7 @@ def metropolis_matrix(target):
 )
 def test_rule_of_ones_own_is_its_formula(make):
     target = make()
-    rule = MetropolisSampler()._rule(target)
+    rule = MetropolisSampler().make_rule(target)
     found = measured_matrix(rule, target)
     np.testing.assert_allclose(found, metropolis_matrix(target), rtol=0, atol=1e-14)
 

@@ -354,7 +354,7 @@ SQUARE = [0, 1, 2, 1, 2, 0, 2, 0, 1]
 def test_random_states_are_possible():
     target = MIXED["batched"]
     rng = np.random.default_rng(0)
-    states = np.array([target.random_state(rng) for _ in range(200)])
+    states = np.array([target.draw_state(rng) for _ in range(200)])
     assert np.isfinite(target.log_prob(states)).all()
     assert len(np.unique(states, axis=0)) > 30
 
@@ -410,7 +410,7 @@ def test_an_initial_state_that_contradicts_the_evidence():
         "a state of positive probability that agrees with the evidence"
     )
     with pytest.raises(ValueError, match=message):
-        given.random_state(np.random.default_rng(0))
+        given.draw_state(np.random.default_rng(0))
     assert len(f.shapes) == 1
 
 

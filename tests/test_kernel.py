@@ -172,7 +172,7 @@ def check_selection(package, d, field, n=500):
     rng = np.random.default_rng(d)
     half = np.triu((rng.random((d, d)) < 3 / d) * rng.standard_normal((d, d)), 1)
     target = package.Ising(half + half.T, field * rng.standard_normal(d))
-    function, x = package.Barker(), target.random_state(rng)
+    function, x = package.Barker(), target.draw_state(rng)
     log_weight = function.tabulated().log_g(target.log_ratios(x))
     cumulative = np.cumsum(np.exp(log_weight - log_weight.max()))
     u = rng.random(n)
@@ -215,7 +215,7 @@ def check_caches_after(n, target, function, seed=0):
     """Caches equal a rebuild bit for bit after n transitions; did the offset move?"""
     rng = np.random.default_rng(seed)
     rule = Balanced(function.table())
-    probe = Probe(target, rule, np.stack([target.random_state(rng)]))
+    probe = Probe(target, rule, np.stack([target.draw_state(rng)]))
     offset = probe.chains.part.offset.copy()
     for _ in range(n // 50_000):
         probe.ensemble.advance(rng.random((1, 50_000, 2)))

@@ -451,7 +451,7 @@ def test_the_penalty_belongs_to_sampled_kl_only():
     knots = np.zeros(function.knots.size)
     sampler = LSBSampler(function)
     chains = every_state(Ising([[0.0]], [0.3]), function)
-    learner = FirstVersionLearner(function, Momentum(0.0), chains, sampler._new_ensemble)
+    learner = FirstVersionLearner(function, Momentum(0.0), chains, sampler.make_ensemble)
     value, norm = learner.update(0.0, knots, 0.0)
     assert value == pytest.approx(penalty)
     assert norm == pytest.approx(np.linalg.norm(gradient))
@@ -467,7 +467,7 @@ def test_sampled_kl_is_added_up_over_the_chains_and_new_draws():
     drawn = []
 
     def new_ensemble(target, states, streams):
-        drawn.append(LSBSampler()._new_ensemble(target, states, streams))
+        drawn.append(LSBSampler().make_ensemble(target, states, streams))
         return drawn[-1]
 
     learner = FirstVersionLearner(function, Momentum(0.0), chains, new_ensemble)
@@ -614,7 +614,7 @@ def test_stored_states_are_those_of_the_second_half(target):
     for n_chains, n_burn_in in ((3, 150), (40, 60), (2, 5), (600, 8), (1, 1)):
         learner = Learner(Mixture(), "kl", Adam(0.01))
         rngs = [np.random.default_rng(c) for c in range(n_chains)]
-        states = np.stack([target.random_state(rng) for rng in rngs])
+        states = np.stack([target.draw_state(rng) for rng in rngs])
         ensemble = BalancedEnsemble(target, states, rngs)
         draws = np.empty((n_chains, n_burn_in, 16), dtype=np.int8)
         visited = burn_in(ensemble, Mixture(), n_burn_in, learner=learner, draws=draws)[2]
@@ -671,7 +671,7 @@ def test_global_flux_moves_tied_pairs_more():
         couplings[i, i + 1] = couplings[i + 1, i] = 2.5
     tied = Ising(couplings, np.random.default_rng(0).normal(scale=0.3, size=d))
     rng = np.random.default_rng(1)
-    states = np.stack([tied.random_state(rng) for _ in range(40)])
+    states = np.stack([tied.draw_state(rng) for _ in range(40)])
     states[:, 1 : 2 * n_pairs : 2] = states[:, : 2 * n_pairs : 2]
     ensemble = BalancedEnsemble(tied, states, [rng] * 40)
     learned, _ = fit_flux(ensemble, Lipschitz(1.5), "global_flux")

@@ -106,7 +106,7 @@ SMALL = {
 def test_log_prob_and_log_ratios_are_those_of_the_tables(seed, extreme, zeros):
     network, k, factors = random_network(seed, zeros=zeros, extreme=extreme)
     rng = np.random.default_rng(seed)
-    inside = np.stack([network.random_state(rng) for _ in range(200)])
+    inside = np.stack([network.draw_state(rng) for _ in range(200)])
     x = np.stack([rng.integers(k, size=(200, len(k))), inside]).astype(np.int16)
     log_p, ratios = network.log_prob(x), network.log_ratios(x)
     assert log_p.shape == (2, 200)
@@ -131,7 +131,7 @@ def test_target(extreme, zeros):
     for seed in range(4):
         network, k, _ = random_network(seed, zeros=zeros, extreme=extreme)
         testing.check_target(network, n_states=5)
-        there = network.random_state(np.random.default_rng(0))
+        there = network.draw_state(np.random.default_rng(0))
         evidence = {int(i): int(there[i]) for i in np.flatnonzero(k > 1)[:2]}
         testing.check_target(network.condition(evidence), n_states=5)
 
@@ -142,7 +142,7 @@ def test_no_factors(k):
     assert network.n_factors == 0
     assert network.factors == []
     assert network.n_sites == len(k)
-    x = network.random_state(np.random.default_rng(0))
+    x = network.draw_state(np.random.default_rng(0))
     assert x.shape == (len(k),)
     assert network.log_prob(x) == 0.0
     assert np.array_equal(network.log_ratios(x), np.zeros(sum(k) - len(k)))
@@ -181,7 +181,7 @@ def test_many_values_are_int16():
     rng = np.random.default_rng(0)
     network = MarkovNetwork([200, 3], [((0, 1), rng.random((200, 3)) + 0.1)])
     assert network.dtype == np.int16
-    assert network.random_state(rng).dtype == np.int16
+    assert network.draw_state(rng).dtype == np.int16
     testing.check_target(network, n_states=5)
     sampler = LSBSampler("sqrt", n_burn_in=300, n_chains=4, random_state=0).fit(network)
     x = sampler.sample(500)["x"]
@@ -298,11 +298,11 @@ def test_repr():
 def test_pickle():
     network = random_network(1, zeros=0.3)[0]
     fresh = pickle.dumps(network)
-    x = network.random_state(np.random.default_rng(0))
+    x = network.draw_state(np.random.default_rng(0))
     network.view(), network.log_ratios(x)
     assert pickle.dumps(network) == fresh  # nothing derived
     copy = pickle.loads(fresh)
-    assert np.array_equal(copy.random_state(np.random.default_rng(0)), x)
+    assert np.array_equal(copy.draw_state(np.random.default_rng(0)), x)
     assert np.array_equal(copy.log_ratios(x), network.log_ratios(x))
 
 
@@ -345,7 +345,7 @@ def test_memory(zeros):
     if zeros:
         entries[:, 0, 1] = 0.0
     network = MarkovNetwork(np.full(n, 2), zip(pairs, entries, strict=True))
-    x = network.random_state(rng)
+    x = network.draw_state(rng)
     assert np.isfinite(network.log_prob(x))
     assert network.log_ratios(x).shape == (n,)
     assert network.view().log_table.size == 4 * m
@@ -651,7 +651,7 @@ def test_unsatisfiable_by_single_tables(k, factors, factor):
     rng = np.random.default_rng(0)
     message = f"^No state has positive probability: factor {factor} over the variables"
     with pytest.raises(ValueError, match=message):
-        network.random_state(rng)
+        network.draw_state(rng)
     with pytest.raises(ValueError, match=message):
         LSBSampler("sqrt", n_burn_in=5).fit(network)
 
@@ -663,9 +663,9 @@ def test_unsatisfiable_by_several_tables():
         network = MarkovNetwork([2] * (n + 4), cycle)
         message = r"No state of positive .* factor \d+ over the variables \(\d+, \d+\) was most"
         with pytest.raises(ValueError, match=message):
-            network.random_state(np.random.default_rng(0))
+            network.draw_state(np.random.default_rng(0))
         even = MarkovNetwork([2] * n, cycle[1:])
-        assert np.isfinite(even.log_prob(even.random_state(np.random.default_rng(0))))
+        assert np.isfinite(even.log_prob(even.draw_state(np.random.default_rng(0))))
 
 
 @pytest.mark.parametrize("evidence", [{0: 1, 1: 0}, {1: 0, 0: 1}, {0: 1, 2: 0}])
@@ -684,27 +684,27 @@ def test_a_start_that_needs_a_search():
     some = [pairs[e] for e in rng.permutation(len(pairs))[:90]]
     k = [3] * 40 + [1, 2, 5]
     network = MarkovNetwork(k, [(pair, 1 - np.eye(3)) for pair in some])
-    starts = {network.random_state(np.random.default_rng(seed)).tobytes() for seed in range(5)}
+    starts = {network.draw_state(np.random.default_rng(seed)).tobytes() for seed in range(5)}
     assert len(starts) == 5
     for start in starts:
         assert np.isfinite(network.log_prob(np.frombuffer(start, network.dtype)))
     given = network.condition({0: 2, 42: 4})
-    x = given.random_state(rng)
+    x = given.draw_state(rng)
     assert x[[0, 42]].tolist() == [2, 4]
     assert np.isfinite(given.log_prob(x))
 
 
 def test_random_state_depends_on_the_seed_alone():
     for network in (random_network(0)[0], random_network(0, zeros=0.3)[0]):
-        first = [network.random_state(np.random.default_rng(seed)) for seed in range(10)]
-        again = [network.random_state(np.random.default_rng(seed)) for seed in range(10)]
+        first = [network.draw_state(np.random.default_rng(seed)) for seed in range(10)]
+        again = [network.draw_state(np.random.default_rng(seed)) for seed in range(10)]
         assert np.array_equal(first, again)
         assert len({x.tobytes() for x in first}) > 1
 
 
 def frequencies(target, n=4000):
     rng = np.random.default_rng(0)
-    drawn = np.stack([target.random_state(rng) for _ in range(n)])
+    drawn = np.stack([target.draw_state(rng) for _ in range(n)])
     index = {x.tobytes(): i for i, x in enumerate(exact.states(target))}
     return np.bincount([index[x.tobytes()] for x in drawn], minlength=len(index))
 
@@ -753,6 +753,6 @@ def test_published_networks_have_a_start(path):
     targets = [network]
     targets += [MarkovNetwork.from_uai(path, file) for file in evidence if file.exists()]
     for target in targets:
-        x = target.random_state(np.random.default_rng(0))
+        x = target.draw_state(np.random.default_rng(0))
         assert np.isfinite(target.log_prob(x))
-        assert np.array_equal(target.random_state(np.random.default_rng(0)), x)
+        assert np.array_equal(target.draw_state(np.random.default_rng(0)), x)

@@ -142,7 +142,7 @@ def test_functions_of_images():
     given = target.condition({(0, 1): 1})
     assert given.sites.tolist() == [1]
     start = FunctionTarget(count, 6, shape=(2, 3), initial_state=image)
-    assert start.random_state(np.random.default_rng(0)).tolist() == image.ravel().tolist()
+    assert start.draw_state(np.random.default_rng(0)).tolist() == image.ravel().tolist()
     stack = FunctionTarget(count, 8, shape=(2, 2, 2), dims=("z", "y", "x_"))
     assert stack.coords.keys() == {"z", "y", "x_"}
     voices = FunctionTarget(count, 3, names=["anna", "ben", "cleo"], dims=["voter"])

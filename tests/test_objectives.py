@@ -159,7 +159,7 @@ def test_every_kth_neighbour_stands_for_k(target, name, every):
 
 def test_every_chain_and_every_move_gets_its_turn(monkeypatch):
     target, n_chains = dense(6), 7
-    states = np.stack([target.random_state(np.random.default_rng(k)) for k in range(n_chains)])
+    states = np.stack([target.draw_state(np.random.default_rng(k)) for k in range(n_chains)])
     ensemble = Probe(target, Balanced(Mixture().table()), states).ensemble
     learner = Learner(Mixture(), "kl", OPTIMIZERS["adam"](0.1))
     for budget, every, n_visited in ((1 << 14, 1, 7), (3 * 36, 1, 3), (36, 1, 1), (12, 3, 1)):
@@ -339,7 +339,7 @@ def test_weights_are_relative():
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_permuted_chains_change_the_gradient_by_rounding(name):
     target, rng = dense(7), np.random.default_rng(0)
-    states = np.stack([target.random_state(rng) for _ in range(20)])
+    states = np.stack([target.draw_state(rng) for _ in range(20)])
     u, order = rng.random((20, 2)), rng.permutation(20)
     table = Mixture().table()
     log_p = relative_weights(target.log_prob(states))
@@ -420,14 +420,14 @@ def test_objectives_of_the_fast_path_are_those_of_the_kernel(name):
     # On an Ising model first-order log-ratios are exact, and both look at the same neighbours.
     pytest.importorskip("torch", reason="fast=True runs on torch")
     target, rng = dense(7), np.random.default_rng(0)
-    states = np.stack([target.random_state(rng) for _ in range(20)])
+    states = np.stack([target.draw_state(rng) for _ in range(20)])
     rngs, uniforms = [rng] * 20, rng.random((20, 2))
     log_omega = relative_weights(target.log_prob(states))
     settings = (OBJECTIVES[name], 0.7, 1)
     rule = Balanced(FUNCTIONS["mixture"].table())
     results = []
     for fast in (True, False):
-        ensemble = LSBSampler(fast=fast)._new_ensemble(target, states, Streams(rngs))
+        ensemble = LSBSampler(fast=fast).make_ensemble(target, states, Streams(rngs))
         ensemble.start(rule)
         results.append(ensemble.objective(rule, settings, uniforms, log_omega))
     found, expected = results

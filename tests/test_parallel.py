@@ -160,9 +160,10 @@ def test_statistics():
 def test_starts_are_those_of_the_whole():
     """Every second chain is quenched, and every second of these in another way."""
     sampler = LSBSampler("sqrt", n_burn_in=2000, random_state=0, n_chains=2).fit(TARGET)
-    whole = sampler._starts(TARGET, Streams(spawn(3, 8)))
+    whole = sampler.make_starts(TARGET, Streams(spawn(3, 8)))
     parts = [
-        sampler._starts(TARGET, Streams(spawn(3, b - a, a), a)) for a, b in ((0, 1), (1, 4), (4, 8))
+        sampler.make_starts(TARGET, Streams(spawn(3, b - a, a), a))
+        for a, b in ((0, 1), (1, 4), (4, 8))
     ]
     assert np.array_equal(whole.x, np.concatenate([part.x for part in parts]))
     assert np.array_equal(whole.evaluations, np.concatenate([part.evaluations for part in parts]))

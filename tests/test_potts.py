@@ -97,7 +97,7 @@ def test_target(target):
 class Careless(Potts):
     """Its random states need not be possible."""
 
-    def random_state(self, rng):
+    def draw_state(self, rng):
         return rng.integers(3, size=self.n_sites).astype(np.int8)
 
 
@@ -237,7 +237,7 @@ def test_random_states_are_uniform_among_the_possible_values():
     field = np.array([[0, -INF, 9], [-INF, -INF, -3], [1, 2, 3]], dtype=float)
     model = Potts(np.zeros((3, 3)), field)
     rng = np.random.default_rng(0)
-    states = np.array([model.random_state(rng) for _ in range(6000)])
+    states = np.array([model.draw_state(rng) for _ in range(6000)])
     assert states.dtype == np.int8
     counts = np.bincount(states @ [9, 3, 1], minlength=27)
     wanted = 1000.0 * np.isfinite(model.log_prob(exact.states(model)))
@@ -323,7 +323,7 @@ LONG = {
 @pytest.mark.parametrize("target", LONG.values(), ids=LONG)
 def test_caches_equal_a_rebuild_bit_for_bit(target, name):
     rng = np.random.default_rng(0)
-    start = np.stack([target.random_state(rng)])
+    start = np.stack([target.draw_state(rng)])
     probe = Probe(target, Balanced(FUNCTIONS[name].table()), start)
     for _ in range(6):
         probe.ensemble.advance(rng.random((1, 50_000, 2)))

@@ -108,7 +108,7 @@ def test_caches_equal_a_rebuild_bit_for_bit(extreme):
     weights[0, :4] += 1000.0 * extreme
     model, rng = RBM(0.5 * weights), np.random.default_rng(1)
     assert model.view().span == (0 if extreme else 20)
-    probe = Probe(model, Balanced(FUNCTIONS["max"].table()), model.random_state(rng)[None])
+    probe = Probe(model, Balanced(FUNCTIONS["max"].table()), model.draw_state(rng)[None])
     start = probe.chains.x.copy()
     for _ in range(3):
         probe.ensemble.advance(rng.random((1, 10_000, 2)))

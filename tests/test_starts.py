@@ -17,7 +17,7 @@ from sklsb import (
     Potts,
     exact,
 )
-from sklsb.diagnostics.tally import Kept, Tally
+from sklsb.diagnostics.tally import RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._run.starts import MOST_LOOKS, Effort, draw_starts
@@ -113,7 +113,7 @@ def test_nothing_leads_up_from_a_quenched_state(target):
 def test_every_second_chain_is_quenched():
     uniform, both, quenched = (found(LATTICE, init).x for init in ("uniform", "both", "quenched"))
     streams = Streams(spawn(0, 4))
-    wanted = [LATTICE.random_state(rng) for rng in streams.of("start")]
+    wanted = [LATTICE.draw_state(rng) for rng in streams.of("start")]
     np.testing.assert_array_equal(uniform, wanted)
     np.testing.assert_array_equal(both[::2], uniform[::2])
     assert (LATTICE.log_ratios(both[1::2]) <= 1e-12).all()
@@ -237,7 +237,7 @@ def test_visits_are_counted_in_sweeps(value_index):
     x = np.full((2, 200, 2), (-1, 1)[1 - value_index], dtype=np.int8)
     x[0, 60:100, 1] *= -1
     for sweeps, site, lost in ((29.9, 1, []), (30.1, 1, [1]), (1.0, 0, [0])):
-        tally = Tally(target, 2, kept=[Kept(site, value_index, sweeps)], sweep=2)
+        tally = Tally(target, 2, kept=[RareValue(site, value_index, sweeps)], sweep=2)
         for part in np.split(x, 4, axis=1):
             tally.add(part, np.zeros(part.shape[:2]), 6)
         assert tally.lost() == lost

@@ -54,7 +54,7 @@ class Moves(FixedRuleSampler):
         self.warm_start = warm_start
         self.keep_burn_in = keep_burn_in
 
-    def _rule(self, target):
+    def make_rule(self, target):
         single = Balanced(Barker().table(), 0.1)
         inner = Mixture.of(single, block(target), 0.5)
         nested = Mixture.of(block(target), inner, 0.7)
@@ -163,7 +163,7 @@ def test_a_failed_warm_start_leaves_all_as_it_was():
 
 def ensemble(rule, target=TARGET, n=3, seed=0):
     rngs = spawn(seed, n)
-    x = np.stack([target.random_state(rng) for rng in rngs])
+    x = np.stack([target.draw_state(rng) for rng in rngs])
     made = Ensemble(target, x, rngs, rule=rule)
     made.start(rule)
     return made
@@ -209,8 +209,8 @@ def test_offsets_and_who_moved_last_are_carried():
 
 def test_what_is_kept_equals_a_rebuild():
     for rule in (
-        Moves("mixture")._rule(TARGET),
-        Moves("nested")._rule(TARGET),
+        Moves("mixture").make_rule(TARGET),
+        Moves("nested").make_rule(TARGET),
         block(TARGET),
     ):
         chains = ensemble(rule)

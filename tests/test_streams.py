@@ -84,7 +84,7 @@ def test_samplers_drive_their_chains_by_these(sampler):
 def test_starting_states_have_streams_of_their_own():
     sampler = GibbsSampler(n_chains=2, n_burn_in=0, init="uniform", random_state=SEED).fit(TARGET)
     np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(children(2)))
-    wanted = [TARGET.random_state(rng) for rng in new(2).of("start")]
+    wanted = [TARGET.draw_state(rng) for rng in new(2).of("start")]
     np.testing.assert_array_equal(sampler.state_, wanted)
 
 

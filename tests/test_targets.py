@@ -373,7 +373,7 @@ def test_states_of_any_real_dtype(dtype):
 def test_random_state_is_uniform_and_int8():
     model = Ising(np.zeros((3, 3)))
     rng = np.random.default_rng(0)
-    states = np.array([model.random_state(rng) for _ in range(4000)])
+    states = np.array([model.draw_state(rng) for _ in range(4000)])
     assert states.dtype == np.int8
     assert set(np.unique(states)) == {-1, 1}
     counts = np.bincount(((states + 1) // 2) @ [4, 2, 1], minlength=8)

@@ -32,8 +32,8 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
 from sklsb.samplers._tempering import schedule
 from sklsb.samplers._tempering.bennett import Batches
-from sklsb.samplers._tempering.choice import Trial, compare
 from sklsb.samplers._tempering.core import Core, core_of
+from sklsb.samplers._tempering.explorers import Trial, compare
 from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
 from sklsb.samplers._tempering.schedule import equal_steps
@@ -754,7 +754,7 @@ def test_explorers_are_compared(ising):
 
 def test_the_better_explorer_goes_on(ising):
     """Whatever was first is given no round trips: the other one is taken, and counts anew."""
-    given = LSBSampler("sqrt")._rule(ising)
+    given = LSBSampler("sqrt").make_rule(ising)
     sampler = make(explorer=GibbsSampler("chromatic")).fit(ising)
     assert sampler.explorer_ == repr(GibbsSampler("chromatic"))
     old = sampler._ensemble

@@ -141,7 +141,7 @@ TARGETS = {
 
 def both_ensembles(target, n_chains):
     rng = np.random.default_rng(1)
-    states = np.stack([target.random_state(rng) for _ in range(n_chains)])
+    states = np.stack([target.draw_state(rng) for _ in range(n_chains)])
     streams = [[np.random.default_rng(c) for c in range(n_chains)] for _ in range(2)]
     return BalancedEnsemble(target, states, streams[0]), FastEnsemble(target, states, streams[1])
 
@@ -229,7 +229,7 @@ def reference_chain(target, function, state, uniforms):
 
 def compare_with_reference(target, function, n_flips, n_steps, seed=0):
     rng = np.random.default_rng(seed)
-    state = target.random_state(rng)
+    state = target.draw_state(rng)
     fast = FastEnsemble(target, state[None], [rng], n_flips=n_flips, dtype=torch.float64)
     fast.start(Balanced(function.table()))
     uniforms = rng.random((n_steps, 2 if n_flips == 1 else n_flips + 2))
@@ -524,7 +524,7 @@ def test_nothing_can_move(balancing):
 def test_states_are_the_same_where_nobody_asks_which_chains_moved(monkeypatch):
     # As on CUDA.
     target, rule = random_rbm(20, 8, 0.7), Balanced(Barker().table())
-    states = np.stack([target.random_state(np.random.default_rng(c)) for c in range(5)])
+    states = np.stack([target.draw_state(np.random.default_rng(c)) for c in range(5)])
     uniforms = np.random.default_rng(0).random((5, 300, 2))
     found = []
     for asks in (True, False):
@@ -581,7 +581,7 @@ def test_lp_of_many_sites_does_not_depend_on_threads():
 def test_cuda_takes_the_decisions_of_the_cpu(name, n_flips, lazy):
     target = TARGETS[name]
     rng = np.random.default_rng(1)
-    states = np.stack([target.random_state(rng) for _ in range(8)])
+    states = np.stack([target.draw_state(rng) for _ in range(8)])
     chains = [
         FastEnsemble(target, states, [rng] * 8, device, n_flips=n_flips, dtype=torch.float64)
         for device in ("cpu", "cuda")
@@ -651,7 +651,7 @@ def flux_by_formula(target, states, function, sites, weight):
 def test_fluxes_are_those_of_the_formula(name, function):
     target = TARGETS[name]
     rng = np.random.default_rng(0)
-    states = np.stack([target.random_state(rng) for _ in range(5)])
+    states = np.stack([target.draw_state(rng) for _ in range(5)])
     fast = FastEnsemble(target, states, [rng] * 5, dtype=torch.float64)
     rule = Balanced(function.table())
     exactly = 1e-5 if "32" in name else 1e-10

@@ -338,7 +338,7 @@ def test_moves_into_impossible_models_have_probability_zero(target, function):
 def test_random_states_are_possible_and_small():
     rng = np.random.default_rng(0)
     for target, most in ((model(4, 30), 2), (collinear(), 3), (model(100, 40), 10)):
-        states = np.array([target.random_state(rng) for _ in range(300)])
+        states = np.array([target.draw_state(rng) for _ in range(300)])
         assert states.dtype == np.int8
         assert np.isfinite(target.log_prob(states)).all()
         assert set(states.sum(axis=1)) == set(range(most + 1))
@@ -356,7 +356,7 @@ def test_evidence(prior):
     if target.target.prior == "g":
         message = "evidence includes 3 columns that are collinear or, with 50 rows, too many"
         with pytest.raises(ValueError, match=message):
-            target.condition({0: 1, 4: 1}).random_state(np.random.default_rng(0))
+            target.condition({0: 1, 4: 1}).draw_state(np.random.default_rng(0))
 
 
 # ----------------------------------------------------------------- the kernel
@@ -411,7 +411,7 @@ LONG = {
 @pytest.mark.parametrize("target", LONG.values(), ids=LONG)
 def test_caches_equal_a_rebuild_bit_for_bit(target, name):
     rng = np.random.default_rng(0)
-    start = np.stack([target.random_state(rng)])
+    start = np.stack([target.draw_state(rng)])
     probe = Probe(target, Balanced(FUNCTIONS[name].table()), start)
     for _ in range(3):
         probe.ensemble.advance(rng.random((1, 5_000, 2)))

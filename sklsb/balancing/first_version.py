@@ -59,7 +59,7 @@ class FirstVersionLearner(Learner):
     ) -> tuple[float, Array, float]:
         """Add what the objective is at new draws of the initial distribution."""
         value, by_knots, _ = super().gradient(ensemble, rule, log_prob, extra, first)
-        states = np.stack([self.target.random_state(rng) for rng in self.streams.chain])
+        states = np.stack([self.target.draw_state(rng) for rng in self.streams.chain])
         others = self.new_ensemble(self.target, states, self.streams)
         others.start(rule)
         settings, equal = (OBJECTIVES["sampled_kl"], self.eta, 1), np.zeros(len(others))

@@ -37,7 +37,7 @@ _LOOKS_PER_SWEEP = 4
 Array = NDArray[np.float64]
 
 
-class Kept(NamedTuple):
+class RareValue(NamedTuple):
     """A value that is rare elsewhere, and that chains keep which have it.
 
     Parameters
@@ -199,7 +199,7 @@ class Tally:
         Number of chains.
     every : int, default=1
         Transitions between two states that are looked at, at least.
-    kept : sequence of Kept, default=()
+    kept : sequence of RareValue, default=()
         Rare values at which chains started.
     sweep : int, default=1
         Transitions of a sweep.
@@ -214,7 +214,7 @@ class Tally:
         target: Target,
         n_chains: int,
         every: int = 1,
-        kept: Sequence[Kept] = (),
+        kept: Sequence[RareValue] = (),
         sweep: int = 1,
         n_all: int | None = None,
     ):
@@ -268,7 +268,7 @@ class Tally:
         target: Target,
         n_chains: int,
         sweep: int,
-        kept: Sequence[Kept] = (),
+        kept: Sequence[RareValue] = (),
         n_all: int | None = None,
     ) -> "Tally":
         """Return one that looks often enough for chains that make a sweep in some transitions."""

@@ -15,6 +15,7 @@ from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.rules.mixture import Mixture
+from sklsb.targets.base import Target
 
 __all__ = [
     "Balanced",
@@ -29,6 +30,7 @@ __all__ = [
     "Rule",
     "Systematic",
     "Table",
+    "transitions_of_a_sweep",
 ]
 
 
@@ -63,3 +65,9 @@ class FirstOrder(NamedTuple):
     def new_part(self, target: Any, n_chains: int) -> NoPart:
         """Nothing: it is kept on torch."""
         return NoPart()
+
+
+def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
+    """Transitions in which each variable has one chance to move."""
+    found = rule.facts.transitions_per_sweep
+    return max(1, target.n_sites if found is None else found)

@@ -20,7 +20,7 @@ def rule_of(sampler: Any, target: Target) -> Rule:
     """Return the rule of a sampler on a target, or that of a function; or the rule given."""
     if isinstance(sampler, BalancingFunction):
         return Balanced(sampler.table())
-    found: Rule = sampler._rule(target) if hasattr(sampler, "_rule") else sampler
+    found: Rule = sampler.make_rule(target) if hasattr(sampler, "make_rule") else sampler
     return found
 
 

@@ -19,15 +19,14 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, fits, ordered
+from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, eliminated, fits, ordered
 from sklsb.exact.elimination.order import is_affordable
-from sklsb.exact.elimination.progress import eliminated
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import log_prob_from_top
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import free_sites
-from sklsb.samplers._run.scouts import OF_ENTRY
+from sklsb.samplers._run.redraws import OF_ENTRY
 from sklsb.samplers._tempering.paths import Penalised, penalised
 from sklsb.targets.base import States, Target
 
@@ -61,7 +60,7 @@ class _Annealer:
     def __init__(self, target: Target, streams: Streams, zeros: Penalised | None):
         self.target, self.streams, self.zeros = target, streams, zeros
         self.sites = free_sites(target)
-        x = [target.random_state(rng) for rng in streams.of("start")]
+        x = [target.draw_state(rng) for rng in streams.of("start")]
         states = np.array(x, target.dtype).reshape(len(x), target.n_sites)
         self.ensemble = Ensemble(target, states, streams, 1, Systematic(self.sites, 1))
         self.chains = self.ensemble.chains._replace(part=NoPart())
@@ -79,7 +78,7 @@ class _Annealer:
         looked = []
         for rng in self.streams.of("pilot")[:1]:
             for _ in range(_LOOKS):
-                x = self.target.random_state(rng)
+                x = self.target.draw_state(rng)
                 relaxed = self.target if self.zeros is None else self.zeros.relaxed
                 looked.append(np.abs(relaxed.log_ratios(x)))
         sizes = np.concatenate(looked)

@@ -14,12 +14,14 @@ from sklsb.exact.elimination.engine import (
     MAX_WORK,
     Elimination,
     check_limits,
+    eliminated,
     log_partition_of,
     ordered,
+    shown,
+    that_fits,
 )
 from sklsb.exact.elimination.independent import Redraw, Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
-from sklsb.exact.elimination.progress import eliminated, shown, that_fits
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.base import BaseSampler
@@ -126,15 +128,15 @@ class EliminationSampler(BaseSampler):
         self.verbose = verbose
         self.warm_start = warm_start
 
-    def _resolve(self, target: Target) -> None:
+    def check_parameters(self, target: Target) -> None:
         check_bool(self.warm_start, "warm_start")
         check_limits(self.max_work, self.max_memory)
 
-    def _rule(self, target: Target) -> Redraw:
+    def make_rule(self, target: Target) -> Redraw:
         limits = check_limits(self.max_work, self.max_memory)
         return Redraw(ordered(strike(target), limits=limits).n_uniforms)
 
-    def _starts(self, target: Target, streams: Streams) -> Starts:
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
         """Return a possible state, always the same one: it has no say in the draws."""
         n = len(streams)
         elimination = self._elimination(target)
@@ -161,14 +163,14 @@ class EliminationSampler(BaseSampler):
             self._eliminated = eliminated(that_fits(target, limits, self.verbose), self.verbose)
         return self._eliminated
 
-    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
+    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
         source = Whole(self._elimination(target), len(states))
         return Redraws(source, states, streams, self._effective_n_jobs())
 
-    def _n_burn_in(self) -> int:
+    def burn_in_length(self) -> int:
         return 0  # draws are independent
 
-    def _burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
+    def burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
         """Make one draw, so that the present states are draws."""
         n = len(ensemble)
         nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
@@ -176,7 +178,7 @@ class EliminationSampler(BaseSampler):
         elimination = ensemble.elimination
         return {"log_z_": log_partition_of(elimination), "cost_": elimination.found.cost}
 
-    def _warn_about_burn_in(self) -> None:
+    def warn_about_fit(self) -> None:
         """Only forget the marginals of another target: there is no burn-in."""
         self.__dict__.pop("_marginals", None)
 

@@ -140,7 +140,7 @@ class GibbsSampler(FixedRuleSampler):
         self.warm_start = warm_start
         self.keep_burn_in = keep_burn_in
 
-    def _rule(self, target: Target) -> Rule:
+    def make_rule(self, target: Target) -> Rule:
         if not isinstance(self.scan, str) or self.scan not in SCANS:
             raise ValueError(f"scan is {self.scan!r}; it must be one of {list(SCANS)}.")
         size = check_count(self.block_size, "block_size", 1)

@@ -121,7 +121,7 @@ class HammingBallSampler(FixedRuleSampler):
         self.warm_start = warm_start
         self.keep_burn_in = keep_burn_in
 
-    def _rule(self, target: Target) -> Rule:
+    def make_rule(self, target: Target) -> Rule:
         size = check_count(self.block_size, "block_size", 1)
         radius = check_count(self.radius, "radius", 1)
         if radius > size:

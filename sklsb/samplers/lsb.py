@@ -45,8 +45,7 @@ from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.redraws import BlockChoice, add_blocks, check_blocks, warn_of_doubt
-from sklsb.samplers._run.scouting import scouted_starts
-from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import States, Target
 
 
@@ -241,7 +240,7 @@ class LSBSampler(BaseSampler):
         self.warm_start = warm_start
         self.keep_burn_in = keep_burn_in
 
-    def _resolve(self, target: Target) -> None:
+    def check_parameters(self, target: Target) -> None:
         self._function = get_balancing(self.balancing)
         self._function.table()
         if self.warm_start and hasattr(self, "balancing_"):
@@ -279,7 +278,7 @@ class LSBSampler(BaseSampler):
             device_of(target, self.device)
             check_objective(of_burn_in(self.objective, True))
 
-    def _rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
+    def make_rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
         """Return the rule of the frozen function, or before `fit` of the function to begin with."""
         if hasattr(self, "balancing_"):  # what was fitted, whatever was set since
             return cast(Balanced | FirstOrder | Mixture, self._ensemble.rule)
@@ -308,7 +307,7 @@ class LSBSampler(BaseSampler):
         check_is_fitted(self, "target_")
         return self._ensemble.n_flips if isinstance(self._ensemble, Adaptive) else 1
 
-    def _new_ensemble(
+    def make_ensemble(
         self,
         target: Target,
         states: States,
@@ -330,10 +329,10 @@ class LSBSampler(BaseSampler):
     def _length(self, target: Target) -> int:
         return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
 
-    def _n_burn_in(self) -> int:
+    def burn_in_length(self) -> int:
         return self._length(self.target_)
 
-    def _starts(self, target: Target, streams: Streams) -> Starts:
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
         rule = Balanced(self._function.table(), float(self.lazy))
         n, of_step = self._length(target), 1.0
         if not self.fast:
@@ -347,13 +346,13 @@ class LSBSampler(BaseSampler):
             self.init,
             streams,
             rule,
-            self._new_ensemble,
+            self.make_ensemble,
             (int(budget), int(target.n_sites * of_step)),
             first_order=self.fast,
             verbose=self.verbose,
         )
 
-    def _burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
+    def burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self._length(target)
         learner = self._learner(ensemble) if n else None
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
@@ -429,7 +428,7 @@ class LSBSampler(BaseSampler):
         """Learn the functions that may be used for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
         functions = {name_of(self.objective): fitted["balancing_"]}
-        stored = self._new_ensemble(
+        stored = self.make_ensemble(
             ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
         )
         if name_of(self.objective) not in OBJECTIVES:
@@ -465,7 +464,7 @@ class LSBSampler(BaseSampler):
             return None
         objective = of_burn_in(self.objective, self.fast)
         settings = self.optimizer, self.learning_rate
-        return new_learner(objective, self._function, settings, ensemble, self._new_ensemble)
+        return new_learner(objective, self._function, settings, ensemble, self.make_ensemble)
 
     def _mixing(
         self, stored: LearnableEnsemble
@@ -505,7 +504,7 @@ class LSBSampler(BaseSampler):
 
         def new_ensemble(k: int) -> LearnableEnsemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]
-            new = self._new_ensemble(ensemble.target, ensemble.chains.x, Streams(rngs))
+            new = self.make_ensemble(ensemble.target, ensemble.chains.x, Streams(rngs))
             if isinstance(new, Adaptive):
                 new.begin_like(ensemble)
             return new
@@ -578,7 +577,7 @@ class LSBSampler(BaseSampler):
             attrs={"skipped_updates": 0 if learner is None else learner.n_skipped},
         )
 
-    def _warn_about_burn_in(self) -> None:
+    def warn_about_fit(self) -> None:
         warn_of_doubt(self.blocks_, stacklevel=3)
         for name, deficit, least, most in self._starving:
             warnings.warn(

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._system.memory import check_fits
 from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb.diagnostics.stopping import Watch
-from sklsb.diagnostics.tally import Counters, Kept, Tally
+from sklsb.diagnostics.tally import Counters, RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
@@ -46,7 +46,7 @@ class _Job(NamedTuple):
     n_burn_in: int
     n_chains: int
     seed: np.random.SeedSequence
-    kept: tuple[Kept, ...]
+    kept: tuple[RareValue, ...]
 
 
 class _Done(NamedTuple):
@@ -161,7 +161,9 @@ def sample_chains(
         raise ValueError(
             f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
         )
-    length = sampler._n_burn_in() if n_burn_in is None else check_count(n_burn_in, "n_burn_in", 0)
+    length = (
+        sampler.burn_in_length() if n_burn_in is None else check_count(n_burn_in, "n_burn_in", 0)
+    )
     own = sampler._ensemble
     # Apart from the chains of a sampler of the same seed.
     streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
@@ -237,7 +239,7 @@ def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
         "n_burn_in": repr(job.n_burn_in),
     }
     target = sampler.target_
-    state = target.random_state(np.random.default_rng(0)).astype(target.dtype)
+    state = target.draw_state(np.random.default_rng(0)).astype(target.dtype)
     made._ensemble = sampler._ensemble.like(state[np.newaxis], Streams(spawn(job.seed, 1)))
     return made
 
@@ -279,7 +281,7 @@ def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
     made.__dict__.update(lean.__getstate__())
     n, target = span[1] - span[0], lean.target_
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
-    starts = lean._starts(target, streams)
+    starts = lean.make_starts(target, streams)
     made._ensemble = ensemble = lean._ensemble.like(starts.x, streams)
     ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():

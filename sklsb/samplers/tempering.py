@@ -15,11 +15,16 @@ from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_bool, check_count, check_log2_size
-from sklsb.samplers._run.scouting import scouted_starts
-from sklsb.samplers._run.starts import Starts
-from sklsb.samplers._tempering.choice import Trial, compare, shown, with_exchanges
+from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
-from sklsb.samplers._tempering.explorers import explorers_of, is_sparse
+from sklsb.samplers._tempering.explorers import (
+    Trial,
+    compare,
+    explorers_of,
+    is_sparse,
+    shown,
+    with_exchanges,
+)
 from sklsb.samplers._tempering.ladders import KEPT_SCANS, Ladders, fewest
 from sklsb.samplers._tempering.paths import product_of
 from sklsb.samplers._tempering.schedule import (
@@ -245,7 +250,7 @@ class ParallelTempering(BaseSampler):
         self.verbose = verbose
         self.warm_start = warm_start
 
-    def _resolve(self, target: Target) -> None:
+    def check_parameters(self, target: Target) -> None:
         check_bool(self.warm_start, "warm_start")
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
@@ -279,7 +284,7 @@ class ParallelTempering(BaseSampler):
         core = self._present_core
         return core.network if core else target
 
-    def _starts(self, target: Target, streams: Streams) -> Starts:
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
         """Draw the states that all replicas of a ladder start from, as chains without it do.
 
         Replicas that all begin in one mode never find another one whose basin is small at every
@@ -320,7 +325,7 @@ class ParallelTempering(BaseSampler):
             del self._going_on
             self.__dict__.pop("_core", None)
 
-    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ladders:
+    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Ladders:
         old: Ladders | None = getattr(self, "_ensemble", None) if self.warm_start else None
         beta = np.linspace(0.0, 1.0, FIRST_REPLICAS) if old is None else old.beta
         core, again = self._core, old is not None and old.target is target and self._going_on
@@ -338,7 +343,7 @@ class ParallelTempering(BaseSampler):
         made.put(states)
         return made
 
-    def _n_burn_in(self) -> int:
+    def burn_in_length(self) -> int:
         return int(self.history_["scans"].sum())
 
     def _after_burn_in(self) -> None:
@@ -346,7 +351,7 @@ class ParallelTempering(BaseSampler):
         self._ensemble.forget_scans()
         self._trips_before = 0
 
-    def _burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
+    def burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
         length = self._length(target)
         with Told(self.verbose) as told:
@@ -492,7 +497,7 @@ class ParallelTempering(BaseSampler):
 
     # ----------------------------------------------------------------- warnings
 
-    def _warn_about_burn_in(self) -> None:
+    def warn_about_fit(self) -> None:
         ladder = self._ensemble.ladder
         if self._capped:
             warnings.warn(

@@ -251,7 +251,7 @@ class Target(ABC):
         """Sites that evidence has fixed, increasing; none here."""
         return np.empty(0, dtype=np.int64)
 
-    def random_state(self, rng: np.random.Generator) -> States:
+    def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""
         values = np.asarray(self.values, dtype=self.dtype)
         result: States = values[rng.integers(self.cardinalities)]
@@ -263,9 +263,9 @@ class Target(ABC):
         Here what `random_state` draws. A target that knows ways to parts of its space which
         uniform draws hardly ever lead to draws from these.
         """
-        return self.random_state(rng)
+        return self.draw_state(rng)
 
-    def random_state_given(
+    def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
         """Draw a state of positive probability in which some sites have the values observed.
@@ -275,7 +275,7 @@ class Target(ABC):
         ValueError
             If none is found.
         """
-        x = self.random_state(rng)
+        x = self.draw_state(rng)
         x[sites] = observed
         if not np.isfinite(self.log_prob(x)):
             raise ValueError(
@@ -476,26 +476,26 @@ class Conditioned(Target):
         observed = np.array([kept[i] for i in sites.tolist()], dtype=np.int64)
         return Conditioned(self.target, sites, observed)
 
-    def random_state(self, rng: np.random.Generator) -> States:
+    def draw_state(self, rng: np.random.Generator) -> States:
         """Draw the other variables as the target does, shape (n_sites,)."""
-        return self.target.random_state_given(rng, self.sites, self.observed)
+        return self.target.draw_state_given(rng, self.sites, self.observed)
 
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw one as the target does, changed to the evidence where that is possible."""
         if type(self.target).scattered_state is Target.scattered_state:  # it has no way of its own
-            return self.random_state(rng)
+            return self.draw_state(rng)
         x = self.target.scattered_state(rng)
         x[self.sites] = self.observed
-        return x if np.isfinite(self.target.log_prob(x)) else self.random_state(rng)
+        return x if np.isfinite(self.target.log_prob(x)) else self.draw_state(rng)
 
-    def random_state_given(
+    def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
         """Draw a state that agrees with this evidence too."""
         both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         both |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
         given = (np.array(list(part), dtype=np.int64) for part in (both, both.values()))
-        return self.target.random_state_given(rng, *given)
+        return self.target.draw_state_given(rng, *given)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         """Log p of the target, or -inf where a state contradicts the evidence."""

@@ -167,7 +167,7 @@ class FunctionTarget(Target):
         self._try(vectorized)
         self.initial_state = initial_state
         if initial_state is not None:
-            self.random_state(np.random.default_rng(0))
+            self.draw_state(np.random.default_rng(0))
 
     def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
         if not np.ndim(n_states):
@@ -350,18 +350,18 @@ class FunctionTarget(Target):
         made._moves = np.flatnonzero(~np.isin(self._site, sites))
         return made
 
-    def random_state(self, rng: np.random.Generator) -> States:
+    def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a state uniformly, again if it is impossible, or by ``initial_state``."""
         none = np.empty(0, dtype=np.int64)
-        return self.random_state_given(rng, none, none)
+        return self.draw_state_given(rng, none, none)
 
-    def random_state_given(
+    def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
         """Draw a state of positive probability in which some sites have the values observed."""
         fixed = self.initial_state is not None and not callable(self.initial_state)
         for _ in range(1 if fixed else _MOST_TRIES):
-            x = super().random_state(rng) if self.initial_state is None else self._given_state(rng)
+            x = super().draw_state(rng) if self.initial_state is None else self._given_state(rng)
             x[sites] = observed
             if self.log_prob(x) > -np.inf:
                 return x

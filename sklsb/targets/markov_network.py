@@ -371,7 +371,7 @@ class MarkovNetwork(Target):
         """Return which values of each variable agree with evidence, as far as it is seen."""
         return self._support.left_given(sites, observed)
 
-    def random_state(self, rng: np.random.Generator) -> States:
+    def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
 
         If the tables are the conditional probabilities of a Bayesian network, a draw from it. Else
@@ -382,9 +382,9 @@ class MarkovNetwork(Target):
         ValueError
             If there is none, or it was not found; the message names a factor.
         """
-        return self.random_state_given(rng, np.empty(0, np.int64), np.empty(0, np.int64))
+        return self.draw_state_given(rng, np.empty(0, np.int64), np.empty(0, np.int64))
 
-    def random_state_given(
+    def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
         """Draw a state of positive probability that agrees with evidence; see `random_state`."""

@@ -165,7 +165,7 @@ class Potts(GraphTarget):
             )
         return sites, observed
 
-    def random_state(self, rng: np.random.Generator) -> States:
+    def draw_state(self, rng: np.random.Generator) -> States:
         """Draw each variable uniformly among its possible values, shape (n_sites,)."""
         possible = self.field > -np.inf
         rank = rng.integers(possible.sum(axis=1))

@@ -235,16 +235,16 @@ class VariableSelection(Target):
             result[self.n_samples - 1 :] = -np.inf
         return result
 
-    def random_state(self, rng: np.random.Generator) -> States:
+    def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a model of at most 10 columns, shape (n_sites,).
 
         Its size is uniform, and so are the columns, but that one which would make the model
         impossible is left out.
         """
         none = np.empty(0, dtype=np.int64)
-        return self.random_state_given(rng, none, none)
+        return self.draw_state_given(rng, none, none)
 
-    def random_state_given(
+    def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
         """Draw a model with at most 10 columns more than the evidence demands.

@@ -106,7 +106,7 @@ class RuleProbe:
 
     def __init__(self, target: Target, rule: Rule, room: int = 4096):
         self.target, self.rule, self.room = target, rule, room
-        states = np.stack([target.random_state(np.random.default_rng(0))] * room)
+        states = np.stack([target.draw_state(np.random.default_rng(0))] * room)
         self.ensemble = Ensemble(target, states, [np.random.default_rng(0)] * room, rule=rule)
 
     def step(self, states: States, uniforms: Array) -> States:

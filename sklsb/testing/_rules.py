@@ -226,7 +226,7 @@ def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
 def _check_chains(rule: Rule, target: Target, n: int) -> None:
     """Chains keep what a rebuild gives, and do not depend on how they are divided into calls."""
     rngs = spawn(0, 3)
-    states = np.stack([target.random_state(rng) for rng in rngs])
+    states = np.stack([target.draw_state(rng) for rng in rngs])
 
     def chains() -> Ensemble:
         made = Ensemble(target, states, Streams(rngs).copy(), rule=rule)

@@ -36,7 +36,7 @@ class FastProbe:
     def __init__(self, sampler: Any, target: Target, states: States, n_flips: int = 1):
         streams = Streams([np.random.default_rng(0)] * len(states))
         sampler = clone(sampler).set_params(n_flips=n_flips)
-        self.ensemble = sampler._new_ensemble(target, states, streams)
+        self.ensemble = sampler.make_ensemble(target, states, streams)
         self.ensemble.start(rule_of(sampler, target))
         self.before = self.ensemble.walkers.state
 

@@ -59,7 +59,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
         If a property does not hold; the message says which, and what was found.
     """
     rng = np.random.default_rng(random_state)
-    x = np.stack([target.random_state(rng) for _ in range(n_states)])
+    x = np.stack([target.draw_state(rng) for _ in range(n_states)])
     expect_equal(target.check_states(x), x, "random_state must return states of the target")
     n_moves = int((target.cardinalities - 1).sum())
     some = np.sort(rng.permutation(n_moves)[:64])

@@ -50,7 +50,7 @@ def _step(view, rule, chain, u):
 class MetropolisSampler(FixedRuleSampler):
     """The sampler of this rule."""
 
-    def _rule(self, target):
+    def make_rule(self, target):
         n_moves = int((target.cardinalities - 1).sum())
         if not n_moves:
             raise ValueError(f"{target!r} has no variable that could change.")
@@ -64,7 +64,7 @@ def example():
 
 if __name__ == "__main__":
     target = example()
-    check_rule(MetropolisSampler()._rule(target), target)
+    check_rule(MetropolisSampler().make_rule(target), target)
     check_sampler(MetropolisSampler(n_chains=2), target)
     sampler = MetropolisSampler(n_chains=2, random_state=0).fit(target)
     print(dict(sampler.sample(100)["x"].sizes))

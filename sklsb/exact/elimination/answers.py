@@ -23,13 +23,15 @@ from sklsb.exact.elimination.engine import (
     Limits,
     check_fits,
     check_limits,
+    eliminated,
     log_partition_of,
     ordered,
+    shown,
+    that_fits,
     warn_of_defect,
 )
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
-from sklsb.exact.elimination.progress import eliminated, shown, that_fits
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
+from sklsb._system.progress import Progress
 from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, build
-from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune
+from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.slicing import choose_slices, cliques, log2_work_of, work_of
 from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
@@ -455,3 +456,24 @@ def warn_of_defect(model: Reduced, what: str) -> None:
         ModelWarning,
         stacklevel=4,
     )
+
+
+def shown(verbose: int) -> Callable[[float], Progress]:
+    """Return what makes a line about so many table entries, or nothing."""
+    return lambda entries: Progress(verbose, "eliminate", round(entries), "entries")
+
+
+def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool = True) -> Ordered:
+    """Find an order that keeps the limits, or say what exceeds them."""
+    with Progress(verbose, "order of elimination"):
+        found = ordered(strike(target), pruned=pruned, limits=limits)
+    check_fits(target, found.cost, limits)
+    return found
+
+
+def eliminated(found: Ordered, verbose: int, mode: int = LINEAR) -> Elimination:
+    """Make the messages of all configurations."""
+    elimination = Elimination(found, mode)
+    with shown(verbose)(2.0**found.cost.log2_work) as progress, elimination.watched(progress):
+        elimination.run()
+    return elimination

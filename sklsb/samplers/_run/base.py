@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
-from sklsb._kernels.facts import Rule
 from sklsb._system.progress import (
     FIRST_SEGMENT,
     Clock,
@@ -28,6 +27,7 @@ from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch, check_stop
 from sklsb.diagnostics.tally import Counters, Tally
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count, is_n_jobs
@@ -50,17 +50,11 @@ from sklsb.storage.fingerprint import by_kernels, checked, differ
 from sklsb.targets.base import States, Target
 
 
-def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
-    """Transitions in which each variable has one chance to move."""
-    found = rule.facts.transitions_per_sweep
-    return max(1, target.n_sites if found is None else found)
-
-
 class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     """Base of the samplers: everything but the mathematics.
 
     A subclass stores its parameters in ``__init__``, checks and resolves them in
-    ``_resolve``, and moves the chains of ``self._ensemble`` in ``_burn_in``.
+    ``check_parameters``, and moves the chains of ``self._ensemble`` in ``burn_in``.
     """
 
     # Parameters that say what a transition does; None if that is not told.
@@ -82,15 +76,15 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _can_follow = True
 
     @abstractmethod
-    def _resolve(self, target: Target) -> None:
+    def check_parameters(self, target: Target) -> None:
         """Check all parameters against the target, before any work."""
 
     @abstractmethod
-    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
+    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
         """Return chains at some states, on their streams."""
 
     @abstractmethod
-    def _starts(self, target: Target, streams: Streams) -> Starts:
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
         """Return the states that chains start from if none are given."""
 
     @property
@@ -114,14 +108,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return int(joblib.effective_n_jobs(self.n_jobs))
 
     @abstractmethod
-    def _burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
+    def burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
         """Move the chains to where the draws begin; return the fitted attributes.
 
         It sets none itself: an error or a Ctrl-C must not leave half of one fit and half of
         another.
         """
 
-    def _n_burn_in(self) -> int:
+    def burn_in_length(self) -> int:
         """Transitions that new chains with the fitted rule make before they draw."""
         return int(getattr(self, "n_burn_in", None) or 0)
 
@@ -134,7 +128,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return ensemble
 
     @abstractmethod
-    def _warn_about_burn_in(self) -> None:
+    def warn_about_fit(self) -> None:
         """Warn about what the fitted attributes show."""
 
     def fit(
@@ -191,7 +185,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 f"{'fitted' if hasattr(self, 'target_') else 'not fitted'}."
             )
             raise
-        self._warn_about_burn_in()
+        self.warn_about_fit()
         self._warn_if_isolated()
         self._warn_of_rounding()
         return self
@@ -210,7 +204,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             )
         if not isinstance(self.init, str) or self.init not in INITS:
             raise ValueError(f"init is {self.init!r}; it must be one of {list(INITS)}.")
-        self._resolve(target)
+        self.check_parameters(target)
         again = self.warm_start and hasattr(self, "_ensemble")
         if again and (
             self._ensemble.chains.x.shape != (n_chains, target.n_sites)
@@ -233,11 +227,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             elif before:  # perhaps on another target
                 states = self._check_initial(target, before.x, n_chains, "state_")
             else:
-                states, spent, kept = self._starts(target, streams)
-            ensemble = self._new_ensemble(target, states, streams)
+                states, spent, kept = self.make_starts(target, streams)
+            ensemble = self.make_ensemble(target, states, streams)
             ensemble.add_evaluations(spent)
             with ensemble.threads():
-                fitted = self._burn_in(target, ensemble)
+                fitted = self.burn_in(target, ensemble)
                 ensemble = self._settle(ensemble, fitted)
                 fitted["_law"] = checked(ensemble)
         if "history_" in fitted:

@@ -12,12 +12,12 @@ from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb._kernels.facts import Rule
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
-from sklsb.samplers._run.base import BaseSampler, transitions_of_a_sweep
+from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
-from sklsb.samplers._run.scouting import scouted_starts
-from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import Conditioned, States, Target
 
 # States of a block that are enumerated, at most.
@@ -27,7 +27,7 @@ MOST_STATES = 4096
 class FixedRuleSampler(BaseSampler):
     """A sampler of a rule that follows from its parameters and the target.
 
-    A subclass implements `_rule`. One that has parameters of its own stores them in an
+    A subclass implements `make_rule`. One that has parameters of its own stores them in an
     ``__init__`` that names all of them; one that has none needs no ``__init__``.
 
     Parameters
@@ -61,29 +61,29 @@ class FixedRuleSampler(BaseSampler):
         self.keep_burn_in = keep_burn_in
 
     @abstractmethod
-    def _rule(self, target: Target) -> Rule:
+    def make_rule(self, target: Target) -> Rule:
         """Check the parameters, and return the rule that they stand for on a target."""
 
-    def _resolve(self, target: Target) -> None:
+    def check_parameters(self, target: Target) -> None:
         for name in ("warm_start", "keep_burn_in"):
             check_bool(getattr(self, name), name)
         if self.n_burn_in is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
-        rule = self._rule(target)
+        rule = self.make_rule(target)
         check_needs(type(self).__name__, target, rule.facts.needs, "Use another target or sampler.")
         if self.keep_burn_in:
             check_kept(target, self.n_chains, self._length(target, rule))
 
-    def _new_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
-        return Ensemble(target, states, streams, self._effective_n_jobs(), self._rule(target))
+    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
+        return Ensemble(target, states, streams, self._effective_n_jobs(), self.make_rule(target))
 
-    def _starts(self, target: Target, streams: Streams) -> Starts:
-        rule = self._rule(target)
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
+        rule = self.make_rule(target)
         of_sweep = int((target.cardinalities - 1).sum())
         n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
         budget = int(n_sweeps * of_sweep / 4), of_sweep
         return scouted_starts(
-            target, self.init, streams, rule, self._new_ensemble, budget, verbose=self.verbose
+            target, self.init, streams, rule, self.make_ensemble, budget, verbose=self.verbose
         )
 
     def _length(self, target: Target, rule: Rule) -> int:
@@ -92,10 +92,10 @@ class FixedRuleSampler(BaseSampler):
             return int(self.n_burn_in)
         return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
 
-    def _n_burn_in(self) -> int:
+    def burn_in_length(self) -> int:
         return self._length(self.target_, self._ensemble.rule)
 
-    def _burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
+    def burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
         n, rule = self._length(target, ensemble.rule), ensemble.rule
         done = first_burn_in(self, ensemble, n, rule)
         fitted: dict[str, Any] = {
@@ -108,7 +108,7 @@ class FixedRuleSampler(BaseSampler):
             fitted["burn_in_"] = draws_dataset(done.draws, target)
         return fitted
 
-    def _warn_about_burn_in(self) -> None:
+    def warn_about_fit(self) -> None:
         """Nothing was learned that one could be warned of."""
 
 

@@ -8,12 +8,15 @@ keep it once they have it.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.diagnostics.tally import Kept
+from sklsb._kernels.facts import Rule
+from sklsb._system.progress import Progress
+from sklsb.diagnostics.tally import RareValue
+from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -71,13 +74,13 @@ class Starts(NamedTuple):
         States.
     evaluations : ndarray of int64, shape (n_chains,)
         Evaluations that finding them took.
-    kept : tuple of Kept
+    kept : tuple of RareValue
         Values that are rare elsewhere, and that chains kept which had them.
     """
 
     x: States
     evaluations: NDArray[np.int64]
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[RareValue, ...] = ()
 
 
 def draw_starts(
@@ -110,7 +113,7 @@ def draw_starts(
         States of shape (n_chains, n_sites), and evaluations of shape (n_chains,).
     """
     x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
-    kept: set[Kept] = set()
+    kept: set[RareValue] = set()
     for k, rng in enumerate(streams.of("start")):
         c = streams.first + k
         if init == "quenched" or (init == "both" and c % 2):
@@ -120,7 +123,7 @@ def draw_starts(
             evaluations[k] = search.evaluations
             kept |= search.found
         else:
-            x.append(target.random_state(rng))
+            x.append(target.draw_state(rng))
         on_chain()
     x_all = np.array(x).reshape(len(streams), target.n_sites)
     return Starts(x_all, evaluations, tuple(sorted(kept)))
@@ -134,7 +137,7 @@ class _Search:
         self.walk = effort.walk
         self.n_walkers = min(effort.n_walkers - 2 * _USUAL, MOST_WALKERS)
         self.tries = min(_MOST_TRIED, (effort.n_walkers - self.n_walkers) // _USUAL - 1)
-        self.found: set[Kept] = set()
+        self.found: set[RareValue] = set()
         k = target.cardinalities
         self.n_moves = int((k - 1).sum())
         # What a function of the user's takes is not known.
@@ -173,7 +176,7 @@ class _Search:
         """
         target = self.target
         n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
-        drawn = [target.random_state(rng) for _ in range(max(1, n))]
+        drawn = [target.draw_state(rng) for _ in range(max(1, n))]
         drawn += [target.scattered_state(rng) for _ in range(n)]
         x, log_prob = self._climb(np.stack(drawn))
         if n and self.looks >= _LOOKS:  # from the other side of the places that were found
@@ -198,7 +201,7 @@ class _Search:
         themselves in the same one of several modes.
         """
         self.looks = max(self.looks, 2 * _LOOKS)
-        drawn = self.target.random_state(rng)
+        drawn = self.target.draw_state(rng)
         ends, _ = self._climb(np.concatenate([drawn[None], self._opposite(best[None])]))
         farthest: States = ends[int((ends != best).sum(axis=1).argmax())]
         return farthest
@@ -280,7 +283,7 @@ class _Search:
         so several go on from where it is.
         """
         target = self.target
-        drawn = np.stack([target.random_state(rng) for _ in range(_USUAL)])
+        drawn = np.stack([target.draw_state(rng) for _ in range(_USUAL)])
         # Of most chains: one of them may be where the others never are.
         usual = np.median(self._shares(self._run(rng, drawn)), axis=0)
         exists = np.arange(self.values.size) < target.cardinalities[:, None]
@@ -309,7 +312,7 @@ class _Search:
                 at, value = int(rare[0][best_kept]), int(rare[1][best_kept])
                 n_left = np.count_nonzero(again[:, -1, at] != self.values[value])
                 sweeps = SWEEPS * float(n_kept[best_kept]) / (1 + n_left)
-                self.found.add(Kept(at, value, sweeps))
+                self.found.add(RareValue(at, value, sweeps))
                 return state
         return None
 
@@ -329,3 +332,49 @@ class _Search:
 def _noise(log_prob: Array) -> Array:
     """Differences of log p that may be rounding."""
     return 64 * _EPS * (1.0 + np.abs(log_prob))
+
+
+def scouted_starts(
+    target: Target,
+    init: str,
+    streams: Streams,
+    rule: Rule,
+    new_ensemble: Callable[[Target, States, Streams], Any],
+    budget: tuple[int, int],
+    *,
+    first_order: bool = False,
+    verbose: int = 0,
+) -> Starts:
+    """Draw where chains start, with the rule of the burn-in for the search.
+
+    Parameters
+    ----------
+    target, init, streams, first_order
+        As of `sklsb.samplers._run.starts.draw_starts`.
+    rule : rule
+        What the burn-in begins with.
+    new_ensemble : callable
+        From a target, states and streams.
+    budget : tuple of int
+        Evaluations that the start of a chain may take, and those of a sweep.
+    verbose : int, default=0
+        1 shows how many starts are found.
+    """
+    per_sweep = transitions_of_a_sweep(rule, target)
+
+    def walk(states: States, streams: Streams, n_draws: int, sweeps: float) -> tuple[States, int]:
+        walkers = new_ensemble(target, states, streams)
+        walkers.start(rule)
+        thin = max(1, round(sweeps * per_sweep))
+        draws = np.empty((len(states), n_draws, target.n_sites), dtype=target.dtype)
+        stats = np.empty((*draws.shape[:2], len(rule.facts.stat_names)))
+        walkers.run(n_draws * thin, (thin, 0, 0), draws, stats)
+        return draws, int(walkers.chains.evaluations.sum())
+
+    evaluations, of_sweep = budget
+    of_look = 1 if first_order else int((target.cardinalities - 1).sum())
+    looks = evaluations // (2 * max(1, of_look))
+    n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
+    effort = Effort(looks, n_walkers, walk, first_order)
+    with Progress(verbose, "starts", len(streams), "chains") as progress:
+        return draw_starts(target, init, streams, effort, progress)

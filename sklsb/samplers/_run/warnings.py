@@ -11,6 +11,9 @@ from scipy.special import softmax
 
 from sklsb.diagnostics.measures import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
+from sklsb.exact.elimination.engine import DEFECT, MAX_MEMORY, MAX_WORK, fits, ordered
+from sklsb.exact.elimination.order import is_affordable
+from sklsb.exact.elimination.reduce import prune, strike
 from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, cancelling_site, rounding_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -19,9 +22,8 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.samplers._run.hints import exact_hint, isolation
 from sklsb.targets._sizes import log_prob_size
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
 # A third value of a variable makes a cycle of odd length, and is as good as a rejection.
@@ -231,3 +233,44 @@ class Warned(ABC):
             p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
             total += float(np.sort(p, axis=2)[:, :, :-2].sum())
         return total / len(log_ratios)
+
+
+# Variables, and entries of the graph, beyond which it would take long to find out.
+_MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
+# Orders that are looked for at length hardly ever save more than this of the work of the first one.
+_SAVED = 2.0**6
+
+
+def exact_hint(target: Target) -> str:
+    """Return a sentence that says so, or nothing."""
+    limits = float(MAX_WORK), float(MAX_MEMORY)
+    try:
+        if not target._has_factors or target.n_sites > _MOST_SITES:
+            return ""
+        if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
+            return ""
+        struck = strike(target)
+        model = prune(struck, (), DEFECT)
+        if not is_affordable(model.free, model.factors, model.sizes, _SAVED * MAX_WORK):
+            return ""
+        found = ordered(struck, limits=limits)
+    except (TypeError, ValueError):  # no state is possible, or the factors are no factors
+        return ""
+    if not fits(found.cost, limits):
+        return ""
+    return (
+        " sklsb.exact answers on this target without a chain (exact.marginals), and "
+        "EliminationSampler makes independent draws."
+    )
+
+
+def isolation(target: Target, states: States) -> str:
+    """Return what to say if no single change leads out of any of the states, or nothing."""
+    if not (target.n_possible > 1).any() or (target.log_ratios(states) > -np.inf).any():
+        return ""
+    return (
+        " No change of a single variable leads from the states of the chains to a possible state, "
+        "as in a ranking or an assignment, where two variables must change at once. Chains of "
+        "single changes stay where they start: change several together, as "
+        "GibbsSampler(block_size=2) does, or describe the states by other variables."
+    )

@@ -29,7 +29,7 @@ def plain_chains_mix(ladders: Ladders, explorer: Rule, n_scans: int) -> bool:
     target, streams = ladders.target, ladders.streams
     per_ladder = max(2, -(-_FEWEST_CHAINS // len(streams)))
     random = [
-        target.random_state(rng) for k in range(per_ladder - 1) for rng in streams.of("start", k)
+        target.draw_state(rng) for k in range(per_ladder - 1) for rng in streams.of("start", k)
     ]
     x = np.concatenate([ladders.chains.x, np.array(random).reshape(len(random), -1)])
     rngs = [rng for k in range(per_ladder) for rng in streams.of("scout", k)]
