@@ -1,14 +1,8 @@
 """Diagnostics that ArviZ does not have, or that it flatters; and rules that end a run."""
 
-from sklsb.diagnostics.measures import (
-    autocorrelation,
-    best_state,
-    disagreement,
-    ess,
-    marginals,
-    mmd,
-    paper_ess,
-)
+from sklsb.diagnostics.agreement import disagreement
+from sklsb.diagnostics.marginals import marginals
+from sklsb.diagnostics.measures import autocorrelation, best_state, ess, mmd, paper_ess
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
 
 __all__ = [

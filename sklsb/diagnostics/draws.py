@@ -99,3 +99,16 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float = 1.0) -> Any:
         chain=np.repeat(draws["chain"].values, n_draws),
         draw=np.tile(draws["draw"].values, n_chains),
     )
+
+
+def states_of(draws: xr.Dataset, target: Target) -> States:
+    """Return the states, (n_chains, n_draws, n_sites), or say what is wrong with the draws."""
+    x = draws.get("x")
+    if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
+        found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
+        raise ValueError(
+            f"draws has {found}; give what sample returned for this target, x of chain, draw and "
+            f"{dict(zip(target.dims, target.shape, strict=True))}."
+        )
+    states: States = x.values.reshape(*x.shape[:2], target.n_sites)
+    return states

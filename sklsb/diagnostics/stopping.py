@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS, Agreement, Counters, Tally
 from sklsb.targets.base import Target
 

@@ -15,7 +15,7 @@ from scipy.stats import f as f_distribution
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._system.progress import Progress
-from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_NUMBERS

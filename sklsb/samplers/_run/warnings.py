@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.exact.elimination.engine import DEFECT, MAX_MEMORY, MAX_WORK, fits, ordered
 from sklsb.exact.elimination.order import is_affordable

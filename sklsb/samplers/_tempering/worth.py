@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from sklsb._kernels.facts import Rule
-from sklsb.diagnostics.measures import disagreement
+from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
