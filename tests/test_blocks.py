@@ -50,8 +50,8 @@ def with_zeros(seed, n=5):
     return MarkovNetwork(sizes, factors)
 
 
-def two_modes(side=4, coupling=2.0):
-    return Ising.lattice(np.zeros((side, side)), coupling)
+def two_modes(side=4, coupling=2.0, field=0.0):
+    return Ising.lattice(np.full((side, side), field), coupling)
 
 
 STATE = with_zeros(4, 6).draw_state(np.random.default_rng(0))
@@ -246,12 +246,16 @@ def test_separated_modes_are_found_by_scouts():
 def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch):
     up = np.ones((4, 4))
     settings = {"n_burn_in": 300, "random_state": 0}
-    sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
+    magnet = two_modes(field=1e-6)  # a little: no symmetry tells
+    sampler = LSBSampler("sqrt", **settings).fit(magnet, initial_states=up)
     assert sampler.blocks_.kind == "whole"
     assert "with exact draws" in sampler.blocks_.why
     monkeypatch.setattr("sklsb.samplers._run.redraws._TO_LOOK", 0)
-    sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
+    sampler = LSBSampler("sqrt", **settings).fit(magnet, initial_states=up)
     assert sampler.blocks_.kind == "none"
+    sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
+    assert sampler.blocks_.kind == "whole"
+    assert "copies of the chains disagree" in sampler.blocks_.why
 
 
 def two_state_chains(rng, shape, rho):

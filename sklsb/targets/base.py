@@ -328,8 +328,8 @@ class Target(ABC):
             if site in found:
                 raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
             found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
-        sites = np.array(sorted(found), dtype=np.int64)
-        return sites, np.array([found[site] for site in sites.tolist()], dtype=np.int64)
+        fixed = np.array(sorted(found), dtype=np.int64)
+        return fixed, np.array([found[site] for site in fixed.tolist()], dtype=np.int64)
 
     def label(self, site: int) -> Any:
         """Return what a site is called: its coordinate, or a tuple of them."""
