@@ -122,7 +122,8 @@ def test_visits_of_several_batches_are_seen():
     moments.add(x, np.zeros((4, 1024)))
     assert moments.batch == 32
     ratio = moments.dataset({})["mean_mcse"].values / (1 / np.sqrt(64))
-    assert 0.85 < ratio.mean() < 1.3
+    assert np.quantile(ratio, 0.2) > 0.8  # 0.7 by batches of one length
+    assert ratio.mean() < 1.3
 
 
 def test_what_never_changed_has_no_error():

@@ -1,7 +1,6 @@
 """Errors planted in what is said of draws, where chains start, and where draws go."""
 
 import contextlib
-import importlib.util
 import warnings
 
 import numpy as np
@@ -18,7 +17,6 @@ STARTS, SINKS, WARNINGS, BURN_IN, SCOUTS = (
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
 )
-needs_zarr = importlib.util.find_spec("zarr") is not None
 
 
 def pair(package, field=0.3):
@@ -73,7 +71,7 @@ def check_told_apart(package):
 
 
 def check_looked_at_again(package):
-    anew("test_disagreement").check_looks(400)
+    anew("test_disagreement").check_looks(84)
 
 
 def check_errors_of_visits(package):
@@ -189,14 +187,14 @@ def check_history(package):
     target, found = pair(package), []
     for keep in (False, True):
         sampler = package.LSBSampler(
-            "barker", blocks=None, n_burn_in=405, n_chains=2, keep_burn_in=keep, random_state=0
+            "barker", blocks=None, n_burn_in=401, n_chains=2, keep_burn_in=keep, random_state=0
         )
         found.append(sampler.fit(target).history_)
     assert found[0].sizes == found[1].sizes
     for name in found[0].data_vars:
         one, other = (history[name].values for history in found)
         if one.dtype.kind == "f":
-            assert np.allclose(one, other, rtol=1e-12, atol=0), f"{name} in the history"
+            assert np.allclose(one, other, rtol=1e-12, equal_nan=True), f"{name} in the history"
 
 
 def looped(package):

@@ -131,16 +131,6 @@ def check_told(package):
         sampler.sample(4)
 
 
-def check_annealing(package):
-    """Cooled slowly, it finds the best state of a glass."""
-    couplings = np.triu(np.random.default_rng(1).normal(size=(10, 10)), 1)
-    target = package.Ising(couplings + couplings.T)
-    best = target.log_prob(package.exact.states(target)).max()
-    found = package.anneal(target, n_sweeps=60, n_chains=1, random_state=0)
-    assert np.allclose(found["lp"].max(), best), "the best state is found"
-    assert np.allclose(found["lp"], target.log_prob(found["x"].values)), "lp of the states"
-
-
 CHECKS = [
     check_error_of_log_z,
     check_long_visits,
@@ -158,7 +148,6 @@ CHECKS = [
     check_copies,
     check_exchanges,
     check_told,
-    check_annealing,
 ]
 
 
@@ -334,13 +323,6 @@ MUTANTS = {
         "trips.min() < 0",
         check_told,
         "0 round trips",
-    ),
-    "annealing that heats": Mutant(
-        ANNEAL,
-        "change = beta[s] * log_ratio(view, chain, move)",
-        "change = -beta[s] * log_ratio(view, chain, move)",
-        check_annealing,
-        "the best state is found",
     ),
 }
 

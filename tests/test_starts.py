@@ -208,13 +208,14 @@ def check_value_of_known_rarity():
     assert (x * p[:, None])[broad].sum(axis=0) / p[broad].sum() == pytest.approx([low] * d, abs=1e-3)
 
     def sweeps(states, streams, n_draws, apart):
+        """Four sweeps from draw to draw: within a mode they are independent."""
         draws, now = np.empty((len(states), n_draws, d), states.dtype), states.copy()
         rng = streams.chain[0]
-        for t in range(n_draws * max(1, round(d * apart))):
-            site = rng.integers(d)
-            up = target.log_ratios(now)[:, site] * (1 - 2 * now[:, site])
-            now[:, site] = rng.random(len(now)) < 1 / (1 + np.exp(-up))
-            draws[:, t // max(1, round(d * apart))] = now
+        for t in range(n_draws):
+            for site in np.tile(np.arange(d), 4):
+                up = target.log_ratios(now)[:, site] * (1 - 2 * now[:, site])
+                now[:, site] = rng.random(len(now)) < 1 / (1 + np.exp(-up))
+            draws[:, t] = now
         return draws, 0
 
     for seed in range(3):
