@@ -41,6 +41,7 @@ def expect(found, data, target):
 # ----------------------------------------------------------------- digits
 
 
+@pytest.mark.quick
 def test_digits():
     images, target = sklearn.datasets.load_digits(return_X_y=True)
     digits = load_digits()

@@ -1,6 +1,7 @@
 """The compiled transition is the enumerated one: bisected, rebuilt, and counted."""
 
 import ast
+import importlib
 import json
 import math
 import os

@@ -21,7 +21,6 @@ from test_pilot import (
 
 import sklsb
 
-
 # ----------------------------------------------------------------- the checks
 
 
@@ -189,7 +188,9 @@ def check_mixture(package):
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.transitions.rule_of(package.GibbsSampler(), target)
         other = inside(package, "ensembles.rules").Balanced(package.Barker().table())
-        package.testing.check_rule(inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target)
+        package.testing.check_rule(
+            inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target
+        )
 
 
 def ring(package):

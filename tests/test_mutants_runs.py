@@ -11,8 +11,8 @@ from planted import Mutant, anew, imported, inside
 TALLY, MEASURES, MOMENTS, STOPPING = (
     f"diagnostics/{name}.py" for name in ("tally", "measures", "moments", "stopping")
 )
-STARTS, SINKS, WARNINGS, BURN_IN, SCOUTS = (
-    f"samplers/_run/{name}.py" for name in ("starts", "sinks", "warnings", "burn_in", "scouts")
+STARTS, SINKS, WARNINGS, BURN_IN = (
+    f"samplers/_run/{name}.py" for name in ("starts", "sinks", "warnings", "burn_in")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
@@ -163,9 +163,9 @@ def check_warnings(package):
     with told(package, "ShortRunWarning", "of a sweep"):
         gibbs(package).fit(large).sample(5)
     tied = package.Ising([[0.0, 9.0], [9.0, 0.0]])
-    sampler = gibbs(package, n_chains=4).fit(tied, initial_states=np.repeat([[1], [-1]], 2, axis=1)[
-        [0, 0, 1, 1]
-    ])
+    sampler = gibbs(package, n_chains=4).fit(
+        tied, initial_states=np.repeat([[1], [-1]], 2, axis=1)[[0, 0, 1, 1]]
+    )
     with told(package, "SeparatedModesWarning", "The chains disagree"):
         sampler.sample(200)
 
@@ -454,8 +454,11 @@ MUTANTS = {
     ),
     # Where chains start
     "values of one in eleven not taken for rare": Mutant(
-        STARTS, "_RARE, MOST_WALKERS = 8, 0.1, 64", "_RARE, MOST_WALKERS = 8, 0.02, 64",
-        check_rare_value, "a value of one in eleven is tried",
+        STARTS,
+        "_RARE, MOST_WALKERS = 8, 0.1, 64",
+        "_RARE, MOST_WALKERS = 8, 0.02, 64",
+        check_rare_value,
+        "a value of one in eleven is tried",
     ),
     "walks that go downhill": Mutant(
         STARTS, "np.argsort(-gain, axis=1", "np.argsort(gain, axis=1", check_starts, "."
@@ -540,11 +543,17 @@ MUTANTS = {
         "stored lp",
     ),
     "another run goes on in a store": Mutant(
-        SINKS, "            if kept != chains:\n", "            if not kept:\n", check_store,
+        SINKS,
+        "            if kept != chains:\n",
+        "            if not kept:\n",
+        check_store,
         "DID NOT RAISE",
     ),
     "draws of another thin in a store": Mutant(
-        SINKS, 'if store.settings["thin"] != settings["thin"]:', "if False:", check_store,
+        SINKS,
+        'if store.settings["thin"] != settings["thin"]:',
+        "if False:",
+        check_store,
         "DID NOT RAISE",
     ),
     "the older checkpoint taken": Mutant(
@@ -569,7 +578,10 @@ MUTANTS = {
         "DID NOT RAISE",
     ),
     "arrays that lie over each other": Mutant(
-        CODEC, "self._size += len(data) + fill", "self._size += len(data)", check_files,
+        CODEC,
+        "self._size += len(data) + fill",
+        "self._size += len(data)",
+        check_files,
         "what is read|arrays are read",
     ),
     "shared generators written twice": Mutant(

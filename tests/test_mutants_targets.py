@@ -7,24 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, imported, inside
+from planted import Mutant, anew, imported
 
-SELECTION, RBM, POTTS, FUNCTION, NETWORK, BASE = (
-    f"targets/{name}.py"
-    for name in ("variable_selection", "rbm", "potts", "function", "markov_network", "base")
+SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection", "rbm", "potts"))
+SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
+    f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW, NETWORK_VIEW = (
-    f"_kernels/targets/{name}.py"
-    for name in ("variable_selection", "rbm", "potts", "function", "markov_network")
-)
-ANSWERS, REDUCE, ORDER, SLICING, INDEPENDENT, MARGINALS, MIXED = (
-    f"exact/elimination/{name}.py"
-    for name in ("answers", "reduce", "order", "slicing", "independent", "marginals", "mixed")
-)
-WAY_BACK, DRAWS, BUCKETS = (
-    f"_kernels/elimination/{name}.py" for name in ("marginals", "draws", "messages")
-)
-WALKERS, EVEN, FLIPS = (f"ensembles/_torch/{name}.py" for name in ("walkers", "even", "flips"))
+INDEPENDENT, MARGINALS = (f"exact/elimination/{name}.py" for name in ("independent", "marginals"))
+WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
     f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
 )
@@ -97,6 +87,7 @@ def check_answers(package):
 def check_independent(package):
     """Draws, however thinned and divided, are of one stream of independent states."""
     target = package.Ising([[0.0, 0.7], [0.7, 0.0]], [0.4, -0.2])
+
     def make():
         return package.EliminationSampler(n_chains=2, random_state=0).fit(target)
 
@@ -301,7 +292,7 @@ MUTANTS = {
     "the way back of a function off by one": Mutant(
         FUNCTION_VIEW,
         "    _evaluate(view, chain)\n    return first + before - np.uint64(before > after)",
-        "    _evaluate(view, chain)\n    return first + before - np.uint64(before >= after + 1) * 0",
+        "    _evaluate(view, chain)\n    return first + before",
         check_function,
         "inverse|kernel|cache|moves",
     ),
@@ -345,14 +336,34 @@ MUTANTS = {
     # Files
     "tables of a file with the axes turned": Mutant(
         UAI,
-        'low=0.0).reshape(shape))',
-        'low=0.0).reshape(shape[::-1]).T)',
+        "low=0.0).reshape(shape))",
+        "low=0.0).reshape(shape[::-1]).T)",
         check_uai,
         ".",
     ),
     "a variable twice in a scope": Mutant(
-        UAI, "if len(set(scope)) < size:", "if len(set(scope)) > size:", check_bad_uai,
+        UAI,
+        "if len(set(scope)) < size:",
+        "if len(set(scope)) > size:",
+        check_bad_uai,
         "DID NOT RAISE",
+    ),
+    "rows of a table in the order of the child": Mutant(
+        BIF, "values.reshape(k, -1).T", "values.reshape(-1, k)", check_bif, "."
+    ),
+    "log Z of a result file in another base": Mutant(
+        RESULTS,
+        '_write(path, _read_pr, "PR", repr(float(log10_z)))',
+        '_write(path, _read_pr, "PR", repr(float(log10_z) * 2.302585092994046))',
+        check_results,
+        ".",
+    ),
+    "a hidden unit without its bias": Mutant(
+        RBM,
+        "hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights)",
+        "hidden = np.logaddexp(0.0, flat @ self.weights)",
+        check_machine,
+        ".",
     ),
     "loops of an edge list counted twice": Mutant(
         QUBO,
@@ -435,9 +446,7 @@ MUTANTS = {
         check_flips,
         ".",
     ),
-    "nine rounds of Philox": Mutant(
-        "ensembles/_torch/philox.py", "range(10)", "range(9)", check_philox, "."
-    ),
+    "nine rounds of Philox": Mutant(PHILOX, "range(10)", "range(9)", check_philox, "."),
 }
 OF_TORCH = [name for name, mutant in MUTANTS.items() if mutant.check in TORCH_CHECKS]
 

@@ -83,7 +83,9 @@ def check_round_trips(package):
 
 def check_explorers(package):
     given = package.GibbsSampler(n_chains=7), package.LSBSampler("learned")
-    for explorer, match in zip(given, ("n_chains=7, which is not", "is to be learned"), strict=True):
+    for explorer, match in zip(
+        given, ("n_chains=7, which is not", "is to be learned"), strict=True
+    ):
         anew("test_tempering").test_errors(
             small(package), {"explorer": explorer}, ValueError, match
         )

@@ -188,6 +188,7 @@ def test_wrong_names_and_shapes(arguments, error, message):
 # ----------------------------------------------------------------- notebooks
 
 
+@pytest.mark.quick
 def test_notebooks_show_the_sizes_of_targets():
     given = Ising.lattice(np.zeros((3, 4)), 0.3).condition({(0, 1): 1})
     shown = given._repr_html_()

@@ -205,7 +205,9 @@ def check_value_of_known_rarity():
     target = RBM(np.full((d, 1), wide - bias), np.full(d, bias), [hidden])
     x = exact.states(target)
     p, broad = exact.probabilities(target), x.sum(axis=1) < d / 2
-    assert (x * p[:, None])[broad].sum(axis=0) / p[broad].sum() == pytest.approx([low] * d, abs=1e-3)
+    assert (x * p[:, None])[broad].sum(axis=0) / p[broad].sum() == pytest.approx(
+        [low] * d, abs=1e-3
+    )
 
     def sweeps(states, streams, n_draws, apart):
         """Four sweeps from draw to draw: within a mode they are independent."""
