@@ -180,9 +180,13 @@ def test_draws_of_a_sweep_are_not_taken_for_sweeps():
 
 
 def test_a_run_that_is_looked_at_again_and_again():
+    check_looks(400)
+
+
+def check_looks(n):
     """The level falls with the run, since each look is another chance to accuse."""
     rng, between = np.random.default_rng(0), 0
-    for _ in range(400):
+    for _ in range(n):
         x = rng.choice([-1, 1], size=(4, 1024, 16)).astype(np.int8)
         found = diagnostics.disagreement(dataset(x, LATTICE, rng.normal(size=(4, 1024))), LATTICE)
         p = 17 * min(np.nanmin(found["p_value"]), float(found["p_value_lp"]))

@@ -1,6 +1,7 @@
 """The compiled transition is the enumerated one: bisected, rebuilt, and counted."""
 
 import ast
+import importlib
 import json
 import math
 import os
@@ -177,7 +178,8 @@ def check_selection(package, d, field, n=500):
     cumulative = np.cumsum(np.exp(log_weight - log_weight.max()))
     u = rng.random(n)
     expected = np.searchsorted(cumulative / cumulative[-1], u, side="right")
-    rule = package.ensembles.rules.Balanced(function.table())
+    rules = importlib.import_module(f"{package.__name__}.ensembles.rules")
+    rule = rules.Balanced(function.table())
     probe = package.testing._probe.Probe(target, rule, np.tile(x, (n, 1)))
     found = (probe.step(u, probe.accept) != x).argmax(axis=1)
     assert np.array_equal(found, expected), "moves are selected in proportion to their weights"

@@ -114,6 +114,18 @@ def test_slow_chains_have_larger_errors():
     assert 0.75 < ratio.min() <= ratio.max() < 1.5
 
 
+def test_visits_of_several_batches_are_seen():
+    """Each of 16 states of a chain lasts two batches, which are not independent then."""
+    target, rng = Ising(np.zeros((40, 40))), np.random.default_rng(0)
+    x = np.repeat(rng.choice([-1, 1], size=(4, 16, 40)), 64, axis=1).astype(np.int8)
+    moments = Moments(target, 4)
+    moments.add(x, np.zeros((4, 1024)))
+    assert moments.batch == 32
+    ratio = moments.dataset({})["mean_mcse"].values / (1 / np.sqrt(64))
+    assert np.quantile(ratio, 0.2) > 0.8  # 0.7 by batches of one length
+    assert ratio.mean() < 1.3
+
+
 def test_what_never_changed_has_no_error():
     moments = Moments(Ising(np.zeros((3, 3))).condition({2: 1}), 2)
     x = np.ones((2, 64, 3), dtype=np.int8)

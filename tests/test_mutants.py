@@ -1,21 +1,13 @@
-"""The tests are tested: each planted error must fail a named check, and no error none.
+"""The tests are tested: errors planted in targets, steps, learning, redraws and draws.
 
-A mutant is a copy of the package with one piece of text changed, imported in place of the
-package. Its kernels run as plain Python, which gives the same chains bit for bit.
+Those of other rooms of the package are in ``test_mutants_*.py``.
 """
 
 import copy
-import importlib
-import sys
-import warnings
-from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple
 
-import numba
 import numpy as np
 import pytest
-from processes import copy_package
+from planted import Mutant, anew, imported, inside
 from test_exact import check_lattice
 from test_kernel import check_selection
 from test_objectives import check_bad_batch, check_stride
@@ -28,36 +20,6 @@ from test_pilot import (
 )
 
 import sklsb
-
-# What is imported again with each mutant.
-ANEW = ("sklsb", "enumerated_objectives")
-
-
-@contextmanager
-def imported(folder, file="__init__.py", old="", new=""):
-    """Import a copy of the package, with one text replaced and nothing compiled."""
-    package = copy_package(folder)
-    text = (package / file).read_text(encoding="utf-8")
-    assert not old or text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
-    (package / file).write_text(text.replace(old, new) if old else text, encoding="utf-8")
-    names = [name for name in sys.modules if name.split(".")[0] in ANEW]
-    original = {name: sys.modules.pop(name) for name in names}
-    jit = numba.config.DISABLE_JIT
-    sys.path.insert(0, str(folder))
-    numba.config.DISABLE_JIT = True
-    try:
-        mutant = importlib.import_module("sklsb")
-        assert Path(mutant.__file__).parent == package
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", mutant.exceptions.SamplerWarning)
-            yield mutant
-    finally:
-        numba.config.DISABLE_JIT = jit
-        sys.path.remove(str(folder))
-        for name in [name for name in sys.modules if name.split(".")[0] in ANEW]:
-            del sys.modules[name]
-        sys.modules.update(original)
-
 
 # ----------------------------------------------------------------- the checks
 
@@ -134,14 +96,14 @@ def check_long(package):
 
 
 def check_objectives(package):
-    checks = importlib.import_module("enumerated_objectives")
+    checks = anew("enumerated_objectives")
     checks.check_objectives(package.Mixture([0.3, -0.2, 0.5, 0.0]), ising(package))
 
 
 def check_objectives_of_three_values(package):
     field = np.array([[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]])
     target = package.Potts([[0.0, 0.8], [0.8, 0.0]], field)
-    checks = importlib.import_module("enumerated_objectives")
+    checks = anew("enumerated_objectives")
     checks.check_objectives(package.Mixture([0.3, -0.2, 0.5, 0.0]), target)
 
 
@@ -180,7 +142,7 @@ def check_input(package):
 
 
 def check_weights(package):
-    weights = package.balancing.learning.relative_weights(np.array([0.0, -2.0]) + 1e4)
+    weights = inside(package, "balancing.learning").relative_weights(np.array([0.0, -2.0]) + 1e4)
     assert np.isclose(np.exp(weights).mean(), 1.0), "weights are relative to their mean"
 
 
@@ -227,8 +189,10 @@ def check_layers(package):
 def check_mixture(package):
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.transitions.rule_of(package.GibbsSampler(), target)
-        other = package.ensembles.rules.Balanced(package.Barker().table())
-        package.testing.check_rule(package.ensembles.rules.Mixture.of(one, other, 0.3), target)
+        other = inside(package, "ensembles.rules").Balanced(package.Barker().table())
+        package.testing.check_rule(
+            inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target
+        )
 
 
 def ring(package):
@@ -242,10 +206,6 @@ def ring(package):
 
 # Bytes that hold the tables of a ring, and messages of one of its variables or two.
 SLICED = 532
-
-
-def inside(package, name):
-    return importlib.import_module(f"{package.__name__}.{name}")
 
 
 def enumerated(package, target):
@@ -285,7 +245,7 @@ def check_exact_draws(package):
 
 def check_nearly_conditional(package):
     """Draws of a network whose rows sum to 1 only nearly are rejected in part."""
-    engine, reduce = (inside(package, f"_elimination.{name}") for name in ("engine", "reduce"))
+    engine, reduce = (inside(package, f"exact.elimination.{name}") for name in ("engine", "reduce"))
     sums = np.array([[0.5, 1.0], [1.0, 0.6]])
     table = np.stack([[[0.3, 0.9], [0.5, 0.2]], [[0.7, 0.1], [0.5, 0.8]]], axis=2) * sums[..., None]
     factors = [((0,), [0.5, 0.5]), ((1,), [0.3, 0.7]), ((0, 1, 2), table)]
@@ -304,7 +264,7 @@ def check_nearly_conditional(package):
 def check_conditionals(package):
     """A block is drawn from its exact distribution given the rest."""
     target = ring(package)
-    blocks, reduce = (inside(package, f"_elimination.{name}") for name in ("blocks", "reduce"))
+    blocks, reduce = (inside(package, f"exact.elimination.{name}") for name in ("blocks", "reduce"))
     states, p = enumerated(package, target)
     for block in ([1, 0], [3, 2]):
         pool = blocks.Pool(reduce.strike(target), [block])
@@ -395,14 +355,6 @@ def test_plain_python_gives_the_same_chains_bit_for_bit(tmp_path):
 # ----------------------------------------------------------------- the mutants
 
 
-class Mutant(NamedTuple):
-    file: str
-    old: str
-    new: str
-    check: object
-    message: str
-
-
 BALANCING, LEARNING, PILOT = "balancing/functions.py", "balancing/learning.py", "balancing/pilot.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
@@ -419,7 +371,7 @@ BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
     for name in ("balanced", "gibbs", "hamming_ball", "layers", "mixture")
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
-ENGINE, PASSES = (f"_elimination/{name}.py" for name in ("engine", "passes"))
+ENGINE, PASSES = (f"exact/elimination/{name}.py" for name in ("engine", "passes"))
 BLOCK_RULE, BLOCKED = "_kernels/rules/redraw.py", "exact/elimination/mixed.py"
 RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
 STEP = "the production step against the formula"
@@ -1083,7 +1035,4 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_error_is_found(name, tmp_path):
-    file, old, new, check, message = MUTANTS[name]
-    found = pytest.raises((AssertionError, pytest.fail.Exception), match=message)
-    with imported(tmp_path, file, old, new) as package, found:
-        check(package)
+    MUTANTS[name].must_be_found(tmp_path)

@@ -96,12 +96,16 @@ def test_gradients_stay_finite_where_weights_span_hundreds_of_nats(scale, name):
             assert np.isfinite(gradient).all()
 
 
+def balanced(package, table):
+    return importlib.import_module(f"{package.__name__}.ensembles.rules").Balanced(table)
+
+
 def of_each_move(package, table, target):
     """T (log T - l), T, Q and Q (1 - A) of each move, shape (4, n_states, n_moves)."""
     ratios = target.log_ratios(package.exact.states(target))
     function = package.balancing.functions.Tabulated(table)
     matrices = importlib.import_module("sklsb.exact.matrices")
-    log_t = matrices.transitions(package.ensembles.rules.Balanced(table), target).log_move
+    log_t = matrices.transitions(balanced(package, table), target).log_move
     log_w = function.log_g(ratios)
     log_q = log_w - logsumexp(log_w, axis=1, keepdims=True)
     log_a = np.where(log_t - log_q > -1e-13, 0.0, log_t - log_q)
@@ -119,9 +123,10 @@ def check_stride(package, target, every, log_omega):
     slopes = checks._numeric_gradient(lambda table: of_each_move(package, table, target)[:3], table)
 
     def evaluate(every, u):
-        balanced = package.ensembles.rules.Balanced(table)
-        chains = package.testing._probe.Probe(target, balanced, x).ensemble
-        exact = package.balancing.learning.OBJECTIVES["exact"]
+        chains = package.testing._probe.Probe(target, balanced(package, table), x).ensemble
+        exact = importlib.import_module(f"{package.__name__}.balancing.learning").OBJECTIVES[
+            "exact"
+        ]
         found = checks._found_enumerated(exact, table, log_omega, chains, every, u)
         return found[:2]
 
@@ -355,7 +360,7 @@ def test_permuted_chains_change_the_gradient_by_rounding(name):
 
 def check_bad_batch(package, bad, objective="bound", optimizer="adam"):
     """A gradient that is not finite is left out and counted, and learning goes on."""
-    learning = package.balancing.learning
+    learning = importlib.import_module(f"{package.__name__}.balancing.learning")
     step = learning.OPTIMIZERS[optimizer](0.01)
     learner = learning.Learner(package.Mixture(), objective, step)
     knots = np.linspace(1, 2, learner.function.knots.size)

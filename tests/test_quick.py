@@ -18,13 +18,19 @@ from sklsb import (
     LSBSampler,
     MarkovNetwork,
     Max,
+    ParallelTempering,
     Potts,
     VariableSelection,
+    anneal,
+    diagnostics,
     exact,
+    io,
+    sample_chains,
 )
 from sklsb._kernels._jit import interpreted
 from sklsb.ensembles.rules import Balanced, Mixture, RandomBlocks
 from sklsb.exact.transitions import rule_of
+from sklsb.storage.codec import packed, unpacked
 from sklsb.testing import check_balancing, check_rule, check_target
 from sklsb.testing._step import check_matrix, check_step
 
@@ -121,3 +127,56 @@ def test_elimination(name):
     assert float(exact.most_likely(target)["lp"]) == pytest.approx(log_p.max(), abs=1e-14)
     sampler = EliminationSampler(n_chains=1, random_state=0).fit(target)
     assert np.isfinite(target.log_prob(sampler.sample(20)["x"])).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+@pytest.mark.parametrize("explorer", ["auto", LSBSampler("sqrt")])
+def test_tempering(explorer):
+    settings = {"n_chains": 2, "n_burn_in": 64, "n_replicas": 3, "random_state": 0}
+    sampler = ParallelTempering(explorer=explorer, **settings).fit(ising)
+    draws = sampler.sample(40)
+    np.testing.assert_allclose(draws["lp"], ising.log_prob(draws["x"].values), rtol=1e-12)
+    assert abs(sampler.log_z_ - exact.log_partition(ising)) < 5 * sampler.log_z_error_
+
+
+def test_annealing():
+    found = anneal(network, n_sweeps=20, n_chains=2, random_state=0)
+    lp = network.log_prob(exact.states(network)).max()
+    assert float(found["lp"].max()) == pytest.approx(lp, abs=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_draws_are_looked_at():
+    sampler = GibbsSampler(n_burn_in=20, n_chains=2, random_state=0).fit(ising)
+    stop = diagnostics.stopping.EffectiveSampleSize(40)
+    draws = sampler.sample(400, thin="sweep", stop=stop)
+    assert 64 <= draws.sizes["draw"] < 400
+    found = diagnostics.disagreement(draws, ising)
+    assert found.attrs["n_draws"] == draws.sizes["draw"]
+    moments = sampler.sample(64, record="moments")
+    np.testing.assert_allclose(moments["p"].sum("state"), 1.0, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_chains_in_parts():
+    sampler = GibbsSampler(n_burn_in=5, n_chains=1, init="both", random_state=0).fit(potts)
+    draws = sample_chains(sampler, 8, n_chains=3)
+    assert draws["x"].shape == (3, 8, 3)
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_a_sampler_is_saved(tmp_path):
+    sampler = LSBSampler("barker", blocks=None, n_burn_in=5, n_chains=2, random_state=0)
+    sampler.fit(ising).save(tmp_path / "fitted")
+    again = LSBSampler.load(tmp_path / "fitted", ising)
+    np.testing.assert_array_equal(sampler.sample(5)["x"], again.sample(5)["x"])
+    value = {"a": [np.arange(3), None, (1, "x")]}
+    assert packed(unpacked(packed(value))) == packed(value)
+
+
+def test_files(tmp_path):
+    model = io.Model("MARKOV", (2, 3), [(0, 1)], [table])
+    io.write_uai(tmp_path / "pair.uai", model)
+    found = MarkovNetwork.from_uai(tmp_path / "pair.uai")
+    wanted = table.ravel() / table.sum()
+    np.testing.assert_allclose(exact.probabilities(found), wanted, rtol=1e-14)

@@ -214,6 +214,44 @@ def test_a_rare_value_that_chains_keep():
     assert uniform <= 3  # of 12
 
 
+def check_value_of_known_rarity():
+    """In the broad mode each value 1 has probability 0.09, in the sharp one 0.999.
+
+    From uniform draws chains go to the broad mode, and see each value 1 in one draw of eleven.
+    Those that are given one, and all others uphill, keep it.
+    """
+    d, low, high = 12, 0.09, 0.999
+    bias, wide = np.log(low / (1 - low)), np.log(high / (1 - high))
+    hidden = d * (np.log1p(np.exp(bias)) - np.log1p(np.exp(wide)))
+    target = RBM(np.full((d, 1), wide - bias), np.full(d, bias), [hidden])
+    x = exact.states(target)
+    p, broad = exact.probabilities(target), x.sum(axis=1) < d / 2
+    assert (x * p[:, None])[broad].sum(axis=0) / p[broad].sum() == pytest.approx(
+        [low] * d, abs=1e-3
+    )
+
+    def sweeps(states, streams, n_draws, apart):
+        """Four sweeps from draw to draw: within a mode they are independent."""
+        draws, now = np.empty((len(states), n_draws, d), states.dtype), states.copy()
+        rng = streams.chain[0]
+        for t in range(n_draws):
+            for site in np.tile(np.arange(d), 4):
+                up = target.log_ratios(now)[:, site] * (1 - 2 * now[:, site])
+                now[:, site] = rng.random(len(now)) < 1 / (1 + np.exp(-up))
+            draws[:, t] = now
+        return draws, 0
+
+    for seed in range(3):
+        effort = Effort(60, 96, sweeps)
+        starts = draw_starts(target, "quenched", Streams(spawn(seed, 1)), effort)
+        assert starts.kept, "a value of one in eleven is tried, and found to be kept"
+        assert starts.kept[0].value_index == 1, "a value of one in eleven is tried: the value 1"
+
+
+def test_a_value_of_known_rarity_is_found():
+    check_value_of_known_rarity()
+
+
 def test_a_rare_value_that_chains_keep_and_draws_hardly_hold_is_told():
     table = np.ones((2, 8))
     table[0, 7] = table[1, :7] = 1e-14

@@ -37,6 +37,7 @@ from sklsb.samplers._tempering.explorers import Trial, compare
 from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
 from sklsb.samplers._tempering.schedule import equal_steps
+from sklsb.samplers._tempering.worth import plain_chains_mix
 
 EPS = np.finfo(float).eps
 QUIET = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -137,6 +138,8 @@ def test_tempering_of_a_potts_model_with_impossible_values(guided):
 def test_equal_steps():
     beta = np.array([0.0, 0.5, 1.0])
     np.testing.assert_allclose(equal_steps(beta, np.array([0.3, 0.3]), 5), [0, 0.25, 0.5, 0.75, 1])
+    # Three steps of 0.2 of the barrier below the level in the middle, one above it.
+    assert equal_steps(beta, np.array([0.6, 0.2]), 5)[3] == pytest.approx(0.5)
     for refused in ([0.0, 0.0], [1.0, 0.0], [1e-12, 1.0]):
         found = equal_steps(beta, np.array(refused), 9)
         assert found[0] == 0.0
@@ -235,18 +238,9 @@ def with_zeros(x):
     return -np.inf if x.sum() == 1 else 0.9 * x[0] - 0.4 * x[2]
 
 
-@pytest.mark.parametrize(
-    ("target", "product"),
-    [
-        (network(), None),
-        (network(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
-        (FunctionTarget(with_zeros, 3), None),
-    ],
-    ids=["uniform", "product", "function"],
-)
-def test_scans_are_those_of_the_matrix(target, product):
+def check_scans(target, product, n=2000):
     """One scan of the code from every joint state, against the matrix: even and odd ones."""
-    beta, n = np.array([0.0, 0.6, 1.0]), 2000
+    beta = np.array([0.0, 0.6, 1.0])
     x, log_p = level_logs(target, beta, product)
     p0 = np.exp(log_p[0] - log_p[0].max())
     sweeps = [np.tile(p0 / p0.sum(), (8, 1)), *(gibbs_matrix(x, one) for one in log_p[1:])]
@@ -270,13 +264,26 @@ def test_scans_are_those_of_the_matrix(target, product):
         ladders.n_scans = parity
         ladders.run(1, (0, 0, 0), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
         rejected = ladders.ladder.rejected[:, parity]
-        assert ((rejected >= 0) & (rejected <= 1)).all()
+        assert ((rejected >= 0) & (rejected <= 1)).all(), "a scan refuses with a probability"
         index = ladders.states[:, 0] @ np.array([4, 2, 1])
         found = np.bincount(index @ np.array([64, 8, 1]), minlength=512)
-        assert not found[law == 0].any()
+        assert not found[law == 0].any(), "a scan leads where it may"
         expected = n * law
         z = (found - expected)[law > 0] / np.sqrt(expected * (1 - law) + 1e-12)[law > 0]
-        assert np.abs(z[expected[law > 0] > 5]).max() < 5
+        assert np.abs(z[expected[law > 0] > 5]).max() < 5, "a scan is that of the matrix"
+
+
+@pytest.mark.parametrize(
+    ("target", "product"),
+    [
+        (network(), None),
+        (network(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
+        (FunctionTarget(with_zeros, 3), None),
+    ],
+    ids=["uniform", "product", "function"],
+)
+def test_scans_are_those_of_the_matrix(target, product):
+    check_scans(target, product)
 
 
 # ----------------------------------------------------------------- the core
@@ -298,6 +305,10 @@ def loopy(seed=2):
 @pytest.mark.parametrize("log2_size", [3, 4])
 @pytest.mark.parametrize("evidence", [{}, {1: 0}])
 def test_states_of_the_core_lead_to_those_of_the_network(log2_size, evidence):
+    check_core(log2_size, evidence)
+
+
+def check_core(log2_size, evidence, n=20000):
     """The law of the core times that of the rest given it, as enumerated, is that of the target."""
     target = loopy().condition(evidence) if evidence else loopy()
     core = Core(target, log2_size)
@@ -307,8 +318,7 @@ def test_states_of_the_core_lead_to_those_of_the_network(log2_size, evidence):
     )
     sizes = core.network.cardinalities
     of_core = np.array(list(itertools.product(*(range(k) for k in sizes))))
-    p, n = exact.probabilities(core.network), 20000
-    rng = np.random.default_rng(0)
+    p, rng = exact.probabilities(core.network), np.random.default_rng(0)
     chosen = of_core[rng.choice(len(p), size=n, p=p)].astype(core.network.dtype)
     x = core.lift(chosen, rng.random((n, core.n_drawn)))
     np.testing.assert_array_equal(core.of(x), chosen)
@@ -502,6 +512,54 @@ def test_the_error_of_log_z_knows_long_visits():
     assert error == pytest.approx(wanted)
 
 
+def check_error_of_log_z():
+    """Of states of N(0, 1) and N(1, 1) weighted by each other: the ratio is known, log Z' = log Z.
+
+    In 300 repetitions of four ladders the error covers the truth as often as it says.
+    """
+    rng, n_scans, n, shift = np.random.default_rng(0), 64, 300, np.array([0.3])
+    off = np.empty(n)
+    for k in range(n):
+        x, y = rng.normal(size=(n_scans, 4)), 1.0 + rng.normal(size=(n_scans, 4))
+        up, down = x - 0.5 - shift, 0.5 - y + shift
+        terms = np.stack([1 / (1 + np.exp(-up)), 1 / (1 + np.exp(-down))], axis=-1)[:, :, None]
+        batches, sums = Batches(shift), np.zeros((4, 1, 2))
+        for term in terms:
+            sums += term
+            batches.add(1, sums)
+        np.testing.assert_allclose(
+            batches.total(sums), terms.sum(axis=0), err_msg="scans that were counted"
+        )
+        assert batches.n_scans == n_scans, "scans that were counted"
+        value, error = batches.log_ratio(sums)
+        off[k] = value / error
+        assert abs(value) < 0.5, "log Z is what it is known to be"
+    # Three standard errors of 300 repetitions, and three ladders more or less: Student's t.
+    assert 0.93 < (np.abs(off) < 2.0).mean() < 1.0, "the stated error of log Z covers"
+    assert 0.7 < off.std() < 1.2, "the stated error of log Z is not larger, nor smaller"
+
+
+def test_the_stated_error_of_log_z_covers():
+    check_error_of_log_z()
+
+
+def check_worth():
+    """Three replicas, one of which is drawn anew each scan, are as good as plain chains here.
+
+    For their work, plain chains are worth 0.6 to 1.5 times as many independent draws.
+    """
+    target = Ising.lattice(np.zeros((2, 2)), coupling=0.3)
+    rule = Systematic(np.arange(4, dtype=np.uint32), 1)
+    for seed in range(2):
+        x = np.random.default_rng(seed).choice(np.array([-1, 1], np.int8), size=(4, 1, 3, 4))
+        ladders = Ladders(target, x, Streams(spawn(seed, 4)), rule, np.linspace(0.0, 1.0, 3))
+        assert not plain_chains_mix(ladders, rule, 256), "what is as good is not called needless"
+
+
+def test_tempering_that_is_worth_it_is_not_called_needless():
+    check_worth()
+
+
 def test_needless_tempering_is_told():
     easy = Ising.lattice(np.full((4, 4), 0.1), coupling=0.1)
     with pytest.warns(TemperingWarning, match="not worth it here"):
@@ -637,19 +695,23 @@ def test_fitted_attributes(ising):
 
 
 def test_round_trips_are_those_of_the_index_process(ising):
-    sampler = make().fit(ising)
+    check_round_trips(ising, 1000)
+
+
+def check_round_trips(target, n, **params):
+    sampler = make(**params).fit(target)
     before = sampler.n_round_trips_
     first = sampler._ensemble.n_scans
     heading = sampler._ensemble.ladder.heading.copy()
-    draws(sampler, 1000)
+    draws(sampler, n)
     visit = sampler.sample_stats_["visit"].values
     process = sampler.index_process_.sel(scan=slice(first, None)).values
     top = sampler.betas_.size - 1
     at_top, was_low = process.argmax(axis=2), process == 0
-    for c, t in itertools.product(range(2), range(0, 1000, 7)):
+    for c, t in itertools.product(range(2), range(0, n, 7)):
         low = np.flatnonzero(was_low[c, : t + 1, at_top[c, t]])
         assert visit[c, t] == first + low[-1] if low.size else visit[c, t] < first
-    assert 20 < len(np.unique(visit[0])) < 500
+    assert 20 < len(np.unique(visit[0])) < n / 2
     for c in range(2):
         trips, stays = 0, []
         for replica in range(top + 1):
@@ -753,17 +815,21 @@ def test_explorers_are_compared(ising):
 
 
 def test_the_better_explorer_goes_on(ising):
+    check_better_explorer(make(), ising, 10**5)
+
+
+def check_better_explorer(sampler, target, work):
     """Whatever was first is given no round trips: the other one is taken, and counts anew."""
-    given = LSBSampler("sqrt").make_rule(ising)
-    sampler = make(explorer=GibbsSampler("chromatic")).fit(ising)
+    given = LSBSampler("sqrt").make_rule(target)
+    sampler.set_params(explorer=GibbsSampler("chromatic")).fit(target)
     assert sampler.explorer_ == repr(GibbsSampler("chromatic"))
     old = sampler._ensemble
-    made, name, trials = compare(old, Trial(0, 10**5, 500), {"other": given})
+    made, name, trials = compare(old, Trial(0, work, 500), {"other": given})
     assert name == "other"
     assert trials["other"].round_trips > 0
     assert made.rule.explorer is given
     np.testing.assert_array_equal(made.beta, old.beta)
-    same, name, _ = compare(old, Trial(10**6, 10**5, 500), {"other": given})
+    same, name, _ = compare(old, Trial(10 * work, work, 500), {"other": given})
     assert name is None
     assert same is old
 

@@ -46,6 +46,7 @@ def test_long_chains_give_the_gradient_of_the_likelihood():
     assert [g.dtype for g in found] == [np.float32] * 3
 
 
+@pytest.mark.quick
 def test_one_step_is_that_of_the_formula():
     # The chance of each state of the chain after one step, by enumeration.
     model = machine(3, 2, 1.0)

@@ -1,0 +1,459 @@
+"""Errors planted in targets and their views, in elimination, files, and first-order steps."""
+
+import gzip
+import importlib.util
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import Mutant, anew, imported
+
+SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection", "rbm", "potts"))
+SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
+    f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
+)
+INDEPENDENT, MARGINALS = (f"exact/elimination/{name}.py" for name in ("independent", "marginals"))
+WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
+MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
+    f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
+)
+UAI, BIF, QUBO, RESULTS = (f"io/{name}.py" for name in ("uai", "bif", "qubo", "uai_results"))
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="first-order steps need torch"
+)
+
+
+# ----------------------------------------------------------------- targets
+
+
+def check_selection(package):
+    tests = anew("test_variable_selection")
+    for prior in ({}, {"prior": "independent", "slab_sd": 0.7}):
+        tests.test_log_prob_and_log_ratios_are_the_formula(9, 4, prior)
+
+
+def check_selection_view(package):
+    tests = anew("test_variable_selection")
+    for prior in ({}, {"prior": "independent", "slab_sd": 0.7}):
+        package.testing.check_target(tests.model(12, 5, **prior), n_states=6)
+
+
+def check_machine(package):
+    anew("test_rbm").test_log_prob_is_the_sum_over_hidden_units(1.0)
+
+
+def check_machine_views(package):
+    rng = np.random.default_rng(0)
+    target = package.RBM(rng.normal(size=(4, 5)), rng.normal(size=4), rng.normal(size=5))
+    package.testing.check_target(target, n_states=6)
+    extreme = package.RBM(1e5 * target.weights, target.visible_bias, target.hidden_bias)
+    package.testing.check_target(extreme, n_states=4)
+    tiny = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
+    rule = package.exact.transitions.rule_of(package.GibbsSampler("systematic"), tiny)
+    package.testing.check_rule(rule, tiny, n_continuations=2)
+
+
+def check_potts(package):
+    anew("test_potts").test_log_prob_and_log_ratios_are_the_formula(3, 4, True)
+
+
+def check_potts_view(package):
+    rng = np.random.default_rng(0)
+    couplings = np.triu(rng.normal(size=(4, 4)), 1)
+    target = package.Potts(couplings + couplings.T, rng.normal(size=(4, 3)))
+    package.testing.check_target(target, n_states=6)
+
+
+def check_function(package):
+    tests = anew("test_function")
+    target = package.FunctionTarget(tests.mixed, 5, tests.CARDINALITIES)
+    package.testing.check_target(target, n_states=4)
+    given = target.condition({0: 0, 2: 0, 3: 2})
+    sampler = package.GibbsSampler(block_size=2)
+    rule = package.exact.transitions.rule_of(sampler, given)
+    package.testing.check_rule(rule, given, n_continuations=2)
+
+
+# ----------------------------------------------------------------- elimination
+
+
+def check_answers(package):
+    tests = anew("test_elimination")
+    for seed in range(4):
+        tests.test_answers_equal_enumeration(seed)
+
+
+def check_independent(package):
+    """Draws, however thinned and divided, are of one stream of independent states."""
+    target = package.Ising([[0.0, 0.7], [0.7, 0.0]], [0.4, -0.2])
+
+    def make():
+        return package.EliminationSampler(n_chains=2, random_state=0).fit(target)
+
+    whole = make().sample(600)
+    assert np.allclose(whole["lp"], target.log_prob(whole["x"].values)), "lp of the draws"
+    thinned = make().sample(100, thin=3)
+    assert np.array_equal(thinned["x"], whole["x"][:, 2:300:3]), "every third draw"
+    sampler = make()
+    parts = [sampler.sample(n)["x"].values for n in (1, 250, 349)]
+    assert np.array_equal(np.concatenate(parts, axis=1), whole["x"]), "draws in parts"
+    x, p = package.exact.states(target), package.exact.probabilities(target)
+    count = (whole["x"].values.reshape(-1, 2)[:, None] == x).all(axis=2).sum(axis=0)
+    assert (np.abs(count - 1200 * p) < 5 * np.sqrt(1200 * p)).all(), "draws have their prob"
+
+
+# ----------------------------------------------------------------- files
+
+
+def check_uai(package):
+    tests = anew("test_io")
+    with tempfile.TemporaryDirectory() as folder:
+        tests.test_uai(Path(folder), tests.PAIR.encode())
+        tests.test_uai(Path(folder), gzip.compress(tests.PAIR.encode()))
+
+
+def check_bad_uai(package):
+    tests = anew("test_io")
+    with tempfile.TemporaryDirectory() as folder:
+        for text in ("MARKOV 2 2 2 1 2 0 0 4 1 2 3 4", "MARKOV 1 2 1 1 0 2 1 2 3"):
+            path = tests.save(Path(folder), text)
+            with pytest.raises(package.io.FormatError):
+                package.io.read_uai(path)
+
+
+def check_bif(package):
+    tests = anew("test_io")
+    with tempfile.TemporaryDirectory() as folder:
+        tests.test_bif(Path(folder))
+        for seed in range(4):
+            tests.test_generated_bif(Path(folder), seed)
+
+
+def check_edges(package):
+    with tempfile.TemporaryDirectory() as folder:
+        anew("test_io").test_maxcut_and_qubo(Path(folder))
+
+
+def check_results(package):
+    with tempfile.TemporaryDirectory() as folder:
+        anew("test_io_results").test_what_is_written_is_read(Path(folder))
+
+
+# ----------------------------------------------------------------- torch
+
+
+def check_first_order(package):
+    tests = anew("test_torch")
+    for name in ("ising", "potts", "rbm"):
+        tests.test_first_order_ratios_are_the_gradient_along_each_change(name)
+
+
+def check_fast_chain(package):
+    tests = anew("test_torch")
+    for n_flips in (1, 2):
+        target = tests.random_rbm(12, 5, 0.5)
+        tests.compare_with_reference(target, tests.Barker(), n_flips, 400)
+
+
+def check_fast_potts(package):
+    """Transitions of several values, as probabilities, against the formula."""
+    tests = anew("test_torch")
+    sampler = package.LSBSampler("barker", fast=True, n_burn_in=5, lazy=0.2)
+    for name in ("ising", "potts"):
+        tests.check_step(sampler, tests.TARGETS[name])
+
+
+def check_in_place(package):
+    with pytest.MonkeyPatch.context() as patch:
+        anew("test_torch").test_states_are_the_same_where_they_are_kept_in_place(patch)
+
+
+def check_flips(package):
+    tests = anew("test_torch")
+    tests.test_flips_adapt_within_their_limits_and_then_stay()
+    tests.test_flips_follow_the_acceptance_of_transitions_that_are_not_idle()
+
+
+def check_philox(package):
+    tests = anew("test_torch")
+    tests.test_philox_gives_the_published_words()
+    tests.test_all_bits_of_a_number_count()
+
+
+CHECKS = [
+    check_selection,
+    check_selection_view,
+    check_machine,
+    check_machine_views,
+    check_potts,
+    check_potts_view,
+    check_function,
+    check_answers,
+    check_independent,
+    check_uai,
+    check_bad_uai,
+    check_bif,
+    check_edges,
+    check_results,
+]
+TORCH_CHECKS = [
+    check_first_order,
+    check_fast_chain,
+    check_fast_potts,
+    check_in_place,
+    check_flips,
+    check_philox,
+]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [*CHECKS, *(pytest.param(check, marks=needs_torch) for check in TORCH_CHECKS)],
+    ids=lambda check: check.__name__,
+)
+def test_the_package_itself_passes(check, tmp_path):
+    with imported(tmp_path) as package:
+        check(package)
+
+
+KERNEL = "kernel|cache|moves|log p|formula|stationarity"
+MUTANTS = {
+    # Variable selection
+    "a model without the price of its size": Mutant(
+        SELECTION,
+        "result -= 0.5 * k * math.log1p(self.g)",
+        "result -= 0.0 * k * math.log1p(self.g)",
+        check_selection,
+        "Not equal",
+    ),
+    "as many degrees of freedom as rows": Mutant(
+        SELECTION_VIEW,
+        "result = view.size_term[k] - view.exponent * math.log(error)",
+        "result = view.size_term[k] - (view.exponent + 0.5) * math.log(error)",
+        check_selection_view,
+        KERNEL,
+    ),
+    "a column that leaves taken for one that comes": Mutant(
+        SELECTION_VIEW,
+        "change, left, after = product * product / square, square, k - one",
+        "change, left, after = product * product / square, square, k",
+        check_selection_view,
+        KERNEL,
+    ),
+    "rows of a factor not computed again from the first that changed": Mutant(
+        SELECTION_VIEW,
+        "    _selection_refresh(view, chain, place)\n",
+        "    _selection_refresh(view, chain, place + np.uint64(1))\n",
+        check_selection_view,
+        KERNEL,
+    ),
+    # RBM
+    "a hidden unit that is always on": Mutant(
+        RBM_VIEW,
+        "        result += softplus(hidden_activation(view, chain, j))\n",
+        "        result += hidden_activation(view, chain, j)\n",
+        check_machine_views,
+        KERNEL,
+    ),
+    "the way down by the reach of the way up": Mutant(
+        RBM_VIEW,
+        "result = -view.reach[move] if falls else view.visible_bias[move]",
+        "result = -view.visible_bias[move] if falls else view.visible_bias[move]",
+        check_machine_views,
+        KERNEL,
+    ),
+    "activations of extreme weights not summed anew": Mutant(
+        RBM_VIEW,
+        "            risen = on[j] + sign * view.weight[j, i]\n",
+        "            risen = on[j] + view.weight[j, i]\n",
+        check_machine_views,
+        KERNEL,
+    ),
+    # Potts
+    "pairs of a Potts model counted twice": Mutant(
+        POTTS, "result += 0.5 * np.einsum(", "result += np.einsum(", check_potts, "Not equal"
+    ),
+    "values of a Potts model not skipped": Mutant(
+        POTTS,
+        "new = np.arange(k - 1) + (np.arange(k - 1) >= old)",
+        "new = np.arange(k - 1) + (np.arange(k - 1) > old)",
+        check_potts,
+        "Not equal",
+    ),
+    "neighbours not told of the value that left": Mutant(
+        POTTS_VIEW,
+        "        chain.cache[first + before] -= view.coupling[n]\n",
+        "",
+        check_potts_view,
+        KERNEL,
+    ),
+    # Functions
+    "the way back of a function off by one": Mutant(
+        FUNCTION_VIEW,
+        "    _evaluate(view, chain)\n    return first + before - np.uint64(before > after)",
+        "    _evaluate(view, chain)\n    return first + before",
+        check_function,
+        "inverse|kernel|cache|moves",
+    ),
+    "values of another state taken from the table": Mutant(
+        FUNCTION_VIEW,
+        "known &= scratch[state + i] == chain.x[i] + 1",
+        "known &= scratch[state + i] != 0",
+        check_function,
+        ".",
+    ),
+    "values of a site that was looked at before": Mutant(
+        FUNCTION_VIEW,
+        "        scratch[known + 2] = 0\n",
+        "        pass\n",
+        check_function,
+        ".",
+    ),
+    # Networks
+    # Elimination
+    "draws thinned from the first one": Mutant(
+        INDEPENDENT,
+        "kept = slice(thin - 1 - made, None, thin)",
+        "kept = slice(made, None, thin)",
+        check_independent,
+        "every third draw",
+    ),
+    "lp of exact draws with the constant twice": Mutant(
+        INDEPENDENT,
+        "stats[c, first : first + n, 0] = lp[kept] - self.target.constant",
+        "stats[c, first : first + n, 0] = lp[kept] + 0.1",
+        check_independent,
+        "lp of the draws",
+    ),
+    "marginals of the variables beside": Mutant(
+        MARGINALS,
+        "result[variables] = elimination.marginals()[variables]",
+        "result[variables] = elimination.marginals()[variables[::-1]]",
+        check_answers,
+        ".",
+    ),
+    # Files
+    "tables of a file with the axes turned": Mutant(
+        UAI,
+        "low=0.0).reshape(shape))",
+        "low=0.0).reshape(shape[::-1]).T)",
+        check_uai,
+        ".",
+    ),
+    "a variable twice in a scope": Mutant(
+        UAI,
+        "if len(set(scope)) < size:",
+        "if len(set(scope)) > size:",
+        check_bad_uai,
+        "DID NOT RAISE",
+    ),
+    "rows of a table in the order of the child": Mutant(
+        BIF, "values.reshape(k, -1).T", "values.reshape(-1, k)", check_bif, "."
+    ),
+    "log Z of a result file in another base": Mutant(
+        RESULTS,
+        '_write(path, _read_pr, "PR", repr(float(log10_z)))',
+        '_write(path, _read_pr, "PR", repr(float(log10_z) * 2.302585092994046))',
+        check_results,
+        ".",
+    ),
+    "a hidden unit without its bias": Mutant(
+        RBM,
+        "hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights)",
+        "hidden = np.logaddexp(0.0, flat @ self.weights)",
+        check_machine,
+        ".",
+    ),
+    "loops of an edge list counted twice": Mutant(
+        QUBO,
+        "matrix + sp.triu(matrix, 1).T",
+        "matrix + sp.triu(matrix).T",
+        check_edges,
+        ".",
+    ),
+    # First-order steps
+    "neighbours of a spin by half": Mutant(
+        TORCH_ISING,
+        "return -2.0 * self._spins(x) * (self.field + carried[0])",
+        "return -2.0 * self._spins(x) * (self.field + 0.5 * carried[0])",
+        check_first_order,
+        ".",
+    ),
+    "the gradient of a machine without its hidden units": Mutant(
+        TORCH_RBM,
+        "gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)[:n]",
+        "gradient = torch.addmm(self.slope_bias, 0 * mean, self.slope_weights)[:n]",
+        check_first_order,
+        ".",
+    ),
+    "a proposal accepted without its way back": Mutant(
+        WALKERS,
+        "more = back - state.log_weight.gather(1, there.move) +",
+        "more = 0 * back - 0 * state.log_weight.gather(1, there.move) +",
+        check_fast_chain,
+        ".",
+    ),
+    "the sum of the weights taken upside down": Mutant(
+        WALKERS,
+        "(state.log_total - new.log_total)",
+        "(new.log_total - state.log_total)",
+        check_fast_chain,
+        ".",
+    ),
+    "the last of several flips never left out": Mutant(
+        WALKERS, "u[:, -1:] < 0.5", "u[:, -1:] < 1.5", check_fast_chain, "."
+    ),
+    "lazy steps of a first-order chain not rescaled": Mutant(
+        WALKERS,
+        "((u_select[:, :1] - self.lazy) / (1.0 - self.lazy))",
+        "(u_select[:, :1] - 0.0)",
+        check_fast_potts,
+        ".",
+    ),
+    "refused moves kept where states are kept in place": Mutant(
+        WALKERS,
+        "here.copy_(torch.where(mask, there, here))",
+        "here.copy_(there)",
+        check_in_place,
+        ".",
+    ),
+    "the way back of several values off by one": Mutant(
+        MOVES,
+        "site * per_site + then - (then > now).long()",
+        "site * per_site + then - (then > 0).long()",
+        check_fast_potts,
+        ".",
+    ),
+    "pairs of a Potts model on torch counted twice": Mutant(
+        TORCH_POTTS,
+        "return there, row_sum(change + 0.5 * (self._at(near, y) - self._at(near, x)))",
+        "return there, row_sum(change + (self._at(near, y) - self._at(near, x)))",
+        check_fast_potts,
+        ".",
+    ),
+    "the number of flips falls where it should rise": Mutant(
+        FLIPS,
+        "change = gain * (acceptance - _ACCEPTANCE)",
+        "change = gain * (_ACCEPTANCE - acceptance)",
+        check_flips,
+        ".",
+    ),
+    "more flips than sites": Mutant(
+        FLIPS,
+        "math.log(min(MOST_FLIPS, max(1, n_sites)))",
+        "math.log(MOST_FLIPS)",
+        check_flips,
+        ".",
+    ),
+    "nine rounds of Philox": Mutant(PHILOX, "range(10)", "range(9)", check_philox, "."),
+}
+OF_TORCH = [name for name, mutant in MUTANTS.items() if mutant.check in TORCH_CHECKS]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=needs_torch if name in OF_TORCH else ()) for name in MUTANTS],
+)
+def test_a_planted_error_is_found(name, tmp_path):
+    MUTANTS[name].must_be_found(tmp_path)

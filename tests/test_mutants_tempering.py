@@ -1,0 +1,333 @@
+"""Errors planted in tempering, elimination of its core, annealing: each is found by a test."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+from planted import Mutant, anew, imported, inside
+
+BENNETT, CORE, EXPLORERS, LADDERS, PATHS, SCHEDULE, WORTH = (
+    f"samplers/_tempering/{name}.py"
+    for name in (
+        "bennett",
+        "core",
+        "explorers",
+        "ladders",
+        "paths",
+        "schedule",
+        "worth",
+    )
+)
+SCAN, PATH_VIEWS, CROSSING, LIFT, ANNEAL = (
+    f"_kernels/tempering/{name}.py" for name in ("scan", "paths", "crossing", "lift", "anneal")
+)
+
+
+def small(package):
+    """Three spins in a row, in a field."""
+    return package.Ising([[0, 0.9, 0], [0.9, 0, -0.6], [0, -0.6, 0]], [0.4, -0.3, 0.1])
+
+
+def make(package, **settings):
+    settings = {"n_chains": 2, "n_burn_in": 96, "init": "uniform", "random_state": 0} | settings
+    return package.ParallelTempering(**settings)
+
+
+def check_error_of_log_z(package):
+    anew("test_tempering").check_error_of_log_z()
+
+
+def check_long_visits(package):
+    anew("test_tempering").test_the_error_of_log_z_knows_long_visits()
+
+
+def check_worth(package):
+    anew("test_tempering").check_worth()
+
+
+def check_softened_zeros(package):
+    anew("test_tempering").test_zeros_are_soft_on_the_way()
+
+
+def check_last_level(package):
+    anew("test_tempering").test_the_last_level_is_the_target_bit_for_bit()
+
+
+def check_excluded_values(package):
+    anew("test_tempering").test_excluded_values_are_excluded_at_every_level()
+
+
+def check_equal_steps(package):
+    anew("test_tempering").test_equal_steps()
+
+
+def check_scans(package):
+    tests = anew("test_tempering")
+    for product in (None, [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]):
+        tests.check_scans(tests.network(), product, 400)
+
+
+def check_core(package):
+    anew("test_tempering").check_core(3, {1: 0}, 4000)
+
+
+def check_easy_cores(package):
+    anew("test_tempering").test_cores_of_networks_that_are_easy()
+
+
+def check_round_trips(package):
+    anew("test_tempering").check_round_trips(small(package), 300, n_replicas=4)
+
+
+def check_explorers(package):
+    given = package.GibbsSampler(n_chains=7), package.LSBSampler("learned")
+    for explorer, match in zip(
+        given, ("n_chains=7, which is not", "is to be learned"), strict=True
+    ):
+        anew("test_tempering").test_errors(
+            small(package), {"explorer": explorer}, ValueError, match
+        )
+
+
+def check_better_explorer(package):
+    anew("test_tempering").check_better_explorer(
+        make(package, n_replicas=3, n_burn_in=32), small(package), 4000
+    )
+
+
+def check_copies(package):
+    """Weights that replicas keep are of their level, and lp is that of the draw."""
+    target = small(package)
+    sampler = make(package, explorer=package.LSBSampler("sqrt"), n_replicas=3, n_burn_in=32)
+    sampler.fit(target).sample(5)
+    fork = copy.copy(sampler)
+    found = sampler.sample(60)
+    assert np.allclose(found["lp"], target.log_prob(found["x"].values)), "lp of the draws"
+    again = np.concatenate([fork.sample(n)["x"].values for n in (7, 53)], axis=1)
+    assert np.array_equal(again, found["x"]), "draws in parts by a copy"
+    assert fork.log_z_ == sampler.log_z_, "log Z of a copy"
+    ladders = sampler._ensemble
+    for one, other in zip(ladders.best(), ladders.at(np.array([0, 0.3, 1])).best(), strict=True):
+        assert np.array_equal(one, other), "the best state is kept at other temperatures"
+    best = sampler.best_state_
+    assert np.allclose(best["lp"], target.log_prob(best["x"].values)), "lp of the best state"
+    states = package.exact.states(target)
+    assert np.allclose(best["lp"].max(), target.log_prob(states).max()), "the best state is seen"
+
+
+def check_exchanges(package):
+    """Two states exchange parts as the formula says; no cheaper fault than a wrong part."""
+    anew("test_crossover").test_exchanges_are_those_of_the_formula(2)
+
+
+def check_told(package):
+    """Few round trips, and a function that is impossible somewhere, are told."""
+    warning = inside(package, "exceptions").TemperingWarning
+    target = package.Ising.lattice(np.zeros((2, 2)), coupling=3.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = make(package, n_burn_in=0, n_replicas=2).fit(target)
+    with pytest.warns(warning, match="0 round trips"):
+        sampler.sample(4)
+
+
+CHECKS = [
+    check_error_of_log_z,
+    check_long_visits,
+    check_worth,
+    check_softened_zeros,
+    check_last_level,
+    check_excluded_values,
+    check_equal_steps,
+    check_scans,
+    check_core,
+    check_easy_cores,
+    check_round_trips,
+    check_explorers,
+    check_better_explorer,
+    check_copies,
+    check_exchanges,
+    check_told,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_package_itself_passes(check, tmp_path):
+    with imported(tmp_path) as package:
+        check(package)
+
+
+MUTANTS = {
+    "variance of log Z times 0.3": Mutant(
+        BENNETT,
+        "np.sqrt((n - 1) / n *",
+        "np.sqrt(0.3 * (n - 1) / n *",
+        check_error_of_log_z,
+        "stated error",
+    ),
+    "batches taken for independent ones": Mutant(
+        BENNETT, "for longer in (1, 4):", "for longer in (1,):", check_long_visits, "."
+    ),
+    "the shift of Bennett's ratio left out": Mutant(
+        BENNETT,
+        "self.shift + np.log(sums[..., 0])",
+        "np.log(sums[..., 0])",
+        check_error_of_log_z,
+        "stated error of log Z",
+    ),
+    "sums of a batch go on into the next one": Mutant(
+        BENNETT, "        sums[:] = 0.0\n", "", check_error_of_log_z, "scans that were counted"
+    ),
+    "tempering not worth it said too easily": Mutant(
+        WORTH, "_BETTER = 2.0", "_BETTER = 0.3", check_worth, "not called needless"
+    ),
+    "zeros hardened too early": Mutant(
+        PATHS,
+        "_HARDENING * np.log1p(-b)",
+        "np.log1p(-b)",
+        check_softened_zeros,
+        "Not equal|Mismatched",
+    ),
+    "excluded values softened": Mutant(
+        PATHS,
+        "excluded[a:b] = ~inside.ravel()",
+        "excluded[a:b] = False",
+        check_excluded_values,
+        ".",
+    ),
+    "levels closer where nothing is refused": Mutant(
+        SCHEDULE,
+        "steps = np.clip(rejected, _FEWEST_REJECTED, 1.0)",
+        "steps = np.clip(1.0 - rejected, _FEWEST_REJECTED, 1.0)",
+        check_equal_steps,
+        ".",
+    ),
+    "swaps accepted by the ratio of the last level": Mutant(
+        SCAN,
+        "up, down = first_high - first_low, second_low - second_high",
+        "up, down = first_high - first_low, first_low - second_high",
+        check_scans,
+        "scan",
+    ),
+    "swaps accepted upside down": Mutant(
+        SCAN,
+        "accept = 1.0 if log_accept >= 0.0 else math.exp(log_accept)",
+        "accept = 1.0 if log_accept <= 0.0 else math.exp(-log_accept)",
+        check_scans,
+        "scan",
+    ),
+    "pairs of levels not in turn": Mutant(
+        SCAN,
+        "range((before + s) % 2, n_pairs, 2)",
+        "range(s % 2, n_pairs, 2)",
+        check_scans,
+        "scan",
+    ),
+    "the reference drawn from the first value on": Mutant(
+        PATH_VIEWS,
+        "while k < last and u[j] >= reference.upto[k]:",
+        "while k < last and u[j] <= reference.upto[k]:",
+        check_scans,
+        "scan",
+    ),
+    "log q of the reference at the wrong level": Mutant(
+        PATH_VIEWS,
+        "return GuidedView(view, 1.0 - path.beta[k],",
+        "return GuidedView(view, path.beta[k],",
+        check_scans,
+        "scan",
+    ),
+    "a replica keeps the weights of the level it left": Mutant(
+        SCAN,
+        "        _arrive(path, rule, first, k + 1)\n",
+        "",
+        check_copies,
+        "draws in parts",
+    ),
+    "round trips counted at every visit of level 0": Mutant(
+        SCAN,
+        "ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)",
+        "ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] > 0)",
+        check_round_trips,
+        ".",
+    ),
+    "a stay at the last level never ends": Mutant(
+        SCAN,
+        "    ladder.stay[c, bottom] = 0\n",
+        "",
+        check_round_trips,
+        ".",
+    ),
+    "the best state of the burn-in forgotten": Mutant(
+        LADDERS,
+        'for name in ("best_log_prob", "best", "impossible"):',
+        'for name in ("best", "impossible"):',
+        check_copies,
+        "best state",
+    ),
+    "a copy counts its scans from 0": Mutant(
+        LADDERS,
+        'self.n_scans, self.counters = state["n_scans"],',
+        "self.n_scans, self.counters = 0,",
+        check_copies,
+        "draws in parts|log Z of a copy",
+    ),
+    "an explorer that is worse goes on": Mutant(
+        EXPLORERS,
+        "if found.rate > max(",
+        "if found.rate < max(",
+        check_better_explorer,
+        ".",
+    ),
+    "parameters of an explorer silently left aside": Mutant(
+        EXPLORERS,
+        "    _check_parameters(given)\n",
+        "",
+        check_explorers,
+        "DID NOT RAISE",
+    ),
+    "the constant of the core without its barren variables": Mutant(
+        CORE,
+        "model.constant + model.log_barren + shift",
+        "model.constant + shift",
+        check_core,
+        ".",
+    ),
+    "variables drawn in the order of their elimination": Mutant(
+        CORE, "in reversed(joined):", "in joined:", check_core, "."
+    ),
+    "variables of the core drawn too": Mutant(
+        LIFT,
+        "row += c.stride[a] * index[c.axis[a]]",
+        "row += c.stride[a] * index[c.axis[c.axis_start[j]]]",
+        check_core,
+        ".",
+    ),
+    "parts joined through variables that are equal": Mutant(
+        CROSSING,
+        "            if mark[j] == 1:\n                mark[j] = 2",
+        "            if mark[j] < 2:\n                mark[j] = 2",
+        check_exchanges,
+        ".",
+    ),
+    "a part that is exchanged one way": Mutant(
+        CROSSING,
+        "        _put(view, crossing, second, i, a)\n",
+        "",
+        check_exchanges,
+        ".",
+    ),
+    "few round trips not told": Mutant(
+        "samplers/tempering.py",
+        "trips.min() == 0 or trips.sum() < _FEWEST_TRIPS",
+        "trips.min() < 0",
+        check_told,
+        "0 round trips",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_error_is_found(name, tmp_path):
+    MUTANTS[name].must_be_found(tmp_path)
