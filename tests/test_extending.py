@@ -1,6 +1,7 @@
 """What users define outside the package: targets, rules, balancing functions, compiled too."""
 
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from outside.rule_metropolis import example as spins
 from outside.target_ring import HeightRing, HeightsView, example
 from processes import run_python
 
-from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, exact, extending
+from sklsb import RBM, GibbsSampler, HammingBallSampler, LSBSampler, exact, extending
+from sklsb._codec import packed, unpacked
 from sklsb.extending import (
     Facts,
     NoPart,
@@ -182,6 +184,16 @@ def test_classes_of_one_name_run_their_own_code(case, expected, tmp_path):
         assert line.startswith(wanted)
 
 
+def test_a_class_that_was_defined_anew_is_in_no_file(monkeypatch):
+    kept = packed(Metropolis(3))
+    assert unpacked(kept) == Metropolis(3)
+    monkeypatch.setattr(sys.modules[Metropolis.__module__], "Metropolis", Careless)
+    with pytest.raises(
+        TypeError, match=r"Metropolis was defined anew since the sampler was fitted"
+    ):
+        packed(Metropolis(3))
+
+
 # ----------------------------------------------------------------- what is wrong is found
 
 
@@ -246,6 +258,18 @@ class WronglyJoined(HeightRing):
             return super().view()
         finally:
             self.known = False
+
+
+class WrongSites(RBM):
+    """Its rules for a few variables see another machine."""
+
+    def site_view(self):
+        return RBM(2.0 * self.weights).site_view()
+
+
+def test_wrong_site_view_is_found():
+    with pytest.raises(AssertionError, match="log p of the kernel of site_view against log_prob"):
+        check_target(WrongSites([[0.3, -1.0], [0.5, 0.2]]))
 
 
 def test_wrong_graph_is_found():
