@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from outside.target_ring import HeightRing, HeightsView, example
 from processes import run_python
 from sklearn.base import clone
 
-from sklsb import GibbsSampler, HammingBallSampler, LSBSampler, Mixture, exact, extending
+from sklsb import RBM, GibbsSampler, HammingBallSampler, LSBSampler, Mixture, exact, extending
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import OBJECTIVES
 from sklsb.ensembles.rules import Balanced, RandomBlocks
@@ -34,6 +35,7 @@ from sklsb.extending import (
     log_ratio,
     step,
 )
+from sklsb.storage.codec import packed, unpacked
 from sklsb.testing import (
     check_balancing,
     check_objective,
@@ -321,6 +323,16 @@ def test_wrong_derivative_is_found(factor, shift, wrong):
         check_objective(an_objective, GENERIC, spins())
 
 
+def test_a_class_that_was_defined_anew_is_in_no_file(monkeypatch):
+    kept = packed(Metropolis(3))
+    assert unpacked(kept) == Metropolis(3)
+    monkeypatch.setattr(sys.modules[Metropolis.__module__], "Metropolis", Careless)
+    with pytest.raises(
+        TypeError, match=r"Metropolis was defined anew since the sampler was fitted"
+    ):
+        packed(Metropolis(3))
+
+
 # ----------------------------------------------------------------- what is wrong is found
 
 
@@ -385,6 +397,18 @@ class WronglyJoined(HeightRing):
             return super().view()
         finally:
             self.known = False
+
+
+class WrongSites(RBM):
+    """Its rules for a few variables see another machine."""
+
+    def site_view(self):
+        return RBM(2.0 * self.weights).site_view()
+
+
+def test_wrong_site_view_is_found():
+    with pytest.raises(AssertionError, match="log p of the kernel of site_view against log_prob"):
+        check_target(WrongSites([[0.3, -1.0], [0.5, 0.2]]))
 
 
 def test_wrong_graph_is_found():

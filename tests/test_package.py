@@ -310,7 +310,7 @@ def f():
         "sklsb.exact",
         "sklsb.ensembles.rules",
         "sklsb.a.base",
-        "sklsb.streams.spawn",
+        "sklsb.ensembles.streams.spawn",
     ]
     assert found == [*first, "sklsb.inside"]
     found = [names[0] for names in imported("sklsb.a.b", False, ast.parse(code))]

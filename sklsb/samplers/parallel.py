@@ -33,7 +33,7 @@ __all__ = ["sample_chains"]
 # Runs of this process that were given up.
 _ENDED: set[str] = set()
 # What a worker has no use for.
-_LEFT_OUT = ("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals")
+_LEFT_OUT = ("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law")
 
 
 class _Job(NamedTuple):
