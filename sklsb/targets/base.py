@@ -260,7 +260,7 @@ class Target(ABC):
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw a state from which a search for modes may begin; shape (n_sites,).
 
-        Here what `random_state` draws. A target that knows ways to parts of its space which
+        Here what `draw_state` draws. A target that knows ways to parts of its space which
         uniform draws hardly ever lead to draws from these.
         """
         return self.draw_state(rng)

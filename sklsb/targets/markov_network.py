@@ -387,7 +387,7 @@ class MarkovNetwork(Target):
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        """Draw a state of positive probability that agrees with evidence; see `random_state`."""
+        """Draw a state of positive probability that agrees with evidence; see `draw_state`."""
         return self._support.draw(rng, sites, observed).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
