@@ -3,6 +3,7 @@
 import os
 import time
 import warnings
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -238,7 +239,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_last_draws"):
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
@@ -349,8 +350,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 del self.__dict__["_holder"]
 
     def __getstate__(self) -> dict[str, Any]:
-        # The draws belong to the user, who has them; a lock cannot be pickled.
-        hidden = ("_holder", "_draws")
+        hidden = ("_holder", "_last_draws")  # neither can be pickled
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def __copy__(self) -> Self:
@@ -453,7 +453,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         wanted, rules = check_record(record), check_stop(stop)
         with self._alone():
             self._follow_target()
-        self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with deferred_interrupt() as interrupted:
             with self._alone(), self._sink(n, step, wanted, store) as sink:
@@ -464,7 +463,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
             result, self.sample_stats_ = sink.result(done, attrs)
-            self._draws = result
+            self._last_draws = weakref.ref(result)
             self._warn_about_draws(done * step, sink.acceptance(done))
             if done:
                 self._warn_of(self._findings())
