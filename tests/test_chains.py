@@ -293,11 +293,7 @@ def test_datatree(grid):
     assert "warmup_posterior" not in plain.to_datatree(drawn).children
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"record": {"m": lambda x: x.sum(axis=(1, 2))}}, {"record": "moments"}],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{}, {"record": {"m": np.array}}, {"record": "moments"}])
 def test_draws_are_freed_when_the_user_lets_go_of_them(grid, settings):
     sampler = fitted(grid)
     draws = sampler.sample(30, **settings)

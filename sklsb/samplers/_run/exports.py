@@ -29,9 +29,7 @@ class Exports(ABC):
         check_is_fitted(self, "target_")
         if draws is None:
             if not hasattr(self, "_last_draws"):
-                raise ValueError(
-                    "There are no draws (a pickle leaves them out); call sample first."
-                )
+                raise ValueError("There are no draws (a pickle omits them); call sample first.")
             draws = self._last_draws()
             if draws is None:
                 raise ValueError(
