@@ -26,7 +26,6 @@ from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.checks import check_bool
 from sklsb.samplers._run.starts import Starts
 from sklsb.targets.base import States, Target
 
@@ -112,7 +111,6 @@ class EliminationSampler(BaseSampler):
     warm_start: bool = False
 
     def check_parameters(self, target: Target) -> None:
-        check_bool(self.warm_start, "warm_start")
         check_limits(self.max_work, self.max_memory)
 
     def make_rule(self, target: Target) -> Redraw:

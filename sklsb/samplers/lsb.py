@@ -224,7 +224,7 @@ class LSBSampler(BaseSampler):
         if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
             allowed = sorted(OPTIMIZERS)
             raise ValueError(f"optimizer is {self.optimizer!r}; it must be one of {allowed}.")
-        for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
+        for name in ("fast", "pilot"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
         check_blocks(self.blocks, self.fast, target)
@@ -233,8 +233,6 @@ class LSBSampler(BaseSampler):
                 f"device is {self.device!r} but fast is False; only the first-order path, "
                 "fast=True, runs on a device."
             )
-        if self.n_burn_in is not None:
-            check_count(self.n_burn_in, "n_burn_in", 0)
         if self.keep_burn_in:
             check_kept(target, self.n_chains, self._length(target))
         for name, value, high in (
@@ -302,16 +300,8 @@ class LSBSampler(BaseSampler):
         budget = n * of_step / 4
         if isinstance(self._function, LearnableFunction) and not self.fast:
             budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
-        return scouted_starts(
-            target,
-            self.init,
-            streams,
-            rule,
-            self.make_ensemble,
-            (int(budget), int(target.n_sites * of_step)),
-            first_order=self.fast,
-            verbose=self.verbose,
-        )
+        cost = int(budget), int(target.n_sites * of_step)
+        return scouted_starts(self, target, streams, rule, cost)
 
     def burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self._length(target)

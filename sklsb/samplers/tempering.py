@@ -15,7 +15,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.checks import check_bool, check_count, check_log2_size
+from sklsb.samplers._run.checks import check_count, check_log2_size
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import (
@@ -220,9 +220,6 @@ class ParallelTempering(BaseSampler):
     _can_follow = False  # temperatures and round trips belong to one log p
 
     def check_parameters(self, target: Target) -> None:
-        check_bool(self.warm_start, "warm_start")
-        if self.n_burn_in is not None:
-            check_count(self.n_burn_in, "n_burn_in", 0)
         if not isinstance(self.n_replicas, str):
             check_count(self.n_replicas, "n_replicas", 2)
         elif self.n_replicas != "auto":
@@ -270,9 +267,7 @@ class ParallelTempering(BaseSampler):
 
         of_sweep = int((target.cardinalities - 1).sum())
         budget = self._length(target) * of_sweep // 4, of_sweep
-        return scouted_starts(
-            target, self.init, streams, rule, new_ensemble, budget, verbose=self.verbose
-        )
+        return scouted_starts(self, target, streams, rule, budget, new_ensemble)
 
     def _plain(self, target: Target) -> Rule:
         """Return the rule of plain chains on the whole target."""

@@ -31,7 +31,7 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning
-from sklsb.samplers._run.checks import check_count, is_n_jobs
+from sklsb.samplers._run.checks import check_bool, check_count, is_n_jobs
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
@@ -67,6 +67,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     random_state: Any
     verbose: int
     warm_start: bool
+    n_burn_in: int | None
 
     _ensemble: ChainEnsemble
     _known_hint: str | None
@@ -78,7 +79,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     @abstractmethod
     def check_parameters(self, target: Target) -> None:
-        """Check all parameters against the target, before any work."""
+        """Check the parameters against the target, before any work.
+
+        ``n_chains``, ``n_jobs``, ``init``, ``warm_start``, ``keep_burn_in`` and ``n_burn_in`` are
+        checked already.
+        """
 
     @abstractmethod
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
@@ -200,6 +205,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             )
         if not isinstance(self.init, str) or self.init not in INITS:
             raise ValueError(f"init is {self.init!r}; it must be one of {list(INITS)}.")
+        for name in ("warm_start", "keep_burn_in"):
+            check_bool(getattr(self, name, False), name)
+        if getattr(self, "n_burn_in", None) is not None:
+            check_count(self.n_burn_in, "n_burn_in", 0)
         self.check_parameters(target)
         again = self.warm_start and hasattr(self, "_ensemble")
         if again and (

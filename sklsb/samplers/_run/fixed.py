@@ -17,7 +17,6 @@ from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
-from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import Conditioned, States, Target
 
@@ -52,10 +51,6 @@ class FixedRuleSampler(BaseSampler):
         """Check the parameters and return the rule that they mean on a target."""
 
     def check_parameters(self, target: Target) -> None:
-        for name in ("warm_start", "keep_burn_in"):
-            check_bool(getattr(self, name), name)
-        if self.n_burn_in is not None:
-            check_count(self.n_burn_in, "n_burn_in", 0)
         rule = self.make_rule(target)
         check_needs(type(self).__name__, target, rule.facts.needs, "Use another target or sampler.")
         if self.keep_burn_in:
@@ -68,10 +63,7 @@ class FixedRuleSampler(BaseSampler):
         rule = self.make_rule(target)
         of_sweep = int((target.cardinalities - 1).sum())
         n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
-        budget = int(n_sweeps * of_sweep / 4), of_sweep
-        return scouted_starts(
-            target, self.init, streams, rule, self.make_ensemble, budget, verbose=self.verbose
-        )
+        return scouted_starts(self, target, streams, rule, (int(n_sweeps * of_sweep / 4), of_sweep))
 
     def _length(self, target: Target, rule: Rule) -> int:
         """Transitions of the burn-in; by default the same number of sweeps for all samplers."""

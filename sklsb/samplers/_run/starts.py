@@ -293,20 +293,19 @@ def _noise(log_prob: Array) -> Array:
 
 
 def scouted_starts(
+    sampler: Any,
     target: Target,
-    init: str,
     streams: Streams,
     rule: Rule,
-    new_ensemble: Callable[[Target, States, Streams], Any],
     budget: tuple[int, int],
-    *,
-    first_order: bool = False,
-    verbose: int = 0,
+    new_ensemble: Callable[[Target, States, Streams], Any] | None = None,
 ) -> Starts:
-    """Draw starts with a search that runs chains with ``rule``, the one the burn-in begins with.
+    """Draw starts as a sampler wants them, with a search that runs chains with ``rule``.
 
     ``budget`` is the number of evaluations for the start of a chain, and that of a sweep.
     """
+    new_ensemble = new_ensemble or sampler.make_ensemble
+    first_order = getattr(sampler, "fast", False)
     per_sweep = transitions_of_a_sweep(rule, target)
 
     def walk(states: States, streams: Streams, n_draws: int, sweeps: float) -> tuple[States, int]:
@@ -323,5 +322,5 @@ def scouted_starts(
     looks = evaluations // (2 * max(1, of_look))
     n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
     effort = Effort(looks, n_walkers, walk, first_order)
-    with Progress(verbose, "starts", len(streams), "chains") as progress:
-        return draw_starts(target, init, streams, effort, progress)
+    with Progress(sampler.verbose, "starts", len(streams), "chains") as progress:
+        return draw_starts(target, sampler.init, streams, effort, progress)
