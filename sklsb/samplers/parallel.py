@@ -159,9 +159,8 @@ def sample_chains(
         raise ValueError(
             f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
         )
-    length = (
-        sampler.burn_in_length() if n_burn_in is None else check_count(n_burn_in, "n_burn_in", 0)
-    )
+    if n_burn_in is None:
+        n_burn_in = sampler.burn_in_length()
     own = sampler._ensemble
     # Distinct from the chains of a sampler with the same seed.
     streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
@@ -170,7 +169,7 @@ def sample_chains(
         n=check_count(n, "n", 0),
         thin=sampler._check_thin(thin),
         record=wanted,
-        n_burn_in=length,
+        n_burn_in=check_count(n_burn_in, "n_burn_in", 0),
         n_chains=check_count(n_chains, "n_chains", 1),
         seed=streams.root("workers"),
         kept=own.counters.tally.kept if own.counters.tally is not None else (),
@@ -223,7 +222,7 @@ def _check_memory(sampler: BaseSampler, job: _Job) -> None:
 
 def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
     """Return a sampler for workers: what is frozen, and one chain that does not move."""
-    made = _copied(sampler)
+    made = sampler._twin()
     for name in _LEFT_OUT:
         made.__dict__.pop(name, None)
     made.verbose, made.n_jobs = 0, 1
@@ -238,12 +237,6 @@ def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
     target = sampler.target_
     state = target.draw_state(np.random.default_rng(0)).astype(target.dtype)
     made._ensemble = sampler._ensemble.like(state[np.newaxis], Streams(spawn(job.seed, 1)))
-    return made
-
-
-def _copied(sampler: BaseSampler) -> BaseSampler:
-    made = type(sampler).__new__(type(sampler))
-    made.__dict__.update(sampler.__getstate__())
     return made
 
 
@@ -280,7 +273,7 @@ def _divided(
 
 def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
     """Return a sampler with some of the chains, after their burn-in."""
-    made = _copied(lean)
+    made = lean._twin()
     n, target = span[1] - span[0], lean.target_
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
     starts = lean.make_starts(target, streams)

@@ -362,8 +362,6 @@ class ParallelTempering(BaseSampler):
         found = xr.Dataset(counts, coords={"explorer": list(trials)})
         return ladders, {"explorer_": chosen or name, "candidates_": found}
 
-    # ----------------------------------------------------------------- what was seen
-
     @property
     def swap_acceptance_(self) -> NDArray[np.float64]:
         """Share of accepted swaps of each pair of levels."""
@@ -462,8 +460,6 @@ class ParallelTempering(BaseSampler):
             ax.plot(found["scan"], found.sel(replica=replica), linewidth=0.8)
         ax.set(xlabel="scan", ylabel="level of each replica (the last is beta = 1)")
         return ax
-
-    # ----------------------------------------------------------------- warnings
 
     def warn_about_fit(self) -> None:
         def warn(message: str) -> None:

@@ -129,7 +129,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._ensemble.chains.moved[:] = False
 
     def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
-        """Return the chains to draw with, here the same ones."""
+        """Return the chains to draw with, by default the same ones."""
         return ensemble
 
     @abstractmethod
@@ -357,10 +357,15 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         hidden = ("_holder", "_last_draws")  # neither can be pickled
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
-    def __copy__(self) -> Self:
-        """Return an independent sampler that goes on bit for bit."""
+    def _twin(self) -> Self:
+        """Return a sampler with the same attributes, and the same chains."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__getstate__())
+        return made
+
+    def __copy__(self) -> Self:
+        """Return an independent sampler that goes on bit for bit."""
+        made = self._twin()
         if hasattr(self, "_ensemble"):
             made._ensemble = self._ensemble.copy()
         return made
