@@ -96,8 +96,8 @@ class LSBSampler(BaseSampler):
         Number of chains.
     n_burn_in : int, optional
         Transitions of each chain in the burn-in; max(2000, 5 * n_sites) by default. Learning the
-        functions for sampling comes on top. 0: nothing is learned, there is no pilot, and `sample`
-        uses the function that learning would start from.
+        functions for sampling comes on top and does not depend on it. 0: nothing is learned, there
+        is no pilot, and `sample` uses the function that learning would start from.
     init : {"both", "uniform", "quenched"}, default="both"
         Where chains start; see `GibbsSampler`.
     learning_rate : float, optional

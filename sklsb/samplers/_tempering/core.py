@@ -29,23 +29,9 @@ _MOST_ROUNDING = 1e-6
 class Core:
     """A network of the variables that are left, and the distributions of the others given them.
 
-    Parameters
-    ----------
-    target : Target
-        Made of factors.
-    log2_size : float
-        Log2 of the entries of the largest table that a variable may be summed out of.
-
-    Attributes
-    ----------
-    network : MarkovNetwork
-        The core.
-    sites : ndarray of int64
-        Its variables.
-    n_drawn : int
-        Number of the other variables, which are drawn.
-    constant : float
-        Log Z of the target minus log Z of the network.
+    ``log2_size`` is the log2 of the entries of the largest table that a variable may be summed out
+    of. ``network`` is the core, of the variables ``sites``; ``n_drawn`` others are drawn given it.
+    ``constant`` is log Z of the target minus log Z of the network.
     """
 
     def __init__(self, target: Target, log2_size: float):

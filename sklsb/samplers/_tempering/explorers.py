@@ -83,7 +83,7 @@ def is_sparse(target: Target) -> bool:
 _LOOK, _FEWEST_SCANS = 4, 64
 # One part in this many of a trial is left out, while replicas spread.
 _SPREAD = 4
-# Another explorer must make more round trips by this factor or by this many standard errors.
+# Another explorer must make more round trips by this factor and by this many standard errors.
 _BETTER, _ERRORS = 1.1, 2.0
 # Two copies are kept if this share of the exchanges moves a part: they cost little.
 _OFTEN = 0.25
@@ -137,8 +137,8 @@ def compare(
 def with_exchanges(ladders: Ladders, n_scans: int, place: int) -> Ladders:
     """Return ladders with two copies if these often exchange a part, else the same ones.
 
-    ``n_scans`` is the length of the last part of the burn-in, of which a trial takes half.
-    ``place`` counts earlier trials, so that each has its own random numbers.
+    ``n_scans`` is the length of the last part of the burn-in, of which a trial takes half,
+    but at least 128. ``place`` counts earlier trials, so that each has its own random numbers.
     """
     states = np.repeat(ladders.states, 2, axis=1)
     tried = ladders.changed(states, Streams(ladders.streams.of("pilot", place)))

@@ -112,24 +112,10 @@ class Ladders(Threaded):
 
     A replica keeps its stream wherever it goes; swaps and exchanges use a stream of the ladder.
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    states : ndarray of shape (n_ladders, n_copies, n_levels, n_sites)
-        Where the replicas start, from level 0 on. Two copies exchange parts at the colder levels.
-    streams : Streams
-        One row per ladder.
-    explorer : rule
-        What moves the replicas.
-    beta : ndarray of shape (n_levels,)
-        Increasing, from 0 to 1.
-    n_jobs : int, default=1
-        Number of threads.
-    product : list of ndarray, optional
-        Probabilities of the values of each variable at beta = 0; uniform by default.
-    core : Core, optional
-        What the replicas are states of. Draws are states of the target in any case.
+    ``states`` has shape (n_ladders, n_copies, n_levels, n_sites), from level 0 on; of two copies
+    those at the colder levels exchange parts. ``beta`` increases from 0 to 1. ``product`` are the
+    probabilities of the values of each variable at beta = 0, uniform by default. With a ``core``
+    replicas are states of it, and draws are states of the target all the same.
     """
 
     def __init__(

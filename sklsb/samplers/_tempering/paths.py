@@ -168,14 +168,7 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
 class PathMaker:
     """Paths to one target, at any betas.
 
-    Parameters
-    ----------
-    target : Target
-        The end of the paths.
-    sees_all_moves : bool
-        Whether the explorer's rule looks at all moves.
-    product : list of ndarray, optional
-        The reference, from `product_of`; uniform by default.
+    ``product`` is the reference, from `product_of`, by default uniform.
     """
 
     def __init__(self, target: Target, sees_all_moves: bool, product: list[Array] | None = None):
