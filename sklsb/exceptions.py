@@ -18,7 +18,7 @@ __all__ = [
 
 
 class PrecisionWarning(UserWarning):
-    """Log p is a sum of numbers so large that a float does not hold what it depends on."""
+    """Log p is a sum of numbers so large that rounding hides the differences that matter."""
 
 
 class SamplerWarning(UserWarning):
@@ -26,7 +26,7 @@ class SamplerWarning(UserWarning):
 
 
 class BlocksWarning(SamplerWarning):
-    """Blocks are needed, and it is not known whether those that are redrawn lead everywhere."""
+    """Blocks are needed, and those that are redrawn may not lead everywhere."""
 
 
 class FrozenSitesWarning(SamplerWarning):
@@ -34,11 +34,11 @@ class FrozenSitesWarning(SamplerWarning):
 
 
 class InterruptedWarning(SamplerWarning):
-    """Ctrl-C ended a call early: the draws made, or the best states, so far are returned."""
+    """Ctrl-C ended a call early: the draws or the best states so far are returned."""
 
 
 class ModelWarning(UserWarning):
-    """A model or its data do not look like what the target assumes; they are taken as they are."""
+    """A model or its data look unlike what the target assumes; they are used unchanged."""
 
 
 class PeriodicChainWarning(SamplerWarning):
@@ -46,7 +46,7 @@ class PeriodicChainWarning(SamplerWarning):
 
 
 class SeparatedModesWarning(SamplerWarning):
-    """Chains, or halves of them, disagree: not converged, or modes that they do not leave."""
+    """Chains or halves of them disagree: they have not converged, or do not leave their modes."""
 
 
 class ShortRunWarning(SamplerWarning):
@@ -54,15 +54,15 @@ class ShortRunWarning(SamplerWarning):
 
 
 class StarvedMovesWarning(SamplerWarning):
-    """A learned function gives some moves so little weight that they are practically never made."""
+    """A learned function gives some moves so little weight that they are hardly ever made."""
 
 
 class StoreWarning(UserWarning):
-    """A file of a store is damaged, and another one is used: see the message."""
+    """A file of a store is damaged, and another one is used; see the message."""
 
 
 class TemperingWarning(SamplerWarning):
-    """Replicas cross between the temperatures too rarely, or need not: see the message."""
+    """Replicas cross between the temperatures too rarely, or need not; see the message."""
 
 
 class UncachedKernelsWarning(UserWarning):

@@ -1,9 +1,9 @@
-"""What one needs to define a target, a rule or an objective of one's own, compiled part included.
+"""Tools to define your own target, rule or objective, with its compiled part.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
-functions by `implements`. What these call is decorated with ``inlined``, or with ``called`` where
-it is long and rare. Kernels for classes outside the package are compiled in every process and never
-kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
+functions with `implements`. Functions called from these are decorated with ``inlined``, or with
+``called`` if they are long and rarely called. Kernels for classes outside the package are compiled
+in every process and never kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
 """
 
 from sklsb._kernels._jit import called, implements, inlined

@@ -1,8 +1,10 @@
 """What sample returns: labelled draws, statistics, thinning, and what ArviZ makes of them."""
 
+import gc
 import importlib.util
 import pickle
 import sys
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -287,13 +289,49 @@ def test_datatree(grid):
     xr.testing.assert_equal(tree["warmup_posterior"].to_dataset(), sampler.burn_in_)
     assert tree.attrs["inference_library"] == "sklsb"
     assert tree.attrs["balancing"] == "'learned'"
-    assert "warmup_posterior" not in fitted_and_drawn(grid).to_datatree().children
+    plain, drawn = fitted_and_drawn(grid)
+    assert "warmup_posterior" not in plain.to_datatree(drawn).children
+
+
+@pytest.mark.parametrize("settings", [{}, {"record": {"m": np.array}}, {"record": "moments"}])
+def test_draws_are_freed_when_the_user_lets_go_of_them(grid, settings):
+    sampler = fitted(grid)
+    draws = sampler.sample(30, **settings)
+    assert set(sampler.to_datatree().children) == {"posterior", "sample_stats"}
+    alive = [weakref.ref(draws), *(weakref.ref(v.values) for v in draws.variables.values())]
+    del draws
+    gc.collect()
+    # Coordinates are shared with sample_stats_, which stay.
+    kept = {id(v.values) for v in sampler.sample_stats_.variables.values()}
+    assert not [ref() for ref in alive if ref() is not None and id(ref()) not in kept]
+    for export in (sampler.to_datatree, sampler.to_inference_data, sampler.to_dimod):
+        with pytest.raises(ValueError, match=r"draws .* are gone.*Keep what sample returned, or"):
+            export()
+
+
+def test_containers_of_given_draws(grid):
+    sampler = fitted(grid, keep_burn_in=True)
+    draws, later = sampler.sample(30), sampler.sample(20)
+    xr.testing.assert_identical(sampler.to_datatree(later), sampler.to_datatree())
+    tree = sampler.to_datatree(draws)
+    xr.testing.assert_identical(tree["posterior"].to_dataset(), draws)
+    stats = tree["sample_stats"].to_dataset()
+    assert list(stats) == ["lp"]
+    np.testing.assert_array_equal(stats["lp"], draws["lp"])
+    assert tree["warmup_posterior"].to_dataset().equals(sampler.burn_in_)
+    assert tree.attrs == sampler.to_datatree().attrs
+    copied = pickle.loads(pickle.dumps(sampler))
+    assert copied.to_datatree(draws).identical(tree)
+    sampler.fit(grid)
+    assert sampler.to_datatree(draws)["posterior"].to_dataset().identical(draws)
+    for export in (sampler.to_datatree, sampler.to_inference_data, sampler.to_dimod):
+        with pytest.raises(TypeError, match=r"draws is 2.0; give the Dataset that sample returned"):
+            export(2.0)
 
 
 def fitted_and_drawn(target, **params):
     sampler = fitted(target, **params)
-    sampler.sample(20)
-    return sampler
+    return sampler, sampler.sample(20)
 
 
 def test_inference_data(grid):
@@ -313,9 +351,10 @@ def test_inference_data(grid):
 
 
 def test_containers_follow_the_last_call(grid):
-    sampler = fitted_and_drawn(grid)
-    sampler.sample(7, record={"m": lambda x: x.sum(axis=1)})
+    sampler, _ = fitted_and_drawn(grid)
+    last = sampler.sample(7, record={"m": lambda x: x.sum(axis=1)})
     posterior = sampler.to_datatree()["posterior"].to_dataset()
+    assert posterior.identical(last)
     assert list(posterior.data_vars) == ["m"]
     assert posterior.sizes["draw"] == 7
     sampler.fit(grid)
@@ -343,7 +382,7 @@ def test_to_dimod(grid, graph, monkeypatch, without):
     if without:
         monkeypatch.setitem(sys.modules, "dimod", None)
         with pytest.raises(ImportError, match="to_dimod needs dimod; run `pip install dimod`"):
-            fitted_and_drawn(grid).to_dimod()
+            fitted(grid).to_dimod(draws_dataset(np.ones((1, 1, 12), np.int8), grid))
         return
     dimod = pytest.importorskip("dimod", reason="dimod is optional")
     for target in (grid, graph):
@@ -357,13 +396,14 @@ def test_to_dimod(grid, graph, monkeypatch, without):
         assert found.record.draw.tolist() == [*range(9)] * 2
         energies = target.to_bqm(beta=2.0).energies(found)
         np.testing.assert_allclose(found.record.energy, energies, atol=1e-12)
-    sampler.sample(2, record={"m": lambda x: x.sum(axis=1)})
+    statistics = sampler.sample(2, record={"m": lambda x: x.sum(axis=1)})
     with pytest.raises(ValueError, match=r"no states among \['m'\]; call sample without record"):
-        sampler.to_dimod()
+        sampler.to_dimod(statistics)
     bits = Ising.from_bqm(
         SimpleNamespace(linear={"b": 1.0, 3: 0.0}, quadratic={}, offset=0.0, vartype="SPIN")
     )
-    assert set(fitted_and_drawn(bits).to_dimod().variables) == {"b", 3}
+    sampler, draws = fitted_and_drawn(bits)
+    assert set(sampler.to_dimod(draws).variables) == {"b", 3}
     states = np.zeros((1, 2, 2), np.int8)
     for k, vartype in ((2, "BINARY"), (3, "INTEGER")):
         target = MarkovNetwork([k, k], [], names=["u", "v"])

@@ -299,7 +299,7 @@ def test_separated_modes_are_told(sampler, settings):
     sampler.fit(TIED, initial_states=start)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        sampler.sample(400, thin="sweep", **settings)
+        draws = sampler.sample(400, thin="sweep", **settings)
     [message] = [str(w.message) for w in told if w.category is SeparatedModesWarning]
     assert re.search(r"Most of all in variable [01]: R-hat .*\(disagreement_ and skl", message)
     found = sampler.disagreement_
@@ -307,7 +307,7 @@ def test_separated_modes_are_told(sampler, settings):
     assert found["r_hat"].values[2] < 1.1 < found["r_hat"].values[0]
     # The same from the draws, where they are kept.
     if not settings:
-        assert diagnostics.disagreement(sampler._draws, TIED).identical(found)
+        assert diagnostics.disagreement(draws, TIED).identical(found)
 
 
 def test_one_chain_is_compared_with_itself():

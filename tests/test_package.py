@@ -39,8 +39,8 @@ import sys
 import numpy as np
 from sklsb import Ising, LSBSampler
 sampler = LSBSampler(n_chains=2, n_burn_in=50, random_state=0)
-sampler.fit(Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)).sample(50)
-sampler.to_datatree()
+sampler.fit(Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2))
+sampler.to_datatree(sampler.sample(50))
 print("ok", *(name for name in {(*HEAVY, "tqdm", "IPython")!r} if name in sys.modules))
 """
     assert run(code) == ["ok"]

@@ -313,8 +313,8 @@ def test_the_target_is_untouched(target):
     before = arrays_of(target)
     attributes = set(vars(target))
     sampler = fitted(target, "learned", objective="sampled_kl")
-    sampler.sample(50)
-    sampler.to_datatree()
+    draws = sampler.sample(50)
+    sampler.to_datatree(draws)
     for name, part in arrays_of(target).items():
         np.testing.assert_array_equal(part, before[name])
     assert set(vars(target)) == attributes

@@ -4,6 +4,7 @@ import numbers
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,27 +31,24 @@ from sklsb.samplers._run.redraws import OF_ENTRY
 from sklsb.samplers._tempering.paths import Penalised, penalised
 from sklsb.targets.base import States, Target
 
-__all__ = ["anneal"]
-
 Array = NDArray[np.float64]
-# Sweeps of the first and of the longest descent of the temperature, and of one that is timed.
+# Sweeps of the first, the longest and the timed descent.
 _SHORTEST, _LONGEST, _TRIAL = 64, 4096, 2
 # Random states, and states reached uphill, at which log-ratios are looked at.
 _LOOKS = 4
-# Probability of the largest change at the first temperature, and of a small one at the last: of one
-# that so many of a hundred changes are smaller than.
-_HOT, _COLD = 0.06, 1e-4
-_SMALL = 5.0
-# Changes below this share of the largest are taken for rounding, and none above that size.
+# Probability of the largest change at the first temperature, and of a small one at the last; the
+# percentile of changes that counts as small.
+_HOT, _COLD, _SMALL = 0.06, 1e-4, 5.0
+# Changes below this share of the largest count as rounding, but none above that size.
 _ROUNDING, _MOST_ROUNDING = 1e-9, 1e-3
-# Of a network with zeros, in units of the largest change: what a zero costs at first, and how much
-# more after a descent that ended at one; the inverse temperatures between which it does, for this
-# share of the sweeps. Then it costs so much that none is worth it.
+# For networks with zeros, in units of the largest change: the initial cost of a zero, its growth
+# after a descent that ended at one, the inverse temperatures of the part of a descent in which
+# zeros may be passed, that part's share of the sweeps, and a prohibitive cost.
 _COST, _DEARER, _SOFT, _SHARE, _NEVER = 0.6, 1.5, (1.2, 20.0), 0.75, 1e6
-# Log-ratios that are made in a second, at least.
+# Least number of log-ratios per second.
 _PER_SECOND = 1 << 24
-# Log-ratios that take as long as a look at a variable or a factor; that looking at a network with
-# zeros, and eliminating it, may take in any case: a tenth of a second; the share of a look at most.
+# Costs in log-ratios: of looking at a variable or factor; always allowed (a tenth of a second) for
+# looking at a network with zeros, and for eliminating; the largest share of the time for the look.
 _OF_FACTOR, _TO_LOOK, _TO_ELIMINATE, _LOOK = 1 << 12, 1 << 22, 1 << 19, 1 / 16
 
 
@@ -66,22 +64,19 @@ class _Annealer:
         self.chains = self.ensemble.chains._replace(part=NoPart())
         self.view = target.site_view() if zeros is None else zeros.view(_NEVER)
         self.best, self.log_prob = states.copy(), target.log_prob(states)
-        self.height = log_prob_from_top(target, states)  # by which states are compared
+        self.height = log_prob_from_top(target, states)  # to compare states by
         self.largest = 1.0  # change of log p
         self.beta = self._range() if self.sites.size else (1.0, 1.0)
-        self.cost = np.full(len(x), _COST * self.largest)  # of a zero, for each chain
-        self.segment = 1  # sweeps of the next call of a kernel
+        self.cost = np.full(len(x), _COST * self.largest)  # of a zero, by chain
+        self.segment = 1  # sweeps per kernel call
         self.interrupted: Callable[[], bool] = lambda: False
 
     def _range(self) -> tuple[float, float]:
         """Return inverse temperatures at which most and hardly any changes are accepted."""
-        looked = []
-        for rng in self.streams.of("pilot")[:1]:
-            for _ in range(_LOOKS):
-                x = self.target.draw_state(rng)
-                relaxed = self.target if self.zeros is None else self.zeros.relaxed
-                looked.append(np.abs(relaxed.log_ratios(x)))
-        sizes = np.concatenate(looked)
+        rng = self.streams.of("pilot")[0]
+        relaxed = self.target if self.zeros is None else self.zeros.relaxed
+        looked = [relaxed.log_ratios(self.target.draw_state(rng)) for _ in range(_LOOKS)]
+        sizes = np.abs(np.concatenate(looked))
         sizes = sizes[np.isfinite(sizes)]
         largest = sizes.max(initial=0.0)
         if not largest > 0.0:
@@ -92,24 +87,24 @@ class _Annealer:
         return -np.log(_HOT) / largest, -np.log(_COLD) / small
 
     def descend(self, n_sweeps: int, n_chains: int = 0) -> None:
-        """Cool all or the first chains from where they are, go uphill, and keep what is best."""
+        """Cool all or the first chains, go uphill, and keep the best states."""
         beta = np.geomspace(*self.beta, n_sweeps)
-        guard = getattr(self.target, "guard", None)
+        guard = getattr(self.target, "guard", lambda chains: nullcontext())
         for c in range(n_chains or len(self.streams)):
             if self.interrupted():
                 return
-            if guard is None:
+            with guard(self.chains):
                 self._descend(c, beta)
-            else:
-                with guard(self.chains):
-                    self._descend(c, beta)
 
     def _descend(self, c: int, beta: Array) -> None:
         kernels.begin(self.view, self.chains, c)
         if self.zeros is None:
             self._cool(self.view, c, beta)
         else:
-            self._harden(self.zeros, c, beta)
+            # First it may pass through zeros, and in the end no more.
+            n, (first, last) = int(_SHARE * beta.size), np.array(_SOFT) / self.largest
+            self._cool(self.zeros.view(self.cost[c]), c, np.geomspace(first, last, n))
+            self._cool(self.view, c, np.geomspace(last, max(last, beta[-1]), beta.size - n))
         while not self.interrupted() and kernels.climb(self.view, self.chains, c, self.sites):
             pass
         x = self.chains.x[c]
@@ -118,15 +113,8 @@ class _Annealer:
         if height > self.height[c]:
             self.best[c], self.height[c], self.log_prob[c] = x, height, found
 
-    def _harden(self, zeros: Penalised, c: int, beta: Array) -> None:
-        """Cool a chain that may pass through zeros first, and no more in the end."""
-        n = int(_SHARE * beta.size)
-        first, last = np.array(_SOFT) / self.largest
-        self._cool(zeros.view(self.cost[c]), c, np.geomspace(first, last, n))
-        self._cool(self.view, c, np.geomspace(last, max(last, beta[-1]), beta.size - n))
-
     def _cool(self, view: Any, c: int, beta: Array) -> None:
-        """Make a sweep at each beta, a tenth of a second at a time; no state depends on it."""
+        """Make a sweep at each beta, a tenth of a second per kernel call."""
         most, done = max(1, MOST_NUMBERS // max(1, self.sites.size)), 0
         while done < beta.size and not self.interrupted():
             began = time.perf_counter()
@@ -139,11 +127,10 @@ class _Annealer:
 
 
 def _lengths(n_sweeps: int) -> list[int]:
-    """Sweeps of each descent: they double, and the longest come again."""
+    """Return the sweeps of each descent: they double up to the longest, which is repeated."""
     found, left, size = [], n_sweeps, _SHORTEST
     while left > 0:
-        # What would be left for a short one goes to this one.
-        size = left if left < 2 * size else size
+        size = left if left < 2 * size else size  # no short rest
         found.append(size)
         left -= size
         size = min(2 * size, _LONGEST)
@@ -161,34 +148,34 @@ def anneal(
 ) -> xr.Dataset:
     """Look for the state of largest probability by simulated annealing.
 
-    Every chain is cooled again and again, each time more slowly, from a temperature at which it
-    moves freely to one at which it stands still; then it goes uphill. In the tables of a
-    `MarkovNetwork` zeros are taken for small numbers on the way, never in the answer. Where
-    elimination takes no longer than that, it is done instead, and the answer is proven.
+    Every chain is cooled repeatedly, more slowly each time, from a temperature at which it moves
+    freely to one at which it is stuck; then it goes uphill. Zeros in the tables of a
+    `MarkovNetwork` count as small numbers on the way, never in the answer. If elimination takes no
+    longer, it is used instead, and the answer is proven.
 
     Parameters
     ----------
     target : Target
-        Whose log p is to be largest.
+        Its log p is maximised.
     seconds : float, optional
-        How long to look, about, compilation apart; 10 if neither this nor ``n_sweeps`` is given.
-        Each chain makes a few sweeps, however long they take.
+        Approximate time for the search, without compilation; 10 if neither this nor ``n_sweeps`` is
+        given. Each chain makes at least a few sweeps.
     n_sweeps : int, optional
-        Sweeps of each chain over all variables instead. Then the same seed gives the same states.
+        Number of sweeps of each chain over all variables, instead of a time. Then the same seed
+        gives the same states.
     n_chains : int, default=4
         Number of chains, which start at random states of positive probability.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed.
     verbose : int, default=0
-        1 shows how far it is.
+        1 shows progress.
 
     Returns
     -------
     xarray.Dataset
         Variable ``x`` of dims chain and those of the target, the best state of each chain, with the
-        coordinate ``lp``, its log-density. The attribute ``proven`` is True if the maximum was
-        found by elimination: then all chains have the same state, and there is no better one. Else
-        it is False, and there may be.
+        coordinate ``lp``, its log-density. The attribute ``proven`` is True if elimination found
+        the maximum, which all chains then have; otherwise there may be a better state.
 
     Raises
     ------
@@ -198,12 +185,12 @@ def anneal(
     Warns
     -----
     InterruptedWarning
-        After a Ctrl-C: then the states are the best so far. A second Ctrl-C raises a
+        After a Ctrl-C, which returns the best states so far. A second Ctrl-C raises a
         KeyboardInterrupt.
 
     See Also
     --------
-    sklsb.exact.most_likely : the maximum itself, where the variables are loosely connected.
+    sklsb.exact.most_likely : the maximum itself, if the variables are loosely connected.
 
     Examples
     --------
@@ -242,8 +229,8 @@ def anneal(
         else:
             _for_sweeps(annealer, int(n_sweeps), verbose)
     if annealer.interrupted():
-        told = "Interrupted: returning the best states so far."
-        warnings.warn(told, InterruptedWarning, stacklevel=2)
+        message = "Interrupted: returning the best states so far."
+        warnings.warn(message, InterruptedWarning, stacklevel=2)
     return _dataset(target, annealer.best, annealer.log_prob, proven=False)
 
 
@@ -256,9 +243,9 @@ def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.
 
 
 def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -> States | None:
-    """Return a state of largest probability, if that takes no longer than so many log-ratios.
+    """Return a state of largest probability, if elimination costs at most these log-ratios.
 
-    Looking whether it does takes a small part of that, or a moment where zeros are in the way.
+    Finding that out takes a small share of them, or a moment if there are zeros.
     """
     if not target._has_factors:
         return None
@@ -276,7 +263,7 @@ def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -
 
 
 def _for_sweeps(annealer: _Annealer, n_sweeps: int, verbose: int) -> None:
-    """Cool again and again, so many sweeps in all."""
+    """Cool repeatedly, for this number of sweeps in all."""
     with Progress(verbose, "anneal", n_sweeps, "sweeps") as progress:
         for size in _lengths(n_sweeps):
             annealer.descend(size)
@@ -286,7 +273,7 @@ def _for_sweeps(annealer: _Annealer, n_sweeps: int, verbose: int) -> None:
 
 
 def _for_seconds(annealer: _Annealer, seconds: float, verbose: int) -> None:
-    """Cool again and again until the time is over."""
+    """Cool repeatedly until the time is over."""
     with Progress(verbose, "kernels"):
         annealer.descend(_TRIAL, 1)  # compiles
     began = time.perf_counter()

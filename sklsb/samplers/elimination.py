@@ -1,5 +1,6 @@
 """Independent exact draws by variable elimination."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,57 +26,49 @@ from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.checks import check_bool
 from sklsb.samplers._run.starts import Starts
 from sklsb.targets.base import States, Target
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EliminationSampler(BaseSampler):
     r"""Independent exact draws from a product of factors, by variable elimination.
 
     Variables are summed out one after another; then they are drawn in the opposite order, each from
-    its conditional distribution given those that are drawn already:
+    its conditional distribution given those already drawn:
 
     .. math:: x_i \sim p(x_i \mid x_{i+1}, \dots, x_d)
 
-    There is no Markov chain, no burn-in and no autocorrelation. It is possible where the tables
-    that arise on the way are not too large, which depends on how the variables are connected;
+    There is no Markov chain, no burn-in and no autocorrelation. The tables that arise on the way
+    must not be too large, which depends on how the variables are connected:
     `sklsb.exact.elimination_cost` tells. Models with zeros and cold models, on which chains fail,
     cost no more than others.
 
     Parameters
     ----------
     max_work : float, default=2**30
-        Table entries that may be computed in `fit`; 2**30 take seconds.
+        Most table entries to compute in `fit`; 2**30 take seconds.
     max_memory : float, default=2**28
-        Bytes that may be held; what does not fit is made piece by piece.
+        Most bytes to hold; larger tables are made piece by piece.
     n_chains : int, default=4
-        Number of series of draws. They are all independent, as their draws are.
-    n_jobs : int, optional
-        Number of threads (None is 1, -1 all cores); it never changes a draw.
-    random_state : int, SeedSequence, Generator, RandomState or None, default=None
-        Seed. The same int gives the same draws, bit for bit.
-    verbose : int, default=0
-        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
+        Number of series of draws. All draws are independent.
+    n_jobs, random_state, verbose
+        As in `GibbsSampler`.
     warm_start : bool, default=False
-        Whether another `fit` goes on with the present streams.
+        Whether another `fit` goes on with the present random streams.
 
     Attributes
     ----------
-    target_ : Target
-        What was fitted.
-    n_sites_ : int
-        Number of variables.
+    target_, n_sites_, sample_stats_
+        As in `GibbsSampler`.
     log_z_ : float
         Natural logarithm of the sum of exp(log_prob) over all states.
     marginals_ : xarray.Dataset
-        Exact probability of each value of each variable, computed when it is first asked for.
+        Exact probability of each value of each variable, computed at the first access.
     cost_ : EliminationCost
-        What `fit` took.
+        Cost of `fit`.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Last draws.
-    sample_stats_ : xarray.Dataset
-        lp of each draw of the last `sample`.
     n_evaluations_ : int
         Table entries computed so far.
 
@@ -84,7 +77,7 @@ class EliminationSampler(BaseSampler):
     TypeError
         In `fit`, if the target offers no factors (`Target.log_factors`).
     ValueError
-        In `fit`, if it takes more than the limits, or no state has positive probability.
+        In `fit`, if it would exceed the limits, or no state has positive probability.
 
     See Also
     --------
@@ -107,29 +100,17 @@ class EliminationSampler(BaseSampler):
     array([0.7, 0.7, 0.7])
     """
 
-    _ensemble: Redraws
+    _ensemble: Redraws = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        max_work: float = MAX_WORK,
-        max_memory: float = MAX_MEMORY,
-        n_chains: int = 4,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-    ):
-        self.max_work = max_work
-        self.max_memory = max_memory
-        self.n_chains = n_chains
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
+    max_work: float = MAX_WORK
+    max_memory: float = MAX_MEMORY
+    n_chains: int = 4
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
 
     def check_parameters(self, target: Target) -> None:
-        check_bool(self.warm_start, "warm_start")
         check_limits(self.max_work, self.max_memory)
 
     def make_rule(self, target: Target) -> Redraw:
@@ -137,7 +118,7 @@ class EliminationSampler(BaseSampler):
         return Redraw(ordered(strike(target), limits=limits).n_uniforms)
 
     def make_starts(self, target: Target, streams: Streams) -> Starts:
-        """Return a possible state, always the same one: it has no say in the draws."""
+        """Return a possible state, always the same one: draws do not depend on it."""
         n = len(streams)
         elimination = self._elimination(target)
         x = np.empty((1, target.n_sites), target.dtype)
@@ -155,7 +136,7 @@ class EliminationSampler(BaseSampler):
             del self._eliminated
 
     def _elimination(self, target: Target) -> Elimination:
-        """Return that of the chains; in `fit` it is made here, when all else has been checked."""
+        """Return the elimination behind the draws; in `fit`, make it once all else is checked."""
         if "_eliminated" not in self.__dict__:
             return self._ensemble.elimination
         if self._eliminated is None:
@@ -173,13 +154,13 @@ class EliminationSampler(BaseSampler):
     def burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
         """Make one draw, so that the present states are draws."""
         n = len(ensemble)
-        nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 1))
-        ensemble.run(1, (0, 0, 0), *nothing)
+        no_draws = np.empty((n, 0, target.n_sites), target.dtype)
+        ensemble.run(1, (0, 0, 0), no_draws, np.empty((n, 0, 1)))
         elimination = ensemble.elimination
         return {"log_z_": log_partition_of(elimination), "cost_": elimination.found.cost}
 
     def warn_about_fit(self) -> None:
-        """Only forget the marginals of another target: there is no burn-in."""
+        """Only forget the previous target's marginals: there is no burn-in."""
         self.__dict__.pop("_marginals", None)
 
     def _doubt_of_draws(self) -> str:
@@ -189,7 +170,7 @@ class EliminationSampler(BaseSampler):
         return f"Terms of {size:.3g} cancel, and their rest is lost: draws and log_z_ may be wrong"
 
     def _warn_if_separated(self) -> None:
-        """Never: independent draws leave every mode."""
+        """Do nothing: independent draws visit every mode."""
 
     @property
     def marginals_(self) -> xr.Dataset:

@@ -1,5 +1,6 @@
 """The Gibbs sampler."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,36 +22,36 @@ from sklsb.targets.base import Target
 SCANS = ("random", "systematic", "chromatic", "layers")
 
 
+@dataclass(eq=False, repr=False)
 class GibbsSampler(FixedRuleSampler):
     r"""Gibbs sampler: variables are drawn from their exact distribution given the others.
 
     .. math:: x_B' \sim p(x_B \mid x_{-B})
 
-    for a block B of variables, one or several, by enumeration of its joint states [1]_ [2]_.
-    Nothing is proposed or refused, and nothing is learned.
+    for a block B of one or several variables, by enumeration of its joint states [1]_ [2]_.
+    There are no rejections, and nothing is learned.
 
     Parameters
     ----------
     scan : {"random", "systematic", "chromatic", "layers"}, default="random"
         "random": a transition draws one block of random variables; reversible. The others make a
-        whole sweep in a transition: "systematic" goes through the variables in their order,
-        "chromatic" through classes of variables that do not depend on each other given the rest (a
-        colouring of the target's graph), which is fastest on sparse graphs. Such sweeps leave p
-        exactly as it is but are not reversible. "layers", for an `RBM`: all hidden units given the
-        visible ones, then all visible units given the hidden ones; reversible.
+        whole sweep per transition. "systematic": in the order of the variables. "chromatic": by
+        classes of conditionally independent variables (a colouring of the target's graph), fastest
+        on sparse graphs. These two leave p invariant but are not reversible. "layers", for an
+        `RBM`: all hidden units given the visible ones, then all visible units given the hidden
+        ones; reversible.
     block_size : int, default=1
-        Variables that are drawn jointly, for the scans "random" and "systematic"; if there are
-        fewer, all. Their joint states, at most 4,096, are enumerated.
+        Variables drawn jointly by the scans "random" and "systematic"; at most all. They must have
+        at most 4,096 joint states.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain before the first draw. If not given, as many sweeps as in
-        `LSBSampler`: 5, and at least 2000 / n_sites.
+        Transitions of each chain before the first draw; by default max(5, 2000 / n_sites) sweeps.
     init : {"both", "uniform", "quenched"}, default="both"
         Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
-        "quenched": where walks uphill end, in turn the best of many and a far one. "both": the
-        chains 0, 2, ... at uniform draws, the others quenched, so that modes which are not reached
-        from one end are seen to be missing.
+        "quenched": at the ends of uphill walks, alternating between the best of many and a distant
+        one. "both": chains 0, 2, ... at uniform draws and the others quenched, so that modes
+        reached from only one of the two show up as disagreement.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
@@ -58,7 +59,7 @@ class GibbsSampler(FixedRuleSampler):
     verbose : int, default=0
         1 shows a line for each phase, and how long it takes; 2 also one for each chain.
     warm_start : bool, default=False
-        Whether another `fit` goes on from the present states and streams.
+        Whether another `fit` goes on from the present states and random streams.
     keep_burn_in : bool, default=False
         Whether to keep the states of the burn-in in ``burn_in_``.
 
@@ -75,11 +76,11 @@ class GibbsSampler(FixedRuleSampler):
     sample_stats_ : xarray.Dataset
         lp of each draw of the last `sample`.
     disagreement_ : xarray.Dataset
-        Whether chains, and halves of chains, agree, by all draws since `fit`: see
-        `sklsb.diagnostics.disagreement`. Only if there are enough of them.
+        Whether chains and halves of chains agree in all draws since `fit`: see
+        `sklsb.diagnostics.disagreement`. Only after enough draws.
     n_evaluations_ : int
-        Log-ratios of changes evaluated so far, over all chains: a block of n joint states takes
-        n - 1. With "layers", units that were drawn.
+        Log-ratios of changes evaluated so far, over all chains: n - 1 for a block of n joint
+        states. With "layers", units drawn.
     burn_in_ : xarray.Dataset
         States of the burn-in, if ``keep_burn_in``.
 
@@ -88,12 +89,12 @@ class GibbsSampler(FixedRuleSampler):
     TypeError
         In `fit`, if a target has no graph for "chromatic" or no layers for "layers".
     ValueError
-        In `fit`, if a block has more than 4,096 joint states, or a parameter is out of its range.
+        In `fit`, if a block has more than 4,096 joint states, or a parameter is out of range.
 
     See Also
     --------
-    HammingBallSampler : larger blocks, of whose states only some are looked at.
-    LSBSampler : single changes that are proposed by their effect.
+    HammingBallSampler : larger blocks, of which only nearby states are enumerated.
+    LSBSampler : single changes, proposed according to their effect.
 
     References
     ----------
@@ -115,30 +116,9 @@ class GibbsSampler(FixedRuleSampler):
 
     rule_parameters = ("scan", "block_size")
 
-    def __init__(
-        self,
-        scan: str = "random",
-        *,
-        block_size: int = 1,
-        n_chains: int = 4,
-        n_burn_in: int | None = None,
-        init: str = "both",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        keep_burn_in: bool = False,
-    ):
-        self.scan = scan
-        self.block_size = block_size
-        self.n_chains = n_chains
-        self.n_burn_in = n_burn_in
-        self.init = init
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.keep_burn_in = keep_burn_in
+    scan: str = "random"
+    _: KW_ONLY
+    block_size: int = 1
 
     def make_rule(self, target: Target) -> Rule:
         if not isinstance(self.scan, str) or self.scan not in SCANS:
@@ -182,9 +162,9 @@ class GibbsSampler(FixedRuleSampler):
 
 
 def colors(graph: sp.csr_array) -> NDArray[np.int64]:
-    """Colour a graph so that neighbours differ; with two colours wherever that can be.
+    """Colour a graph so that neighbours differ, with two colours if two suffice.
 
-    Greedily, each node the first colour that no neighbour has, in the order of a walk in breadth.
+    Greedily in breadth-first order: each node gets the first colour that no neighbour has.
     """
     n = graph.shape[0]
     start, near = graph.indptr.tolist(), graph.indices.tolist()
@@ -201,6 +181,6 @@ def colors(graph: sp.csr_array) -> NDArray[np.int64]:
                 found[node] = next(c for c in range(len(taken) + 1) if c not in taken)
             for other in around:
                 if found[other] == -1:
-                    found[other] = -2  # waits in the queue
+                    found[other] = -2  # in the queue
                     queue.append(other)
     return np.array(found, dtype=np.int64)

@@ -3,6 +3,7 @@
 import copy
 import numbers
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -44,11 +45,12 @@ from sklsb.exceptions import StarvedMovesWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
-from sklsb.samplers._run.redraws import BlockChoice, add_blocks, check_blocks, warn_of_doubt
+from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import States, Target
 
 
+@dataclass(eq=False, repr=False)
 class LSBSampler(BaseSampler):
     r"""Local self-balancing Metropolis-Hastings sampler in discrete spaces.
 
@@ -60,24 +62,24 @@ class LSBSampler(BaseSampler):
     g(t) = t g(1/t), so the move is accepted with probability min(1, Z(x) / Z(x')). The function
     is learned during `fit` [1]_ or fixed [2]_; in `sample` it never changes.
 
-    No one function is good at both reaching the likely states and mixing among them. So `fit`
-    learns two from the same states: one that moves the chains meanwhile, and candidates for
-    `sample`. At its end a pilot run compares the candidates and the four fixed functions on the
-    target, and the one of the largest effective sample size per transition is kept (a fixed one
-    only if it is better by a tenth and two standard errors).
+    No single function is good at both reaching the likely states and mixing among them. So `fit`
+    learns one that moves the chains in the burn-in and, from the states visited, candidates for
+    `sample`. A pilot run then compares the candidates and the four fixed functions on the target,
+    and keeps the one with the largest effective sample size per transition (a fixed one only if it
+    is better by a tenth and two standard errors).
 
     Parameters
     ----------
     balancing : str or BalancingFunction, default="learned"
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
-        "mixture": learned mixture of these four (LSB 1). "learned": learned functions of
-        bounded slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing
-        and other ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable
-        one, as the paper's `Network` (LSB 2), is learned.
+        "mixture": learned mixture of these four (LSB 1). "learned": learned functions of bounded
+        slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing and other
+        ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable one, such as the
+        paper's `Network` (LSB 2), is learned.
     fast : bool, default=False
-        False: exact log-ratios of all neighbours, on compiled kernels. True: first-order
-        log-ratios from one gradient, on torch (FLSB; with "sqrt" it is Gibbs with gradients
-        [3]_), with the full Metropolis-Hastings ratio, so that it is exact too.
+        False: exact log-ratios of all neighbours, in compiled kernels. True: first-order log-ratios
+        from one gradient, in torch (FLSB; with "sqrt" it is Gibbs with gradients [3]_). The full
+        Metropolis-Hastings ratio keeps this exact too.
     n_flips : int or "auto", default=1
         With ``fast=True``, the number of flips proposed per gradient, at most 64. If it is above 1,
         the last flip is dropped with probability 1/2, so that the parity of the number of ones can
@@ -87,31 +89,27 @@ class LSBSampler(BaseSampler):
     objective : str or Objective, default="auto"
         What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
         "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with.
-        "flux" or "global_flux": only that one.
-        "kl", "exact" (case a of [1]_), "bound" (case b) or "sampled_kl" (the paper's first
-        version): one function, which moves the chains and is used for sampling. Or an objective
-        that `sklsb.extending.objective` declared, or its name; not with ``fast=True``.
+        "flux" or "global_flux": only that one. "kl", "exact" (case a of [1]_), "bound" (case b) or
+        "sampled_kl" (the paper's first version): one function, for both burn-in and sampling. Or,
+        with ``fast=False``, an objective declared by `sklsb.extending.objective`, or its name.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain in the burn-in; max(2000, 5 * n_sites) if not given. What
-        learning the functions for sampling takes after that does not depend on it. 0: nothing
-        is learned, there is no pilot, and `sample` uses the function that learning starts from.
+        Transitions of each chain in the burn-in; max(2000, 5 * n_sites) by default. Learning the
+        functions for sampling comes on top and does not depend on it. 0: nothing is learned, there
+        is no pilot, and `sample` uses the function that learning would start from.
     init : {"both", "uniform", "quenched"}, default="both"
-        Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
-        "quenched": where walks uphill end, in turn the best of many and a far one. "both": the
-        chains 0, 2, ... at uniform draws, the others quenched, so that modes which are not reached
-        from one end are seen to be missing.
+        Where chains start; see `GibbsSampler`.
     learning_rate : float, optional
-        Step size of the optimiser in the burn-in; if not given 0.01 for the objectives "bound"
-        and "sampled_kl" and the function's own for the others.
+        Step size of the optimiser in the burn-in; by default 0.01 for the objectives "bound" and
+        "sampled_kl", and the function's own for the others.
     optimizer : {"adam", "sgd"}, default="adam"
         Adam, or gradient descent with momentum 0.9, in the burn-in.
     pilot : bool, default=True
         Whether to choose by a pilot run, which takes at most half as many evaluations as the rest
-        of `fit` (after a very short one it has no time: then the measures in ``candidates_`` are
-        NaN). If not, `sample` uses the function learned by ``objective`` ("flux" for "auto").
-        With a fixed function there is nothing to choose.
+        of `fit` (after a very short one it cannot run, and the measures in ``candidates_`` are
+        NaN). If not, `sample` uses the function learned by ``objective`` ("flux" for "auto"). Has
+        no effect on a fixed function.
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
         periodic.
@@ -119,21 +117,17 @@ class LSBSampler(BaseSampler):
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
         without a GPU at hand and never run: see the limits in the documentation.
     blocks : "auto", None or int, default="auto"
-        Exact redraws of blocks of variables given the others, made by elimination: a transition
-        is, by a coin that does not depend on the state, a locally balanced one or a redraw.
-        "auto": only where they are needed, since zeros tie variables to each other or copies of
-        the chains disagree after the burn-in. If the elimination of the whole model takes at most
-        2**30 table entries, the block is the whole model; else one of up to 16 blocks, with tables
-        of 2**12 entries. An int w, at most 21: always, with tables of at most 2**w entries.
-        None: never. Only with ``fast=False``, on targets made of factors.
-    n_jobs : int, optional
-        Number of threads (None is 1, -1 all cores); it never changes a chain.
-    random_state : int, SeedSequence, Generator, RandomState or None, default=None
-        Seed. The same int gives the same chains, bit for bit.
-    verbose : int, default=0
-        1 shows a line for each phase, and how long it takes; 2 also one for each chain.
+        Exact redraws of blocks of variables given the others, by elimination: a coin that does not
+        depend on the state decides between a locally balanced transition and a redraw. "auto": only
+        if needed, because zeros tie variables together or copies of the chains disagree after the
+        burn-in. The block is the whole model if eliminating it takes at most 2**30 table entries,
+        or else one of up to 16 blocks with tables of at most 2**12 entries. An int w, at most 21:
+        always, with tables of at most 2**w entries. None: never. Only with ``fast=False``, on
+        targets made of factors.
+    n_jobs, random_state, verbose
+        As in `GibbsSampler`.
     warm_start : bool, default=False
-        Whether another `fit` goes on from the present states, streams and burn-in function.
+        Whether another `fit` goes on from the present states, random streams and burn-in function.
     keep_burn_in : bool, default=False
         Whether to keep the states of the burn-in in ``burn_in_``.
 
@@ -144,15 +138,15 @@ class LSBSampler(BaseSampler):
     n_sites_ : int
         Number of variables.
     balancing_ : BalancingFunction
-        Frozen function, used by `sample`: a learned one, or one of the fixed four if the pilot
-        found it better.
+        Frozen function used by `sample`: a learned one, or one of the fixed four if the pilot found
+        it better.
     burn_in_balancing_ : BalancingFunction
         Function that moved the chains at the end of the burn-in.
     candidates_ : xarray.Dataset
-        What the pilot found, by candidate: ess_per_step (of the sites, weighted by their
-        variances), its standard error ess_error, lp_ess_per_step (which has no vote),
-        acceptance_rate, the transitions of each chain that this rests on, and n_flips; see
-        the page "The pilot". ``attrs["chosen"]`` tells which is used. Only if there was a pilot.
+        Results of the pilot by candidate: ess_per_step (of the sites, weighted by their variances),
+        its standard error ess_error, lp_ess_per_step (which has no vote), acceptance_rate, the
+        transitions of each chain behind them, and n_flips; see the page "The pilot".
+        ``attrs["chosen"]`` names the one used. Only if there was a pilot.
     blocks_ : BlockChoice
         Which blocks are redrawn in `sample`: ``kind`` ("none", "whole" or "pool"), ``why``, the
         ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
@@ -162,15 +156,14 @@ class LSBSampler(BaseSampler):
         Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
         evaluations of the flux objectives, by candidate, the same with the prefix ``mixing_``.
-        attrs: skipped_updates, and the log-ratios evaluated in each part of `fit` as
-        burn_in_evaluations, mixing_evaluations, pilot_evaluations; and the seconds of each phase,
-        as burn_in_seconds, pilot_seconds and so on, without compiling_seconds.
+        attrs: skipped_updates; the log-ratios evaluated in each part of `fit`, as
+        burn_in_evaluations, mixing_evaluations and pilot_evaluations; the seconds of each phase
+        without compilation, as burn_in_seconds and so on, and compiling_seconds.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
-        balanced transitions since the draw before, NaN if there were none.
+        balanced transitions since the previous draw, NaN if there were none.
     disagreement_ : xarray.Dataset
-        Whether chains, and halves of chains, agree, by all draws since `fit`: see
-        `sklsb.diagnostics.disagreement`. Only if there are enough of them.
+        Whether chains agree, as in `GibbsSampler`.
     n_evaluations_ : int
         Log-ratios of single-variable changes evaluated so far, over all chains; with
         ``fast=True``, log-densities with their gradients. With blocks also table entries.
@@ -199,46 +192,25 @@ class LSBSampler(BaseSampler):
 
     rule_parameters = ("balancing", "lazy")
 
-    def __init__(
-        self,
-        balancing: str | BalancingFunction = "learned",
-        *,
-        fast: bool = False,
-        n_flips: int | str = 1,
-        objective: str | Objective = "auto",
-        n_chains: int = 4,
-        n_burn_in: int | None = None,
-        init: str = "both",
-        learning_rate: float | None = None,
-        optimizer: str = "adam",
-        pilot: bool = True,
-        lazy: float = 0.0,
-        device: str | None = None,
-        blocks: str | int | None = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        keep_burn_in: bool = False,
-    ):
-        self.balancing = balancing
-        self.fast = fast
-        self.n_flips = n_flips
-        self.objective = objective
-        self.n_chains = n_chains
-        self.n_burn_in = n_burn_in
-        self.init = init
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.pilot = pilot
-        self.lazy = lazy
-        self.device = device
-        self.blocks = blocks
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.keep_burn_in = keep_burn_in
+    balancing: str | BalancingFunction = "learned"
+    _: KW_ONLY
+    fast: bool = False
+    n_flips: int | str = 1
+    objective: str | Objective = "auto"
+    n_chains: int = 4
+    n_burn_in: int | None = None
+    init: str = "both"
+    learning_rate: float | None = None
+    optimizer: str = "adam"
+    pilot: bool = True
+    lazy: float = 0.0
+    device: str | None = None
+    blocks: str | int | None = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
+    keep_burn_in: bool = False
 
     def check_parameters(self, target: Target) -> None:
         self._function = get_balancing(self.balancing)
@@ -252,7 +224,7 @@ class LSBSampler(BaseSampler):
         if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
             allowed = sorted(OPTIMIZERS)
             raise ValueError(f"optimizer is {self.optimizer!r}; it must be one of {allowed}.")
-        for name in ("fast", "pilot", "warm_start", "keep_burn_in"):
+        for name in ("fast", "pilot"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
         check_blocks(self.blocks, self.fast, target)
@@ -261,8 +233,6 @@ class LSBSampler(BaseSampler):
                 f"device is {self.device!r} but fast is False; only the first-order path, "
                 "fast=True, runs on a device."
             )
-        if self.n_burn_in is not None:
-            check_count(self.n_burn_in, "n_burn_in", 0)
         if self.keep_burn_in:
             check_kept(target, self.n_chains, self._length(target))
         for name, value, high in (
@@ -279,8 +249,8 @@ class LSBSampler(BaseSampler):
             check_objective(of_burn_in(self.objective, True))
 
     def make_rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
-        """Return the rule of the frozen function, or before `fit` of the function to begin with."""
-        if hasattr(self, "balancing_"):  # what was fitted, whatever was set since
+        """Return the rule of the frozen function; before `fit`, of the initial one."""
+        if hasattr(self, "balancing_"):  # whatever parameters were set since
             return cast(Balanced | FirstOrder | Mixture, self._ensemble.rule)
         table, lazy = get_balancing(self.balancing).table(), float(self.lazy)
         if not self.fast:
@@ -303,28 +273,17 @@ class LSBSampler(BaseSampler):
 
     @property
     def n_flips_(self) -> int:
-        """Moves drawn together in `sample`."""
+        """Number of moves proposed together in `sample`."""
         check_is_fitted(self, "target_")
         return self._ensemble.n_flips if isinstance(self._ensemble, Adaptive) else 1
 
-    def make_ensemble(
-        self,
-        target: Target,
-        states: States,
-        streams: Streams,
-    ) -> Any:
+    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
+        n_jobs = self._effective_n_jobs()
         if self.fast:
             from sklsb.ensembles._torch import FastEnsemble
 
-            return FastEnsemble(
-                target,
-                states,
-                streams,
-                self.device,
-                self.n_flips,
-                self._effective_n_jobs(),
-            )
-        return BalancedEnsemble(target, states, streams, self._effective_n_jobs())
+            return FastEnsemble(target, states, streams, self.device, self.n_flips, n_jobs)
+        return BalancedEnsemble(target, states, streams, n_jobs)
 
     def _length(self, target: Target) -> int:
         return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
@@ -341,16 +300,8 @@ class LSBSampler(BaseSampler):
         budget = n * of_step / 4
         if isinstance(self._function, LearnableFunction) and not self.fast:
             budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
-        return scouted_starts(
-            target,
-            self.init,
-            streams,
-            rule,
-            self.make_ensemble,
-            (int(budget), int(target.n_sites * of_step)),
-            first_order=self.fast,
-            verbose=self.verbose,
-        )
+        cost = int(budget), int(target.n_sites * of_step)
+        return scouted_starts(self, target, streams, rule, cost)
 
     def burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self._length(target)
@@ -363,7 +314,7 @@ class LSBSampler(BaseSampler):
             visited = ensemble.chains.x
         else:
             function, history, visited, draws = self._learn(ensemble, learner, n)
-        # A copy: changing the object that was passed in must not change a frozen function.
+        # A copy: changing the object passed in must not change a frozen function.
         moving = copy.deepcopy(function)
         fitted: dict[str, Any] = {
             "burn_in_balancing_": moving,
@@ -388,24 +339,24 @@ class LSBSampler(BaseSampler):
         return fitted
 
     def _settle(self, ensemble: LearnableEnsemble, fitted: dict[str, Any]) -> ChainEnsemble:
-        found: tuple[ChainEnsemble, BlockChoice] = add_blocks(
+        found: ChainEnsemble
+        found, fitted["blocks_"] = add_blocks(
             ensemble,
             self.blocks,
             fast=self.fast,
             n_burn_in=self._length(ensemble.target),
             verbose=self.verbose,
         )
-        fitted["blocks_"] = found[1]
-        return found[0]
+        return found
 
     @property
     def _may_stay(self) -> bool:
-        return self.blocks_.kind != "whole"  # whose redraws forget where a chain was
+        return self.blocks_.kind != "whole"  # redraws of the whole model forget the state
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
     ) -> tuple[BalancingFunction, History, States, States | None]:
-        """Run the burn-in with a function that is learned, or a number of flips."""
+        """Run the burn-in while learning a function or a number of flips."""
         n_chains, target = len(ensemble), ensemble.target
         draws = None
         if self.keep_burn_in:
@@ -425,22 +376,19 @@ class LSBSampler(BaseSampler):
     def _learn_to_mix(
         self, ensemble: LearnableEnsemble, visited: States, fitted: dict[str, Any]
     ) -> None:
-        """Learn the functions that may be used for sampling, and choose one."""
+        """Learn candidates for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
-        functions = {name_of(self.objective): fitted["balancing_"]}
+        functions = learned = {name_of(self.objective): fitted["balancing_"]}  # one for both
         stored = self.make_ensemble(
             ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
         )
         if name_of(self.objective) not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
+            learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
         ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
         spent.append(int(ensemble.chains.evaluations.sum()))
         ratios = stored.proposal_log_ratios()
-        if name_of(self.objective) in OBJECTIVES:  # one function for both
-            learned = functions
-        else:
-            learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
         for name, function in learned.items():
             deficit, (least, most) = starved(function, ratios)
             if deficit > STARVED:
@@ -459,7 +407,7 @@ class LSBSampler(BaseSampler):
             fitted["history_"].attrs[f"{name}_evaluations"] = int(count)
 
     def _learner(self, ensemble: LearnableEnsemble) -> Learner | None:
-        """Learns the function that moves the chains, if any is learned."""
+        """Return the learner of the burn-in function, if that is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
         objective = of_burn_in(self.objective, self.fast)
@@ -474,31 +422,28 @@ class LSBSampler(BaseSampler):
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
         functions: dict[str, BalancingFunction] = {}
-        traces = {}
+        traces: dict[str, Trace] = {}
         progress = Progress(self.verbose, "learning to mix", unit="evaluations")
         with stored.threads(), progress:
             for kind in kinds:
-                found = fit_flux(stored, self._initial(kind), kind, progress)
-                functions[kind], traces[kind] = found
+                initial = self._initial(kind)
+                functions[kind], traces[kind] = fit_flux(stored, initial, kind, progress)
         return functions, traces
 
     def _initial(self, kind: str) -> Any:
-        # On tied variables the best functions do not increase; the pilot tells whether that helps.
+        # If variables are tied, the best functions do not increase; the pilot tells.
         named = isinstance(self.balancing, str)
         if named and self.balancing == "learned" and kind == "global_flux":
             return Lipschitz(1.5)
         return copy.deepcopy(get_balancing(self.balancing))
 
     def _try(
-        self,
-        ensemble: LearnableEnsemble,
-        candidates: dict[str, BalancingFunction],
-        budget: float,
+        self, ensemble: LearnableEnsemble, candidates: dict[str, BalancingFunction], budget: float
     ) -> Outcome:
         """Run the candidates on the target.
 
-        The chains stay where they are: to go on from where the best run ended would favour
-        states from which chains happened to move much.
+        The chains stay where they are: going on from the end of the best run would favour states
+        from which chains happened to move much.
         """
         seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.of("pilot")]
 
@@ -518,16 +463,9 @@ class LSBSampler(BaseSampler):
 
     @staticmethod
     def _candidates(outcome: Outcome) -> xr.Dataset:
-        numbers = {
-            "ess_per_step": outcome.ess_per_step,
-            "ess_error": outcome.ess_error,
-            "lp_ess_per_step": outcome.lp_ess_per_step,
-            "acceptance_rate": outcome.acceptance_rate,
-            "transitions": outcome.transitions,
-            "n_flips": outcome.n_flips,
-        }
+        names = ("ess_per_step", "ess_error", "lp_ess_per_step", "acceptance_rate", "transitions")
         return xr.Dataset(
-            {name: ("candidate", values) for name, values in numbers.items()},
+            {name: ("candidate", getattr(outcome, name)) for name in (*names, "n_flips")},
             coords={"candidate": outcome.names},
             attrs={"chosen": outcome.best},
         )
@@ -556,8 +494,6 @@ class LSBSampler(BaseSampler):
 
     @staticmethod
     def _history(history: History, learner: Learner | None, target: Target) -> xr.Dataset:
-        chain = np.arange(history.lp.shape[1])
-        parameter = np.arange(history.theta.shape[1])
         by_chain = ("iteration", "chain")
         return xr.Dataset(
             {
@@ -570,8 +506,8 @@ class LSBSampler(BaseSampler):
             },
             coords={
                 "iteration": history.iteration,
-                "chain": chain,
-                "parameter": parameter,
+                "chain": np.arange(history.lp.shape[1]),
+                "parameter": np.arange(history.theta.shape[1]),
                 "u": PLACES,
             },
             attrs={"skipped_updates": 0 if learner is None else learner.n_skipped},

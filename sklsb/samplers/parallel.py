@@ -28,16 +28,14 @@ from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
 from sklsb.storage.stores import StoreError, needs_zarr, open_draws
 
-__all__ = ["sample_chains"]
-
-# Runs of this process that were given up.
+# Abandoned runs of this process.
 _ENDED: set[str] = set()
-# What a worker has no use for.
+# What workers do not need.
 _LEFT_OUT = ("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law")
 
 
 class _Job(NamedTuple):
-    """What all workers are asked for."""
+    """The task of all workers."""
 
     name: str
     n: int
@@ -50,9 +48,9 @@ class _Job(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What a worker gives back."""
+    """The result of a worker."""
 
-    draws: xr.Dataset | None  # None if they are in a store
+    draws: xr.Dataset | None  # None if in a store
     x: NDArray[Any]
     moved: NDArray[np.bool_]
     n_transitions: int
@@ -62,9 +60,9 @@ class _Done(NamedTuple):
 
 
 class _Watch(Watch):
-    """Ends a run that the process in which it began has given up.
+    """Ends a run that its process has abandoned.
 
-    Threads see that; other processes are ended by those who began them.
+    Threads see that; other processes are ended by the process that started them.
     """
 
     def __init__(self, name: str, *args: Any):
@@ -72,7 +70,7 @@ class _Watch(Watch):
         self.name = name
 
     def ends(self) -> bool:
-        """Return whether it was given up."""
+        """Whether the run was abandoned."""
         return self.name in _ENDED
 
 
@@ -88,42 +86,42 @@ def sample_chains(
     random_state: Any = None,
     n_jobs: int | None = None,
 ) -> xr.Dataset:
-    """Burn in and draw with many new chains of a fitted sampler, on all workers that there are.
+    """Burn in and draw with many new chains of a fitted sampler, on several workers.
 
-    The chains share what the sampler has learned in `fit`, which is frozen: its balancing function,
-    blocks or temperatures. Each starts anew, makes a burn-in and draws. ``joblib.parallel_config``
-    decides where: in threads, in processes, or on the machines of a Dask cluster.
+    The chains share what the sampler learned in `fit`: its balancing function, blocks or
+    temperatures, which are frozen. Each chain starts anew, makes a burn-in and draws.
+    ``joblib.parallel_config`` decides where: in threads, in processes, or on a Dask cluster.
 
     Parameters
     ----------
     sampler : fitted sampler
         Its own chains stay where they are.
     n : int
-        Draws of each chain; with a store, those that are in it included.
+        Draws of each chain; with a store, including those already in it.
     n_chains : int
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain before its first draw; as in `fit` if not given.
+        Transitions of each chain before its first draw; by default as in `fit`.
     thin : int or "sweep", default=1
         Transitions per draw, as in ``sample``.
     record : dict of name to callable, optional
         Statistics instead of the states, as in ``sample``.
     store : path-like, optional
-        A folder in which each worker writes a store of its chains, so it must be one that they
-        all see. `sklsb.open_draws` opens them together. The same call again goes on after a crash,
-        and with a larger n it draws more.
+        Folder, visible to all workers, in which each writes a store of its chains.
+        `sklsb.open_draws` opens them together. Repeating the call goes on after a crash, and draws
+        more if n is larger.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
-        Seed; of the sampler's own if not given: the same call gives the same draws.
+        Seed; by default derived from the sampler's, so that the same call gives the same draws.
     n_jobs : int, optional
-        Number of workers, as of ``joblib.Parallel``: as ``parallel_config`` says if not given, or
-        1; -1 for all.
+        Number of workers, as in ``joblib.Parallel``; by default as ``parallel_config`` says, or 1.
+        -1 for all cores.
 
     Returns
     -------
     xarray.Dataset
-        As of ``sample``, of all chains. They do not depend on where they ran, nor on how they were
-        divided, bit for bit; but for ``fast=True``, where log-ratios are rounded as it suits the
-        number of chains that are together.
+        As of ``sample``, of all chains. The draws do not depend on where chains ran or how they
+        were divided, bit for bit; except with ``fast=True``, where the rounding of log-ratios
+        depends on the number of chains run together.
 
     Raises
     ------
@@ -132,14 +130,14 @@ def sample_chains(
     ValueError, TypeError
         If an argument is not as described.
     StoreError
-        If the store is of another run. It is a ValueError, and says which.
+        If the store belongs to another run; a ValueError that says what differs.
     MemoryError
-        Before any work, if the draws do not fit in the memory that is free.
+        Before any work, if the draws do not fit in free memory.
 
     Warns
     -----
     SamplerWarning
-        As ``sample``, by what all chains together have seen.
+        As ``sample``, about all chains together.
 
     Examples
     --------
@@ -161,18 +159,17 @@ def sample_chains(
         raise ValueError(
             f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
         )
-    length = (
-        sampler.burn_in_length() if n_burn_in is None else check_count(n_burn_in, "n_burn_in", 0)
-    )
+    if n_burn_in is None:
+        n_burn_in = sampler.burn_in_length()
     own = sampler._ensemble
-    # Apart from the chains of a sampler of the same seed.
+    # Distinct from the chains of a sampler with the same seed.
     streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
     job = _Job(
         name=uuid.uuid4().hex,
         n=check_count(n, "n", 0),
         thin=sampler._check_thin(thin),
         record=wanted,
-        n_burn_in=length,
+        n_burn_in=check_count(n_burn_in, "n_burn_in", 0),
         n_chains=check_count(n_chains, "n_chains", 1),
         seed=streams.root("workers"),
         kept=own.counters.tally.kept if own.counters.tally is not None else (),
@@ -186,7 +183,7 @@ def sample_chains(
     spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))
     line = Progress(sampler.verbose, "chains", job.n_chains, "chains")
     with line as progress, _given_up_on_error(job.name):
-        # Arrays mapped into memory are read-only: kernels are not compiled for those.
+        # Memory-mapped arrays are read-only, and kernels are not compiled for those.
         parallel = joblib.Parallel(n_jobs=n_jobs, max_nbytes=None, batch_size=1)
         calls = zip(spans, paths, strict=True)
         done = parallel(joblib.delayed(_work)(lean, span, job, path) for span, path in calls)
@@ -195,10 +192,10 @@ def sample_chains(
     lean._warn_about_draws(lean._ensemble.counters.n_transitions, acceptance)
     if job.n:
         lean._warn_of(findings)
-    if store is not None:
-        draws = open_draws(store).isel(draw=slice(0, job.n))
-    else:
+    if store is None:
         draws = _joined([part.draws for part in done])
+    else:
+        draws = open_draws(store).isel(draw=slice(0, job.n))
     draws.attrs |= attrs | {"sampled_transitions": draws.sizes["draw"] * job.thin}
     return draws
 
@@ -224,16 +221,15 @@ def _check_memory(sampler: BaseSampler, job: _Job) -> None:
 
 
 def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
-    """Return a sampler for workers: what is frozen, with a single chain that stays in its place."""
-    made = type(sampler).__new__(type(sampler))
-    made.__dict__.update(sampler.__getstate__())
+    """Return a sampler for workers: what is frozen, and one chain that does not move."""
+    made = sampler._twin()
     for name in _LEFT_OUT:
         made.__dict__.pop(name, None)
     made.verbose, made.n_jobs = 0, 1
     made._warned_short = made._warned_periodic = False
     made._known_hint = None
     made._settings = made._settings | {
-        "n_jobs": "1",  # so that a store is known again by a sampler of other threads
+        "n_jobs": "1",  # a store does not depend on the number of threads
         "verbose": "0",
         "n_chains": repr(job.n_chains),
         "n_burn_in": repr(job.n_burn_in),
@@ -247,7 +243,7 @@ def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
 def _divided(
     lean: BaseSampler, job: _Job, n_jobs: int | None, folder: Path | None
 ) -> tuple[list[tuple[int, int]], list[Path | None]]:
-    """Return the chains of each worker, first and last, and where it stores them."""
+    """Return the range of chains of each worker, and where it stores them."""
     n_parts = min(job.n_chains, max(1, joblib.effective_n_jobs(n_jobs)))
     ends: list[int] = np.linspace(0, job.n_chains, n_parts + 1).astype(int).tolist()
     if folder is None:
@@ -259,7 +255,7 @@ def _divided(
         "thin": job.thin,
         "record": sorted(job.record),
         "seed": repr(job.seed),
-        # The target is looked at where a worker goes on: log p is rounded otherwise elsewhere.
+        # Without the target, which workers check: rounding of log p differs between machines.
         "sampler": digest_of(lean._packed_state()),
     }
     try:
@@ -276,9 +272,8 @@ def _divided(
 
 
 def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
-    """Return a sampler of some of the chains, after their burn-in."""
-    made = type(lean).__new__(type(lean))
-    made.__dict__.update(lean.__getstate__())
+    """Return a sampler with some of the chains, after their burn-in."""
+    made = lean._twin()
     n, target = span[1] - span[0], lean.target_
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
     starts = lean.make_starts(target, streams)
@@ -293,7 +288,7 @@ def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
 
 
 def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
-    """Burn in some chains and draw, or go on."""
+    """Burn in some chains and draw, or go on from a store."""
     again = path is not None and path.exists()
     made = type(lean).resume(path, lean.target_) if path and again else _begun(lean, span, job)
     ensemble, counters = made._ensemble, made._ensemble.counters
@@ -304,7 +299,7 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
     return _Done(
         sink.result(done, {})[0] if path is None else None,
         ensemble.chains.x.copy(),
-        # What moved before is not known any more.
+        # Which variables moved before is unknown.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
         counters.n_transitions,
         counters.tally,
@@ -316,7 +311,7 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
 def _together(
     lean: BaseSampler, job: _Job, done: list[_Done]
 ) -> tuple[Any, float | None, dict[str, NDArray[Any]]]:
-    """Return what warnings look at, of all chains: instead of an ensemble, and what else."""
+    """Return, over all chains, what warnings look at: a stand-in for the ensemble, and more."""
     tallies = [part.tally for part in done if part.tally is not None]
     same = len({tally.n_draws for tally in tallies}) == 1  # a store may have more
     counters = Counters(

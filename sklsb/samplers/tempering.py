@@ -1,6 +1,7 @@
 """Parallel tempering."""
 
 import warnings
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.checks import check_bool, check_count, check_log2_size
+from sklsb.samplers._run.checks import check_count, check_log2_size
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import (
@@ -22,32 +23,28 @@ from sklsb.samplers._tempering.explorers import (
     compare,
     explorers_of,
     is_sparse,
-    shown,
     with_exchanges,
 )
-from sklsb.samplers._tempering.ladders import KEPT_SCANS, Ladders, fewest
+from sklsb.samplers._tempering.ladders import KEPT_SCANS, Ladders, fewest, rejection_rates
 from sklsb.samplers._tempering.paths import product_of
 from sklsb.samplers._tempering.schedule import (
     FIRST_REPLICAS,
     MOST_REPLICAS,
     Tuned,
-    rejection_rates,
-    rejections,
     tune,
 )
 from sklsb.samplers._tempering.worth import plain_chains_mix
 from sklsb.targets.base import States, Target
 
-# Round trips of all ladders under which draws are not worth much.
-_FEWEST_TRIPS = 10
-# Independent visits under which the draws tell hardly more than one digit.
-_FEWEST_VISITS = 50
-# Scans of the burn-in by default: so many, or fewer where there are many variables.
+# Warn below these numbers of round trips of all ladders, and of independent visits.
+_FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
+# Scans of the burn-in by default: at most, scans times variables at most, at least.
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
-# Scans that a burn-in may take, at least, if explorers are to be compared.
+# Length of the burn-in from which explorers are compared.
 _FEWEST_COMPARED = 1024
 
 
+@dataclass(eq=False, repr=False)
 class ParallelTempering(BaseSampler):
     r"""Parallel tempering: replicas at several temperatures that change places.
 
@@ -56,12 +53,12 @@ class ParallelTempering(BaseSampler):
 
     .. math:: \pi_k(x) \propto p(x)^{\beta_k} q(x)^{1 - \beta_k}
 
-    with a reference q, uniform if none is given. In a scan each replica makes transitions that
-    leave its :math:`\pi_k` as it is; the one at :math:`\beta = 0` is drawn anew from q. Then
-    neighbours change places, the even pairs and the odd ones in turn, with probability
-    :math:`\min(1, \pi_k(x')\pi_j(x) / (\pi_k(x)\pi_j(x')))` [1]_. Where single changes never leave
-    a mode, a replica does that crosses to :math:`\beta = 0` and back. Draws are returned at
-    :math:`\beta = 1` only, where the distribution is that of the target, bit for bit.
+    with a reference q, uniform by default. In a scan each replica makes transitions that leave its
+    :math:`\pi_k` invariant; the one at :math:`\beta = 0` is drawn anew from q. Then neighbours swap
+    places, even and odd pairs in turn, with probability
+    :math:`\min(1, \pi_k(x')\pi_j(x) / (\pi_k(x)\pi_j(x')))` [1]_. If single changes never leave a
+    mode, a replica does by going to :math:`\beta = 0` and back. Only states at :math:`\beta = 1`
+    are returned, whose distribution is exactly the target.
 
     In the tables of a `MarkovNetwork` zeros are softened on the way, so that the levels are
     connected: at :math:`\beta < 1` a zero is :math:`m^\beta (1 - \beta)^4` with m the smallest
@@ -71,71 +68,60 @@ class ParallelTempering(BaseSampler):
     ----------
     explorer : "auto" or sampler, default="auto"
         What moves the replicas: a `GibbsSampler`, `HammingBallSampler`, or an `LSBSampler` with a
-        fixed function, of which nothing but the rule is used. "auto" compares sweeps of Gibbs
-        sampling, class by class where the graph of the target is sparse, with locally balanced
-        steps, ``LSBSampler("sqrt")``: that of more round trips for an evaluation is taken, if
-        ``n_burn_in`` is at least 1,024; the sweeps if it is less. A scan makes one sweep, or
+        fixed function; only its rule is used. "auto" takes Gibbs sweeps, "chromatic" on sparse
+        graphs, or, if ``n_burn_in`` is at least 1,024 and they make more round trips per
+        evaluation, locally balanced steps, ``LSBSampler("sqrt")``. A scan makes one sweep, or
         n_sites / 4 locally balanced steps.
     n_replicas : "auto" or int, default="auto"
-        Temperatures of a ladder, at least 2, with a replica at each, or two (``crossover``). "auto"
-        finds out how many are needed, at most 64.
+        Temperatures of a ladder, at least 2, with one replica at each, or two (``crossover``).
+        "auto" finds the number needed, at most 64.
     n_chains : int, default=4
-        Number of ladders. They are independent but for the temperatures, so that R-hat and errors
-        come from them.
+        Number of ladders. They share only the temperatures, and so give R-hat and errors.
     reference : array_like of shape (n_sites, n_states), optional
-        The distribution at beta = 0, under which variables are independent: the probability of each
-        value of each variable, positive where the target allows the value. ``p`` of
-        `sklsb.diagnostics.marginals` is one. If not given, all values are equally probable. It
-        changes how far the way is, never the target; one that is narrower than the target may
-        leave modes out.
+        The distribution at beta = 0, a product over variables: the probability of each value of
+        each variable, positive wherever the target allows the value. ``p`` of
+        `sklsb.diagnostics.marginals` is one. Uniform by default. It never changes the target, only
+        the distance to it; a reference narrower than the target may miss modes.
     eliminate : "auto", None or int, default="auto"
-        Whether variables of few neighbours are summed out, so that the replicas are states of the
-        *core*, the others: a logarithm to base 2 of the entries that the table may have which a
-        variable is summed out of. The barrier is lower then, and a scan takes less. At beta = 1
-        the variables that were summed out are drawn from their exact distribution given the core.
-        "auto" is 12 on a `MarkovNetwork`, with evidence or without, and None on other targets; a
-        number is for targets that are made of factors.
+        Whether variables with few neighbours are summed out, so that replicas are states of the
+        others, the *core*: the logarithm to base 2 of the largest table that a variable may be
+        summed out of. That lowers the barrier and the cost of a scan. At beta = 1 the variables
+        summed out are drawn from their exact distribution given the core. "auto" is 12 on a
+        `MarkovNetwork`, also a conditioned one, and None on other targets; a number is for targets
+        made of factors.
     crossover : "auto" or bool, default="auto"
-        Whether each ladder has two replicas at every temperature, of which those of the colder half
-        exchange parts in which they differ [3]_: variables that paths join within the set of all
-        that differ, in the graph of the target. That does not change the product of their
-        probabilities, so it is never refused. It leads between modes of lattices and other sparse
-        graphs, and does nothing where all that differs is joined. Draws come from the two in turn.
-        "auto" tries it if variables have at most 32 neighbours on average and ``n_burn_in`` is at
-        least 1,024, and keeps it if a part moves in a quarter of the exchanges or more. A scan, and
-        so a draw, takes twice as long then; the exchanges are 10 to 30 percent of that.
+        Whether each ladder has two replicas at every temperature, and those in the colder half
+        exchange parts in which they differ [3]_: connected components, in the graph of the target,
+        of the variables that differ. That does not change the product of their probabilities, so it
+        is never refused. It leads between modes on lattices and other sparse graphs, and does
+        nothing if all that differs is connected. Draws come from the two in turn. "auto" tries it
+        if variables have at most 32 neighbours on average and ``n_burn_in`` is at least 1,024, and
+        keeps it if a part moves in at least a quarter of the exchanges. A scan, and so a draw, then
+        takes twice as long; the exchanges are 10 to 30 percent of that.
     n_burn_in : int, optional
-        Scans of each ladder before the first draw, at most. They go in rounds of 16, 32, ...,
-        after each of which the temperatures are chosen anew, until they are good; then they are
-        frozen, and as many scans as in the last round follow. An explorer that is found to be
-        better makes as many as these again, beyond the burn-in, and so do two replicas at each
-        temperature if "auto" keeps them. If not given, 8192, or fewer if there are more than 1024
-        variables, at least 512. 0 leaves the states where they start.
+        Maximum number of scans of each ladder before the first draw; by default 8192, or fewer, but
+        at least 512, for more than 1024 variables. Rounds of 16, 32, ... scans each choose the
+        temperatures anew until they are good; then they are frozen, and as many scans as in the
+        last round follow. A better explorer, or a second replica at each temperature, repeats
+        these scans beyond the burn-in. 0 leaves the states where they start.
     init : {"both", "uniform", "quenched"}, default="both"
-        Where the replicas of each ladder start if `fit` is given no ``initial_states``. "uniform":
-        at uniform draws. "quenched": where walks uphill end, in turn the best of many and a far
-        one. "both": the ladders 0, 2, ... at uniform draws, the others quenched, so that modes
-        which are not reached from one end are seen to be missing.
-    n_jobs : int, optional
-        Number of threads (None is 1, -1 all cores); it never changes a draw.
-    random_state : int, SeedSequence, Generator, RandomState or None, default=None
-        Seed. The same int gives the same draws, bit for bit.
+        Where the replicas of each ladder start; as the chains of `GibbsSampler`.
+    n_jobs, random_state
+        As in `GibbsSampler`.
     verbose : int, default=0
         1 shows a row for each round of the burn-in, and a line for each phase.
     warm_start : bool, default=False
-        Whether another `fit` goes on from the present states, temperatures and streams.
+        Whether another `fit` goes on from the present states, temperatures and random streams.
 
     Attributes
     ----------
-    target_ : Target
-        What was fitted.
-    n_sites_ : int
-        Number of variables.
+    target_, n_sites_
+        As in `GibbsSampler`.
     explorer_ : str
         What moves the replicas.
     candidates_ : xarray.Dataset
-        Round trips and evaluations of the explorers that were compared; with "auto" and an
-        ``n_burn_in`` of 1,024 or more.
+        Round trips and evaluations of the explorers compared; with "auto" and an ``n_burn_in`` of
+        at least 1,024.
     crossover_ : bool
         Whether replicas exchange parts.
     exchanged_ : float
@@ -144,22 +130,22 @@ class ParallelTempering(BaseSampler):
     betas_ : ndarray of shape (n_replicas,)
         Inverse temperatures, from 0 to 1.
     barrier_ : float
-        Sum of the rejection rates of all pairs of neighbours: about half as many replicas as are
+        Sum of the rejection rates of all pairs of neighbours: about half the number of replicas
         needed.
     swap_acceptance_ : ndarray of shape (n_replicas - 1,)
         Share of the swaps of each pair that were accepted since the temperatures were frozen.
     n_round_trips_ : ndarray of shape (n_chains,)
-        Times that a replica of each ladder went from beta = 0 to 1 and back since then. The error
-        of the draws goes with one over the square root of their sum. With crossover values go from
-        replica to replica, so they are followed instead: those of the variable that made the fewest
-        round trips.
+        Number of times that a replica of each ladder went from beta = 0 to 1 and back since then.
+        The error of the draws falls with the square root of their sum. With crossover values move
+        between replicas, so round trips of values are counted, and those of the variable with the
+        fewest are given.
     n_visits_ : ndarray of shape (n_chains,)
-        Independent visits of beta = 1 that the draws of each ladder are worth: the squared sum over
-        the sum of squares of the scans that replicas were there between two times at beta = 0.
-        About half as many as round trips, or fewer where a few replicas stay for long; with
-        crossover, of the values of the variable that has the fewest. The standard
-        error of a probability p is about sqrt(p (1 - p) / sum(n_visits_)), or less where the
-        explorer moves between modes by itself. 0 before `sample`.
+        Number of independent visits to beta = 1 that the draws of each ladder are worth: the
+        squared sum over the sum of squares of the scans that replicas spent there between two times
+        at beta = 0. About half the number of round trips, or fewer if a few replicas stay for long;
+        with crossover, of the values of the variable with the fewest. The standard error of a
+        probability p is about sqrt(p (1 - p) / sum(n_visits_)), or less if the explorer moves
+        between modes by itself. 0 before `sample`.
     log_z_, log_z_error_ : float
         Natural logarithm of the sum of exp(log_prob) over all states, by Bennett's acceptance ratio
         [2]_ over all scans since then, and its standard error from ladders and batches of scans.
@@ -167,32 +153,31 @@ class ParallelTempering(BaseSampler):
         Level of each replica in the last scans, at most 1,024, of dims (chain, scan, replica). With
         crossover there are twice as many replicas as levels.
     best_state_ : xarray.Dataset
-        State of largest log-density that any replica of each ladder was seen in at the time of a
-        swap, ``x``, with its ``lp``. Where variables are summed out: the core of largest
-        probability, with the likeliest value of each of the others in turn.
+        State of largest log-density that any replica of each ladder was in at a swap, ``x``, with
+        its ``lp``. If variables are summed out: the core of largest probability, with the likeliest
+        value of each of the others in turn.
     history_ : xarray.Dataset
-        What the rounds of the burn-in showed: scans, replicas, barrier, round trips, log Z.
+        Results of the rounds of the burn-in: scans, replicas, barrier, round trips, log Z.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states at beta = 1.
     sample_stats_ : xarray.Dataset
-        lp of each draw of the last `sample`, and its ``visit``: a number that draws have in common
-        if the same replica made them, and was not at beta = 0 in between. A coordinate of the draws
-        too, by which `sklsb.diagnostics.marginals` knows the visits.
+        lp of each draw of the last `sample`, and its ``visit``: a number shared by the draws that
+        one replica made between two times at beta = 0. It is also a coordinate of the draws, for
+        `sklsb.diagnostics.marginals`.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all replicas.
 
     Warns
     -----
     TemperingWarning
-        If there were fewer than ten round trips while the draws were made, or none in some ladder;
-        if so in `fit`, for ``log_z_``; if the draws are worth fewer than 50 independent
-        visits; if more than 64 replicas are needed; if zeros of a function may separate the levels;
-        if plain chains do as well. That, and the trips of `fit`, are looked at where ``n_burn_in``
-        is 512 or more.
+        If there were fewer than ten round trips during `sample`, or none in some ladder; if so in
+        `fit`, for ``log_z_``; if the draws are worth fewer than 50 independent visits; if more than
+        64 replicas are needed; if zeros of a function may separate the levels; if plain chains do
+        as well. The last, and the trips of `fit`, are checked if ``n_burn_in`` is at least 512.
 
     See Also
     --------
-    EliminationSampler : exact draws, where the variables are loosely connected.
+    EliminationSampler : exact draws, if the variables are loosely connected.
     sklsb.anneal : the maximum of log p alone.
 
     References
@@ -216,58 +201,38 @@ class ParallelTempering(BaseSampler):
     True
     """
 
-    _ensemble: Ladders
-    _way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
-    _trips_before: NDArray[np.int64] | int = 0
-    _can_follow = False  # temperatures and round trips are of one target
+    explorer: Any = "auto"
+    _: KW_ONLY
+    n_replicas: int | str = "auto"
+    n_chains: int = 4
+    reference: ArrayLike | None = None
+    eliminate: int | str | None = "auto"
+    crossover: bool | str = "auto"
+    n_burn_in: int | None = None
+    init: str = "both"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
 
-    def __init__(
-        self,
-        explorer: Any = "auto",
-        *,
-        n_replicas: int | str = "auto",
-        n_chains: int = 4,
-        reference: ArrayLike | None = None,
-        eliminate: int | str | None = "auto",
-        crossover: bool | str = "auto",
-        n_burn_in: int | None = None,
-        init: str = "both",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-    ):
-        self.explorer = explorer
-        self.n_replicas = n_replicas
-        self.n_chains = n_chains
-        self.reference = reference
-        self.eliminate = eliminate
-        self.crossover = crossover
-        self.n_burn_in = n_burn_in
-        self.init = init
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
+    _ensemble: Ladders = field(init=False)
+    _way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
+    _can_follow = False  # temperatures and round trips belong to one log p
 
     def check_parameters(self, target: Target) -> None:
-        check_bool(self.warm_start, "warm_start")
-        if self.n_burn_in is not None:
-            check_count(self.n_burn_in, "n_burn_in", 0)
-        if isinstance(self.n_replicas, str):
-            if self.n_replicas != "auto":
-                raise ValueError(
-                    f'n_replicas is {self.n_replicas!r}; give a number of at least 2, or "auto".'
-                )
-        else:
+        if not isinstance(self.n_replicas, str):
             check_count(self.n_replicas, "n_replicas", 2)
+        elif self.n_replicas != "auto":
+            raise ValueError(
+                f'n_replicas is {self.n_replicas!r}; give a number of at least 2, or "auto".'
+            )
         check_log2_size(self.eliminate, "eliminate", MOST_LOG2_SIZE, target)
         if not isinstance(self.crossover, bool | np.bool_) and self.crossover != "auto":
             raise ValueError(f'crossover is {self.crossover!r}; give "auto", True or False.')
         if self.reference is not None:
             product_of(self.reference, target)
         self._core: Core | None = core_of(target, self.eliminate)
-        if self.crossover != "auto" and self.crossover and self._inner(target).graph is None:
+        if self._n_copies == 2 and self._inner(target).graph is None:
             raise ValueError(
                 f"crossover is True, and {type(target).__name__} does not say which of its "
                 'variables depend on each other (its graph is None); give crossover="auto" or '
@@ -276,19 +241,24 @@ class ParallelTempering(BaseSampler):
         self._explorers(target)
 
     def _explorers(self, target: Target) -> dict[str, Rule]:
-        """Return what may move the replicas, by name; the first one chooses the temperatures."""
+        """Return the candidate explorers by name; the first one chooses the temperatures."""
         return explorers_of(self.explorer, self._inner(target))
 
     def _inner(self, target: Target) -> Target:
-        """Return what the replicas are states of."""
+        """Return the target of the replicas: the core's network, or the target itself."""
         core = self._present_core
         return core.network if core else target
 
-    def make_starts(self, target: Target, streams: Streams) -> Starts:
-        """Draw the states that all replicas of a ladder start from, as chains without it do.
+    @property
+    def _n_copies(self) -> int:
+        """Replicas at each temperature to begin with."""
+        return 1 + (self.crossover != "auto" and bool(self.crossover))
 
-        Replicas that all begin in one mode never find another one whose basin is small at every
-        temperature, however often they cross; ladders that begin in both disagree.
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
+        """Draw one starting state for all replicas of each ladder, as for plain chains.
+
+        Replicas that all start in one mode never find another whose basin is small at every
+        temperature, however often they cross; ladders that start in both disagree.
         """
         rule = self._plain(target)
 
@@ -297,12 +267,10 @@ class ParallelTempering(BaseSampler):
 
         of_sweep = int((target.cardinalities - 1).sum())
         budget = self._length(target) * of_sweep // 4, of_sweep
-        return scouted_starts(
-            target, self.init, streams, rule, new_ensemble, budget, verbose=self.verbose
-        )
+        return scouted_starts(self, target, streams, rule, budget, new_ensemble)
 
     def _plain(self, target: Target) -> Rule:
-        """Return what moves chains of the whole target without tempering."""
+        """Return the rule of plain chains on the whole target."""
         given = "auto" if self._present_core else self.explorer
         return next(iter(explorers_of(given, target).values()))
 
@@ -331,9 +299,7 @@ class ParallelTempering(BaseSampler):
         core, again = self._core, old is not None and old.target is target and self._going_on
         product = None if self.reference is None else product_of(self.reference, target)
         own = core.of(states) if core else states
-        n_copies = 1 + (self.crossover != "auto" and bool(self.crossover))
-        if again and old and self.crossover == "auto":
-            n_copies = old.n_copies
+        n_copies = old.n_copies if again and old and self.crossover == "auto" else self._n_copies
         replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, n_copies, beta.size, 1))
         if again and old and old.states.shape == replicas.shape:
             replicas = old.states
@@ -357,12 +323,11 @@ class ParallelTempering(BaseSampler):
         with Told(self.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
             ladders, tried = self._choose(done, length)
-        # The caller goes on with the ensemble that it made.
+        # The caller goes on with its own object.
         ensemble.__dict__.update(ladders.__dict__)
         plain = self._plain(target) if ensemble.core else ensemble.rule.explorer
-        names = list(done.rounds[0])
         scans = sum(row["scans"] for row in done.rounds)
-        history = {name: ("round", [row[name] for row in done.rounds]) for name in names}
+        history = {name: ("round", [row[name] for row in done.rounds]) for name in done.rounds[0]}
         return {
             **tried,
             "crossover_": ladders.n_copies == 2,
@@ -373,34 +338,35 @@ class ParallelTempering(BaseSampler):
         }
 
     def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
-        # Scans that are in no draw must not vouch for draws; log Z is of them too.
+        # Scans before the first draw must not vouch for draws; they do count for log Z.
         ensemble.forget_visits()
         fitted["_trips_before"] = ensemble.trips_by_value
         return ensemble
 
     def _choose(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
-        """Compare what may move replicas at the temperatures that were found, if there is time."""
+        """Compare explorers at the temperatures found, if the burn-in is long enough."""
         ladders, last = done.ladders, done.rounds[-1]
         rules = self._explorers(ladders.target)
         name, *others = rules
         if length < _FEWEST_COMPARED:
             return ladders, {"explorer_": name}
         first = Trial(last["round_trips"], done.work, last["scans"])
-        candidates = {other: rules[other] for other in others}
-        ladders, chosen, trials = compare(ladders, first, candidates)
+        ladders, chosen, trials = compare(ladders, first, {other: rules[other] for other in others})
         trials = {name: first} | trials
         if self.crossover == "auto" and ladders.n_copies == 1 and is_sparse(ladders.inner):
             ladders = with_exchanges(ladders, last["scans"], len(others))
-        found = xr.Dataset(shown(trials), coords={"explorer": list(trials)})
+        counts = {
+            count: ("explorer", [getattr(trial, count) for trial in trials.values()])
+            for count in ("round_trips", "evaluations")
+        }
+        found = xr.Dataset(counts, coords={"explorer": list(trials)})
         return ladders, {"explorer_": chosen or name, "candidates_": found}
-
-    # ----------------------------------------------------------------- what was seen
 
     @property
     def swap_acceptance_(self) -> NDArray[np.float64]:
-        """Share of the swaps of each pair of levels that were accepted."""
+        """Share of accepted swaps of each pair of levels."""
         check_is_fitted(self, "target_")
-        return 1.0 - rejections(self._ensemble)
+        return 1.0 - self._ensemble.rejections
 
     @property
     def barrier_(self) -> float:
@@ -421,7 +387,7 @@ class ParallelTempering(BaseSampler):
 
     @property
     def n_visits_(self) -> NDArray[np.float64]:
-        """Independent visits of beta = 1 that the draws of each ladder are worth."""
+        """Number of independent visits to beta = 1 that the draws of each ladder are worth."""
         check_is_fitted(self, "target_")
         return self._ensemble.worth
 
@@ -475,11 +441,11 @@ class ParallelTempering(BaseSampler):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure if not given.
+            Where to draw; by default a new figure.
         chain : int, default=0
-            Which ladder.
+            Number of the ladder.
         n_scans : int, default=256
-            How many scans.
+            Number of scans.
 
         Returns
         -------
@@ -495,42 +461,34 @@ class ParallelTempering(BaseSampler):
         ax.set(xlabel="scan", ylabel="level of each replica (the last is beta = 1)")
         return ax
 
-    # ----------------------------------------------------------------- warnings
-
     def warn_about_fit(self) -> None:
-        ladder = self._ensemble.ladder
+        def warn(message: str) -> None:
+            warnings.warn(message, TemperingWarning, stacklevel=4)
+
         if self._capped:
-            warnings.warn(
+            warn(
                 f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
                 f"{self.barrier_:.3g}): swaps are refused often. See n_round_trips_ before you "
-                "trust the draws; n_replicas sets a larger number.",
-                TemperingWarning,
-                stacklevel=3,
+                "trust the draws; n_replicas sets a larger number."
             )
         if self._needless:
-            warnings.warn(
+            warn(
                 "Tempering is not worth it here: plain chains agree, and take less work for an "
                 f"independent draw than {self.betas_.size} replicas do. Use the explorer by "
-                "itself, as GibbsSampler.",
-                TemperingWarning,
-                stacklevel=3,
+                "itself, as GibbsSampler."
             )
         if self._length(self.target_) >= _FEWEST_SCANS and _too_few(trips := self.n_round_trips_):
             told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
-            warnings.warn(
+            warn(
                 f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "
-                "see n_round_trips_ after that; or take another sampler.",
-                TemperingWarning,
-                stacklevel=3,
+                "see n_round_trips_ after that; or take another sampler."
             )
-        if ladder.impossible.any() and not self._ensemble.softened:
-            warnings.warn(
+        if self._ensemble.ladder.impossible.any() and not self._ensemble.softened:
+            warn(
                 "log p is -inf at some states, which stays so at every temperature but the first: "
                 "replicas may be unable to move between parts of the space. Where that may be, "
                 "give such states a small probability, or a MarkovNetwork, whose zeros are "
-                "softened.",
-                TemperingWarning,
-                stacklevel=3,
+                "softened."
             )
 
     def _findings(self) -> dict[str, NDArray[Any]]:
@@ -549,21 +507,18 @@ class ParallelTempering(BaseSampler):
         barrier = rejection_rates(findings["rejected"], findings["tried"]).sum()
         if _too_few(trips):
             of = "the draws or log_z_" if _too_few(findings["trips_of_all"]) else "the draws"
-            warnings.warn(
-                f"{_told_trips(trips, findings['scans'][0], barrier)}: {_worth(trips, of)}. "
-                "Draw for longer, or take another sampler.",
-                TemperingWarning,
-                stacklevel=3,
-            )
+            found = f"{_told_trips(trips, findings['scans'][0], barrier)}: {_worth(trips, of)}"
         elif visits < _FEWEST_VISITS:
-            warnings.warn(
+            found = (
                 f"The draws are worth about {visits:.1f} independent visits of beta = 1 "
                 "(n_visits_): a probability near 1/2 has a standard error of about "
-                f"{0.5 / np.sqrt(visits):.2g}, whatever the effective sample size looks like. "
-                "Draw for longer, or take another sampler.",
-                TemperingWarning,
-                stacklevel=3,
+                f"{0.5 / np.sqrt(visits):.2g}, whatever the effective sample size looks like"
             )
+        else:
+            return
+        warnings.warn(
+            f"{found}. Draw for longer, or take another sampler.", TemperingWarning, stacklevel=3
+        )
 
 
 def _too_few(trips: NDArray[np.int64]) -> bool:

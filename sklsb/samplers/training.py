@@ -10,8 +10,6 @@ from sklsb.balancing.learning import Adam
 from sklsb.samplers._run.checks import check_count
 from sklsb.targets.rbm import RBM
 
-__all__ = ["contrastive_divergence"]
-
 Single = NDArray[np.float32]
 
 
@@ -34,9 +32,8 @@ def contrastive_divergence(
               = \langle x_i P(h_j = 1 | x) \rangle_\text{data}
               - \langle x_i P(h_j = 1 | x) \rangle_p
 
-    and likewise for the biases. The second mean is taken over what k = ``n_gibbs`` steps of block
-    Gibbs sampling make of the batch: biased for small k, and the maximum-likelihood fit for
-    large. Adam follows it.
+    and likewise for the biases. The second mean is over the batch after k = ``n_gibbs`` steps of
+    block Gibbs sampling: biased for small k, maximum likelihood in the limit. Adam follows it.
 
     Parameters
     ----------
@@ -45,7 +42,7 @@ def contrastive_divergence(
     n_hidden : int
         Number of hidden units.
     n_gibbs : int, default=10
-        Block Gibbs steps, from the data, per gradient.
+        Block Gibbs steps per gradient, starting at the data.
     n_epochs : int, default=10
         Passes over the data, each in a new order.
     batch_size : int, default=100
@@ -55,8 +52,8 @@ def contrastive_divergence(
     shape : tuple of int, optional
         (rows, cols) if the visible units are the pixels of an image.
     random_state : int, numpy.random.Generator or None
-        Seed of the weights, the order and the Gibbs steps. The same seed gives the same machine
-        in the same environment, with the same number of threads of the matrix product.
+        Seed. The same seed gives the same machine in the same environment, with the same number of
+        threads of the matrix product.
 
     Returns
     -------
@@ -66,19 +63,19 @@ def contrastive_divergence(
     Raises
     ------
     ValueError
-        If data is not a matrix of 0 and 1 of at least one sample, a number is out of its range, or
-        the parameters do not stay finite.
+        If data is not a non-empty matrix of 0 and 1, a number is out of range, or the parameters
+        do not stay finite.
     TypeError
         If a count is not an integer.
 
     Notes
     -----
-    The visible biases start at the logit of the mean of each pixel, clipped to 0.01 and 0.99 [2]_;
-    from zero, dark pixels leave a mode of noise, where no data are. Hidden biases start at zero,
-    weights at normal numbers of standard deviation 0.01.
+    The visible biases start at the logit of each pixel's mean, clipped to 0.01 and 0.99 [2]_; from
+    zero, dark pixels would leave a mode of noise far from the data. Hidden biases start at zero,
+    weights at normal numbers with standard deviation 0.01.
 
-    The Gibbs steps start at the data, so they do not see modes far from it. Too many passes can
-    leave most of the probability in one of these; only long chains show it.
+    The Gibbs steps start at the data and do not see modes far from it. Too many passes can leave
+    most of the probability in such a mode; only long chains show it.
 
     References
     ----------
@@ -142,7 +139,7 @@ def _binary(data: ArrayLike) -> NDArray[np.int8]:
 def _gradients(
     x: Single, parameters: list[Single], n_gibbs: int, rng: np.random.Generator
 ) -> list[NDArray[Any]]:
-    """Gradients of minus the log-likelihood: means over the end of the chains less the data's."""
+    """Return the gradients of minus the log-likelihood: means over chains minus means over data."""
     weights, visible_bias, hidden_bias = parameters
 
     def draw(p: Single) -> Single:

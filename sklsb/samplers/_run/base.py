@@ -3,6 +3,7 @@
 import os
 import time
 import warnings
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning
-from sklsb.samplers._run.checks import check_count, is_n_jobs
+from sklsb.samplers._run.checks import check_bool, check_count, is_n_jobs
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
@@ -53,11 +54,11 @@ from sklsb.targets.base import States, Target
 class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     """Base of the samplers: everything but the mathematics.
 
-    A subclass stores its parameters in ``__init__``, checks and resolves them in
-    ``check_parameters``, and moves the chains of ``self._ensemble`` in ``burn_in``.
+    A subclass stores its parameters in ``__init__``, checks them in ``check_parameters``, and moves
+    the chains in ``burn_in``.
     """
 
-    # Parameters that say what a transition does; None if that is not told.
+    # Parameters that determine the transition; None if unknown.
     rule_parameters: ClassVar[tuple[str, ...] | None] = None
 
     n_chains: int
@@ -66,22 +67,27 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     random_state: Any
     verbose: int
     warm_start: bool
+    n_burn_in: int | None
 
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
-    # States, and what their log p was when the chains were there.
+    # States of the chains, and log p there at the end of the last call.
     _law: tuple[States, NDArray[np.float64]] | None = None
-    # Whether chains can go on where log p is another one than that of `fit`.
+    # Whether chains can go on if log p has changed since `fit`.
     _can_follow = True
 
     @abstractmethod
     def check_parameters(self, target: Target) -> None:
-        """Check all parameters against the target, before any work."""
+        """Check the parameters against the target, before any work.
+
+        ``n_chains``, ``n_jobs``, ``init``, ``warm_start``, ``keep_burn_in`` and ``n_burn_in`` are
+        checked already.
+        """
 
     @abstractmethod
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
-        """Return chains at some states, on their streams."""
+        """Return chains at these states, with these streams."""
 
     @abstractmethod
     def make_starts(self, target: Target, streams: Streams) -> Starts:
@@ -89,11 +95,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     @property
     def _may_stay(self) -> bool:
-        """Whether chains may stay for long where they are."""
+        """Whether chains may stay in one place for long."""
         return True
 
     def _use_threads(self) -> None:
-        """Let the chains go on in as many threads as are wanted now; no draw depends on it."""
+        """Set the number of threads to the present ``n_jobs``; no draw depends on it."""
         if not is_n_jobs(self.n_jobs):  # refused by `fit`
             return
         n = self._effective_n_jobs()
@@ -109,22 +115,21 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     @abstractmethod
     def burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
-        """Move the chains to where the draws begin; return the fitted attributes.
+        """Run the burn-in; return the fitted attributes.
 
-        It sets none itself: an error or a Ctrl-C must not leave half of one fit and half of
-        another.
+        It must not set them itself: an error or a Ctrl-C would leave half a fit.
         """
 
     def burn_in_length(self) -> int:
-        """Transitions that new chains with the fitted rule make before they draw."""
+        """Transitions of new chains with the fitted rule before their first draw."""
         return int(getattr(self, "n_burn_in", None) or 0)
 
     def _after_burn_in(self) -> None:
-        """Forget what the burn-in has counted."""
+        """Reset what the burn-in counted."""
         self._ensemble.chains.moved[:] = False
 
     def _settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
-        """Return the chains that draws are made with; the same ones here."""
+        """Return the chains to draw with, by default the same ones."""
         return ensemble
 
     @abstractmethod
@@ -132,11 +137,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Warn about what the fitted attributes show."""
 
     def fit(
-        self,
-        target: Target,
-        y: None = None,
-        *,
-        initial_states: ArrayLike | None = None,
+        self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
     ) -> Self:
         """Run the burn-in.
 
@@ -145,10 +146,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         target : Target
             What to sample.
         y : None
-            Ignored; here for scikit-learn's conventions.
+            Ignored; scikit-learn's convention.
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
-            Where the chains start. If not given, ``init`` says where; with ``warm_start`` they
-            are the present states.
+            Where the chains start; by default as ``init`` says, or with ``warm_start`` at the
+            present states.
 
         Returns
         -------
@@ -159,8 +160,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         TypeError
             If target is not a Target.
         ValueError
-            If a parameter is out of its range, or a state does not belong to the target; if in the
-            end log p of the kernels is not the target's.
+            If a parameter is out of range, a state does not belong to the target, or the compiled
+            log p differs from the target's.
         ImportError
             If ``fast=True`` and torch is not installed.
         RuntimeError
@@ -169,12 +170,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         Warns
         -----
         PrecisionWarning
-            If log p is so large that a float rounds it by more than 0.01; it says whether the draws
-            may be wrong.
+            If log p is so large that rounding exceeds 0.01; the message says whether the draws may
+            be wrong.
 
         Notes
         -----
-        A Ctrl-C raises a KeyboardInterrupt; the sampler is then as it was before the call.
+        A Ctrl-C raises a KeyboardInterrupt, and leaves the sampler as it was before the call.
         """
         try:
             with self._alone():
@@ -204,6 +205,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             )
         if not isinstance(self.init, str) or self.init not in INITS:
             raise ValueError(f"init is {self.init!r}; it must be one of {list(INITS)}.")
+        for name in ("warm_start", "keep_burn_in"):
+            check_bool(getattr(self, name, False), name)
+        if getattr(self, "n_burn_in", None) is not None:
+            check_count(self.n_burn_in, "n_burn_in", 0)
         self.check_parameters(target)
         again = self.warm_start and hasattr(self, "_ensemble")
         if again and (
@@ -238,7 +243,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_draws"):
+        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_last_draws"):
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {name: repr(value) for name, value in self.get_params().items()}
@@ -248,7 +253,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._count_anew(kept)
 
     def _count_anew(self, kept: Any = ()) -> None:
-        """Begin all that is counted over calls."""
+        """Reset everything that is counted over calls."""
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
         kept = kept if self._may_stay else ()
@@ -256,7 +261,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._ensemble.counters = Counters(tally=tally)
 
     def _follow_target(self) -> None:
-        """Go on from the log p that the target has now, if that is another one than before."""
+        """If log p of the target has changed, go on from the new one."""
         told = self._change_of_target()
         if not told:
             return
@@ -279,8 +284,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._count_anew()
 
     def _change_of_target(self) -> str:
-        """Say how log p, or what the kernels make of it, differs from that of the last call."""
-        if self._law is None:  # of a file that was written before this was kept
+        """Say how log p, or its compiled version, has changed since the last call; else ""."""
+        if self._law is None:  # a file of an older version
             return ""
         ensemble, target, (x, then) = self._ensemble, self.target_, self._law
         now = target.log_prob(x)
@@ -326,7 +331,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def n_evaluations_(self) -> int:
         """Evaluations since `fit` began, over all chains.
 
-        What is counted, the attribute ``evaluation`` of the draws says: log-ratios of changes, or
+        The attribute ``evaluation`` of the draws says what is counted: log-ratios of changes,
         log-densities with their gradients, or drawn units.
         """
         check_is_fitted(self, "target_")
@@ -335,7 +340,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Refuse a second thread: two of them moving the same chains would corrupt them."""
-        # Not a lock: whenever a Ctrl-C comes, what holds the sampler is known when it is let go.
+        # Not a lock: a Ctrl-C at any point must leave it known who holds the sampler.
         me = object()
         try:
             if self.__dict__.setdefault("_holder", me) is not me:
@@ -349,14 +354,18 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 del self.__dict__["_holder"]
 
     def __getstate__(self) -> dict[str, Any]:
-        # The draws belong to the user, who has them; a lock cannot be pickled.
-        hidden = ("_holder", "_draws")
+        hidden = ("_holder", "_last_draws")  # neither can be pickled
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
-    def __copy__(self) -> Self:
-        """Return a sampler that goes on by itself, bit for bit."""
+    def _twin(self) -> Self:
+        """Return a sampler with the same attributes, and the same chains."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__getstate__())
+        return made
+
+    def __copy__(self) -> Self:
+        """Return an independent sampler that goes on bit for bit."""
+        made = self._twin()
         if hasattr(self, "_ensemble"):
             made._ensemble = self._ensemble.copy()
         return made
@@ -389,63 +398,62 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         Parameters
         ----------
         n : int
-            Draws per chain; with ``stop``, the most.
+            Draws per chain; with ``stop``, the maximum.
         thin : int or "sweep", default=1
-            Transitions per draw; "sweep" is as many as give each variable one chance to move:
-            where a transition changes one variable, as many as the target has variables.
+            Transitions per draw; "sweep" gives each variable one chance to move: n_sites
+            transitions if each changes one variable.
         record : dict of name to callable, or "moments", optional
-            Store these statistics instead of the states. Each is called with states of shape
-            (n_draws, ``*target.shape``), a segment at a time, and returns an array of leading
-            length n_draws. "moments": only running sums, in memory that does not grow with n.
+            Statistics to keep instead of the states. Each is called with states of shape (n_draws,
+            ``*target.shape``), a segment at a time, and returns an array of leading length n_draws.
+            "moments": only running sums, in memory that does not grow with n.
         store : path-like, optional
-            A folder that the draws are written to as they come, with all that it takes to go on
-            after a crash: see `resume` and `sklsb.open_draws`. It is made, or must hold the run of
-            this sampler up to where its chains are; then the draws are added.
+            Folder that the draws are written to as they come, with checkpoints to go on from after
+            a crash: see `resume` and `sklsb.open_draws`. It is created; an existing one must end
+            where the chains of this sampler are, and the draws are appended.
         stop : callable or list of callable, optional
-            Rules, any of which ends the call: see `sklsb.diagnostics`. Which one did, the attribute
-            ``stopped_by`` says; it is empty if none did. The draws are the first ones of those that
-            would have come without.
+            Rules, any of which ends the call: see `sklsb.diagnostics`. The attribute
+            ``stopped_by`` names the one that did, if any. The draws are a prefix of those that a
+            call without rules would return.
 
         Returns
         -------
         xarray.Dataset
             Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
             above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
-            The coordinate ``draw`` goes on counting over calls. Log p and the acceptance rate of
-            each draw are in ``sample_stats_``. With ``store`` values are read from there when they
-            are asked for. With ``record="moments"``, over all draws of all chains: ``p`` and
-            ``mcse``, the probability of each value (dim ``state``); ``mean``, ``second_moment`` (of
-            the square), ``lp``, and of up to 256 variables ``pair_moment`` (of the products), each
-            with its Monte Carlo standard error, ``mean_mcse`` and so on, by means of batches.
-            `sklsb.diagnostics.marginals` sees visits, which batches do not: its errors are better
-            where these are few.
+            The coordinate ``draw`` goes on counting over calls. Log p and acceptance rates are in
+            ``sample_stats_``. With ``store`` values are read from there on demand. The sampler does
+            not keep the draws.
+
+            With ``record="moments"``, over all draws of all chains: ``p`` and ``mcse``, the
+            probability of each value (dim ``state``); ``mean``, ``second_moment`` (of the square),
+            ``lp``, and for up to 256 variables ``pair_moment`` (of the products), each with its
+            Monte Carlo standard error, ``mean_mcse`` and so on, from batch means. If visits are
+            few, `sklsb.diagnostics.marginals`, which sees them, gives better errors.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If an argument is not as described, or the store holds something else; if the target has
-            changed, and the chains cannot follow it or one is at a state that became impossible.
+            If an argument is not as described, the store holds something else, or the target has
+            changed and the chains cannot follow it.
         ImportError
             If ``store`` is given and zarr is not installed.
         MemoryError
-            Before any work, if the draws do not fit in the memory that is free.
+            Before any work, if the draws do not fit in free memory.
 
         Notes
         -----
         ``sample(a)`` followed by ``sample(b)`` gives the draws of ``sample(a + b)``, unless log p
-        has changed in between, beyond rounding at the present states. Then chains of a
-        `FunctionTarget` or `TorchTarget` go on from the new log p with the function that was
-        learned, and all counts begin anew; with any other target, and in `ParallelTempering`, that
-        is a ValueError.
+        at the present states has changed in between. Then chains of a `FunctionTarget` or
+        `TorchTarget` go on with the new log p and the learned function, and all counts start again;
+        with other targets, and in `ParallelTempering`, that is a ValueError.
 
-        On Ctrl-C
-        the draws made so far are returned (and stored), with an InterruptedWarning. If a statistic
-        raises, the draws of this call are lost, those in a store since its last checkpoint, and the
-        chains are where it was called last.
+        On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning. If a
+        statistic raises, the draws of this call are lost (with a store, those since its last
+        checkpoint), and the chains are where the statistic was last called.
 
-        States are int8 or int16: cast them before products and their sums, which would overflow.
+        States are int8 or int16: cast them before multiplying or summing, which may overflow.
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
@@ -453,7 +461,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         wanted, rules = check_record(record), check_stop(stop)
         with self._alone():
             self._follow_target()
-        self.__dict__.pop("_draws", None)  # not both in memory, if the user let go of them
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with deferred_interrupt() as interrupted:
             with self._alone(), self._sink(n, step, wanted, store) as sink:
@@ -464,7 +471,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
             result, self.sample_stats_ = sink.result(done, attrs)
-            self._draws = result
+            self._last_draws = weakref.ref(result)
             self._warn_about_draws(done * step, sink.acceptance(done))
             if done:
                 self._warn_of(self._findings())
@@ -477,14 +484,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return result
 
     def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
-        """Return where draws go."""
         names, counters = self._ensemble.rule.facts.stat_names, self._ensemble.counters
         call = Call(len(self._ensemble), n, counters.n_draws, names)
         if isinstance(record, str):
             if store is not None:
                 raise ValueError(
-                    'record="moments" keeps nothing of single draws, so there is nothing to '
-                    "store; give one of the two."
+                    'record="moments" keeps no single draws to store; give one of the two.'
                 )
             return Running(self.target_, call)
         if store is not None:
@@ -493,10 +498,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
 
     def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Make what the next n transitions take, if that can be made before, or more of it.
+        """Precompute redraws for the next n transitions; False if interrupted.
 
-        ``coming`` is the number of transitions that are known to come. ``going_on`` is called now
-        and then; if it says no, nothing is changed, and False is returned.
+        It may precompute more, up to ``coming``. ``going_on`` is called repeatedly; if it returns
+        False, nothing is changed.
         """
         chains = self._ensemble
         return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
@@ -504,13 +509,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _draw(
         self, n: int, thin: int, sink: Sink, watch: Watch, interrupted: Callable[[], bool]
     ) -> int:
-        """Make n draws, a segment at a time; return how many were finished."""
+        """Make n draws, a segment at a time; return the number of complete ones."""
         ensemble, counters = self._ensemble, self._ensemble.counters
         n_chains = len(ensemble)
         total, done = n * thin, 0
-        # After a Ctrl-C in the middle of a draw, the next call makes the rest of it.
+        # After a Ctrl-C in the middle of a draw, the next call completes it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
-        enough = watch.next <= 0 and watch.ends()  # then nothing of the chains changes
+        enough = watch.next <= 0 and watch.ends()  # then the chains do not change
         if not enough:
             ensemble.chains.moved[:] = False
             if not made:
@@ -545,7 +550,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 sink.put(room)
                 made, done = made + size, done + room
                 progress(size * n_chains)
-                # The next one as long as it takes to be done in a tenth of a second.
+                # The next segment is to take a tenth of a second.
                 segment = next_segment(segment, size, time.perf_counter() - began)
                 stop = watch.ends()  # also after a Ctrl-C: the next call does not ask again
                 if stop or interrupted():

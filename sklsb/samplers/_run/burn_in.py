@@ -1,4 +1,4 @@
-"""The burn-in of chains whose rule changes no more."""
+"""The burn-in of chains with a fixed rule."""
 
 import time
 from itertools import pairwise
@@ -14,19 +14,19 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# Rows of the history, at most.
+# Most rows of the history.
 _MOST_ROWS = 200
-# Values of variables that are held for these.
+# Most values of variables held for them.
 _MOST_HELD = 1 << 22
 
 
 class BurnInResult(NamedTuple):
-    """What a burn-in showed; rows are at most 200 places in it."""
+    """The history of a burn-in in at most 200 rows."""
 
-    ends: list[int]  # transitions made, by row
+    ends: list[int]  # transitions made by the end of each row
     log_prob: NDArray[np.float64]  # (n_rows, n_chains)
-    acceptance: NDArray[np.float64]  # mean since the row before
-    draws: States | None  # every state, if wanted
+    acceptance: NDArray[np.float64]  # mean over the row
+    draws: States | None  # all states, if wanted
 
 
 def check_kept(target: Target, n_chains: int, n: int) -> None:
@@ -40,27 +40,11 @@ def check_kept(target: Target, n_chains: int, n: int) -> None:
 
 
 def run_burn_in(
-    ensemble: Any,
-    n: int,
-    *,
-    keep: bool,
-    verbose: int = 0,
-    start_with: Rule | None = None,
+    ensemble: Any, n: int, *, keep: bool, verbose: int = 0, start_with: Rule | None = None
 ) -> BurnInResult:
-    """Make n transitions of every chain.
+    """Make n transitions of every chain, keeping all states if wanted.
 
-    Parameters
-    ----------
-    ensemble : ChainEnsemble
-        Chains.
-    n : int
-        Transitions of each.
-    keep : bool
-        Whether to keep all states.
-    verbose : int, default=0
-        1 shows how far it is.
-    start_with : rule, optional
-        What is to move them; not given if they have started already.
+    ``start_with`` is the rule to start the chains with, None if they have started.
     """
     with Progress(verbose, "burn-in", n * len(ensemble), "steps") as progress:
         if start_with is not None:
@@ -69,21 +53,16 @@ def run_burn_in(
 
 
 def first_burn_in(sampler: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
-    """Make n transitions of every chain, as a sampler that fits them wants it."""
-    return run_burn_in(
-        ensemble,
-        n,
-        keep=sampler.keep_burn_in,
-        verbose=sampler.verbose,
-        start_with=rule,
-    )
+    """Start the chains, and make n transitions as the parameters of the sampler say."""
+    keep, verbose = sampler.keep_burn_in, sampler.verbose
+    return run_burn_in(ensemble, n, keep=keep, verbose=verbose, start_with=rule)
 
 
 def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:
     target, n_chains = ensemble.target, len(ensemble)
     every = max(1, -(-n // _MOST_ROWS))
     ends = [*range(every, n, every), n] if n else []
-    # Rows are the draws of a call, which costs no more than drawing; one by one if all are kept.
+    # Rows are draws that are far apart, or every state if all are kept.
     thin = 1 if keep else every
     most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
     if not keep:
@@ -113,7 +92,7 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
         for begin, end in pairwise([0, *ends]):
             log_prob.append(stats[:, end - 1, 0])
             acceptance.append(stats[:, begin:end, 1].mean(axis=1))
-    elif len(log_prob) < len(ends):  # the last row is of fewer transitions
+    elif len(log_prob) < len(ends):  # the last row has fewer transitions
         log_prob.append(ensemble.log_prob())
         acceptance.append(ensemble.chains.acceptance[:, 0] / (n % every))
     ensemble.forget_acceptance()

@@ -1,4 +1,4 @@
-"""Parameters that several samplers have."""
+"""Checks of parameters that samplers share."""
 
 import numbers
 from typing import Any
@@ -9,12 +9,12 @@ from sklsb.targets.base import Target
 
 
 def is_n_jobs(value: Any) -> bool:
-    """Whether it is a number of threads, or None."""
+    """Whether this is a number of threads, or None."""
     return value is None or (isinstance(value, numbers.Integral) and value != 0)
 
 
 def check_count(value: Any, name: str, smallest: int) -> int:
-    """Return an integer that is at least ``smallest``, or say what was given."""
+    """Return an integer of at least ``smallest``, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} is {value!r}; give an integer of at least {smallest}.")
     if value < smallest:
@@ -23,7 +23,7 @@ def check_count(value: Any, name: str, smallest: int) -> int:
 
 
 def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
-    """Say what is wrong with a size of tables: "auto", None, or a logarithm to base 2."""
+    """Raise unless this is "auto", None, or the log2 of a size of tables that is allowed."""
     if value is None or (isinstance(value, str) and value == "auto"):
         return
     if isinstance(value, str):
@@ -45,6 +45,6 @@ def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
 
 
 def check_bool(value: Any, name: str) -> None:
-    """Say what was given, if it is not True or False."""
+    """Raise unless this is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} is {value!r}; give True or False.")

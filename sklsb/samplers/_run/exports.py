@@ -1,5 +1,6 @@
 """The draws of a sampler in the containers of other packages."""
 
+import weakref
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -16,63 +17,99 @@ class Exports(ABC):
     target_: Target
     sample_stats_: xr.Dataset
     burn_in_: xr.Dataset
-    _draws: xr.Dataset
+    # Not the draws: they must be freed when the user lets go of them.
+    _last_draws: weakref.ref[xr.Dataset]
 
     @abstractmethod
     def _attrs(self) -> dict[str, Any]:
-        """Return the attributes of what was drawn: settings, target and version."""
+        """Return the attributes of draws: settings, target and version."""
 
-    def _groups(self) -> dict[str, xr.Dataset]:
+    def _exported(self, draws: xr.Dataset | None) -> xr.Dataset:
+        """Return the given draws, or those of the last call."""
         check_is_fitted(self, "target_")
-        if not hasattr(self, "_draws"):
-            raise ValueError("There are no draws (a pickle leaves them out); call sample first.")
-        groups = {"posterior": self._draws, "sample_stats": self.sample_stats_}
+        if draws is None:
+            if not hasattr(self, "_last_draws"):
+                raise ValueError("There are no draws (a pickle omits them); call sample first.")
+            draws = self._last_draws()
+            if draws is None:
+                raise ValueError(
+                    "The draws of the last call are gone: a sampler does not hold them. Keep what "
+                    "sample returned, or pass it as draws."
+                )
+        if not isinstance(draws, xr.Dataset):
+            raise TypeError(f"draws is {draws!r:.200}; give the Dataset that sample returned.")
+        return draws
+
+    def _groups(self, draws: xr.Dataset | None) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+        posterior = self._exported(draws)
+        groups = {"posterior": posterior}
+        if hasattr(self, "_last_draws") and posterior is self._last_draws():
+            groups["sample_stats"] = self.sample_stats_
+        else:  # what the draws themselves know
+            known = [k for k, v in posterior.coords.items() if v.dims == ("chain", "draw")]
+            groups["sample_stats"] = posterior[known].reset_coords(known)
         if hasattr(self, "burn_in_"):
             groups["warmup_posterior"] = self.burn_in_
-        return groups
+        return groups, {k: posterior.attrs.get(k, v) for k, v in self._attrs().items()}
 
-    def to_datatree(self) -> xr.DataTree:
-        """Put what the last call of `sample` returned, and what belongs to it, into one object.
+    def to_datatree(self, draws: xr.Dataset | None = None) -> xr.DataTree:
+        """Join draws and what belongs to them in one object.
+
+        Parameters
+        ----------
+        draws : xarray.Dataset, optional
+            What `sample` returned; by default the last call's draws, if you still hold them.
 
         Returns
         -------
         xarray.DataTree
-            Groups as in the ArviZ schema: ``posterior``, the draws (or recorded statistics) of the
-            last call; ``sample_stats``, ``lp`` and what else is known of each of them;
-            ``warmup_posterior``, the states of the burn-in, if it was kept. The attributes have the
-            settings of the sampler, what was fitted, the target and the version of sklsb.
+            Groups as in the ArviZ schema: ``posterior``, the draws or recorded statistics;
+            ``sample_stats``, for the last call's draws those of ``sample_stats_``, for others their
+            ``lp`` and ``visit``; ``warmup_posterior``, the states of the burn-in, if it was kept.
+            The attributes are the sampler's settings, what was fitted, the target and the version
+            of sklsb.
 
         Raises
         ------
         ValueError
-            If nothing was drawn since `fit`, or the sampler comes from a pickle.
+            If no draws are given, and nothing was drawn since `fit`, the draws are gone, or the
+            sampler comes from a pickle.
+        TypeError
+            If draws is not a Dataset.
         """
-        return to_datatree(self._groups(), self._attrs())
+        return to_datatree(*self._groups(draws))
 
-    def to_inference_data(self) -> Any:
-        """Return the same as ArviZ's own: InferenceData before ArviZ 1.0, DataTree since.
+    def to_inference_data(self, draws: xr.Dataset | None = None) -> Any:
+        """Do the same in ArviZ's own container: InferenceData before ArviZ 1.0, DataTree since.
+
+        Parameters
+        ----------
+        draws : xarray.Dataset, optional
+            As in `to_datatree`.
 
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
         """
-        return to_inference_data(self._groups(), self._attrs())
+        return to_inference_data(*self._groups(draws))
 
-    def to_dimod(self, beta: float = 1.0) -> Any:
-        r"""Return the draws of the last `sample` as dimod has them, with energies -log p / beta.
+    def to_dimod(self, draws: xr.Dataset | None = None, beta: float = 1.0) -> Any:
+        r"""Return draws as a SampleSet of dimod, with energies -log p / beta.
 
         Parameters
         ----------
+        draws : xarray.Dataset, optional
+            As in `to_datatree`.
         beta : float, default=1.0
-            Inverse temperature, positive: that of `Ising.from_bqm`, to get energies of its model.
+            Inverse temperature, positive; the one given to `Ising.from_bqm`, to get the energies of
+            its model.
 
         Returns
         -------
         dimod.SampleSet
             One row per draw, chain after chain, with the vectors ``chain`` and ``draw``. Variables
-            are called as in ``target_.names``, on a grid by their numbers; those of an `Ising` as
-            in its `to_bqm`. The vartype is SPIN for values -1 and 1, BINARY for 0 and 1, else
-            INTEGER.
+            are named as in ``target_.names``, on a grid numbered, and for an `Ising` as in its
+            `to_bqm`. The vartype is SPIN for values -1 and 1, BINARY for 0 and 1, else INTEGER.
 
         Raises
         ------
@@ -80,9 +117,11 @@ class Exports(ABC):
             If dimod is not installed.
         ValueError
             If there are no draws, or statistics were recorded instead of states.
+        TypeError
+            If draws is not a Dataset.
 
         See Also
         --------
         sklsb.Ising.to_bqm : the model.
         """
-        return to_dimod(self._groups()["posterior"], self.target_, beta)
+        return to_dimod(self._exported(draws), self.target_, beta)

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
-from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import Conditioned, States, Target
 
@@ -24,51 +24,33 @@ from sklsb.targets.base import Conditioned, States, Target
 MOST_STATES = 4096
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FixedRuleSampler(BaseSampler):
-    """A sampler of a rule that follows from its parameters and the target.
+    """A sampler whose rule follows from its parameters and the target.
 
-    A subclass implements `make_rule`. One that has parameters of its own stores them in an
-    ``__init__`` that names all of them; one that has none needs no ``__init__``.
+    A subclass implements `make_rule`. Parameters of its own are stored in an ``__init__`` that
+    names all parameters, or declared as fields of a dataclass with ``eq=False, repr=False``.
 
     Parameters
     ----------
     n_chains, n_burn_in, init, n_jobs, random_state, verbose, warm_start, keep_burn_in
-        As of `GibbsSampler`.
+        As in `GibbsSampler`.
     """
 
-    n_burn_in: int | None
-    keep_burn_in: bool
-
-    def __init__(
-        self,
-        *,
-        n_chains: int = 4,
-        n_burn_in: int | None = None,
-        init: str = "both",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        keep_burn_in: bool = False,
-    ):
-        self.n_chains = n_chains
-        self.n_burn_in = n_burn_in
-        self.init = init
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.keep_burn_in = keep_burn_in
+    n_chains: int = 4
+    n_burn_in: int | None = None
+    init: str = "both"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
+    keep_burn_in: bool = False
 
     @abstractmethod
     def make_rule(self, target: Target) -> Rule:
-        """Check the parameters, and return the rule that they stand for on a target."""
+        """Check the parameters and return the rule that they mean on a target."""
 
     def check_parameters(self, target: Target) -> None:
-        for name in ("warm_start", "keep_burn_in"):
-            check_bool(getattr(self, name), name)
-        if self.n_burn_in is not None:
-            check_count(self.n_burn_in, "n_burn_in", 0)
         rule = self.make_rule(target)
         check_needs(type(self).__name__, target, rule.facts.needs, "Use another target or sampler.")
         if self.keep_burn_in:
@@ -81,13 +63,10 @@ class FixedRuleSampler(BaseSampler):
         rule = self.make_rule(target)
         of_sweep = int((target.cardinalities - 1).sum())
         n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
-        budget = int(n_sweeps * of_sweep / 4), of_sweep
-        return scouted_starts(
-            target, self.init, streams, rule, self.make_ensemble, budget, verbose=self.verbose
-        )
+        return scouted_starts(self, target, streams, rule, (int(n_sweeps * of_sweep / 4), of_sweep))
 
     def _length(self, target: Target, rule: Rule) -> int:
-        """Transitions of the burn-in: as many sweeps as of any other sampler by default."""
+        """Transitions of the burn-in; by default the same number of sweeps for all samplers."""
         if self.n_burn_in is not None:
             return int(self.n_burn_in)
         return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
@@ -109,11 +88,11 @@ class FixedRuleSampler(BaseSampler):
         return fitted
 
     def warn_about_fit(self) -> None:
-        """Nothing was learned that one could be warned of."""
+        """Nothing was learned, so there is nothing to warn about."""
 
 
 def free_sites(target: Target) -> NDArray[np.uint32]:
-    """Variables that may have more than one value."""
+    """Return the variables that may have more than one value."""
     return np.flatnonzero(target.n_possible > 1).astype(np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""Whether blocks of variables are redrawn besides single changes, and which.
+"""Whether blocks of variables are redrawn besides single changes, and which ones.
 
 Scouts, copies of the chains that go on after the burn-in, show whether single changes suffice.
 """
@@ -36,22 +36,23 @@ from sklsb.exact.elimination.reduce import Reduced, log_factors, prune, strike
 from sklsb.exceptions import BlocksWarning
 from sklsb.samplers._run.burn_in import run_burn_in
 from sklsb.samplers._run.checks import check_log2_size
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Log2 of the entries of a table of a block by default.
 LOG2_SIZE = 12
-# Pairs of variables beyond which a model is not looked at: all are connected with too many others.
+# Most pairs of connected variables for which blocks are considered.
 _MOST_PAIRS = 1 << 20
-# Log-ratios that take as long as an entry of a table, and as a variable or a factor in Python.
+# Costs in log-ratios: of a table entry, and of a variable or factor in Python.
 OF_ENTRY, _OF_FACTOR = 1.0 / 8.0, 512.0
-# What a step and a redraw take besides, in log-ratios; what an entry takes that a draw of the whole
-# model looks at, one of a message of a block, and a move that is weighed anew. So redraws of
-# the whole model took 0.4 to 0.65 of the time on asia, alarm, hailfinder, Grids_12, Pedigree_11,
-# Promedus_32 and an 8x8 lattice, those of a pool 0.5 to 0.6 on Pedigree_11, Grids_11, linkage_21,
-# a 30x30 lattice, and 0.7 on a dense Ising model, whose log-ratios are cheap.
+# Further costs in log-ratios: overhead of a step and of a redraw, a move whose weight is updated,
+# and an entry looked at in a draw of the whole model or in a message of a block. With these,
+# redraws of the whole model took 0.4 to 0.65 of the time on asia, alarm, hailfinder, Grids_12,
+# Pedigree_11, Promedus_32 and an 8x8 lattice; those of a pool 0.5 to 0.6 on Pedigree_11, Grids_11,
+# linkage_21 and a 30x30 lattice, and 0.7 on a dense Ising model, whose log-ratios are cheap.
 _OF_STEP, _OF_REDRAW, _OF_MOVE = 12.0, 24.0, 1.0 / 2.0
 _OF_DRAWN = {True: 1.0 / 2.0, False: OF_ENTRY}
-# Redraws in a sweep, at least: of a whole model, and of a pool; redraws of each block before draws.
+# Least number of redraws per sweep, of a whole model and of a pool; redraws of each block before
+# the first draw.
 _FEWEST = {True: 1.0 / 4.0, False: 1.0 / 16.0}
 _EACH = 4
 
@@ -63,15 +64,15 @@ class BlockChoice:
     Parameters
     ----------
     kind : {"none", "whole", "pool"}
-        No blocks, one block of all variables, or several, of which a random one is drawn anew.
+        No blocks, one block of all variables, or several, of which a random one is redrawn.
     why : str
-        What was found.
+        The reason.
     share : float
         Probability that a transition is a redraw.
     sites : tuple of ndarray of int64
         The variables of each block.
     doubt : str
-        What is not known of them, if they are needed; `LSBSampler.fit` warns of it.
+        What remains uncertain if blocks are needed; `LSBSampler.fit` warns of it.
     """
 
     kind: str
@@ -96,11 +97,11 @@ def check_blocks(blocks: Any, fast: bool, target: Target) -> None:
             "blocks."
         )
     if not _why_not(target, blocks, fast) and not target._trusts_factors:
-        log_factors(target)  # what is wrong with them is said before any work
+        log_factors(target)  # errors are raised before any work
 
 
 def _why_not(target: Target, blocks: Any, fast: bool) -> str:
-    """Say why there can be no blocks, or nothing."""
+    """Say why there can be no blocks, or return ""."""
     if blocks is None:
         return "blocks=None"
     if fast:
@@ -117,7 +118,7 @@ def _why_not(target: Target, blocks: Any, fast: bool) -> str:
 
 
 def has_joint_zeros(model: Reduced) -> bool:
-    """Whether a zero over several variables is left, where values are struck that none allows."""
+    """Whether a zero over several variables is left after impossible values are struck."""
     return any(len(scope) > 1 and not (table > -np.inf).all() for scope, table in model.factors)
 
 
@@ -134,7 +135,7 @@ def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tup
 
 
 def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[Source | None, str]:
-    """Return what redraws are made by, if anything, and what it is like."""
+    """Return the source of redraws, if any, and its description."""
     struck = strike(target)
     if not struck.free:
         return None, "one state is possible"
@@ -157,7 +158,7 @@ def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[S
 
 
 def _doubt(target: Target, source: Source | None, blocks: Any) -> str:
-    """Return what is not known of blocks that are needed."""
+    """Say what remains uncertain although blocks are redrawn, or return ""."""
     if source is not None and source.whole:
         return ""
     moves = "single changes" if source is None else "blocks"
@@ -167,7 +168,7 @@ def _doubt(target: Target, source: Source | None, blocks: Any) -> str:
 
 
 def warn_of_doubt(choice: BlockChoice, stacklevel: int) -> None:
-    """Say what is not known of the blocks."""
+    """Warn of what remains uncertain."""
     if choice.doubt:
         why, doubt = (text[0].upper() + text[1:] for text in (choice.why, choice.doubt))
         warnings.warn(
@@ -182,20 +183,10 @@ def warn_of_doubt(choice: BlockChoice, stacklevel: int) -> None:
 def add_blocks(
     ensemble: Any, blocks: Any, *, fast: bool, n_burn_in: int, verbose: int = 0
 ) -> tuple[Any, BlockChoice]:
-    """Return the chains that draws are made with, and what was chosen.
+    """Return the chains to draw with, and the choice of blocks.
 
-    Parameters
-    ----------
-    ensemble : LearnableEnsemble
-        Chains after the burn-in, with the frozen rule.
-    blocks : "auto", None or int
-        As of `LSBSampler`.
-    fast : bool
-        Whether the chains go by first-order log-ratios.
-    n_burn_in : int
-        Transitions of the burn-in. 0: the chains stay where they are, and no scouts are sent.
-    verbose : int
-        1 shows a line for each phase.
+    ``ensemble`` has finished its burn-in of ``n_burn_in`` transitions, and has the frozen rule. If
+    ``n_burn_in`` is 0 the chains stay where they are, and no scouts are sent.
     """
     target, n_chains = ensemble.target, len(ensemble)
     why = _why_not(target, blocks, fast)
@@ -216,9 +207,8 @@ def add_blocks(
     share = max(step / (step + redraw), _FEWEST[source.whole] / max(1, target.n_sites))
     share = min(0.5, share)
     states = ensemble.chains.x.copy()
-    if isinstance(source, Whole) and n_burn_in:  # the chains begin where they should be
-        source.want([1] * n_chains, 1, ensemble.streams.of("redraw"))
-        states = np.concatenate([source.take(c, 1)[0] for c in range(n_chains)])
+    if isinstance(source, Whole) and n_burn_in:  # start the chains in equilibrium
+        states = _draws_of(source, 1, n_chains, ensemble.streams.of("redraw"))
     made = BlockedEnsemble(
         target, states, ensemble.streams, ensemble.n_jobs, mixture(rule, source, share), source
     )
@@ -230,26 +220,29 @@ def add_blocks(
     if isinstance(source, Pool) and n_burn_in:
         with made.threads():
             run_burn_in(made, int(_EACH * len(source.orders) / share), keep=False, verbose=verbose)
-    choice = BlockChoice(
-        "whole" if source.whole else "pool", f"{why}; {said}", share, tuple(source.blocks), doubt
-    )
-    return made, choice
+    kind = "whole" if source.whole else "pool"
+    return made, BlockChoice(kind, f"{why}; {said}", share, tuple(source.blocks), doubt)
 
 
-# Sweeps of the first and of the second try of the scouts, and of the first one where it is cut
-# short; more are not worth it, and fewer tell nothing.
+def _draws_of(source: Whole, n: int, n_chains: int, rngs: Any) -> States:
+    """Return n exact draws of each chain, chain after chain."""
+    source.want([n] * n_chains, n, rngs)
+    return np.concatenate([source.take(c, n)[0] for c in range(n_chains)])
+
+
+# Sweeps of the scouts' first and second try, and the fewest of the first one if it is cut short.
 _SWEEPS, _FEWEST_SWEEPS = (16, 64), 8
-# Transitions of a scout in the first try: at least, and at most where that is not more than a share
-# of the evaluations so far. The second try is at least so many times longer.
+# Transitions of a scout in the first try: at least, and at most unless a share of the evaluations
+# so far allows more. The second try is longer by at least a factor.
 _FEWEST_STEPS, _STEPS, _SHARE, _LONGER = 1 << 12, 1 << 13, 0.25, 4
-# How many times the differences of most values may be those of chance, if chains are only slow, and
-# those of an outlier that is seen rarely.
+# Largest ratio of differences to chance if chains are only slow: of most values, and of an outlier
+# that is seen rarely.
 _MOST_SLOW, _MOST_RARE = 5.0, 32.0
-# Looks at each scout, with which as many exact draws are compared, or at least some.
+# Looks at each scout, which are compared with up to as many exact draws, or not with fewer than.
 _LOOKS, _FEWEST_DRAWS = 128, 16
-# Evaluations that looking at a model, and eliminating it, may take in any case; its variables.
+# Evaluations always allowed for looking at a model and for eliminating it; its most variables.
 _TO_LOOK, _TO_ELIMINATE, _MOST_CHECKED = 1 << 18, 1 << 19, 2000
-# Differences that are as large by chance have at most this probability.
+# Probability below which differences are not taken for chance.
 _CHANCE = 1e-3
 
 Looks = tuple[NDArray[Any], NDArray[np.float64]]
@@ -258,13 +251,8 @@ Looks = tuple[NDArray[Any], NDArray[np.float64]]
 def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:
     """Let copies of the chains go on; return whether they disagree, and what was found.
 
-    What is only slow has longer the second time. Where exact draws are cheap the scouts are
-    compared with some of these, since all chains may be in one mode. What it takes is counted.
-
-    Parameters
-    ----------
-    ensemble : BalancedEnsemble
-        Chains after the burn-in, with the frozen rule; they stay where they are.
+    Slow chains get a second, longer try. If exact draws are cheap, scouts are compared with some,
+    since all chains may be in one mode. The evaluations are counted; the chains stay in place.
     """
     target = ensemble.target
     budget = _SHARE * float(ensemble.chains.evaluations.sum())
@@ -278,26 +266,26 @@ def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:
         return False, "there are no variables"
     if first < _FEWEST_SWEEPS * d:
         return False, "there are too many variables to send scouts after so short a burn-in"
-    exact: _Exact | None = None
+    exact: tuple[Looks | None, int] | None = None  # draws and their cost
     with scouts.threads():
         scouts.start(ensemble.rule)
         for steps in (first, max(_LONGER * first, _SWEEPS[1] * d)):
             seen = _look(scouts, steps)
             found = _disagree(target, seen, steps / d)
             if not found:
-                exact = exact or _Exact(target, ensemble, budget)
-                found = exact.differ(seen)
+                exact = exact or _exact_draws(ensemble, budget)
+                found = _differ(target, seen, exact[0]) if exact[0] else ""
             if not found:
                 break
     ensemble.chains.evaluations[:] += scouts.chains.evaluations
-    ensemble.chains.evaluations[0] += exact.work if exact else 0
+    ensemble.chains.evaluations[0] += exact[1] if exact else 0
     if found:
         return True, f"copies of the chains disagree after the burn-in, {found}"
     return False, "copies of the chains agree after the burn-in"
 
 
 def _look(scouts: BalancedEnsemble, steps: int) -> Looks:
-    """Let the scouts go on; return states and log p at some places on the way."""
+    """Let the scouts go on; return states and log p at regular intervals."""
     n_chains, n_sites = scouts.chains.x.shape
     draws = np.empty((n_chains, _LOOKS, n_sites), dtype=scouts.target.dtype)
     stats = np.empty((n_chains, _LOOKS, 2))
@@ -310,7 +298,7 @@ def _look(scouts: BalancedEnsemble, steps: int) -> Looks:
 
 
 def _disagree(target: Target, seen: Looks, sweeps: float) -> str:
-    """Tell how scouts disagree; empty if they do not."""
+    """Say how scouts disagree, or return ""."""
     if sweeps < _SWEEPS[1] and not _stand_out(target, seen):
         return ""
     tally = Tally(target, len(seen[0]))
@@ -322,8 +310,8 @@ def _disagree(target: Target, seen: Looks, sweeps: float) -> str:
 def _stand_out(target: Target, seen: Looks) -> bool:
     """Whether some values differ between halves of scouts by more than most values do.
 
-    In a few sweeps all values differ, if they change slowly: by a factor that the median shows.
-    Only if that is large are all of them suspect.
+    In a few sweeps all values that change slowly differ, by a factor that the median shows. All are
+    suspect only if that factor is large.
     """
     x, lp = seen
     of_lp, freedom = spread(normal_scores(lp))
@@ -336,65 +324,47 @@ def _stand_out(target: Target, seen: Looks) -> bool:
     return slow > _MOST_SLOW or bool(ratio.max() > slow * most)
 
 
-class _Exact:
-    """As many exact draws as there are looks, if they are cheap.
+def _differ(target: Target, seen: Looks, draws: Looks) -> str:
+    """Say how scouts differ from exact draws, or return ""."""
+    (x, lp), (y, lp_y) = seen, draws
+    scores = np.split(normal_scores(np.append(lp, lp_y)), [lp.size])
+    by_value = [chance_of_difference(x == value, y == value) for value in target.values]
+    of_lp = chance_of_difference(scores[0].reshape(lp.shape), scores[1])
+    p = np.nan_to_num(np.append(np.fmin.reduce(by_value), of_lp), nan=1.0)
+    worst = int(p.argmin())
+    if p[worst] * (1 + int(target.cardinalities.sum())) >= _CHANCE:
+        return ""
+    where = "lp" if worst == target.n_sites else target.label(worst)
+    return f"with exact draws, most of all in {where}"
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    ensemble : BalancedEnsemble
-        The chains, whose streams drive the draws.
-    budget : float
-        Log-ratios that they may take.
+
+def _exact_draws(ensemble: BalancedEnsemble, budget: float) -> tuple[Looks | None, int]:
+    """Return exact draws, as many as there are looks or fewer, and the table entries they took.
+
+    The model is eliminated only if the budget, in log-ratios, allows each step.
     """
-
-    def __init__(self, target: Target, ensemble: BalancedEnsemble, budget: float):
-        self.target, self.work = target, 0
-        self._draws = self._make(ensemble, budget)
-
-    def differ(self, seen: Looks) -> str:
-        """Tell how scouts differ from the draws; empty if they do not, or there are none."""
-        if self._draws is None:
-            return ""
-        target, (x, lp), (y, lp_y) = self.target, seen, self._draws
-        scores = np.split(normal_scores(np.append(lp, lp_y)), [lp.size])
-        by_value = [chance_of_difference(x == value, y == value) for value in target.values]
-        of_lp = chance_of_difference(scores[0].reshape(lp.shape), scores[1])
-        p = np.nan_to_num(np.append(np.fmin.reduce(by_value), of_lp), nan=1.0)
-        worst = int(p.argmin())
-        if p[worst] * (1 + int(target.cardinalities.sum())) >= _CHANCE:
-            return ""
-        where = "lp" if worst == target.n_sites else target.label(worst)
-        return f"with exact draws, most of all in {where}"
-
-    def _make(self, ensemble: BalancedEnsemble, budget: float) -> Looks | None:
-        """Eliminate the model and draw, each step only if what is left of the budget allows it."""
-        target = self.target
-        graph = target.graph
-        pairs = target.n_sites**2 if graph is None else graph.nnz
-        to_look = _OF_FACTOR * (2 * target.n_sites + pairs / 2)
-        if to_look > max(budget, _TO_LOOK) or target.n_sites > _MOST_CHECKED:
-            return None
-        entries = max(budget - to_look, _TO_ELIMINATE) / OF_ENTRY
-        struck = strike(target)
-        model = prune(struck)
-        if not struck.free or not is_affordable(model.free, model.factors, model.sizes, entries):
-            return None
-        found = ordered(struck, limits=(entries, float(MAX_MEMORY)))
-        if not fits(found.cost, (entries, float(MAX_MEMORY))) or found.cost.n_configurations > 1:
-            return None
-        elimination = Elimination(found, LINEAR)
-        n_chains = len(ensemble)
-        most = (entries - n_entries(found.cost)) / max(1, n_chains * elimination.entries_per_draw)
-        n = min(_LOOKS, int(most))
-        if n < _FEWEST_DRAWS:
-            return None
-        rngs = ensemble.streams.of("scout", 2)
-        source = Whole(elimination, n_chains)
-        source.want([n] * n_chains, n, rngs)
-        draws = np.concatenate([source.take(c, n)[0] for c in range(n_chains)])
-        # As the kernels sum it, so that the same states have the same log p.
-        lp = BalancedEnsemble(target, draws, [rngs[0]] * len(draws)).log_prob()
-        self.work = n_entries(found.cost) + len(draws) * elimination.entries_per_draw
-        return draws, lp
+    target, graph = ensemble.target, ensemble.target.graph
+    pairs = target.n_sites**2 if graph is None else graph.nnz
+    to_look = _OF_FACTOR * (2 * target.n_sites + pairs / 2)
+    if to_look > max(budget, _TO_LOOK) or target.n_sites > _MOST_CHECKED:
+        return None, 0
+    entries = max(budget - to_look, _TO_ELIMINATE) / OF_ENTRY
+    struck = strike(target)
+    model = prune(struck)
+    if not struck.free or not is_affordable(model.free, model.factors, model.sizes, entries):
+        return None, 0
+    limits = entries, float(MAX_MEMORY)
+    found = ordered(struck, limits=limits)
+    if not fits(found.cost, limits) or found.cost.n_configurations > 1:
+        return None, 0
+    elimination = Elimination(found, LINEAR)
+    n_chains = len(ensemble)
+    most = (entries - n_entries(found.cost)) / max(1, n_chains * elimination.entries_per_draw)
+    n = min(_LOOKS, int(most))
+    if n < _FEWEST_DRAWS:
+        return None, 0
+    rngs = ensemble.streams.of("scout", 2)
+    draws = _draws_of(Whole(elimination, n_chains), n, n_chains, rngs)
+    # As the kernels sum it, so that the same states have the same log p.
+    lp = BalancedEnsemble(target, draws, [rngs[0]] * len(draws)).log_prob()
+    return (draws, lp), n_entries(found.cost) + len(draws) * elimination.entries_per_draw

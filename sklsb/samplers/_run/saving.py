@@ -15,19 +15,19 @@ from sklsb.storage.stores import Store, StoreError
 from sklsb.targets.base import Target
 
 PathLike = str | os.PathLike[str]
-# States of chains at which log p is compared, at most.
+# Most states at which log p is compared.
 _MOST_PROBES = 8
 
 
 class Keeping:
     """`save`, `load` and `resume`, for `BaseSampler`."""
 
-    _in_files = True  # classes of users too
+    _in_files = True  # also classes of users
     target_: Target
     _ensemble: Any
 
     def _packed(self) -> bytes:
-        """Return the fitted sampler as bytes, without its draws; of its target a fingerprint."""
+        """Return the fitted sampler as bytes, with a fingerprint of its target."""
         cls = type(self)
         probes = self._ensemble.chains.x[:_MOST_PROBES]
         return packed(
@@ -46,7 +46,7 @@ class Keeping:
         return packed(state, {"target": self.target_})
 
     def _packed_chains(self) -> bytes:
-        """Return what of the chains changes as they move."""
+        """Return the part of the chains that changes as they move."""
         known = {"target": self.target_} | self._ensemble.fixed()
         return packed(self._ensemble.__getstate__(), known)
 
@@ -81,19 +81,19 @@ class Keeping:
         Parameters
         ----------
         path : path-like
-            The file; it is overwritten, whole or not at all. It holds JSON and arrays, no code, and
-            neither the target nor draws.
+            The file, which is overwritten as a whole or not at all. It holds JSON and arrays; no
+            code, target or draws.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         TypeError
-            If a parameter is an object that such a file cannot hold.
+            If the file cannot hold an object given as a parameter.
 
         See Also
         --------
-        load : the sampler again, whose chains go on bit for bit.
+        load : read the sampler, whose chains go on bit for bit.
         """
         check_is_fitted(self, "target_")
         write_file(Path(path), self._packed())
@@ -105,9 +105,9 @@ class Keeping:
         Parameters
         ----------
         path : path-like
-            What `save` wrote.
+            A file written by `save`.
         target : Target
-            What it was fitted to.
+            The target of `fit`.
 
         Returns
         -------
@@ -117,8 +117,8 @@ class Keeping:
         Raises
         ------
         StoreError
-            If the target is another one, the file is damaged, of another version of the format, or
-            of another class of samplers. It is a ValueError, and says which.
+            If the target differs, or the file is damaged, of another format version, or of another
+            class of samplers. It is a ValueError that says which.
         OSError
             If the file cannot be read.
         """
@@ -130,36 +130,35 @@ class Keeping:
 
     @classmethod
     def resume(cls, path: PathLike, target: Target) -> Self:
-        """Return the sampler of a store, to go on where its last checkpoint is.
+        """Return the sampler of a store, at its last checkpoint.
 
         Parameters
         ----------
         path : path-like
-            What ``sample(n, store=path)`` was given, in this process or in one that is no more.
+            The store given to ``sample(n, store=path)``, by this process or another.
         target : Target
-            What was sampled.
+            The target sampled.
 
         Returns
         -------
         sampler
-            Fitted. ``sample(n, store=path)`` adds draws to the store; they are, bit for bit,
-            those that would have come. How many there are and how many were asked for,
-            `sklsb.open_draws` tells.
+            Fitted. ``sample(n, store=path)`` appends to the store the same draws, bit for bit, as
+            without the interruption. `sklsb.open_draws` tells how many draws there are and how many
+            were asked for.
 
         Raises
         ------
         StoreError
-            If the target is another one, or the store is damaged, of another version of the format,
-            or of another class of samplers. It is a ValueError, and says which.
+            As in `load`.
 
         Warns
         -----
         StoreWarning
-            If the last checkpoint is damaged, and the one before it is used.
+            If the last checkpoint is damaged, and the previous one is used.
 
         Notes
         -----
-        All chunks are read, to see that nothing has changed.
+        All chunks are read and verified.
         """
         place = Path(path)
         store, chains = Store.open(place, verify=True)

@@ -1,7 +1,7 @@
 """Where the draws of a call go: to memory, to statistics, or to a store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,12 +31,12 @@ class Call(NamedTuple):
     stat_names: tuple[str, ...]
 
 
-# Names of variables and coordinates of draws, and of what stands beside them in a store.
+# Names of variables and coordinates of draws, and of files beside them in a store.
 _TAKEN = ("chain", "draw", "lp", "acceptance_rate", "log_weight", "visit", "sklsb", "zarr.json")
 
 
 def check_record(record: Any) -> "Record | str":
-    """Return the statistics that were asked for, or say what is wrong with them."""
+    """Return the wanted statistics, or say what is wrong with them."""
     if record is None:
         return {}
     if isinstance(record, str):
@@ -78,30 +78,44 @@ def apply(target: Target, name: str, statistic: Any, states: States) -> NDArray[
 class Sink(ABC):
     """Where draws go.
 
-    `room` gives arrays to write some draws to, `put` says that they were written; in the end come
-    `end`, if nothing failed, and `result`.
+    `room` gives arrays to write draws to, `put` takes them; in the end come `end`, unless something
+    failed, and `result`.
     """
 
     most: int  # draws that it takes at once
 
-    @abstractmethod
+    def __init__(self, target: Target, n_chains: int, stat_names: Sequence[str]):
+        self.target, self.n_chains, self.stat_names = target, n_chains, tuple(stat_names)
+        self._accepted = 0.0  # sum of the acceptance rates
+
     def room(self, n: int) -> tuple[States, Array, int]:
-        """Return arrays with chains and draws as their first axes, and where the next draw goes."""
+        """Return arrays with chains and draws as first axes, and the index of the next draw."""
+        shape = self.n_chains, n
+        self._states: States = np.empty((*shape, self.target.n_sites), self.target.dtype)
+        self._stats: Array = np.empty((*shape, len(self.stat_names)))
+        return self._states, self._stats, 0
 
     @abstractmethod
     def put(self, n: int) -> None:
         """Take n draws, which were written to what `room` returned."""
 
+    def _count(self, stats: Array) -> None:
+        if "acceptance_rate" in self.stat_names:
+            place = self.stat_names.index("acceptance_rate")
+            self._accepted += float(stats[:, :, place].sum())
+
+    def acceptance(self, n: int) -> float | None:
+        """Return the mean acceptance rate of n draws, if known."""
+        if "acceptance_rate" not in self.stat_names or not n:
+            return None
+        return self._accepted / (n * self.n_chains)
+
     def end(self, stopped_by: str | None = None) -> None:  # noqa: B027
-        """Take notice that there are no more, and which rule stopped them, if any was given."""
+        """Finish; ``stopped_by`` names the rule that ended the call, None without rules."""
 
     @abstractmethod
     def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
-        """Return what `sample` returns, and what is known of each of its n draws."""
-
-    @abstractmethod
-    def acceptance(self, n: int) -> float | None:
-        """Return the mean acceptance rate of n draws, if it is known."""
+        """Return what `sample` returns, and the statistics of its n draws."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +124,7 @@ class Sink(ABC):
         self.close()
 
     def close(self) -> None:  # noqa: B027
-        """Let go of files."""
+        """Close files."""
 
 
 class InMemory(Sink):
@@ -119,88 +133,37 @@ class InMemory(Sink):
     keeps_states = True
 
     def __init__(self, target: Target, call: Call):
-        self.target, self.call = target, call
-        self.most = max(1, call.n_draws)
-        self._check_memory()
-        self.stats = np.empty((call.n_chains, call.n_draws, len(call.stat_names)))
-        self.done = 0
-        self._allocate()
-
-    def _check_memory(self) -> None:
-        n_chains, n, _, names = self.call
-        of_state = self.target.n_sites * self.target.dtype.itemsize if self.keeps_states else 0
+        n_chains, n, self.first, names = call
+        super().__init__(target, n_chains, names)
+        self.most = max(1, n)
+        width = target.n_sites if self.keeps_states else 0
         check_fits(
-            n_chains * n * (of_state + 8 * len(names)),
-            f"sample({n}) of {n_chains} chains of {self.target.n_sites} variables",
+            n_chains * n * (width * target.dtype.itemsize + 8 * len(names)),
+            f"sample({n}) of {n_chains} chains of {target.n_sites} variables",
             'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
             "make fewer draws that are farther apart, thin.",
         )
-
-    def _allocate(self) -> None:
-        shape = (self.call.n_chains, self.call.n_draws, self.target.n_sites)
-        self.states = np.empty(shape, dtype=self.target.dtype)
+        self.stats = np.empty((n_chains, n, len(names)))
+        self.states = np.empty((n_chains, n, width), target.dtype)
+        self.done = 0
 
     def room(self, n: int) -> tuple[States, Array, int]:
-        """Return the arrays of all draws."""
         return self.states, self.stats, self.done
 
     def put(self, n: int) -> None:
-        """Count them."""
+        self._count(self.stats[:, self.done : self.done + n])
         self.done += n
 
     def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
-        """Return the states, and their statistics."""
         stats = self.stats[:, :n]
         stats[:, :, 0] += self.target.constant
-        names = self.call.stat_names
-        values = {name: stats[:, :, k].copy() for k, name in enumerate(names)}
-        known = stats_dataset(values, attrs, self.call.first_draw)
+        values = {name: stats[:, :, k].copy() for k, name in enumerate(self.stat_names)}
+        known = stats_dataset(values, attrs, self.first)
         return self._draws(n, attrs, known), known
 
     def _draws(self, n: int, attrs: dict[str, Any], known: xr.Dataset) -> xr.Dataset:
-        found = draws_dataset(self.states[:, :n], self.target, attrs, self.call.first_draw)
+        found = draws_dataset(self.states[:, :n], self.target, attrs, self.first)
         return found.assign_coords({name: known[name] for name in OF_DRAWS if name in known})
-
-    def acceptance(self, n: int) -> float | None:
-        """Return the mean acceptance rate, if it is known."""
-        if "acceptance_rate" not in self.call.stat_names or not n:
-            return None
-        return float(self.stats[:, :n, self.call.stat_names.index("acceptance_rate")].mean())
-
-
-class Running(Sink):
-    """Moments of the draws, and nothing of any one."""
-
-    def __init__(self, target: Target, call: Call):
-        self.target, self.call = target, call
-        self.most = max(1, _MOST_RECORDED // max(1, call.n_chains * target.n_sites))
-        self.moments = Moments(target, call.n_chains)
-        self._sum = 0.0
-
-    def room(self, n: int) -> tuple[States, Array, int]:
-        """Return arrays of a few draws."""
-        n_chains, names = self.call.n_chains, self.call.stat_names
-        self._states = np.empty((n_chains, n, self.target.n_sites), dtype=self.target.dtype)
-        self._stats = np.empty((n_chains, n, len(names)))
-        return self._states, self._stats, 0
-
-    def put(self, n: int) -> None:
-        """Count them."""
-        self.moments.add(self._states, self._stats[:, :, 0] + self.target.constant)
-        if "acceptance_rate" in self.call.stat_names:
-            place = self.call.stat_names.index("acceptance_rate")
-            self._sum += float(self._stats[:, :, place].sum())
-
-    def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
-        """Return the moments, and statistics of no draw."""
-        empty = {name: np.empty((self.call.n_chains, 0)) for name in self.call.stat_names}
-        return self.moments.dataset(attrs | {"n_draws": n}), stats_dataset(empty, attrs)
-
-    def acceptance(self, n: int) -> float | None:
-        """Return the mean acceptance rate, if it is known."""
-        if "acceptance_rate" not in self.call.stat_names or not n:
-            return None
-        return self._sum / (n * self.call.n_chains)
 
 
 class Recorded(InMemory):
@@ -209,70 +172,64 @@ class Recorded(InMemory):
     keeps_states = False
 
     def __init__(self, target: Target, call: Call, record: Record):
+        super().__init__(target, call)
         self.record = record
         self.recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
-        super().__init__(target, call)
         self.most = max(1, _MOST_RECORDED // max(1, call.n_chains * target.n_sites))
 
-    def _allocate(self) -> None:
-        self.part = np.empty((0, 0, 0), dtype=self.target.dtype), np.empty((0, 0, 0))
-
     def room(self, n: int) -> tuple[States, Array, int]:
-        """Return arrays of a few draws."""
-        n_chains, names = self.call.n_chains, self.call.stat_names
-        shape = (n_chains, n, self.target.n_sites)
-        states = np.empty(shape, dtype=self.target.dtype)
-        self.part = states, np.empty((n_chains, n, len(names)))
-        return *self.part, 0
+        return Sink.room(self, n)
 
     def put(self, n: int) -> None:
-        """Compute their statistics."""
-        states, stats = self.part
-        self.stats[:, self.done : self.done + n] = stats
+        self.stats[:, self.done : self.done + n] = self._stats
         for name, statistic in self.record.items() if n else ():
-            values = [apply(self.target, name, statistic, x) for x in states]
+            values = [apply(self.target, name, statistic, x) for x in self._states]
             self.recorded[name].append(np.stack(values))
         super().put(n)
 
     def _draws(self, n: int, attrs: dict[str, Any], known: xr.Dataset) -> xr.Dataset:
-        empty = np.empty((self.call.n_chains, 0))
+        empty = np.empty((self.n_chains, 0))
         values = {
             name: np.concatenate(parts, axis=1) if parts else empty
             for name, parts in self.recorded.items()
         }
-        return stats_dataset(values, attrs, self.call.first_draw)
+        return stats_dataset(values, attrs, self.first)
+
+
+class Running(Sink):
+    """Moments of the draws; no draw is kept."""
+
+    def __init__(self, target: Target, call: Call):
+        super().__init__(target, call.n_chains, call.stat_names)
+        self.most = max(1, _MOST_RECORDED // max(1, call.n_chains * target.n_sites))
+        self.moments = Moments(target, call.n_chains)
+
+    def put(self, n: int) -> None:
+        self.moments.add(self._states, self._stats[:, :, 0] + self.target.constant)
+        self._count(self._stats)
+
+    def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
+        empty = {name: np.empty((self.n_chains, 0)) for name in self.stat_names}
+        return self.moments.dataset(attrs | {"n_draws": n}), stats_dataset(empty, attrs)
 
 
 class Stored(Sink):
-    """Draws or their statistics, in a store.
+    """Draws, or statistics of them in ``record``, in a store.
 
-    Parameters
-    ----------
-    sampler : BaseSampler
-        Whose draws they are.
-    path : str
-        The store: a new one, or one of this very sampler.
-    settings : dict
-        What must not change from call to call: ``thin`` and ``stats``, names of statistics.
-    record : dict
-        Statistics that are stored instead of the states.
-    n : int
-        Draws of this call.
+    The store is a new one or one of this very run. ``settings`` must not change from call to call.
     """
 
     def __init__(self, sampler: Any, path: str, settings: dict[str, Any], record: Record, n: int):
-        self.sampler, self.target, self.record = sampler, sampler.target_, record
-        self.stats = settings["stats"]
-        self.path = Path(path)
+        super().__init__(sampler.target_, len(sampler._ensemble), settings["stats"])
+        self.sampler, self.record, self.path = sampler, record, Path(path)
         chains = sampler._packed_chains()
         self.store = self._opened(chains, settings, self._variables(), n)
         self.first = self.store.n_draws
         self.most = self.store.chunk - self.store.filled
-        self._sum = 0.0
 
     def _variables(self) -> list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]:
-        """Name, dims, type and shape of a draw of all that is stored; chains come first."""
-        n_chains, found = len(self.sampler._ensemble), []
+        """Return name, dims, type and shape, from chains on, of a draw of each stored array."""
+        found = []
         if not self.record:
             found.append(("x", self.target.dims, self.target.dtype.str, self.target.shape))
         for name, statistic in self.record.items():
@@ -280,9 +237,9 @@ class Stored(Sink):
             values = apply(self.target, name, statistic, x)
             dims = tuple(f"{name}_dim_{k}" for k in range(values.ndim - 1))
             found.append((name, dims, values.dtype.str, values.shape[1:]))
-        found += [(name, (), "<f8", ()) for name in self.stats]
+        found += [(name, (), "<f8", ()) for name in self.stat_names]
         return [
-            (name, ("chain", "draw", *dims), dtype, (n_chains, *map(int, shape)))
+            (name, ("chain", "draw", *dims), dtype, (self.n_chains, *map(int, shape)))
             for name, dims, dtype, shape in found
         ]
 
@@ -311,8 +268,8 @@ class Stored(Sink):
                     "from where it ends; or give another path."
                 )
             store.wanted = store.n_draws + n
-            store.attrs.pop("stopped_by", None)  # of the call before
-            store.commit(chains)  # from here on it is known how many draws were asked for
+            store.attrs.pop("stopped_by", None)  # of the previous call
+            store.commit(chains)  # with the number of draws wanted
         except BaseException:
             store.close()
             raise
@@ -335,8 +292,7 @@ class Stored(Sink):
             )
 
     def _coords(self, variables: Any) -> Any:
-        n_chains = len(self.sampler._ensemble)
-        found = {"chain": (("chain",), np.arange(n_chains))}
+        found = {"chain": (("chain",), np.arange(self.n_chains))}
         if not self.record:
             named = self.target.coords.items()
             return found | {name: ((name,), np.asarray(values)) for name, values in named}
@@ -345,16 +301,7 @@ class Stored(Sink):
                 found[dim] = ((dim,), np.arange(size))
         return found
 
-    def room(self, n: int) -> tuple[States, Array, int]:
-        """Return arrays of a few draws."""
-        n_chains = len(self.sampler._ensemble)
-        self._stats = np.empty((n_chains, n, len(self.stats)))
-        shape = (n_chains, n, self.target.n_sites)
-        self._states: States = np.empty(shape, dtype=self.target.dtype)
-        return self._states, self._stats, 0
-
     def put(self, n: int) -> None:
-        """Write them to the chunk, and the chunk to the disk if it is time."""
         here = slice(self.store.filled, self.store.filled + n)
         chunk = {v.name: v.buffer[:, here] for v in self.store.variables}
         if self.record:
@@ -364,10 +311,9 @@ class Stored(Sink):
         else:
             chunk["x"][:] = self._states.reshape(chunk["x"].shape)
         self._stats[:, :, 0] += self.target.constant
-        for k, name in enumerate(self.stats):
+        for k, name in enumerate(self.stat_names):
             chunk[name][:] = self._stats[:, :, k]
-            if name == "acceptance_rate":
-                self._sum += float(self._stats[:, :, k].sum())
+        self._count(self._stats)
         self.store.n_draws += n
         full = n > 0 and not self.store.filled
         if full or self.store.is_due():
@@ -384,24 +330,15 @@ class Stored(Sink):
         place[:] = values
 
     def end(self, stopped_by: str | None = None) -> None:
-        """Write what is left."""
         if stopped_by is not None:
             self.store.attrs["stopped_by"] = stopped_by
         self.store.end(self.sampler._packed_chains())
 
     def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
-        """Open the draws of this call."""
         new = slice(self.first, self.first + n)
         draws = open_draws(self.path).isel(draw=new)
         draws.attrs |= attrs  # of this call
         return draws, open_stats(self.path).isel(draw=new).assign_attrs(attrs)
 
-    def acceptance(self, n: int) -> float | None:
-        """Return the mean acceptance rate, if it is known."""
-        if "acceptance_rate" not in self.stats or not n:
-            return None
-        return self._sum / (n * len(self.sampler._ensemble))
-
     def close(self) -> None:
-        """Let others write to the store."""
         self.store.close()

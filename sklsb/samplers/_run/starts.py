@@ -1,10 +1,9 @@
 """Where chains start: at both ends of the temperature.
 
-A uniform draw is a state at infinite temperature; one that walks uphill lead to is at zero. Chains
+A uniform draw is a state at infinite temperature, the end of an uphill walk one at zero. Chains
 that all start at one end may agree and be wrong together: from uniform draws nearly all ways lead
-into the widest mode. So before transition 0 a search of bounded length looks for others, in two
-ways: it goes uphill from many draws, and it asks of each value that hardly occurs whether chains
-keep it once they have it.
+to the widest mode. So a search of bounded length looks for other modes. It walks uphill from many
+draws, and tests for each rare value whether chains keep it once they have it.
 """
 
 from collections.abc import Callable
@@ -20,67 +19,43 @@ from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
-__all__ = ["INITS", "Effort", "Starts", "Walk", "draw_starts"]
-
 INITS = ("both", "uniform", "quenched")
-# States of which all neighbours may be valued for one quenched state: at least as many as there are
-# sweeps in the shortest burn-in, or as these log-ratios pay for, which take milliseconds; at most.
+# Bounds on the states tried per quenched start: minimum, budget in log-ratios, maximum.
 FEWEST_LOOKS, _CHEAP, MOST_LOOKS = 5, 1 << 20, 128
-# What one walk uphill takes, about.
+# Approximate number of states tried in an uphill walk.
 _LOOKS = 6
-# Log-ratios held at once.
+# Most log-ratios held at once.
 _MOST_HELD = 1 << 21
-# Chains that show which values are rare, below which share; and that begin at such a value.
+# Chains that show which values are rare, the share below which they are, and the most chains that
+# start at rare values.
 _USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
-# Values that are tried again, at most.
+# Most values that are tried again.
 _MOST_TRIED = 3
-# Draws of each, half of which are looked at; and sweeps that it makes.
+# Draws of each chain, of which the second half is used, and its sweeps.
 _DRAWS, SWEEPS = 32, 24
 _EPS = float(np.finfo(np.float64).eps)
 
 Array = NDArray[np.float64]
-# From states and streams, a number of draws and the sweeps between two: the draws, of shape
-# (n_walkers, n_draws, n_sites), and the evaluations that they took.
+# From states, streams, a number of draws and the sweeps between two: the draws, of shape
+# (n_walkers, n_draws, n_sites), and the number of evaluations.
 Walk = Callable[[States, Streams, int, float], tuple[States, int]]
 
 
 class Effort(NamedTuple):
-    """What a search may take.
+    """What a search may take."""
 
-    Parameters
-    ----------
-    looks : int
-        States of which all neighbours may be valued; 5 to 128 are.
-    n_walkers : int
-        Chains that may be run for 24 sweeps; at most 96 are, and none if there are fewer than 24.
-    walk : callable
-        Runs them.
-    first_order : bool
-        Whether walks uphill go by first-order log-ratios, of which a look takes one evaluation.
-    """
-
-    looks: int
-    n_walkers: int
-    walk: Walk
-    first_order: bool = False
+    looks: int  # states whose neighbours are all evaluated; 5 to 128 are
+    n_walkers: int  # chains that run for 24 sweeps; at most 96 do, none if fewer than 24
+    walk: Walk  # runs them
+    first_order: bool = False  # whether a look is one evaluation, of first-order log-ratios
 
 
 class Starts(NamedTuple):
-    """States to start from, and what finding them took.
+    """States to start from, and what finding them took."""
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_chains, n_sites)
-        States.
-    evaluations : ndarray of int64, shape (n_chains,)
-        Evaluations that finding them took.
-    kept : tuple of RareValue
-        Values that are rare elsewhere, and that chains kept which had them.
-    """
-
-    x: States
-    evaluations: NDArray[np.int64]
-    kept: tuple[RareValue, ...] = ()
+    x: States  # (n_chains, n_sites)
+    evaluations: NDArray[np.int64]  # (n_chains,)
+    kept: tuple[RareValue, ...] = ()  # rare values that chains keep once they have them
 
 
 def draw_starts(
@@ -92,25 +67,9 @@ def draw_starts(
 ) -> Starts:
     """Draw the states that chains start from, each from its stream named "start".
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    init : {"both", "uniform", "quenched"}
-        "both": of the chains 0, 1, 2, ... every second one is quenched, beginning with chain 1.
-        Those that are quenched start in turn at the most probable state that many walks uphill lead
-        to, and far from it; or, if one is found, at a rare value that chains keep.
-    streams : Streams
-        Of the chains.
-    effort : Effort
-        What the search of each chain that is quenched may take.
-    on_chain : callable, optional
-        Called when the start of a chain is found.
-
-    Returns
-    -------
-    Starts
-        States of shape (n_chains, n_sites), and evaluations of shape (n_chains,).
+    ``init`` "both" quenches chains 1, 3, ... Quenched chains start in turn at the most probable end
+    of many uphill walks and far from it; or at a rare value that chains keep, if one is found.
+    ``on_chain`` is called after each start.
     """
     x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
     kept: set[RareValue] = set()
@@ -140,22 +99,22 @@ class _Search:
         self.found: set[RareValue] = set()
         k = target.cardinalities
         self.n_moves = int((k - 1).sum())
-        # What a function of the user's takes is not known.
+        # The cost of a user's function is unknown.
         affordable = _CHEAP // max(1, self.n_moves) if target.ratio_cost == 1 else 0
         fewest = max(FEWEST_LOOKS, affordable)
-        self.looks = min(max(effort.looks, fewest), MOST_LOOKS)  # that are left
+        self.looks = min(max(effort.looks, fewest), MOST_LOOKS)  # left
         self.look_cost = 1 if effort.first_order else self.n_moves
-        # A gradient of a machine of two layers takes as long as a single log-ratio.
+        # A gradient of an RBM takes as long as a single log-ratio.
         self.first_order = effort.first_order or getattr(target, "layers", None) is not None
         self.values = np.asarray(target.values, dtype=target.dtype)
         self.sites = np.flatnonzero(k > 1)
-        self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # move of each of them
+        self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # first move of each
         self.evaluations = 0
 
     def run(self, rng: np.random.Generator, far: bool) -> States:
-        """Return a state at a rare value that is kept, or else the highest, or one far from it.
+        """Return a state at a rare value that is kept, or else the highest or one far from it.
 
-        Of several modes of one height any may be rare in a few chains, another one in each search.
+        Among modes of equal height any may be rare in a few chains, a different one in each search.
         """
         best = self._highest(rng)
         found = self._kept(rng, best) if self.n_walkers >= _USUAL else None
@@ -169,17 +128,17 @@ class _Search:
     # ----------------------------------------------------------------- uphill
 
     def _highest(self, rng: np.random.Generator) -> States:
-        """Return the most probable of the states that walks uphill lead to.
+        """Return the most probable end of several uphill walks.
 
-        Of equals it is the one of the smallest values: so all searches that find two modes of one
-        height, as a magnet has, begin at the same one.
+        Ties go to the smallest values, so that all searches that find the two modes of a magnet
+        start at the same one.
         """
         target = self.target
         n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
         drawn = [target.draw_state(rng) for _ in range(max(1, n))]
         drawn += [target.scattered_state(rng) for _ in range(n)]
         x, log_prob = self._climb(np.stack(drawn))
-        if n and self.looks >= _LOOKS:  # from the other side of the places that were found
+        if n and self.looks >= _LOOKS:  # from the opposites of the ends found
             others, further = self._climb(self._opposite(np.unique(x, axis=0)))
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
         highest = log_prob.max()
@@ -195,10 +154,9 @@ class _Search:
         return best
 
     def _far_from(self, best: States, rng: np.random.Generator) -> States:
-        """Return where a walk uphill ends: from a draw, or from the other side if that is farther.
+        """Return the end of an uphill walk from a draw, or from the opposite state if farther.
 
-        The chain that starts here and the one that starts at the best state must not find
-        themselves in the same one of several modes.
+        Of several modes, this must not be the one of the best state.
         """
         self.looks = max(self.looks, 2 * _LOOKS)
         drawn = self.target.draw_state(rng)
@@ -207,10 +165,10 @@ class _Search:
         return farthest
 
     def _climb(self, x: States, fixed: NDArray[np.int64] | None = None) -> tuple[States, Array]:
-        """Go uphill from some states, as far as looks are left; return where to, and log p there.
+        """Go uphill from some states while looks are left; return the ends and log p there.
 
-        All variables that lead up by themselves are changed together, and only the best half of
-        them, a quarter, ... where that does not lead up. ``fixed`` is one of each state that stays.
+        All variables that lead up by themselves are changed together; if that does not lead up,
+        only the best half, a quarter, ... ``fixed`` is a variable of each state that stays.
         """
         log_prob = self._log_prob(x)
         possible = np.isfinite(log_prob)
@@ -249,8 +207,8 @@ class _Search:
     def _best_moves(self, x: States) -> tuple[Array, States]:
         """Largest log-ratio of a change of each variable, and the value that it leads to."""
         self.evaluations += len(x) * self.look_cost
-        by_gradient = self.first_order
-        ratios = (self.target.first_order_ratios if by_gradient else self.target.log_ratios)(x)
+        target = self.target
+        ratios = (target.first_order_ratios if self.first_order else target.log_ratios)(x)
         gain = np.maximum.reduceat(ratios, self.first, axis=1)
         size = np.diff(self.first, append=self.n_moves)
         is_best = ratios == np.repeat(gain, size, axis=1)
@@ -260,15 +218,15 @@ class _Search:
         return gain, self.values[new]
 
     def _alike(self, x: States) -> States:
-        """Return the states in which all variables that may have others have one value.
+        """Return x with all free variables set to one value, for each value.
 
-        In the largest magnets walks end between domains, and these are higher.
+        In large magnets walks end between domains, and these states are higher.
         """
         index = np.minimum(np.arange(self.values.size)[:, None], self.target.cardinalities - 1)
         return np.where(self.target.n_possible > 1, self.values[index], x)
 
     def _opposite(self, x: States) -> States:
-        """Return states in which all variables that may have others have other values."""
+        """Return the states with all free variables set to other values."""
         k = self.target.cardinalities
         index = (np.searchsorted(self.values, x) + np.maximum(1, k // 2)) % k
         return np.where(self.target.n_possible > 1, self.values[index], x)
@@ -278,13 +236,13 @@ class _Search:
     def _kept(self, rng: np.random.Generator, best: States) -> States | None:
         """Return a state at the rare value that chains keep best, if they keep one for long.
 
-        Each value that is rare in chains from uniform draws is given to the best state, the rest
-        goes uphill, and a chain goes on from there. One that kept it may have done so by chance,
-        so several go on from where it is.
+        Each value that is rare in chains from uniform draws is set in the best state, the other
+        variables go uphill, and a chain starts there. If it keeps the value, that may be chance, so
+        several chains go on from its last state.
         """
         target = self.target
         drawn = np.stack([target.draw_state(rng) for _ in range(_USUAL)])
-        # Of most chains: one of them may be where the others never are.
+        # The median, since one chain may be where the others never are.
         usual = np.median(self._shares(self._run(rng, drawn)), axis=0)
         exists = np.arange(self.values.size) < target.cardinalities[:, None]
         free = (target.n_possible > 1)[:, None]
@@ -317,7 +275,7 @@ class _Search:
         return None
 
     def _run(self, rng: np.random.Generator, x: States) -> States:
-        """Return the second half of the draws of chains from some states."""
+        """Run chains from some states; return the second half of their draws."""
         seed = int(rng.integers(2**63))
         streams = Streams([np.random.default_rng([seed, k]) for k in range(len(x))])
         draws, evaluations = self.walk(x, streams, _DRAWS, SWEEPS / _DRAWS)
@@ -335,31 +293,19 @@ def _noise(log_prob: Array) -> Array:
 
 
 def scouted_starts(
+    sampler: Any,
     target: Target,
-    init: str,
     streams: Streams,
     rule: Rule,
-    new_ensemble: Callable[[Target, States, Streams], Any],
     budget: tuple[int, int],
-    *,
-    first_order: bool = False,
-    verbose: int = 0,
+    new_ensemble: Callable[[Target, States, Streams], Any] | None = None,
 ) -> Starts:
-    """Draw where chains start, with the rule of the burn-in for the search.
+    """Draw starts as a sampler wants them, with a search that runs chains with ``rule``.
 
-    Parameters
-    ----------
-    target, init, streams, first_order
-        As of `sklsb.samplers._run.starts.draw_starts`.
-    rule : rule
-        What the burn-in begins with.
-    new_ensemble : callable
-        From a target, states and streams.
-    budget : tuple of int
-        Evaluations that the start of a chain may take, and those of a sweep.
-    verbose : int, default=0
-        1 shows how many starts are found.
+    ``budget`` is the number of evaluations for the start of a chain, and that of a sweep.
     """
+    new_ensemble = new_ensemble or sampler.make_ensemble
+    first_order = getattr(sampler, "fast", False)
     per_sweep = transitions_of_a_sweep(rule, target)
 
     def walk(states: States, streams: Streams, n_draws: int, sweeps: float) -> tuple[States, int]:
@@ -376,5 +322,5 @@ def scouted_starts(
     looks = evaluations // (2 * max(1, of_look))
     n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
     effort = Effort(looks, n_walkers, walk, first_order)
-    with Progress(verbose, "starts", len(streams), "chains") as progress:
-        return draw_starts(target, init, streams, effort, progress)
+    with Progress(sampler.verbose, "starts", len(streams), "chains") as progress:
+        return draw_starts(target, sampler.init, streams, effort, progress)

@@ -1,4 +1,4 @@
-"""What samplers warn of when draws were made."""
+"""What samplers warn of after drawing."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -23,10 +23,10 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.targets._sizes import log_prob_size
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Target
 
-# Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps.
-# A third value of a variable makes a cycle of odd length, and is as good as a rejection.
+# Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
+# third value of a variable makes a cycle of odd length, and counts like a rejection.
 _FEWEST_PER_SWEEP = 0.01
 _IMAGES = {
     "cycle": "Here no value is more probable than another, so each must be seen as often. ",
@@ -37,7 +37,7 @@ _IMAGES = {
 class Warned(ABC):
     """Warnings about draws, for `BaseSampler`."""
 
-    # What to do if chains disagree, besides what helps any chain.
+    # Advice if chains disagree, besides what helps any chain.
     _way_out = 'take ParallelTempering (the page "Separated modes" of the documentation)'
 
     target_: Target
@@ -55,11 +55,11 @@ class Warned(ABC):
         """Transitions in which each variable has one chance to move."""
 
     def _findings(self) -> dict[str, NDArray[Any]]:
-        """Return what only this class of samplers warns of, by chain."""
+        """Return, by chain, what this class of samplers checks in addition."""
         return {}
 
     def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:  # noqa: B027
-        """Warn of what was found."""
+        """Warn about these findings."""
 
     def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
         if not n_transitions:
@@ -76,7 +76,7 @@ class Warned(ABC):
             first = int(frozen.argmax())
             label = self.target_.label(first)
             called = "" if label == first else f", {label!r}"
-            # After a few transitions nothing is the matter, and looking for an answer takes long.
+            # After a few transitions this is normal, and the search for advice takes long.
             hint = self._exact_hint() if made >= self._sweep else ""
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
@@ -113,7 +113,7 @@ class Warned(ABC):
         )
 
     def _warn_of_rounding(self) -> None:
-        """Warn if a float does not hold log p."""
+        """Warn if rounding of log p matters."""
         target = self.target_
         size = log_prob_size(target) or float(np.abs(self._ensemble.log_prob()).max(initial=0.0))
         if rounding_of(size) > MOST_ROUNDING:
@@ -127,7 +127,7 @@ class Warned(ABC):
             )
 
     def _doubt_of_draws(self) -> str:
-        """Return why the draws may be wrong where log p is rounded, or nothing."""
+        """Say why rounding of log p may make the draws wrong, or return ""."""
         if not self.target_._has_factors:
             return "The draws may be wrong where differences of log p are lost"
         site = cancelling_site(self.target_)
@@ -146,12 +146,20 @@ class Warned(ABC):
                 warnings.warn(found.strip(), FrozenSitesWarning, stacklevel=3)
 
     def _isolation(self, n_transitions: int) -> str:
-        """Return what to say if chains that did not move in a sweep or more cannot, or nothing."""
+        """Say so if chains that did not move in a sweep or more cannot move; else return ""."""
         ensemble = self._ensemble
         several = ensemble.rule.facts.parts or getattr(ensemble.rule, "block_size", 1) > 1
         if several or n_transitions < self._sweep or ensemble.chains.moved.any():
             return ""
-        return isolation(self.target_, ensemble.chains.x)
+        target, states = self.target_, ensemble.chains.x
+        if not (target.n_possible > 1).any() or (target.log_ratios(states) > -np.inf).any():
+            return ""
+        return (
+            " No change of a single variable leads from the states of the chains to a possible "
+            "state, as in a ranking or an assignment, where two variables must change at once. "
+            "Chains of single changes stay where they start: change several together, as "
+            "GibbsSampler(block_size=2) does, or describe the states by other variables."
+        )
 
     def _exact_hint(self) -> str:
         if self._known_hint is None:
@@ -162,7 +170,7 @@ class Warned(ABC):
         tally = self._ensemble.counters.tally
         if tally is None or tally.n_draws < FEWEST_DRAWS:
             return
-        # Calls of a few draws each need not look again every time.
+        # Many short calls need not compare every time.
         if hasattr(self, "disagreement_") and tally.n_draws < 1.1 * self.disagreement_.n_draws:
             return
         self.disagreement_ = found = disagreement(tally, self.target_)
@@ -172,8 +180,7 @@ class Warned(ABC):
             what = (
                 "Before the burn-in a rare value of variable "
                 f"{found.lost[0]} was found that chains keep for long once they have it; the draws "
-                "came there a few times at most, or never. How much it weighs cannot be told from "
-                "them"
+                "came there a few times at most, or never. They cannot tell how much it weighs"
             )
         else:
             what = self._described(found)
@@ -201,9 +208,9 @@ class Warned(ABC):
         )
 
     def _warn_if_periodic(self, acceptance: float, n_transitions: int) -> None:
-        # Uphill, in the first sweeps, all moves are accepted on any target.
         if not self._ensemble.rule.facts.may_be_periodic:
             return
+        # Uphill, in the first sweeps, all moves are accepted on any target.
         if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
             return
         rejected = 1.0 - acceptance
@@ -218,9 +225,9 @@ class Warned(ABC):
             )
 
     def _third_values(self) -> float:
-        """Probability of a value beyond the two likeliest ones of a variable given the others.
+        """Return the probability of a third value of a variable given the others.
 
-        Summed over the variables, the mean over the present states.
+        Beyond its two likeliest ones; summed over variables, averaged over the present states.
         """
         sizes = self.target_.cardinalities
         if not (self.target_.n_possible > 2).any():
@@ -235,14 +242,14 @@ class Warned(ABC):
         return total / len(log_ratios)
 
 
-# Variables, and entries of the graph, beyond which it would take long to find out.
+# Most variables, and entries of the graph, for which this is tried.
 _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
-# Orders that are looked for at length hardly ever save more than this of the work of the first one.
+# A long search for an order hardly ever reduces the work of the first one by more than this factor.
 _SAVED = 2.0**6
 
 
 def exact_hint(target: Target) -> str:
-    """Return a sentence that says so, or nothing."""
+    """Return advice if exact elimination is affordable, else ""."""
     limits = float(MAX_WORK), float(MAX_MEMORY)
     try:
         if not target._has_factors or target.n_sites > _MOST_SITES:
@@ -254,23 +261,11 @@ def exact_hint(target: Target) -> str:
         if not is_affordable(model.free, model.factors, model.sizes, _SAVED * MAX_WORK):
             return ""
         found = ordered(struck, limits=limits)
-    except (TypeError, ValueError):  # no state is possible, or the factors are no factors
+    except (TypeError, ValueError):  # no state is possible, or the factors are wrong
         return ""
     if not fits(found.cost, limits):
         return ""
     return (
         " sklsb.exact answers on this target without a chain (exact.marginals), and "
         "EliminationSampler makes independent draws."
-    )
-
-
-def isolation(target: Target, states: States) -> str:
-    """Return what to say if no single change leads out of any of the states, or nothing."""
-    if not (target.n_possible > 1).any() or (target.log_ratios(states) > -np.inf).any():
-        return ""
-    return (
-        " No change of a single variable leads from the states of the chains to a possible state, "
-        "as in a ranking or an assignment, where two variables must change at once. Chains of "
-        "single changes stay where they start: change several together, as "
-        "GibbsSampler(block_size=2) does, or describe the states by other variables."
     )

@@ -4,29 +4,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-# Batches are joined in pairs when there are so many.
+# At this number batches are joined in pairs.
 _MOST_BATCHES = 32
 
 
 class Batches:
     """Sums of Bennett's ratio over batches of scans, which are joined as they become many.
 
-    For a pair of levels with log weights f(x) of the states at the lower one, -f(y) of those at the
+    For a pair of levels with log weights f(x) of states at the lower one, -f(y) of states at the
     upper one, and any shift,
 
-        log Z' - log Z = shift + log(mean sigmoid(f(x) - shift) / mean sigmoid(shift - f(y))),
+        log Z' - log Z = shift + log(mean sigmoid(f(x) - shift) / mean sigmoid(shift - f(y))).
 
-    where the mean squared error is smallest if the shift is what is looked for.
-
-    Parameters
-    ----------
-    shift : ndarray of shape (n_pairs,)
-        A guess, from other scans.
+    The mean squared error is smallest if the shift, of shape (n_pairs,), is log Z' - log Z itself;
+    it is guessed from other scans.
     """
 
     def __init__(self, shift: Array):
         self.shift = shift
-        self.size, self.done = 2, 0  # scans of a batch, and of the last one so far
+        self.size, self.done = 2, 0  # scans of a batch, and of the present one so far
         self.finished: list[Array] = []  # (n_ladders, n_pairs, 2)
 
     @property
@@ -36,11 +32,11 @@ class Batches:
 
     @property
     def n_scans(self) -> int:
-        """Scans that were counted."""
+        """Scans counted."""
         return len(self.finished) * self.size + self.done
 
     def add(self, n_scans: int, sums: Array) -> None:
-        """Count scans whose sums were added to those of the batch, which are taken when it ends."""
+        """Count scans already added to ``sums``, which are taken and reset when the batch ends."""
         self.done += n_scans
         if self.done < self.size:
             return
@@ -63,11 +59,11 @@ class Batches:
         return found
 
     def log_ratio(self, sums: Array) -> tuple[float, float]:
-        """Return log Z of the last level less that of the first, and its standard error.
+        """Return log Z of the last level minus that of the first, and its standard error.
 
-        The error is the largest one of those by leaving out a ladder, a batch of a ladder, or four
-        successive ones: the ladders are independent but may be few, batches are many but not
-        independent, and long visits less so in longer ones.
+        The error is the largest of three jackknifes, over ladders, batches, and groups of four
+        batches: ladders are independent but may be few, batches are many but not independent, and
+        longer ones less dependent.
         """
         whole = self.total(sums)
         value = float(self.differences(whole.sum(axis=0)).sum())

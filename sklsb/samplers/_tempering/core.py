@@ -1,7 +1,7 @@
-"""The core of a network: what is left when variables of few neighbours are summed out exactly.
+"""The core of a network: the rest after variables with few neighbours are summed out exactly.
 
-Tempering then has fewer variables, fewer zeros and a lower barrier. The others are drawn given a
-state of the core, each from its exact distribution.
+Tempering then has fewer variables, fewer zeros and a lower barrier. The other variables are drawn
+exactly, given a state of the core.
 """
 
 import heapq
@@ -20,39 +20,25 @@ from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
 Array = NDArray[np.float64]
-# Log2 of the entries of a table by default, and at most; and of all tables together.
+# Log2 of the largest table, by default and at most; entries of all tables together.
 LOG2_SIZE, MOST_LOG2_SIZE, _MOST_ENTRIES = 12, 20, 1 << 22
-# Rounding of log p that swaps do not see.
+# Rounding of log p that does not matter to swaps.
 _MOST_ROUNDING = 1e-6
 
 
 class Core:
     """A network of the variables that are left, and the distributions of the others given them.
 
-    Parameters
-    ----------
-    target : Target
-        Made of factors.
-    log2_size : float
-        Log2 of the entries of the largest table that a variable is summed out of.
-
-    Attributes
-    ----------
-    network : MarkovNetwork
-        Of the variables that are left.
-    sites : ndarray of int64
-        Which variables those are.
-    n_drawn : int
-        Number of the others, that are drawn.
-    constant : float
-        What is added to log p of the network, so that its log Z is that of the target.
+    ``log2_size`` is the log2 of the entries of the largest table that a variable may be summed out
+    of. ``network`` is the core, of the variables ``sites``; ``n_drawn`` others are drawn given it.
+    ``constant`` is log Z of the target minus log Z of the network.
     """
 
     def __init__(self, target: Target, log2_size: float):
         self.log2_size = log2_size
         struck = strike(target)
         pruned = prune(struck) if log2_size > 0 else struck
-        # Where nothing else would be left, barren variables are summed out like all others.
+        # If nothing else would be left, barren variables are summed out like all others.
         model = pruned if pruned.free else struck
         order = _order(model, log2_size)
         self.target, self.n_drawn = target, len(order) + len(model.barren)
@@ -77,7 +63,7 @@ class Core:
         self.__init__(**state)  # type: ignore[misc]
 
     def of(self, states: States) -> States:
-        """Return the states of the core in states of the model, shape (..., n_sites)."""
+        """Return states of the core from states of the target, shape (..., n_sites)."""
         x = np.searchsorted(np.asarray(self.target.values), states[..., self.sites])
         result = np.empty(x.shape, self.network.dtype)
         for j, left in enumerate(self.values):
@@ -85,15 +71,15 @@ class Core:
         return result
 
     def reference(self, product: list[Array] | None) -> list[Array] | None:
-        """Return the rows of a reference that the core has; their sums may be less than 1."""
+        """Return a reference's rows for the core; their sums may be less than 1."""
         if product is None:
             return None
         return [product[i][left] for i, left in zip(self.sites, self.values, strict=True)]
 
     def lift(self, core: States, u: Array) -> States:
-        """Draw states of the model given those of the core, by uniforms of shape (n, n_drawn).
+        """Draw states of the target given states of the core, with uniforms (n, n_drawn).
 
-        With u of shape (n, 0): the likeliest value of each variable in turn.
+        With u of shape (n, 0), take the likeliest value of each variable in turn.
         """
         x = np.empty((len(core), self.target.n_sites), self.target.dtype)
         index = np.zeros(self.target.n_sites, np.int64)
@@ -102,10 +88,10 @@ class Core:
 
 
 def core_of(target: Target, given: Any) -> Core | None:
-    """Return the core of a target, if any variable is summed out; ``given`` as of the sampler.
+    """Return the core of a target, if any variable is summed out; ``given`` is ``eliminate``.
 
-    Where log p is so large that its differences are rounded, the core is all of the target: its
-    tables have lost their largest entries.
+    If log p is so large that its differences are rounded, the core may be the whole target, whose
+    tables are shifted to smaller entries.
     """
     if not target._has_factors:
         return None
@@ -121,7 +107,7 @@ def core_of(target: Target, given: Any) -> Core | None:
 
 
 def _order(model: Reduced, log2_size: float) -> list[int]:
-    """Variables to be summed out, the one of the smallest table first; one is always left."""
+    """Return the variables to sum out, by size of table; one is always left."""
     near = neighbours(model)
     log_k = dict(zip(near, np.log2(model.sizes[list(near)].astype(np.float64)), strict=True))
 
@@ -150,10 +136,7 @@ def _order(model: Reduced, log2_size: float) -> list[int]:
 
 
 def _sum_out(model: Reduced, order: list[int]) -> tuple[list[tuple[int, Factor]], list[Factor]]:
-    """Return the joint table of each variable when it is summed out, and the tables left.
-
-    The variable is the last axis of its table.
-    """
+    """Return each variable's joint table, whose last axis it is, and the tables left."""
     sizes = model.sizes
     left: dict[int, Factor] = dict(enumerate(absorb(model.factors)))
     of: dict[int, set[int]] = {v: set() for v in model.free}
@@ -180,7 +163,7 @@ def _sum_out(model: Reduced, order: list[int]) -> tuple[list[tuple[int, Factor]]
 
 
 def _spread(factor: Factor, scope: tuple[int, ...], sizes: NDArray[np.int64]) -> Array:
-    """Return a table with the axes of a larger scope, of length 1 where it has none."""
+    """Return a table with the axes of a larger scope, new ones of length 1."""
     order = sorted(range(len(factor.scope)), key=lambda axis: scope.index(factor.scope[axis]))
     shape = [int(sizes[u]) if u in factor.scope else 1 for u in scope]
     spread: Array = factor.table.transpose(order).reshape(shape)
@@ -188,14 +171,14 @@ def _spread(factor: Factor, scope: tuple[int, ...], sizes: NDArray[np.int64]) ->
 
 
 def _turned(factor: Factor, variable: int) -> Factor:
-    """Return the same table with a variable as its last axis."""
+    """Move a variable to the last axis."""
     axis = factor.scope.index(variable)
     scope = (*factor.scope[:axis], *factor.scope[axis + 1 :], variable)
     return Factor(scope, np.moveaxis(factor.table, axis, -1))
 
 
 def _network(sizes: list[int], factors: list[Factor]) -> MarkovNetwork:
-    """Return the network of tables that are given by logarithms."""
+    """Return the network of these log-tables."""
     tables = [
         np.where(np.isneginf(table), 0.0, np.exp(np.maximum(table - table.max(), -700.0)))
         for _, table in factors
@@ -211,7 +194,7 @@ def _network(sizes: list[int], factors: list[Factor]) -> MarkovNetwork:
 def _conditionals(
     model: Reduced, core: NDArray[np.int64], joined: list[tuple[int, Factor]]
 ) -> Conditionals:
-    """Lay out the conditional distributions in the order in which variables are drawn."""
+    """Lay out the conditional distributions in the order of drawing."""
     variable, k, start, axis_start, axis, stride = [], [], [0], [0], [], []
     upto, likeliest = [], []
     for v, (scope, table) in reversed(joined):
@@ -220,7 +203,7 @@ def _conditionals(
         total = np.cumsum(weight, axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = total / total[:, -1:]
-        # What has no weight is never drawn, whatever the rounding.
+        # Values without weight are never drawn, whatever the rounding.
         share[(total == total[:, -1:]) | ~(total[:, -1:] > 0.0)] = 1.0
         best = np.zeros(rows.shape, np.int16)
         best[:, 0] = rows.argmax(axis=1)

@@ -17,20 +17,19 @@ from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets.base import Target
 
-# Neighbours of a variable, on average, up to which classes of independent variables pay, and parts
-# in which two states differ may be apart.
+# Average number of neighbours up to which chromatic sweeps and crossover are worth a try.
 _FEW_NEIGHBOURS = 32
 
 
 def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
-    """Return the rules that an explorer stands for on a target, by name, or say what is wrong.
+    """Return the rules that an explorer means on a target, by name, or say what is wrong.
 
-    The first one chooses the temperatures.
+    The first one chooses the temperatures: Gibbs sweeps mostly cross best.
     """
     if not isinstance(given, str) or given != "auto":
         return {repr(given): _rule_of(given, target)}
-    found = [_sweeps(target), LSBSampler("sqrt")]
-    return {repr(sampler): sampler.make_rule(target) for sampler in found}
+    sweeps = GibbsSampler("chromatic" if is_sparse(target) else "systematic")
+    return {repr(one): one.make_rule(target) for one in (sweeps, LSBSampler("sqrt"))}
 
 
 def _rule_of(given: Any, target: Target) -> Rule:
@@ -60,7 +59,7 @@ def _rule_of(given: Any, target: Target) -> Rule:
 
 
 def _check_parameters(given: BaseSampler) -> None:
-    """Refuse parameters of a sampler that tempering would silently leave aside."""
+    """Refuse parameters of a sampler that tempering would silently ignore."""
     used = given.rule_parameters
     if used is None:
         return
@@ -74,24 +73,19 @@ def _check_parameters(given: BaseSampler) -> None:
             )
 
 
-def _sweeps(target: Target) -> GibbsSampler:
-    """Return Gibbs sweeps, class by class where the graph is sparse: they mostly cross best."""
-    return GibbsSampler("chromatic" if is_sparse(target) else "systematic")
-
-
 def is_sparse(target: Target) -> bool:
-    """Whether variables have few neighbours in the graph of a target."""
+    """Whether variables have few neighbours on average."""
     graph = target.graph
     return graph is not None and bool(graph.nnz <= _FEW_NEIGHBOURS * target.n_sites)
 
 
-# Scans in which the evaluations of one are found out, and of a trial at least.
+# Scans to measure the evaluations per scan, and the fewest scans of a trial.
 _LOOK, _FEWEST_SCANS = 4, 64
-# Of a trial so much is left out, in which replicas spread.
+# One part in this many of a trial is left out, while replicas spread.
 _SPREAD = 4
-# Another explorer must cross more often by this factor, and by more than chance: two errors.
+# Another explorer must make more round trips by this factor and by this many standard errors.
 _BETTER, _ERRORS = 1.1, 2.0
-# Exchanges of two copies are kept if a part moves so often: they cost little, and may gain much.
+# Two copies are kept if this share of the exchanges moves a part: they cost little.
 _OFTEN = 0.25
 
 
@@ -104,7 +98,7 @@ class Trial(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Round trips for an evaluation."""
+        """Round trips per evaluation."""
         return self.round_trips / max(1, self.evaluations)
 
     @property
@@ -116,27 +110,18 @@ class Trial(NamedTuple):
 def compare(
     ladders: Ladders, first: Trial, others: dict[str, Rule]
 ) -> tuple[Ladders, str | None, dict[str, Trial]]:
-    """Try other explorers with as many evaluations; return the ladders that go on.
-
-    Parameters
-    ----------
-    ladders : Ladders
-        At temperatures that stay.
-    first : Trial
-        What their explorer did.
-    others : dict of str to rule
-        By name.
+    """Try other explorers, each with as many evaluations as the first trial.
 
     Returns
     -------
     Ladders, str or None, dict of str to Trial
-        These ladders, or others with a better explorer; its name; what all others did.
+        These ladders, or new ones with a better explorer; its name, if any; the other trials.
     """
     trials: dict[str, Trial] = {}
     best: tuple[Trial, str | None] = first, None
     for place, (name, rule) in enumerate(others.items()):
         streams = Streams(ladders.streams.of("pilot", place))
-        tried = _moved_by(ladders, rule, ladders.n_copies, streams)
+        tried = ladders.changed(ladders.states, streams, explorer=rule)
         tried._pool = ladders._pool
         trials[name] = found = _try(tried, first)
         ladders.add_evaluations(tried.chains.evaluations[:, 0])
@@ -145,47 +130,31 @@ def compare(
             best = found, name
     if best[1] is None:
         return ladders, None, trials
-    rule, n_scans = others[best[1]], best[0].n_scans
-    return _settled(ladders, rule, ladders.n_copies, n_scans), best[1], trials
+    made = ladders.changed(ladders.states, explorer=others[best[1]])
+    return _settled(made, ladders, best[0].n_scans), best[1], trials
 
 
 def with_exchanges(ladders: Ladders, n_scans: int, place: int) -> Ladders:
-    """Return ladders of two copies if these often exchange a part, or the same ones.
+    """Return ladders with two copies if these often exchange a part, else the same ones.
 
-    Parameters
-    ----------
-    ladders : Ladders
-        Of one copy, at temperatures that stay.
-    n_scans : int
-        Of the last part of the burn-in. A trial takes half as many, but at least twice 64.
-    place : int
-        Trials made before, so that none has the numbers of another.
+    ``n_scans`` is the length of the last part of the burn-in, of which a trial takes half,
+    but at least 128. ``place`` counts earlier trials, so that each has its own random numbers.
     """
-    rule = ladders.rule.explorer
-    tried = _moved_by(ladders, rule, 2, Streams(ladders.streams.of("pilot", place)))
+    states = np.repeat(ladders.states, 2, axis=1)
+    tried = ladders.changed(states, Streams(ladders.streams.of("pilot", place)))
     tried._pool = ladders._pool
     n = max(_FEWEST_SCANS, n_scans // _SPREAD)
-    run_scans(tried, n)  # both begin at the same states
+    run_scans(tried, n)  # both copies start at the same states
     tried.ladder.exchanged[:] = 0
     run_scans(tried, n)
     ladders.add_evaluations(tried.chains.evaluations[:, 0])
     if tried.exchanged < _OFTEN:
         return ladders
-    return _settled(ladders, rule, 2, n_scans)
+    return _settled(ladders.changed(states), ladders, n_scans)
 
 
-def _moved_by(ladders: Ladders, rule: Rule, n_copies: int, streams: Streams) -> Ladders:
-    """Return ladders at the same levels and states that move otherwise."""
-    states = ladders.states
-    if n_copies > ladders.n_copies:
-        states = np.repeat(states, n_copies, axis=1)
-    rest = ladders.n_jobs, ladders.product, ladders.core
-    return Ladders(ladders.target, states, streams, rule, ladders.beta, *rest)
-
-
-def _settled(ladders: Ladders, rule: Rule, n_copies: int, n_scans: int) -> Ladders:
-    made = _moved_by(ladders, rule, n_copies, ladders.streams)
-    made.begin_like(ladders)
+def _settled(made: Ladders, before: Ladders, n_scans: int) -> Ladders:
+    made.begin_like(before)
     settle(made, n_scans)
     return made
 
@@ -203,12 +172,3 @@ def _try(ladders: Ladders, first: Trial) -> Trial:
     before = spent()
     run_scans(ladders, n - n // _SPREAD)
     return Trial(int(ladders.trips.sum()), spent() - before, n)
-
-
-def shown(trials: dict[str, Trial]) -> dict[str, Any]:
-    """Variables of a dataset of trials, over the dim explorer."""
-    rows = list(trials.values())
-    return {
-        "round_trips": ("explorer", [row.round_trips for row in rows]),
-        "evaluations": ("explorer", [row.evaluations for row in rows]),
-    }

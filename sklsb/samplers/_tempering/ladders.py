@@ -29,33 +29,18 @@ KEPT_SCANS = 1024
 
 
 class Scan(NamedTuple):
-    """What a ladder does in one scan; it has no compiled step of its own.
+    """What a ladder does in one scan; it has no compiled step of its own."""
 
-    Parameters
-    ----------
-    explorer : rule
-        What moves the replicas.
-    n_steps : int
-        Transitions of each replica in a scan.
-    width : int
-        Uniform numbers of each replica in a scan.
-    n_replicas : int
-        Of a ladder.
-    n_drawn : int
-        Variables of a state that the replicas have not.
-    """
-
-    explorer: Rule
-    n_steps: int
-    width: int
-    n_replicas: int
-    n_drawn: int
+    explorer: Rule  # what moves the replicas
+    n_steps: int  # transitions of each replica in a scan
+    width: int  # uniform numbers of each replica in a scan
+    n_replicas: int  # of a ladder
+    n_drawn: int  # variables that are not in the core
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         return Facts(
-            n_uniforms=max(self.width, self.n_drawn),  # of all replicas they are never held at once
+            n_uniforms=max(self.width, self.n_drawn),  # never held for all replicas at once
             transitions_per_sweep=1,
             stat_names=("lp", "visit"),
             evaluation=self.explorer.facts.evaluation,
@@ -63,12 +48,11 @@ class Scan(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> NoPart:
-        """Nothing: it is kept by the replicas."""
-        return NoPart()
+        return NoPart()  # the replicas keep it
 
 
 class _Tops(NamedTuple):
-    """What samplers look at: the states at beta = 1, one row each ladder."""
+    """What samplers look at: the states at beta = 1, one row per ladder."""
 
     x: States
     moved: NDArray[np.bool_]
@@ -78,16 +62,16 @@ class _Tops(NamedTuple):
 
 
 def steps_of(explorer: Rule, target: Target) -> int:
-    """Transitions of each replica in a scan.
+    """Return the transitions of each replica in a scan.
 
-    A sweep of Gibbs sampling; a quarter as many locally balanced steps as there are variables.
+    A Gibbs sweep, or n_sites / 4 locally balanced steps.
     """
     found = explorer.facts.transitions_per_sweep
     return max(1, target.n_sites // 4) if found is None else found
 
 
 def crossing_of(target: Target, n: int) -> Crossing:
-    """Return what finds parts of two states of a target that has a graph, for n ladders."""
+    """Return what finds exchangeable parts of two states, for n ladders."""
     graph: Any = target.graph
     values = np.asarray(target.values)
     place = np.zeros(values.max() - values.min() + 1, np.int64)
@@ -104,12 +88,18 @@ def crossing_of(target: Target, n: int) -> Crossing:
 
 
 def fewest(counts: NDArray[Any]) -> NDArray[Any]:
-    """Return the column of the smallest sum, that of one variable, of counts by ladder."""
+    """Return the column (variable) with the smallest sum over ladders."""
     return counts[:, counts.sum(axis=0).argmin()]
 
 
+def rejection_rates(rejected: Array, tried: NDArray[np.int64]) -> Array:
+    """Return the share of refused swaps, from counts of shape (n_ladders, n_pairs)."""
+    found: Array = rejected.sum(axis=0) / np.maximum(1, tried.sum(axis=0))
+    return found
+
+
 def _worth(stay: NDArray[np.int64], visits: Array) -> Array:
-    """Return the squared sum over the sum of squares of stays, (n_ladders, n_sites)."""
+    """Return the squared sum of stays over the sum of their squares, (n_ladders, n_sites)."""
     left = stay.astype(np.float64)
     total = visits[:, 0] + left.sum(axis=1)
     squares = visits[:, 1] + np.square(left).sum(axis=1)
@@ -120,27 +110,12 @@ def _worth(stay: NDArray[np.int64], visits: Array) -> Array:
 class Ladders(Threaded):
     """Ladders of replicas, each with its own streams of random numbers.
 
-    The numbers of a replica stay with it wherever it goes; those that decide swaps and exchanges
-    come from a stream of the ladder.
+    A replica keeps its stream wherever it goes; swaps and exchanges use a stream of the ladder.
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    states : ndarray of shape (n_ladders, n_copies, n_levels, n_sites)
-        Where the replicas start, from level 0 on. Two copies exchange parts at the colder levels.
-    streams : Streams
-        One row per ladder.
-    explorer : rule
-        What moves the replicas.
-    beta : ndarray of shape (n_levels,)
-        Increasing, from 0 to 1.
-    n_jobs : int, default=1
-        Number of threads. It never changes a draw.
-    product : list of ndarray, optional
-        Probabilities of the values of each variable at beta = 0; uniform if not given.
-    core : Core, optional
-        What the replicas are states of. Draws are states of the target all the same.
+    ``states`` has shape (n_ladders, n_copies, n_levels, n_sites), from level 0 on; of two copies
+    those at the colder levels exchange parts. ``beta`` increases from 0 to 1. ``product`` are the
+    probabilities of the values of each variable at beta = 0, uniform by default. With a ``core``
+    replicas are states of it, and draws are states of the target all the same.
     """
 
     def __init__(
@@ -176,7 +151,7 @@ class Ladders(Threaded):
         self.n_scans = 0
         self._up_to_date = False
         self._again = False
-        # Made before threads begin: two of them must not make one each.
+        # Made before threads start, lest two of them each make one.
         self._coins = streams.of("swap")
         self._redraw = streams.of("redraw") if core else []
         self._x = self.ladder.x[:, 0]
@@ -196,7 +171,7 @@ class Ladders(Threaded):
             heading=np.zeros((n, which.size), np.int8),
             trips=np.zeros((n, 1), np.int64),
             stay=np.zeros((n, which.size), np.int64),
-            since=np.tile(-1 - which, (n, 1)),  # never: each a number of its own
+            since=np.tile(-1 - which, (n, 1)),  # never, with distinct numbers
             visits=np.zeros((n, 2)),
             value_heading=np.zeros((n, which.size, n_values), np.int8),
             value_trips=np.zeros((n, n_values), np.int64),
@@ -219,14 +194,14 @@ class Ladders(Threaded):
 
     @property
     def chains(self) -> _Tops:
-        """The states at beta = 1."""
+        """States at beta = 1."""
         n = len(self)
         evaluations = self.replicas.chains.evaluations.reshape(n, -1).sum(axis=1, keepdims=True)
         x = self._x.astype(self.target.dtype)
         return _Tops(x, self._moved, evaluations, np.zeros((n, 1)), NoPart())
 
     def put(self, states: States) -> None:
-        """Say what the states at beta = 1 are, beyond those of the core."""
+        """Set the states at beta = 1, including variables that are not in the core."""
         if self.core:
             self._x[:] = states
 
@@ -237,7 +212,7 @@ class Ladders(Threaded):
 
     @property
     def log_z_before(self) -> float:
-        """Log Z of the first level, and the constant that no level has."""
+        """Log Z of the first level, plus the constant that the levels lack."""
         return self._maker.log_size + (self.core or self.target).constant
 
     @property
@@ -248,7 +223,7 @@ class Ladders(Threaded):
         return x[np.arange(len(at))[:, np.newaxis, np.newaxis], at]
 
     def best(self) -> tuple[States, Array]:
-        """Return the likeliest state that was seen of each ladder, and its log p."""
+        """Return the likeliest state seen in each ladder, and its log p."""
         x, log_prob = self.ladder.best.astype(self.inner.dtype), self.ladder.best_log_prob[:, 0]
         if self.core is None:
             return x, log_prob + self.target.constant
@@ -258,11 +233,11 @@ class Ladders(Threaded):
     # ----------------------------------------------------------------- all that goes on
 
     def state(self) -> ChainState:
-        """Streams and states at beta = 1, with which another fit may begin; copies."""
+        """Return copies of streams and states at beta = 1, to start another fit."""
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        """Return what never changes while draws are made, by name; checkpoints omit it."""
         return {"explorer": self.rule.explorer}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -287,16 +262,10 @@ class Ladders(Threaded):
         replicas: ChainState = state["replicas"]
         n, n_levels, n_sites = len(state["streams"]), state["beta"].size, replicas.x.shape[1]
         x = replicas.x.reshape(n, -1, n_levels, n_sites)
-        streams = state["streams"].copy()
+        names = ("beta", "n_jobs", "product", "core")
+        rest = [state[name] for name in names]
         self.__init__(  # type: ignore[misc]
-            state["target"],
-            x,
-            streams,
-            replicas.rule,
-            state["beta"],
-            state["n_jobs"],
-            state["product"],
-            state["core"],
+            state["target"], x, state["streams"].copy(), replicas.rule, *rest
         )
         replicas.put(self.replicas.chains)
         self.ladder = Ladder(**{name: v.copy() for name, v in state["ladder"].items()})
@@ -307,46 +276,51 @@ class Ladders(Threaded):
         self.n_scans, self.counters = state["n_scans"], state["counters"].copy()
         self._again = True
 
+    def changed(
+        self,
+        states: States,
+        streams: Streams | None = None,
+        *,
+        explorer: Rule | None = None,
+        beta: Array | None = None,
+    ) -> "Ladders":
+        """Return new ladders at other states, with this explorer, these temperatures and streams.
+
+        Unless others are given.
+        """
+        streams = self.streams if streams is None else streams
+        explorer = self.rule.explorer if explorer is None else explorer
+        beta = self.beta if beta is None else beta
+        rest = self.n_jobs, self.product, self.core
+        return Ladders(self.target, states, streams, explorer, beta, *rest)
+
     def like(self, states: States, streams: Streams) -> "Ladders":
-        """Return ladders of the same temperatures, all replicas of each at one state."""
+        """Return ladders at the same temperatures, all replicas of each at one state."""
         own = self.core.of(states) if self.core else states
-        replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, self.n_copies, self.beta.size, 1))
-        rest = self.rule.explorer, self.beta, self.n_jobs, self.product, self.core
-        made = Ladders(self.target, replicas, streams, *rest)
+        shape = (1, self.n_copies, self.beta.size, 1)
+        made = self.changed(np.tile(own[:, np.newaxis, np.newaxis], shape), streams)
         made.put(states)
         return made
 
     def copy(self) -> "Ladders":
-        """Return ladders that go on by themselves."""
+        """Return independent ladders that go on the same way."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__())
         return made
 
     def at(self, beta: Array) -> "Ladders":
-        """Return ladders at other temperatures that begin with the states of these.
+        """Return ladders at other temperatures that start with the states of these.
 
-        The last level keeps its own; the others take those of the nearest one between the two ends,
-        at which any state has positive probability, as it has at theirs.
+        The ends keep their own states. The others take those of the nearest level except the first,
+        whose states may have probability 0 at theirs.
         """
-        nearest = [0]
-        for b in beta[1:-1].tolist():
-            nearest.append(1 + int(np.abs(self.beta[1:] - b).argmin()))
-        nearest.append(self.beta.size - 1)
-        made = Ladders(
-            self.target,
-            self.states[:, :, nearest],
-            self.streams,
-            self.rule.explorer,
-            beta,
-            self.n_jobs,
-            self.product,
-            self.core,
-        )
+        inner = [1 + int(np.abs(self.beta[1:] - b).argmin()) for b in beta[1:-1].tolist()]
+        made = self.changed(self.states[:, :, [0, *inner, self.beta.size - 1]], beta=beta)
         made.begin_like(self)
         return made
 
     def begin_like(self, other: "Ladders") -> None:
-        """Take over what other ladders have seen and counted, and their threads."""
+        """Take over the threads of other ladders and what they have seen and counted."""
         self._pool, self.counters = other._pool, other.counters
         for name in ("best_log_prob", "best", "impossible"):
             getattr(self.ladder, name)[:] = getattr(other.ladder, name)
@@ -356,11 +330,11 @@ class Ladders(Threaded):
 
     @property
     def worth(self) -> Array:
-        r"""Independent visits of the last level that its draws are worth, in each ladder.
+        r"""Number of independent visits to the last level that each ladder's draws are worth.
 
         .. math:: (\sum_v s_v)^2 / \sum_v s_v^2
 
-        with s_v the scans that a replica was there between two times at the first level.
+        with s_v the scans that a replica spent there between two times at the first level.
         """
         ladder = self.ladder
         found = _worth(ladder.stay[:, :, np.newaxis], ladder.visits[:, :, np.newaxis])
@@ -370,36 +344,41 @@ class Ladders(Threaded):
 
     @property
     def trips_by_value(self) -> NDArray[np.int64]:
-        """Round trips in each ladder, of the value of each variable; of replicas, of one copy."""
+        """Round trips in each ladder: of each variable's values, or with one copy of replicas."""
         ladder = self.ladder
         return (ladder.value_trips if ladder.value_trips.size else ladder.trips).copy()
 
     @property
     def trips(self) -> NDArray[np.int64]:
-        """Round trips in each ladder, of the values that made the fewest."""
+        """Round trips in each ladder, of the variable with the fewest."""
         return fewest(self.trips_by_value)
 
     @property
+    def rejections(self) -> Array:
+        """Share of refused swaps of each pair of levels, over all ladders."""
+        return rejection_rates(self.ladder.rejected, self.ladder.tried)
+
+    @property
     def exchanged(self) -> float:
-        """Share of the exchanges of two copies in which a part moved; NaN if there was none."""
+        """Share of the exchanges in which a part moved; NaN if there was none."""
         moved, made = self.ladder.exchanged.sum(axis=0).tolist()
         return moved / made if made else np.nan
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each ladder that were made elsewhere; `chains` has their sums only."""
+        """Add evaluations of each ladder that were made elsewhere."""
         self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
 
     # ----------------------------------------------------------------- moving
 
     def _over_ladders(self, work: Any) -> None:
-        """Call work(ladder) on all, by threads."""
+        """Call work(ladder) for all ladders, in threads."""
 
         def of_span(span: tuple[int, int]) -> None:
             for c in range(*span):
                 work(c)
 
         before = {}
-        if hasattr(self.target, "guard"):  # it puts the replicas back; so must be all the rest
+        if hasattr(self.target, "guard"):  # an error resets the replicas, and must reset the rest
             before = {name: v.copy() for name, v in self.ladder._asdict().items()}
         try:
             self._spread(of_span, len(self), self.replicas.chains)
@@ -413,20 +392,14 @@ class Ladders(Threaded):
         if self._up_to_date:
             return
         warn_if_uncached()
-        rule, chains, ladder, again = (
-            self.rule.explorer,
-            self.replicas.chains,
-            self.ladder,
-            self._again,
-        )
-        self._over_ladders(lambda c: scan.start(self._path, rule, chains, ladder, c, again))
+        rule, chains, again = self.rule.explorer, self.replicas.chains, self._again
+        self._over_ladders(lambda c: scan.start(self._path, rule, chains, self.ladder, c, again))
         self._up_to_date = True
 
     def guess(self) -> Array:
-        """Differences of log Z, by the scans since swaps were forgotten; finite.
+        """Return finite differences of log Z, from the scans since `forget_swaps`.
 
-        Where all terms of Bennett's ratio were too small for a float, a present state says how
-        small they are.
+        If all terms of Bennett's ratio underflow, the present states say how small they are.
         """
         sums = self.batches.total(self.ladder.bennett).sum(axis=0)
         found, shift = self.batches.differences(sums), self.batches.shift
@@ -442,21 +415,21 @@ class Ladders(Threaded):
         return np.where(lost, np.where(sums[:, 0] > 0.0, down, present), found)
 
     def forget_acceptance(self) -> None:
-        """Nothing: swaps are counted on their own."""
+        """Do nothing: swaps are counted separately."""
 
     def forget_swaps(self) -> None:
-        """Begin the counts of swaps and of round trips anew."""
+        """Reset the counts of swaps and round trips."""
         self.forget_visits()
         for name in ("rejected", "tried", "trips", "value_trips", "bennett", "exchanged"):
             getattr(self.ladder, name)[:] = 0
 
     def forget_visits(self) -> None:
-        """Begin the visits of the last level anew."""
+        """Reset the visits to the last level."""
         for name in ("stay", "visits", "value_stay", "value_visits"):
             getattr(self.ladder, name)[:] = 0
 
     def forget_scans(self) -> None:
-        """Begin all counts anew; visits that have begun keep numbers of their own."""
+        """Reset all counts; visits under way keep their distinct numbers."""
         self.forget_swaps()
         self.ladder.since[:] -= self.n_scans * self.n_copies
         self.n_scans = 0
@@ -479,17 +452,16 @@ class Ladders(Threaded):
 
     @property
     def uses_factors(self) -> bool:
-        """Whether draws are made by the factors of the target."""
+        """Whether draws are made from the factors of the target."""
         return self.core is not None
 
     def advance(self, uniforms: Array) -> None:
-        """Refuse: the numbers of replicas and of swaps are not of one kind."""
-        raise TypeError("Ladders take their numbers from their own streams; call run.")
+        raise TypeError("Ladders take random numbers from their own streams; call run.")
 
     def run(
         self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
-        """Make scans in every ladder, storing a draw every ``thin`` of them.
+        """Make scans in every ladder, storing a draw after every ``thin`` of them.
 
         ``schedule`` is (thin, scans since the last draw, index of the next draw).
         """
@@ -509,7 +481,7 @@ class Ladders(Threaded):
     def _scan(
         self, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
-        """Make scans of all ladders, and draws of the target from those of the core."""
+        """Make scans of all ladders, and complete draws of the core."""
         if self.core is None:
             self._over_ladders(lambda c: self._scan_one(c, n_scans, schedule, draws, stats))
             return
@@ -530,9 +502,9 @@ class Ladders(Threaded):
             stats[:, new, 0] = self.target.log_prob(draws[:, new]) - self.target.constant
 
     def _lift(self, c: int, core: States, kept: NDArray[np.intp], draws: States) -> None:
-        """Draw the variables that the core has not, for some scans and for the last one.
+        """Draw the variables outside the core, for the kept scans and the last one.
 
-        Each scan has numbers of its own, used or not.
+        Each scan has its own random numbers, used or not.
         """
         if self.core is None:
             return
@@ -549,7 +521,6 @@ class Ladders(Threaded):
     def _scan_one(
         self, c: int, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
-        """Make scans of one ladder."""
         rule, n = self.rule, self.rule.n_replicas
         rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
         most = max(1, MOST_NUMBERS // (n * rule.width))

@@ -15,9 +15,9 @@ from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 
 Array = NDArray[np.float64]
-# A zero is at beta as if it were (1 - beta)**_HARDENING.
+# A zero is softened by the factor (1 - beta)**_HARDENING.
 _HARDENING = 4.0
-# Sums of probabilities may differ from 1 by so much.
+# Sums of probabilities may differ from 1 by this.
 _ROUNDING = 1e-6
 
 
@@ -34,7 +34,7 @@ class Domains(NamedTuple):
 
 
 def domains_of(target: Target) -> Domains:
-    """Return the values that a target does not exclude by themselves."""
+    """Return the values that no table of a single variable, or evidence, excludes."""
     plain, sites, observed = target, np.empty(0, np.int64), np.empty(0, np.int64)
     if isinstance(target, Conditioned):
         plain, sites, observed = target.target, target.sites, target.observed
@@ -48,7 +48,7 @@ def domains_of(target: Target) -> Domains:
 
 
 def product_of(given: Any, target: Target) -> list[Array]:
-    """Return the probabilities of the values of each variable, or say what is wrong with them."""
+    """Return the reference's probabilities of the values of each variable, checked."""
     sizes, most = target.cardinalities, len(target.values)
     p = as_array(given, "reference").astype(np.float64)
     if p.shape not in ((target.n_sites, most), (*target.shape, most)):
@@ -89,10 +89,7 @@ def product_of(given: Any, target: Target) -> list[Array]:
 
 
 def _within(domains: Domains, product: list[Array]) -> list[Array]:
-    """Return a reference whose probabilities of the possible values of each variable sum to 1.
-
-    The tables of a core may exclude values that no table of the network does by itself.
-    """
+    """Restrict a reference to the possible values; those of a core may be fewer."""
     rows = [np.where(mask, q, 0.0) for q, mask in zip(product, domains.possible, strict=True)]
     return [row / row.sum() if row.sum() > 0.0 else row for row in rows]
 
@@ -127,14 +124,14 @@ def _guide(target: Target, domains: Domains, product: list[Array]) -> Guide:
 
 
 class Tables(NamedTuple):
-    """The tables of a network, and what their zeros become."""
+    """The tables of a network, and how their zeros are softened."""
 
     log_table: Array
-    soft: NDArray[np.bool_]  # zeros of values that are possible by themselves
+    soft: NDArray[np.bool_]  # zeros at values that are possible by themselves
     smallest: Array  # smallest logarithm in the table of each entry
 
     def at(self, beta: Array) -> Array:
-        """Logarithms at some betas, shape (n, n_entries); at 1 the tables as they are."""
+        """Return the log-tables at some betas, shape (n, n_entries); at 1 unchanged."""
         rows = np.empty((beta.size, self.log_table.size))
         finite = np.where(self.soft, self.smallest, self.log_table)
         for row, b in zip(rows, beta.tolist(), strict=True):
@@ -147,7 +144,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(target: Target, domains: Domains) -> Tables | None:
-    """Return the tables of a network that has zeros beside those of its domains; else None."""
+    """Return the tables of a network with zeros besides those of its domains; else None."""
     plain = target.target if isinstance(target, Conditioned) else target
     if not isinstance(plain, MarkovNetwork):
         return None
@@ -171,14 +168,7 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
 class PathMaker:
     """Paths to one target, at any betas.
 
-    Parameters
-    ----------
-    target : Target
-        Where they end.
-    sees_all_moves : bool
-        Whether the rule that explores looks at all moves.
-    product : list of ndarray, optional
-        The reference, as of `product_of`; uniform if not given.
+    ``product`` is the reference, from `product_of`, by default uniform.
     """
 
     def __init__(self, target: Target, sees_all_moves: bool, product: list[Array] | None = None):
@@ -189,7 +179,7 @@ class PathMaker:
         self._reference = _reference(target, self.domains, product)
         self._guide = None if product is None else _guide(target, self.domains, product)
         self._tables = tables_of(target, self.domains)
-        # Log Z of the reference, as it is in the path.
+        # Log Z of the reference in the path.
         self.log_size = self.domains.log_size if product is None else 0.0
 
     @property
@@ -198,7 +188,7 @@ class PathMaker:
         return self._tables is not None
 
     def at(self, beta: Array) -> Scaled | Softened | Guided:
-        """Return the path whose levels are at these betas, the first 0 and the last 1."""
+        """Return the path with levels at these betas, from 0 to 1."""
         path = self._uniform(beta)
         if self._guide is None:
             return path
@@ -214,13 +204,13 @@ class PathMaker:
 
 
 class Penalised(NamedTuple):
-    """A network whose zeros are small numbers instead, for a search."""
+    """A network with small numbers instead of zeros, for a search."""
 
     relaxed: Target  # each zero is as large as the smallest other entry of its table
     soft: NDArray[np.bool_]
 
     def view(self, by: float) -> Any:
-        """Return the view of the network whose zeros are smaller than that by a logarithm."""
+        """Return the view of the network with the logarithms of zeros lowered by ``by``."""
         view: Any = self.relaxed.site_view()
         network: Any = view.inner if isinstance(view, ConditionedView) else view
         network = network._replace(log_table=network.log_table - by * self.soft)
@@ -228,7 +218,7 @@ class Penalised(NamedTuple):
 
 
 def penalised(target: Target) -> Penalised | None:
-    """Return a network with penalties for zeros; None if it has none but of single values."""
+    """Return a network with penalties for zeros; None if only single values have zeros."""
     tables = tables_of(target, domains_of(target))
     if tables is None:
         return None

@@ -13,18 +13,18 @@ from sklsb.samplers._tempering.ladders import Ladders, steps_of
 
 # Draws of each chain.
 _FEWEST_DRAWS, _MOST_DRAWS = 128, 512
-# Of two modes, all of so many chains are in one by chance once in a hundred times.
+# With two modes, all of this many chains are in one by chance in 1 % of the cases.
 _FEWEST_CHAINS = 8
-# Effective sample sizes of few draws are not known to more than such a factor.
+# Effective sample sizes from few draws are known only to about this factor.
 _BETTER = 2.0
 
 
 def plain_chains_mix(ladders: Ladders, explorer: Rule, n_scans: int) -> bool:
-    """Whether plain chains of a rule on the target take less work for a draw than ladders do.
+    """Whether plain chains on the target give more independent draws for the same work.
 
-    For each ladder chains go without tempering, from its state and from random ones, with as much
-    work in all as ladders take for a quarter of ``n_scans``. They must agree, and their draws be
-    worth twice as many independent ones, in the variable for which they are worth least.
+    Plain chains start from each ladder's state and from random ones, with as much work in all as
+    ``n_scans`` / 4 scans of the ladders. They must agree, and their effective sample size per
+    evaluation, of the worst variable, must be twice that of the ladders.
     """
     target, streams = ladders.target, ladders.streams
     per_ladder = max(2, -(-_FEWEST_CHAINS // len(streams)))
@@ -42,7 +42,7 @@ def plain_chains_mix(ladders: Ladders, explorer: Rule, n_scans: int) -> bool:
     ladders.add_evaluations(plain.chains.evaluations.reshape(per_ladder, -1).sum(axis=0))
     if not found.agree:
         return False
-    tempered = ladders.copy()  # what is drawn later does not depend on this
+    tempered = ladders.copy()  # later draws do not depend on this
     before = tempered.chains.evaluations.copy()
     wanted = _look(tempered, n_draws, 1)
     spent = tempered.chains.evaluations - before
@@ -55,7 +55,7 @@ def plain_chains_mix(ladders: Ladders, explorer: Rule, n_scans: int) -> bool:
 
 
 def _look(ensemble: Ensemble | Ladders, n_draws: int, thin: int) -> xr.Dataset:
-    """Make draws, of which the second half is looked at: the rest goes from where they begin."""
+    """Make draws; return how the second half of them agree."""
     target, n = ensemble.target, len(ensemble)
     facts, tally = ensemble.rule.facts, Tally(target, n)
     draws = np.empty((n, n_draws, target.n_sites), target.dtype)
