@@ -285,7 +285,7 @@ def check_exact_draws(package):
 
 def check_nearly_conditional(package):
     """Draws of a network whose rows sum to 1 only nearly are rejected in part."""
-    engine, reduce = (inside(package, f"_elimination.{name}") for name in ("engine", "reduce"))
+    engine, reduce = (inside(package, f"exact.elimination.{name}") for name in ("engine", "reduce"))
     sums = np.array([[0.5, 1.0], [1.0, 0.6]])
     table = np.stack([[[0.3, 0.9], [0.5, 0.2]], [[0.7, 0.1], [0.5, 0.8]]], axis=2) * sums[..., None]
     factors = [((0,), [0.5, 0.5]), ((1,), [0.3, 0.7]), ((0, 1, 2), table)]
@@ -304,7 +304,7 @@ def check_nearly_conditional(package):
 def check_conditionals(package):
     """A block is drawn from its exact distribution given the rest."""
     target = ring(package)
-    blocks, reduce = (inside(package, f"_elimination.{name}") for name in ("blocks", "reduce"))
+    blocks, reduce = (inside(package, f"exact.elimination.{name}") for name in ("blocks", "reduce"))
     states, p = enumerated(package, target)
     for block in ([1, 0], [3, 2]):
         pool = blocks.Pool(reduce.strike(target), [block])
@@ -419,7 +419,7 @@ BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
     for name in ("balanced", "gibbs", "hamming_ball", "layers", "mixture")
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
-ENGINE, PASSES = (f"_elimination/{name}.py" for name in ("engine", "passes"))
+ENGINE, PASSES = (f"exact/elimination/{name}.py" for name in ("engine", "passes"))
 BLOCK_RULE, BLOCKED = "_kernels/rules/redraw.py", "exact/elimination/mixed.py"
 RATIO = "return (-2.0 * chain.x[move]) * (view.field[move]"
 STEP = "the production step against the formula"

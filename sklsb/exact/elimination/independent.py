@@ -1,4 +1,4 @@
-"""Chains whose every transition is an independent exact draw."""
+"""Chains in which every transition is an independent exact draw."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,33 +22,23 @@ from sklsb.targets.base import States, Target
 
 
 class Redraw(NamedTuple):
-    """The rule: the whole state is drawn anew; it has no compiled step.
-
-    Parameters
-    ----------
-    n_uniforms : int
-        Uniform numbers of a draw.
-    """
+    """The rule: the whole state is redrawn. It has no compiled step."""
 
     n_uniforms: int
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
-        return Facts(
-            n_uniforms=self.n_uniforms,
-            transitions_per_sweep=1,
-            evaluation="table entry",
-        )
+        """Properties of the rule."""
+        return Facts(self.n_uniforms, transitions_per_sweep=1, evaluation="table entry")
 
     def new_part(self, view: Any, n_chains: int) -> NoPart:
-        """Nothing: what is kept does not depend on the chain."""
+        """Allocate nothing: the rule keeps nothing of a chain."""
         return NoPart()
 
 
 @dataclass
 class _Chains:
-    """What samplers look at; nothing of it has a say in the next draw."""
+    """What samplers read of the chains; draws do not depend on it."""
 
     x: States
     moved: NDArray[np.bool_]
@@ -58,19 +48,7 @@ class _Chains:
 
 
 class Redraws:
-    """Independent exact draws, as chains.
-
-    Parameters
-    ----------
-    source : Whole
-        Makes the draws, by the numbers that drive the transitions.
-    states : ndarray of shape (n_chains, n_sites)
-        Present states; draws do not depend on them.
-    streams : Streams
-        Of random numbers.
-    n_jobs : int
-        Number of threads.
-    """
+    """Independent exact draws from ``source``, as chains; draws do not depend on ``states``."""
 
     uses_factors = True
 
@@ -106,7 +84,7 @@ class Redraws:
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        """Return what never changes while draws are made, by name; checkpoints omit it."""
         return {"found": self.elimination.found}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,20 +97,20 @@ class Redraws:
         self.counters = kept.counters.copy()
 
     def copy(self) -> "Redraws":
-        """Return chains that go on by themselves."""
+        """Return independent copies of the chains."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
     def like(self, states: States, streams: Streams) -> "Redraws":
-        """Return chains of the same rule at other states, on other streams."""
+        """Return chains of the same rule at other states and on other streams."""
         return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
 
     # ----------------------------------------------------------------- moving
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Keep a pool of threads for the time of a sample."""
+        """Keep a pool of threads during a sample."""
         # A sliced model has one set of messages at a time.
         if min(self.n_jobs, len(self)) == 1 or self.source.sliced:
             yield
@@ -144,7 +122,7 @@ class Redraws:
                 self._pool = None
 
     def _over_chains(self, work: Callable[[int, Room], None]) -> None:
-        """Call work(chain, room) on every chain."""
+        """Call work(chain, room) for every chain."""
         n = len(self)
         while len(self._rooms) < n:
             self._rooms.append(new_room(self.elimination.passes.plan.buckets))
@@ -155,20 +133,19 @@ class Redraws:
             list(self._pool.map(work, range(n), self._rooms))
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each chain that were made elsewhere."""
+        """Count evaluations made elsewhere, per chain."""
         self.chains.evaluations[:, 0] += n
 
     def forget_acceptance(self) -> None:
-        """Nothing is refused."""
+        """Do nothing: no draw is refused."""
 
     def log_prob(self) -> Array:
-        """Log p of each chain's state, without the target's constant."""
+        """Log p of each state, without the target's constant."""
         return self.target.log_prob(self.chains.x) - self.target.constant
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
-        sliced = self.source.sliced
-        numbers = [n if sliced else 0] * len(self)
+        """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""
+        numbers = [n if self.source.sliced else 0] * len(self)
         try:
             return self.source.want(numbers, coming, self.streams.chain, going_on)
         finally:
@@ -190,11 +167,10 @@ class Redraws:
         ``schedule`` is (thin, transitions since the last draw, index of the next draw).
         """
         thin, made, first = schedule
-
         self.make_ahead(n_transitions, n_transitions, lambda: True)
 
         def work(c: int, room: Room) -> None:
-            # Of a model in one piece, each thread makes those of its chains.
+            # If the model is in one piece, each thread makes the redraws of its chains.
             self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], room)
             x, lp = self.source.take(c, n_transitions)
             if thin:
@@ -204,7 +180,7 @@ class Redraws:
                 stats[c, first : first + n, 0] = lp[kept] - self.target.constant
             if n_transitions:
                 self.chains.x[c] = x[-1]
-            self.chains.moved[c] = True  # had it had the chance: an exact draw is never stuck
+            self.chains.moved[c] = True  # every site had its chance: an exact draw is never stuck
             self.chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
 
         self._over_chains(work)
