@@ -64,17 +64,15 @@ def log_matrix(rule: Any, target: Target) -> Array:
     )
 
 
-@singledispatch
 def matrix(rule: Any, target: Target) -> Array:
-    """Transition matrix of a rule; without taking logarithms where the rule allows that."""
+    """Transition matrix of a rule."""
     found: Array = np.exp(log_matrix(rule, target))
     return found
 
 
 def matrix_by_formula(rule: Any) -> bool:
-    """Whether there is a formula for a rule, and for those inside it."""
-    by_default = log_matrix.dispatch(object), matrix.dispatch(object)
-    known = (log_matrix.dispatch(type(rule)), matrix.dispatch(type(rule))) != by_default
+    """Whether there is a formula for a rule and for the rules inside it."""
+    known = log_matrix.dispatch(type(rule)) is not log_matrix.dispatch(object)
     return known and all(matrix_by_formula(part) for part in rule.facts.parts)
 
 
@@ -219,15 +217,6 @@ def _(rule: Any, target: Target) -> Array:
     return matrix
 
 
-@matrix.register(Balanced)
-@matrix.register(FirstOrder)
-def _(rule: Any, target: Target) -> Array:
-    to, log_move, stay = transitions(rule, target)
-    found = np.diag(stay)
-    np.add.at(found, (np.arange(stay.size)[:, None], to), np.exp(log_move))
-    return found
-
-
 # ----------------------------------------------------------------- exact conditionals
 
 
@@ -267,7 +256,8 @@ def _one_after_another(target: Target, blocks: Any) -> Array:
     found = np.eye(len(states(target)))
     for block in blocks:
         found = found @ np.exp(_conditional(target, block))
-    return found
+    with np.errstate(divide="ignore"):
+        return np.log(found)
 
 
 @log_matrix.register
@@ -277,21 +267,14 @@ def _(rule: RandomBlocks, target: Target) -> Array:
     return found - np.log(len(blocks))
 
 
-@log_matrix.register(Systematic)
-@log_matrix.register(Chromatic)
-def _(rule: Any, target: Target) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.log(matrix(rule, target))
-
-
-@matrix.register
+@log_matrix.register
 def _(rule: Systematic, target: Target) -> Array:
     size = max(1, rule.block_size)
     blocks = [rule.sites[k : k + size] for k in range(0, rule.sites.size, size)]
     return _one_after_another(target, blocks)
 
 
-@matrix.register
+@log_matrix.register
 def _(rule: Chromatic, target: Target) -> Array:
     return _one_after_another(target, rule.sites[:, None])
 

@@ -76,20 +76,13 @@ def mutual_information(sampler: Any, target: Target) -> float:
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
+    sampler, target
+        As for `transition_matrix`, as are the errors.
 
     Returns
     -------
     float
         Between 0 (independent draws) and the entropy of p (a chain that never moves).
-
-    Raises
-    ------
-    ValueError
-        If there are more states.
     """
     log_p = told_log_prob(target, states(target), likely=True)
     log_p = log_p - logsumexp(log_p)
@@ -108,21 +101,14 @@ def eigenvalues(sampler: Any, target: Target) -> Array:
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
+    sampler, target
+        As for `transition_matrix`, as are the errors.
 
     Returns
     -------
     ndarray of shape (number of states of positive probability,)
         In increasing order. The last is 1. If the first is -1, the chain alternates between two
         halves of the space.
-
-    Raises
-    ------
-    ValueError
-        If there are more states.
     """
     possible = target.log_prob(states(target)) > -np.inf
     log_matrix = log_transition_matrix(sampler, target)[np.ix_(possible, possible)]
@@ -134,20 +120,13 @@ def spectral_gap(sampler: Any, target: Target) -> float:
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
+    sampler, target
+        As for `transition_matrix`, as are the errors.
 
     Returns
     -------
     float
         The larger it is, the faster the chain forgets where it started; 0 if it never does.
-
-    Raises
-    ------
-    ValueError
-        If there are more states.
     """
     others = np.abs(eigenvalues(sampler, target)[:-1])
     return float(1.0 - others.max(initial=0.0))

@@ -98,11 +98,7 @@ def elimination_cost(
 
 
 def log_partition(
-    target: Target,
-    *,
-    max_work: float = MAX_WORK,
-    max_memory: float = MAX_MEMORY,
-    verbose: int = 0,
+    target: Target, *, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, verbose: int = 0
 ) -> float:
     r"""Natural logarithm of the partition function, by variable elimination.
 
@@ -152,9 +148,6 @@ def log_partition(
     elimination = eliminated(that_fits(check_target(target), limits, verbose), verbose)
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     return log_partition_of(elimination)
-
-
-# ----------------------------------------------------------------- marginals
 
 
 def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
@@ -266,23 +259,14 @@ def marginals(
     return marginals_dataset(target, all_marginals(target, limits, shown(verbose)))
 
 
-# ----------------------------------------------------------------- states
-
-
 def most_likely(
-    target: Target,
-    *,
-    max_work: float = MAX_WORK,
-    max_memory: float = MAX_MEMORY,
-    verbose: int = 0,
+    target: Target, *, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, verbose: int = 0
 ) -> xr.Dataset:
     """Find a state of largest probability (MAP, MPE), by variable elimination.
 
     Parameters
     ----------
-    target : Target
-        A target that offers its factors (`Target.log_factors`).
-    max_work, max_memory, verbose
+    target, max_work, max_memory, verbose
         As in `log_partition`.
 
     Returns
@@ -293,10 +277,8 @@ def most_likely(
 
     Raises
     ------
-    TypeError
-        If the target offers no factors.
-    ValueError
-        If the answer exceeds the limits, or no state has positive probability.
+    TypeError, ValueError
+        As in `log_partition`.
 
     Warns
     -----
@@ -350,10 +332,8 @@ def sample(
 
     Raises
     ------
-    TypeError
-        If the target offers no factors.
-    ValueError
-        If the answer exceeds the limits, or no state has positive probability.
+    TypeError, ValueError
+        As in `log_partition`.
 
     See Also
     --------

@@ -1,18 +1,16 @@
 """Chains in which every transition is an independent exact draw."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.chains import NoPart
+from sklsb._kernels.chains import Chains, NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.compiled import Threaded
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -36,37 +34,30 @@ class Redraw(NamedTuple):
         return NoPart()
 
 
-@dataclass
-class _Chains:
-    """What samplers read of the chains; draws do not depend on it."""
-
-    x: States
-    moved: NDArray[np.bool_]
-    evaluations: NDArray[np.int64]
-    acceptance: Array
-    part: NoPart
-
-
-class Redraws:
+class Redraws(Threaded):
     """Independent exact draws from ``source``, as chains; draws do not depend on ``states``."""
 
     uses_factors = True
 
     def __init__(self, source: Whole, states: States, streams: Streams, n_jobs: int = 1):
-        self.source, self.streams, self.n_jobs = source, streams, n_jobs
+        self.source, self.streams = source, streams
+        self.n_jobs = 1 if source.sliced else n_jobs  # sliced: one set of messages at a time
         self.target: Target = self.elimination.target
         self.rule = Redraw(self.elimination.found.n_uniforms)
         self.counters = Counters()
         n = len(states)
-        self.chains = _Chains(
+        # Samplers read these; draws do not depend on them.
+        self.chains = Chains(
             x=np.array(states, dtype=self.target.dtype, order="C"),
+            cache=np.empty((n, 0), dtype=np.int64),
+            scratch=np.empty((n, 0), dtype=np.int64),
             moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
             evaluations=np.zeros((n, 1), dtype=np.int64),
             acceptance=np.zeros((n, 1)),
+            refusable=np.zeros((n, 1), dtype=np.int64),
             part=NoPart(),
         )
         self.chains.evaluations[:1] = n_entries(self.elimination.found.cost)
-        self._pool: ThreadPoolExecutor | None = None
         self._rooms: list[Room] = []
 
     def __len__(self) -> int:
@@ -76,8 +67,6 @@ class Redraws:
     def elimination(self) -> Elimination:
         """The model, eliminated."""
         return self.source.elimination
-
-    # ----------------------------------------------------------------- all that goes on
 
     def state(self) -> ChainState:
         """All that the chains need to go on, bit for bit."""
@@ -105,32 +94,6 @@ class Redraws:
     def like(self, states: States, streams: Streams) -> "Redraws":
         """Return chains of the same rule at other states and on other streams."""
         return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
-
-    # ----------------------------------------------------------------- moving
-
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """Keep a pool of threads during a sample."""
-        # A sliced model has one set of messages at a time.
-        if min(self.n_jobs, len(self)) == 1 or self.source.sliced:
-            yield
-            return
-        with ThreadPoolExecutor(min(self.n_jobs, len(self))) as self._pool:
-            try:
-                yield
-            finally:
-                self._pool = None
-
-    def _over_chains(self, work: Callable[[int, Room], None]) -> None:
-        """Call work(chain, room) for every chain."""
-        n = len(self)
-        while len(self._rooms) < n:
-            self._rooms.append(new_room(self.elimination.passes.plan.buckets))
-        if self._pool is None:
-            for c in range(n):
-                work(c, self._rooms[c])
-        else:
-            list(self._pool.map(work, range(n), self._rooms))
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
         """Count evaluations made elsewhere, per chain."""
@@ -168,10 +131,12 @@ class Redraws:
         """
         thin, made, first = schedule
         self.make_ahead(n_transitions, n_transitions, lambda: True)
+        while len(self._rooms) < len(self):
+            self._rooms.append(new_room(self.elimination.passes.plan.buckets))
 
-        def work(c: int, room: Room) -> None:
+        def make(c: int) -> None:
             # If the model is in one piece, each thread makes the redraws of its chains.
-            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], room)
+            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], self._rooms[c])
             x, lp = self.source.take(c, n_transitions)
             if thin:
                 kept = slice(thin - 1 - made, None, thin)
@@ -183,4 +148,8 @@ class Redraws:
             self.chains.moved[c] = True  # every site had its chance: an exact draw is never stuck
             self.chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
 
-        self._over_chains(work)
+        def work(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                make(c)
+
+        self._spread(work, len(self), self.chains)

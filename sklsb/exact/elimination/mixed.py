@@ -51,8 +51,6 @@ class BlockedEnsemble(Ensemble):
         self._redraw = self.streams.of("redraw")
         self._coin = self.streams.of("coin", 1)
 
-    # ----------------------------------------------------------------- all that goes on
-
     def fixed(self) -> dict[str, Any]:
         """Return what never changes while draws are made, by name."""
         source = self.source
@@ -82,8 +80,6 @@ class BlockedEnsemble(Ensemble):
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule, source)
         made.start(self.rule)
         return made
-
-    # ----------------------------------------------------------------- moving
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
         """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""

@@ -74,8 +74,6 @@ class Passes:
         else:
             self.memory[: tables.size] = tables
 
-    # ----------------------------------------------------------------- forward
-
     def forward(self, x: NDArray[np.int64]) -> float:
         """Make all messages given the values of the variables conditioned on.
 
@@ -139,8 +137,6 @@ class Passes:
         if starts.size:
             least[~is_message] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
         return sender, least
-
-    # ----------------------------------------------------------------- backward
 
     def states(self, n: int, x: NDArray[np.int64]) -> Values:
         """Return ``n`` copies of a state, as columns."""
