@@ -127,18 +127,12 @@ def _cache_class() -> type | None:
             if not modules <= _sources().keys() or classes & _changed_outside:
                 return None
             versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-            shape = (
-                repr(signature),
-                versions,
-                codegen.magic_tuple(),
-                getattr(config, "BOUNDSCHECK", None),
-            )
+            checks = getattr(config, "BOUNDSCHECK", None)
+            key = repr((repr(signature), versions, codegen.magic_tuple(), checks))
+            base = f"{self._py_func.__name__}-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
             digest = hashlib.sha256()
             for module in sorted({*modules, self._py_func.__module__}):
                 digest.update(_stamp(module))
-            base = (
-                f"{self._py_func.__name__}-{hashlib.sha256(repr(shape).encode()).hexdigest()[:20]}"
-            )
             return Path(self._cache_path) / f"{base}.{digest.hexdigest()[:20]}.nbc", base
 
         def _load_overload(self, signature: Any, target_context: Any) -> Any:
@@ -151,8 +145,8 @@ def _cache_class() -> type | None:
                 return None
             if hashlib.sha256(content[32:]).digest() != content[:32]:  # damaged
                 return None
-            for cls in {cls for kind in signature for cls in _classes(kind)}:
-                for function in _contracts:
+            for function in _contracts:
+                for cls in {cls for kind in signature for cls in _classes(kind)}:
                     function.note(cls)
             return self._impl.rebuild(target_context, pickle.loads(content[32:]))
 

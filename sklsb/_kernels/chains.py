@@ -50,16 +50,7 @@ def _row_of_nothing(part, c):
 @inlined
 def with_part(chain, part):
     """Return the same chain with the part of another rule."""
-    return Chain(
-        chain.x,
-        chain.cache,
-        chain.scratch,
-        chain.moved,
-        chain.evaluations,
-        chain.acceptance,
-        chain.refusable,
-        part,
-    )
+    return Chain(*chain[:-1], part)
 
 
 @inlined

@@ -310,7 +310,7 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
     objective, eta = settings
     before = total(chain)
     n_moves = view.touched_start.size - 1
-    omega = (math.exp(log_omega), log_omega)
+    omega = math.exp(log_omega), log_omega
     mass = value = d_eta = 0.0
     for event in range(objective.n_events):
         move = np.uint64(min(np.int64(uniforms[1] * n_moves), n_moves - 1))
@@ -318,14 +318,12 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
             move = select(view, chain, uniforms[0] * before)
         ratio = log_ratio(view, chain, move)
         peeked = _peek(view, table, chain, move)
-        acceptance = before / max(before, peeked[2])
+        largest = max(before, peeked[2])
+        acceptance = before / largest
         if chain.part.tree[move] > 0.0 and acceptance > 0.0:
-            log_t = (
-                log_weight(table, ratio) - chain.part.offset[0] - math.log(max(before, peeked[2]))
-            )
-            worth, by_log_t, by_eta = sampled_term(
-                objective, event, (log_t, ratio, acceptance), omega, eta
-            )
+            log_t = log_weight(table, ratio) - chain.part.offset[0] - math.log(largest)
+            transition = log_t, ratio, acceptance
+            worth, by_log_t, by_eta = sampled_term(objective, event, transition, omega, eta)
             share = _undo_and_add(view, table, chain, peeked, (by_log_t,), gradient)
             mass += by_log_t * share
             value += worth
@@ -389,12 +387,10 @@ def _enumerated(view, table, chain, settings, u, log_omega, gradient):
     omega = math.exp(log_omega)
     scale = every * omega
     for k in range(gradient.shape[1]):
-        gradient[0, k] = scale * (
-            gradient[0, k] - by_stay * gradient[1, k] - baseline * gradient[2, k]
-        )
-    _spread(
-        view, table, chain, scale * (mass[0] - by_stay * mass[1] - baseline * mass[2]), gradient
-    )
+        part = gradient[0, k] - by_stay * gradient[1, k] - baseline * gradient[2, k]
+        gradient[0, k] = scale * part
+    part = mass[0] - by_stay * mass[1] - baseline * mass[2]
+    _spread(view, table, chain, scale * part, gradient)
     return omega * (every * value + worth - (log_omega if weighted else 0.0))
 
 
@@ -413,10 +409,8 @@ def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
         values[c] = d_eta[c] = 0.0
         _weigh_again(view, table, chain)
         if total(chain) > 0.0:
-            u = (uniforms[c, 0], uniforms[c, 1])
-            values[c], d_eta[c] = _sampled(
-                view, table, chain, settings, u, log_omega[c], gradients[c]
-            )
+            u, w = (uniforms[c, 0], uniforms[c, 1]), log_omega[c]
+            values[c], d_eta[c] = _sampled(view, table, chain, settings, u, w, gradients[c])
 
 
 @kernel
@@ -433,10 +427,9 @@ def enumerated(view, table, chains, span, settings, uniforms, log_omega, out):
         gradients[c] = 0.0
         values[c] = 0.0
         _weigh_again(view, table, chain)
-        if total(chain) > 0.0 and log_omega[c] > -np.inf:
-            values[c] = _enumerated(
-                view, table, chain, settings, uniforms[c], log_omega[c], gradients[c]
-            )
+        u, w = uniforms[c], log_omega[c]
+        if total(chain) > 0.0 and w > -np.inf:
+            values[c] = _enumerated(view, table, chain, settings, u, w, gradients[c])
 
 
 @kernel

@@ -167,7 +167,9 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
     one = np.take_along_axis(proposal.q, move, axis=1)
     here = np.arange(len(log_p))[:, None]
-    to, log_q, q = here, np.zeros(here.shape), np.ones(here.shape)
+    to = here
+    log_q: Array = np.zeros(here.shape)
+    q: Array = np.ones(here.shape)
     taken = np.zeros((1, 0), dtype=np.int64)
     for _ in range(n_flips):
         more = np.tile(np.arange(n_moves), to.shape[1])[:, None]

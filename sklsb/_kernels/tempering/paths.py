@@ -94,17 +94,7 @@ def with_log_table(view, log_table):
 
 @implements(with_log_table, MarkovNetworkView)
 def _network_with(view, log_table):
-    return MarkovNetworkView(
-        log_table,
-        view.table_start,
-        view.factor_start,
-        view.factor,
-        view.stride,
-        view.first,
-        view.site,
-        view.touched_start,
-        view.touched,
-    )
+    return MarkovNetworkView(log_table, *view[1:])
 
 
 @implements(with_log_table, ConditionedView)

@@ -3,6 +3,7 @@
 A block is chosen so that its tables stay small when the rest is conditioned on.
 """
 
+import copy
 import heapq
 import math
 import threading
@@ -64,12 +65,10 @@ class Whole:
 
     def copy(self) -> "Whole":
         """Return an independent copy."""
-        made = type(self).__new__(type(self))
-        if self.elimination.ready:
-            made.__init__(self.elimination, len(self._ahead))  # type: ignore[misc]
-            made._ahead = list(self._ahead)
-        else:
-            made.__setstate__(self.__getstate__())
+        if not self.elimination.ready:
+            return copy.copy(self)  # eliminated again
+        made = type(self)(self.elimination, len(self._ahead))
+        made._ahead = list(self._ahead)
         return made
 
     def of(self, n_chains: int) -> "Whole":

@@ -65,7 +65,7 @@ def _try(
     graph: Graph, score: tuple[float, float, float], seed: int, most: float, limit: float
 ) -> tuple[NDArray[np.int64] | None, float, int]:
     """Return an order (None if its work exceeds ``most``), its work, and the words of bits read."""
-    mine = Graph(*(array.copy() for array in graph))
+    mine = Graph._make(array.copy() for array in graph)
     mine.random[0] = seed
     while find_order(mine, (*score, limit), most, _WORDS_PER_CALL):
         pass
