@@ -645,8 +645,8 @@ MUTANTS = {
     ),
     "baseline without the change of Z": Mutant(
         OBJECTIVES,
-        "- by_stay * mass[1] - baseline * mass[2])",
-        "- by_stay * mass[1])",
+        "- by_stay * mass[1] - baseline * mass[2]",
+        "- by_stay * mass[1]",
         check_strides,
         "over a part of the neighbours",
     ),

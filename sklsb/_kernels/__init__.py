@@ -1,7 +1,7 @@
-"""Everything that is compiled. It imports from here alone: so `_jit` knows what it is made of.
+"""Everything that is compiled. It imports nothing else, so `_jit` knows what kernels are made of.
 
-All rooms are imported at once, right after their content was read: what is compiled is what was
-read, also if a file is edited later.
+All modules are imported at once, right after their files are read: so what is compiled is what was
+read, even if a file is edited later.
 """
 
 from importlib import import_module

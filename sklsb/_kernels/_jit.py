@@ -1,17 +1,16 @@
-"""How kernels are compiled, and kept on disk.
+"""How kernels are compiled and cached on disk.
 
-Numba's own disk cache looks only at the file of the function that it compiled: after an edit of a
-callee in another file it would go on sampling from the old distribution. Here an entry is named
-by the content of all that it is made of: the signature, the files of this folder, and, for each
-view and rule in the signature, its file and those that it imports. So an edit of what several
-kernels share compiles all of them again, an edit of one target's file those of that target, and a
-file that was only touched nothing. Two processes that compile at the same moment write different
-files, or the same file twice.
+Numba's own disk cache looks only at the file of the compiled function: after an edit of a callee in
+another file it would go on sampling from the old distribution. Here a cache entry is named by the
+content of all that it is made of: the signature, the files directly in this folder, and, for each
+view and rule in the signature, its file and those that it imports. So an edit of a shared file
+recompiles all kernels, an edit of one target's file recompiles those of that target, and touching a
+file recompiles nothing. Processes that compile at the same time cannot overwrite each other's work
+with something else.
 
-Views and rules that are defined outside the package are compiled in every process, and never kept.
-Numba finds the code of a call by the *names* of classes of named tuples and of their fields:
-`distinguish` sees to it that no two classes have one name, and that what was compiled is what is
-defined now.
+Views and rules defined outside the package are compiled in every process and never cached. Numba
+identifies named tuples by the *names* of the class and its fields: `distinguish` makes class names
+unique, and refuses classes whose functions changed after they were compiled.
 
 With ``NUMBA_DISABLE_JIT=1`` all kernels run as plain Python: slow, but a debugger works in them.
 """
@@ -40,16 +39,15 @@ from numba.extending import overload
 
 from sklsb.exceptions import UncachedKernelsWarning
 
-# ``_nrt=False``: without it numba counts references to every array on every access, with
-# atomic instructions; that costs a quarter of the speed. The price is that no array is
-# allocated here.
+# ``_nrt=False``: reference counts of arrays, by atomic instructions on every access, would cost a
+# quarter of the speed. The price is that kernels cannot allocate arrays.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
 
 
 def interpreted() -> bool:
-    """Whether kernels run as plain Python, since numba is switched off."""
+    """Whether kernels run as plain Python."""
     return bool(getattr(config, "DISABLE_JIT", False))
 
 
@@ -58,7 +56,7 @@ def interpreted() -> bool:
 
 @cache
 def _sources() -> dict[str, bytes]:
-    """Content of the files of this folder, by module, as they were when it was imported."""
+    """Content of the files of this folder by module, read when the package is imported."""
     found = {}
     for path in sorted(_FOLDER.rglob("*.py")):
         parts = path.relative_to(_FOLDER).with_suffix("").parts
@@ -76,7 +74,7 @@ _IMPORT = re.compile(rb"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
 
 @cache
 def _stamp(module: str) -> bytes:
-    """Digest of a module of this folder, what it imports from here, and what all kernels share."""
+    """Digest of a module of this folder, its imports from here, and the files all kernels share."""
     sources, wanted, seen = _sources(), [module], set()
     while wanted:
         name = wanted.pop()
@@ -94,7 +92,7 @@ def _classes(kind: Any) -> Iterator[type]:
     """Classes of the named tuples in a signature."""
     if isinstance(kind, types.BaseNamedTuple):
         yield kind.instance_class  # type: ignore[attr-defined]
-    # A named tuple whose fields are all of one type is uniform to numba.
+    # Named tuples with fields of one type have ``dtype`` instead of ``types``.
     for part in getattr(kind, "types", None) or (getattr(kind, "dtype", None),):
         if isinstance(part, types.BaseTuple):
             yield from _classes(part)
@@ -107,9 +105,9 @@ _sources()
 
 
 def _cache_class() -> type | None:
-    """Return a cache of numba's kind whose files are named by content; None if numba has changed.
+    """Return a numba cache whose files are named by content; None if numba's internals changed.
 
-    The names are private to numba; they exist in 0.61 to 0.68.
+    The private names exist in numba 0.61 to 0.68.
     """
     try:
         from numba.core.caching import FunctionCache
@@ -123,24 +121,18 @@ def _cache_class() -> type | None:
         """Compiled versions of one kernel, one file each."""
 
         def _place(self, signature: Any, codegen: Any) -> tuple[Path, str] | None:
-            """File of a version, and what its older versions are called; None if it is not kept."""
+            """Return a version's file and the prefix of its older files; None if it is not kept."""
             classes = {cls for kind in signature for cls in _classes(kind)}
             modules = {cls.__module__ for cls in classes}
             if not modules <= _sources().keys() or classes & _changed_outside:
                 return None
             versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-            shape = (
-                repr(signature),
-                versions,
-                codegen.magic_tuple(),
-                getattr(config, "BOUNDSCHECK", None),
-            )
+            checks = getattr(config, "BOUNDSCHECK", None)
+            key = repr((repr(signature), versions, codegen.magic_tuple(), checks))
+            base = f"{self._py_func.__name__}-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
             digest = hashlib.sha256()
             for module in sorted({*modules, self._py_func.__module__}):
                 digest.update(_stamp(module))
-            base = (
-                f"{self._py_func.__name__}-{hashlib.sha256(repr(shape).encode()).hexdigest()[:20]}"
-            )
             return Path(self._cache_path) / f"{base}.{digest.hexdigest()[:20]}.nbc", base
 
         def _load_overload(self, signature: Any, target_context: Any) -> Any:
@@ -153,8 +145,8 @@ def _cache_class() -> type | None:
                 return None
             if hashlib.sha256(content[32:]).digest() != content[:32]:  # damaged
                 return None
-            for cls in {cls for kind in signature for cls in _classes(kind)}:
-                for function in _contracts:
+            for function in _contracts:
+                for cls in {cls for kind in signature for cls in _classes(kind)}:
                     function.note(cls)
             return self._impl.rebuild(target_context, pickle.loads(content[32:]))
 
@@ -172,7 +164,7 @@ def _cache_class() -> type | None:
                 for old in path.parent.glob(f"{base}.*.nbc"):
                     if old != path:
                         old.unlink(missing_ok=True)
-            except OSError as error:  # a full disk, say: what was compiled serves all the same
+            except OSError as error:  # for example a full disk: the compiled code still works
                 with suppress(OSError):
                     partial.unlink(missing_ok=True)
                 _uncached.append(f"they could not be written ({error})")
@@ -188,30 +180,22 @@ def _cache_class() -> type | None:
 # ----------------------------------------------------------------- classes
 
 
-_contracts: list[Any] = []  # functions that classes implement
-_named: dict[str, type] = {}  # classes of named tuples that kernels were given
+_contracts: list[Any] = []  # functions of the contract
+_named: dict[str, type] = {}  # classes of named tuples passed to kernels
 _naming = Lock()
 
 
 @cache
 def _names_here() -> set[str]:
-    """Names of the named tuples of this folder, whether they are imported or not."""
+    """Names of all named tuples of this folder, imported or not."""
     found = re.findall(rb"^class (\w+)\(NamedTuple\)", b"\n".join(_sources().values()), re.M)
     return {name.decode() for name in found}
 
 
 def distinguish(*values: Any) -> None:
-    """Make sure that kernels run the code of the classes of these named tuples.
+    """Make sure that kernels run the present code of the classes of (nested) named tuples.
 
-    Parameters
-    ----------
-    *values : Any
-        A view, a rule, what a rule keeps; whatever else may hold named tuples of users.
-
-    Raises
-    ------
-    TypeError
-        If a function of a class, or what it refers to, is another one than when it was compiled.
+    Raises TypeError if a function of a class, or what it refers to, changed after compilation.
     """
     if interpreted():
         return
@@ -223,7 +207,7 @@ def distinguish(*values: Any) -> None:
 
 
 def _distinguish(cls: type) -> None:
-    """Give a class a name of its own: of classes with the same fields numba sees nothing else."""
+    """Give a class a unique name: numba tells classes with the same fields by nothing else."""
     with _naming:
         own, name, k = cls.__module__ in _sources(), cls.__name__, 1
         while _named.get(name, cls) is not cls or (not own and name in _names_here()):
@@ -238,20 +222,20 @@ def _distinguish(cls: type) -> None:
 
 
 def _called(cls: type) -> str:
-    """Return what a class was called when it was defined."""
+    """Return the name that a class was defined with."""
     return cls.__qualname__.rpartition(".")[2]
 
 
 @cache
 def _globals_of(code: CodeType) -> list[str]:
     """Names of global variables that code reads."""
-    found = [i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"]
-    inside = [_globals_of(part) for part in code.co_consts if isinstance(part, CodeType)]
-    return sorted({*found, *(name for names in inside for name in names)})
+    found = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    inside = (_globals_of(part) for part in code.co_consts if isinstance(part, CodeType))
+    return sorted(found.union(*inside))
 
 
 def _made_of(value: Any, seen: list[Any]) -> Any:
-    """Return what numba compiles where code refers to a value, to be compared."""
+    """Return something comparable that stands for what numba compiles a value into."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, bool | int | float | complex | str | np.generic):
@@ -270,13 +254,12 @@ def _made_of(value: Any, seen: list[Any]) -> Any:
     return function.__code__, [_made_of(cell, seen) for cell in cells]
 
 
-_uncached: list[str] = []  # why kernels are not kept on disk
-# Classes of the package for which a function was implemented outside of it.
-_changed_outside: set[type] = set()
+_uncached: list[str] = []  # why kernels are not cached on disk
+_changed_outside: set[type] = set()  # classes with a function implemented outside the package
 
 
 def warn_if_uncached() -> None:
-    """Say once that kernels are compiled anew in every process, and what helps."""
+    """Warn once that kernels are compiled in every process, and what helps."""
     if _uncached:
         reason = _uncached[0]
         _uncached.clear()
@@ -291,10 +274,6 @@ def warn_if_uncached() -> None:
 # ----------------------------------------------------------------- decorators
 
 
-def _identity(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
 _INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
@@ -303,9 +282,9 @@ def _refuse(self: Any, *args: Any) -> Any:
 
 
 def _inner(**options: Any) -> Callable[..., Any]:
-    """Return a decorator for functions that only compiled ones may call.
+    """Return a decorator for functions that only compiled code may call.
 
-    They have no wrapper for Python, without which a call from there would end the process.
+    They have no wrapper for Python: a call from there, if not refused, would crash the process.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -313,15 +292,15 @@ def _inner(**options: Any) -> Callable[..., Any]:
         dispatcher.__class__ = type("Inner", (type(dispatcher),), {"__call__": _refuse})
         return dispatcher
 
-    return _identity if interpreted() else decorate
+    return (lambda function: function) if interpreted() else decorate
 
 
 inlined: Any = _inner(forceinline=True)
-called: Any = _inner()  # for what is rare: compiled once
+called: Any = _inner()  # for long and rare code: compiled once
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile an entry, a function that Python calls, when it is first called."""
+    """Decorate an entry, which Python calls: it is compiled at its first call."""
     if interpreted():
 
         @wraps(function)
@@ -346,19 +325,10 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
-    """Make a function that classes implement, chosen by the class of one of its arguments.
+    """Decorate a function that classes of named tuples implement by `implements`.
 
-    Parameters
-    ----------
-    position : int
-        Of that argument, a named tuple.
-    default : callable, optional
-        Implementation for classes that give none.
-
-    Returns
-    -------
-    callable
-        A decorator. What the function is given as its body is not used, but documents it.
+    The class of the argument at ``position`` chooses the implementation; ``default`` is for
+    classes without one. The body of the decorated function is only documentation.
     """
 
     def declare(function: Callable[..., Any]) -> Any:
@@ -379,11 +349,11 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
             return _made_of(implementations.get(cls, default), [])
 
         def note(cls: type) -> None:
-            """Keep what is compiled, or was, for a class."""
+            """Remember what is compiled for a class."""
             compiled.setdefault(cls, made_of(cls))
 
         def compare(cls: type) -> None:
-            """Refuse a class for which something else was compiled than is defined now."""
+            """Refuse a class whose implementation changed after it was compiled."""
             if cls in compiled and compiled[cls] != made_of(cls):
                 raise TypeError(
                     f"{function.__name__} of {_called(cls)}, or what it refers to, was changed "
@@ -419,19 +389,19 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
 
 
 def implements(function: Any, *classes: type) -> Callable[[Callable[..., Any]], Any]:
-    """Declare the implementation of a function of the contract for classes of named tuples.
+    """Decorate the implementation of a function of the contract for classes of named tuples.
 
     Parameters
     ----------
     function : callable
-        One of `sklsb.extending`: ``log_ratio``, ``flip``, ``step``, ...
+        A function of `sklsb.extending`: ``log_ratio``, ``flip``, ``step``, ...
     *classes : type
-        Named tuples: views of targets, or rules.
+        Classes of named tuples: views of targets, or rules.
 
     Returns
     -------
     callable
-        A decorator, which returns the implementation as it is.
+        A decorator that returns the implementation unchanged.
     """
     if not hasattr(function, "implementations"):
         raise TypeError(

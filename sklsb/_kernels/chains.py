@@ -1,4 +1,4 @@
-"""What a chain is in the kernels."""
+"""Chains in the kernels."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,15 +11,15 @@ from sklsb._kernels.contract import row_of
 
 
 class Chains(NamedTuple):
-    """What several chains carry, one row each."""
+    """The arrays of several chains, one row each."""
 
     x: NDArray[Any]
     cache: NDArray[np.int64]  # of the target, computed from x
-    scratch: NDArray[np.int64]  # of the target: whatever it keeps is no part of the state
+    scratch: NDArray[np.int64]  # of the target, no part of the state
     moved: NDArray[np.bool_]  # by move, or by the first move of each site
     evaluations: NDArray[np.int64]  # (n, 1)
     acceptance: NDArray[np.float64]  # (n, 1) sum of acceptance probabilities
-    refusable: NDArray[np.int64]  # (n, 1) of so many transitions
+    refusable: NDArray[np.int64]  # (n, 1) number of these
     part: Any  # of the rule
 
 
@@ -37,7 +37,7 @@ class Chain(NamedTuple):
 
 
 class NoPart(NamedTuple):
-    """Of a rule that keeps nothing beside the cache."""
+    """The part of a rule that keeps nothing beside the cache."""
 
     nothing: NDArray[np.float64] = np.empty(0)
 
@@ -49,17 +49,8 @@ def _row_of_nothing(part, c):
 
 @inlined
 def with_part(chain, part):
-    """Return the same chain with what another rule keeps."""
-    return Chain(
-        chain.x,
-        chain.cache,
-        chain.scratch,
-        chain.moved,
-        chain.evaluations,
-        chain.acceptance,
-        chain.refusable,
-        part,
-    )
+    """Return the same chain with the part of another rule."""
+    return Chain(*chain[:-1], part)
 
 
 @inlined
@@ -78,7 +69,7 @@ def chain_at(chains, c):
 
 
 def arrays_of(part: Any, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays in a named tuple and in those inside it, with their dotted names."""
+    """Yield the arrays in nested named tuples, with their dotted names."""
     for name, value in part._asdict().items():
         if hasattr(value, "_asdict"):
             yield from arrays_of(value, f"{prefix}{name}.")

@@ -1,26 +1,18 @@
 """What a target and a rule implement for the kernels.
 
-A *view* is a named tuple of arrays that stands for a target. It has ``touched_start`` and
-``touched``: for each move the sorted list of the moves, itself among them, whose log-ratio changes
-when it is made; and ``cache_size``, the length of the cache of a chain. ``scratch_size``, if there
-is one, is that of memory which no rebuild restores.
+A *view* is a named tuple of arrays that represents a target. ``touched_start`` and ``touched`` list
+for each move, sorted, the moves whose log-ratio it changes, itself included. ``cache_size`` is the
+length of a chain's cache, ``scratch_size`` (optional) of memory that no rebuild restores.
 
-A *rule* is a named tuple that says how a chain moves in one transition. `sklsb.extending.Rule`
-tells what Python must know of it.
+A *rule* is a named tuple that says how a chain moves in one transition; `Facts` are its properties.
 
-Nothing that is kept between transitions is a running sum of rounded numbers: caches equal a
-rebuild bit for bit after any number of transitions.
+Nothing kept between transitions is a running sum of rounded numbers: after any number of
+transitions, caches equal a rebuild bit for bit.
 """
 
 import numpy as np
 
 from sklsb._kernels._jit import contract
-
-# ----------------------------------------------------------------- of a view
-
-
-def _two_valued(view, site):
-    return np.uint64(site)
 
 
 @contract(0)
@@ -43,81 +35,58 @@ def log_prob(view, chain):
     """Log p(x) up to a constant, summed in a fixed order."""
 
 
-def _no(view):
-    return False
-
-
-@contract(0, default=_no)
+@contract(0, default=lambda view: False)
 def log_prob_is_cheap(view):
-    """Whether log p takes no more than a log-ratio, as where that is a difference of two."""
+    """Whether log p costs no more than a log-ratio."""
 
 
-def _keep(view, chain):
-    pass
-
-
-@contract(0, default=_keep)
+@contract(0, default=lambda view, chain: None)
 def forget_way(view, chain):
-    """Drop what is kept to go back the way that led to the present state: none will be gone."""
+    """Forget values cached for undoing moves; the path back will not be taken."""
 
 
-@contract(0, default=_two_valued)
+@contract(0, default=lambda view, site: np.uint64(site))
 def first_move(view, site):
-    """Index of the first move of a site (uint64); of n_sites, the number of moves.
+    """Index of a site's first move (uint64); for ``site = n_sites``, the number of moves.
 
-    The moves of a site lead to its other values, in increasing order. Sites of two values need
-    not implement it.
+    The moves of a site lead to its other values, in increasing order. Views with two values per
+    site need not implement it.
     """
 
 
 @contract(0)
 def hidden_activation(view, chain, j):
-    """Log odds of hidden unit j given the visible ones, of a target that has a hidden layer."""
+    """Log odds of hidden unit j given the visible units, for targets with a hidden layer."""
 
 
-# ----------------------------------------------------------------- of a rule
-
-
-def _nothing(view, rule, chain):
-    pass
-
-
-def _no_weight(view, rule, chain):
-    return 0.0
-
-
-@contract(1, default=_nothing)
+@contract(1, default=lambda view, rule, chain: None)
 def rebuild(view, rule, chain):
-    """Compute what the rule keeps beside the cache, from the state and what the chain carries."""
+    """Recompute the rule's part of the chain from the state and what the chain carries."""
 
 
-@contract(1, default=_nothing)
+@contract(1, default=lambda view, rule, chain: None)
 def prepare(view, rule, chain):
-    """Choose anew what the chain carries, from the state alone, and rebuild."""
+    """Choose what the chain carries from the state alone, and rebuild."""
 
 
 @contract(1)
 def step(view, rule, chain, u):
-    """One transition, pure in the uniform numbers u[:rule.facts.n_uniforms].
+    """Make one transition, a pure function of the uniform numbers u[:rule.facts.n_uniforms].
 
-    Returns its acceptance probability, or NaN if it is one that nothing can refuse.
+    Returns its acceptance probability, or NaN if nothing can refuse it.
     """
 
 
-@contract(1, default=_no_weight)
+@contract(1, default=lambda view, rule, chain: 0.0)
 def log_weight_of(view, rule, chain):
-    """Log of the weight that a draw at this state has."""
+    """Log weight of a draw at this state."""
 
 
-def _constant(rule, u):
-    return 0
-
-
-@contract(0, default=_constant)
+@contract(0, default=lambda rule, u: 0)
 def n_used(rule, u):
-    """How many of the numbers u the next transition uses, where that is not always the same."""
+    """How many of the numbers u the next transition uses, if that varies."""
 
 
 @contract(0)
 def row_of(part, c):
-    """Return the row of one chain in what a rule keeps."""
+    """Return one chain's row of a rule's part."""

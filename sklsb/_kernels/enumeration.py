@@ -1,8 +1,8 @@
-"""The states of a block of variables that differ from the present one in a few of them.
+"""The states that differ from the present one in a few variables of a block.
 
 They are the nodes of a tree: each differs from its parent in one variable, which comes after those
-in which the parent differs from the centre. Nodes stand in the order of a walk in depth, so that
-going from one to the next takes few moves, and log p is summed over at most ``radius`` changes.
+in which the parent differs from the centre. Nodes are in depth-first order, so that going from one
+to the next takes few moves, and log p is summed over at most ``radius`` changes.
 """
 
 from typing import Any, NamedTuple
@@ -16,27 +16,24 @@ from sklsb._kernels.numeric import exp
 
 
 class Ball(NamedTuple):
-    """Room for the states of a block around a centre."""
+    """Memory for the states around a centre, one row per chain."""
 
-    block: NDArray[np.uint32]  # its variables
+    block: NDArray[np.uint32]  # variables
     before: NDArray[np.int64]  # their values when the transition began
-    parent: NDArray[np.int32]  # of each node; of the centre -1
-    place: NDArray[np.int32]  # in the block, of the variable in which it differs from its parent
-    move: NDArray[np.int64]  # that leads to it from there
-    inverse: NDArray[np.int64]  # the move back
+    parent: NDArray[np.int32]  # of each node; -1 for the centre
+    place: NDArray[np.int32]  # in the block, of the variable that differs from the parent
+    move: NDArray[np.int64]  # from the parent
+    inverse: NDArray[np.int64]  # to the parent
     log_weight: NDArray[np.float64]
     path: NDArray[np.int32]
 
 
-# States that are counted, at most, to say how many there are.
+# Where counts of states stop.
 MOST_COUNTED = 10**6
 
 
 def ball_size(cardinalities: NDArray[np.integer[Any]], radius: int) -> int:
-    """Count the states that differ from one in at most ``radius`` of some variables.
-
-    Beyond a million it stops counting.
-    """
+    """Count the states that differ from one in at most ``radius`` variables, up to a million."""
     by_distance = [1]
     for k in cardinalities.tolist():
         if len(by_distance) <= radius:
@@ -49,12 +46,12 @@ def ball_size(cardinalities: NDArray[np.integer[Any]], radius: int) -> int:
 
 
 def largest_ball(cardinalities: NDArray[np.integer[Any]], size: int, radius: int) -> int:
-    """Count those that differ in at most ``radius`` of any ``size`` variables, at most."""
+    """Count the states of the largest ball of any ``size`` variables."""
     return ball_size(np.sort(cardinalities)[::-1][:size], radius)
 
 
 def new_ball(n_chains: int, block_size: int, n_states: int) -> Ball:
-    """Allocate it for balls of so many states at most."""
+    """Allocate memory for balls of at most ``n_states`` states."""
     return Ball(
         block=np.zeros((n_chains, block_size), np.uint32),
         before=np.zeros((n_chains, block_size), np.int64),
@@ -83,9 +80,9 @@ def _row_of(part, c):
 
 @inlined
 def choose_block(sites, n, u, part):
-    """Draw n different ones of some sites, all sets alike, by n uniform numbers; sorted.
+    """Draw a uniformly random set of n sites by n uniform numbers; sorted.
 
-    The k-th draw is the place among those that are left.
+    The k-th draw is a place among the sites left.
     """
     for k in range(n):
         place = min(np.int64(u[k] * (sites.size - k)), sites.size - k - 1)
@@ -104,7 +101,7 @@ def choose_block(sites, n, u, part):
 def list_ball(view, part, n, radius):
     """List the states that differ from the present one in at most ``radius`` of n variables.
 
-    Node 0 is the present one. Return how many they are.
+    Node 0 is the present state. Returns the number of states.
     """
     part.parent[0] = -1
     part.place[0] = -1
@@ -122,7 +119,7 @@ def list_ball(view, part, n, radius):
                 size += 1
                 depth += 1
             place += 1
-        elif node > 0:  # up, and on to the next value of the variable that changed
+        elif node > 0:  # back to the parent, then the next value of the variable that changed
             place = np.int64(part.place[node])
             move = np.uint64(part.move[node]) + np.uint64(1)
             node = np.int64(part.parent[node])
@@ -136,11 +133,10 @@ def list_ball(view, part, n, radius):
 
 @inlined
 def weigh_ball(view, chain, size, here, reference, known):
-    """Log p of all listed states, up to a constant that is ``here`` less than at the centre.
+    """Compute log p of all listed states, up to a constant; at the centre it is ``here``.
 
-    Differences are summed along the way. Below an impossible state there are none, so there log p
-    is taken as a whole, relative to ``reference``, if it is ``known``, or what a possible state
-    on the way tells.
+    Log-ratios are summed along the way. Below an impossible state there are none, so log p itself
+    is taken, relative to ``reference`` if that is ``known``, else to a possible state on the way.
     """
     forget_way(view, chain)
     part = chain.part
@@ -173,9 +169,9 @@ def weigh_ball(view, chain, size, here, reference, known):
 
 @inlined
 def choose(log_weight, size, u):
-    """Draw one of some indices with probabilities proportional to exp(log_weight).
+    """Draw an index with probability proportional to exp(log_weight), which is overwritten.
 
-    One of probability zero is never drawn. The log weights are overwritten.
+    An index of probability zero is never drawn.
     """
     largest = -np.inf
     for k in range(size):
@@ -196,28 +192,34 @@ def choose(log_weight, size, u):
 
 
 @inlined
-def go_to(view, chain, node):
-    """Go from the centre to one of the listed states."""
-    part = chain.part
+def path_to(part, node):
+    """Write the nodes on the way up to the centre into ``path``; return how many there are."""
     depth = 0
     while node > 0:
         part.path[depth] = node
         node = np.int64(part.parent[node])
         depth += 1
-    for k in range(depth - 1, -1, -1):
+    return depth
+
+
+@inlined
+def go_to(view, chain, node):
+    """Go from the centre to a listed state."""
+    part = chain.part
+    for k in range(path_to(part, node) - 1, -1, -1):
         flip(view, chain, np.uint64(part.move[part.path[k]]))
 
 
 @inlined
 def remember(chain, n):
-    """Keep the values of the variables of the block."""
+    """Store the values of the block's variables."""
     for k in range(n):
         chain.part.before[k] = chain.x[np.uint64(chain.part.block[k])]
 
 
 @inlined
 def mark_moved(view, chain, n):
-    """Note which variables of the block have other values than were kept."""
+    """Mark the block's variables whose values differ from those stored."""
     for k in range(n):
         site = np.uint64(chain.part.block[k])
         if chain.x[site] != chain.part.before[k]:

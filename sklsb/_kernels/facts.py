@@ -1,4 +1,4 @@
-"""What Python must know of a rule."""
+"""Properties of rules that Python uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,33 +10,33 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Facts:
-    """What Python must know of a rule.
+    """Properties of a rule that Python uses.
 
     Parameters
     ----------
     n_uniforms : int
-        Uniform numbers that a transition takes; of a mixture, at most.
+        Uniform numbers per transition; for a mixture, the most.
     transitions_per_sweep : int, optional
-        Transitions in which each variable has one chance to move; the number of variables if not
-        given.
+        Transitions in which each variable has one chance to move; by default the number of
+        variables.
     stat_names : tuple of str
-        What is known of each draw: the first ones of lp, acceptance_rate, log_weight. Of ladders,
-        lp and visit.
+        Statistics of each draw: a prefix of (lp, acceptance_rate, log_weight). Ladders have lp and
+        visit.
     evaluation : str
         What ``n_evaluations_`` counts.
     carried : tuple of str
-        Arrays of the rule's part of a chain that go from one transition to the next and do not
-        follow from the state; the dots lead to the parts inside a mixture.
+        Arrays of the rule's part of a chain that pass from one transition to the next and cannot be
+        computed from the state. Dots lead to the parts inside a mixture.
     needs : mapping of str to str
-        Attributes that a target must have, with the words for them in an error.
+        Attributes that a target must have, with their descriptions for errors.
     reversible : bool
-        Whether a transition is reversible; if not, it only leaves p as it is.
+        Whether a transition is reversible. If not, it only leaves p invariant.
     sees_all_moves : bool
-        Whether it looks at all moves out of a state, or at those of a few variables.
+        Whether a transition considers all moves out of a state, not those of a few variables.
     may_be_periodic : bool
-        Whether a chain that changes its state in every transition may go in circles.
+        Whether a chain that moves in every transition may cycle.
     parts : tuple of rules
-        Those inside a mixture.
+        The rules inside a mixture.
     """
 
     n_uniforms: int
@@ -52,18 +52,18 @@ class Facts:
 
 
 class Rule(Protocol):
-    """What a chain does in one transition: a named tuple, compiled functions, and some facts."""
+    """What a chain does in one transition: a named tuple with compiled functions and facts."""
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of it."""
+        """Properties that Python uses."""
 
     def new_part(self, target: Any, n_chains: int) -> Any:
-        """Allocate what it keeps of some chains beside their states, one row each."""
+        """Allocate what the rule keeps of chains beside their states, one row each."""
 
 
 class Choosing(Protocol):
-    """A rule that lets a coin choose among others."""
+    """A rule in which a coin chooses among others."""
 
     def chosen(self, coins: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Which of its parts each coin chooses."""
+        """Part chosen by each coin."""

@@ -16,7 +16,7 @@ from sklsb._kernels._jit import inlined, interpreted
 
 
 class Table(NamedTuple):
-    """The even part h of log g: ``value[k] + slope[k] * (a - k)`` with a = abs(u) / step."""
+    """The even part h of log g: value[k] + slope[k] (a - k) with a = abs(u) / step, k = floor a."""
 
     value: NDArray[np.float64]
     slope: NDArray[np.float64]
@@ -41,7 +41,7 @@ _ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
 
 @inlined
 def exp(x):
-    """exp(x) within 2 ulp; 0 below -708 and inf above 709. Inlined, it vectorises (6 x libm)."""
+    """exp(x) within 2 ulp; 0 below -708, inf above 709. It vectorises, 6 times as fast as libm."""
     shifted = x * _STEPS_PER_UNIT + _ROUND
     n = shifted - _ROUND
     r = (x - n * _STEP_HIGH) - n * _STEP_LOW
@@ -73,13 +73,13 @@ def softplus(a):
 
 @inlined
 def as_float(bits):
-    """Return the float whose bits an integer has."""
+    """Reinterpret the bits of an integer as a float."""
     return np.int64(bits).view(np.float64)
 
 
 @intrinsic
 def _prefetch(typing_context, array, index):
-    """Ask for the cache line of array[index]; nothing waits for it."""
+    """Prefetch the cache line of array[index]."""
 
     def generate(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -96,8 +96,4 @@ def _prefetch(typing_context, array, index):
     return types.void(array, index), generate
 
 
-def _nothing(array, index):
-    """Stand for a prefetch in plain Python."""
-
-
-prefetch: Any = _nothing if interpreted() else _prefetch
+prefetch: Any = (lambda array, index: None) if interpreted() else _prefetch

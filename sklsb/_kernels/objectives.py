@@ -4,7 +4,7 @@ With T_m = w_m / max(Z(x), Z(x^m)) the probability of making move m,
 
     d log T_m = d h(l_m) - d log max(Z(x), Z(x^m)),     d Z = sum_j w_j d h(l_j),
 
-and Z(x^m) differs from Z(x) by the touched weights only. The part with d Z is gathered over all
+and Z(x^m) differs from Z(x) by the touched weights only. The terms with d Z are gathered over all
 moves in one number, the "mass", and spread over the knots once at the end.
 
 An objective is a compiled function and an entry of `OBJECTIVES`. Most are sums over all next states
@@ -14,6 +14,7 @@ of a `term`; others are estimated at neighbours that are drawn (`sampled_term`).
 import math
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -30,154 +31,26 @@ from sklsb._kernels.tree import select, total
 SMALLEST_STAY = 2.0**-53
 
 
-# ----------------------------------------------------------------- what an objective is made of
+# ----------------------------------------------------------------- terms
 
 
 @contract(0)
 def term(objective, t, log_t, log_ratio, stays):
-    """Return what one next state adds, and its derivative by t; see `objective`."""
+    """Contribution of one next state, and its derivative by t; see `objective`."""
 
 
 @contract(0)
 def sampled_term(objective, event, transition, omega, eta):
-    """Value of a term at a neighbour, its derivatives by log T and by eta.
+    """Contribution of a neighbour, and its derivatives by log T and by eta.
 
-    Event 0 is a neighbour drawn from the proposal, 1 a uniform one, as many as the field
-    ``n_events`` says. ``transition`` = (log T, log-ratio, acceptance probability), ``omega`` =
-    (omega, log omega).
+    Event 0 is a neighbour drawn from the proposal, event 1 a uniform one; the field ``n_events``
+    says whether there is an event 1. ``transition`` = (log T, log-ratio, acceptance probability),
+    ``omega`` = (omega, log omega).
     """
-
-
-class Objective:
-    """An objective of learning, by its name; `objective` makes one.
-
-    Parameters
-    ----------
-    name : str
-        What `OBJECTIVES` knows it by.
-    compiled : named tuple
-        Implements `term` or `sampled_term`.
-    learning_rate : float, optional
-        Step size of the optimiser in the burn-in; the function's own if not given.
-    weighted : bool, default=False
-        Whether the chains are weighted by p.
-    learns_eta : bool, default=False
-        Whether the parameter eta is learned with the function.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        compiled: Any,
-        *,
-        learning_rate: float | None = None,
-        weighted: bool = False,
-        learns_eta: bool = False,
-    ):
-        if not any(type(compiled) in f.implementations for f in (term, sampled_term)):
-            raise TypeError(
-                f"{type(compiled).__name__} is no compiled objective; declare one by "
-                "sklsb.extending.objective."
-            )
-        self.name, self.compiled = name, compiled
-        self.learning_rate, self.weighted, self.learns_eta = learning_rate, weighted, learns_eta
-
-    def __repr__(self) -> str:
-        return f"Objective({self.name!r})"
-
-    @property
-    def enumerated(self) -> bool:
-        """Whether it is a sum over all next states."""
-        return type(self.compiled) in term.implementations
-
-    @classmethod
-    def of(cls, given: "str | Objective") -> "Objective":
-        """Return an objective by its name, or as it is; refuse what is unknown."""
-        if isinstance(given, cls):
-            return given
-        if not isinstance(given, str) or given not in OBJECTIVES:
-            raise ValueError(
-                f"objective is {given!r}; known are {sorted(OBJECTIVES)}. "
-                "sklsb.extending.objective declares one of your own."
-            )
-        return OBJECTIVES[given]
-
-    def __getstate__(self) -> dict[str, str]:
-        return {"name": self.name}
-
-    def __setstate__(self, state: dict[str, str]) -> None:
-        self.__dict__.update(vars(Objective.of(state["name"])))
-
-
-OBJECTIVES: dict[str, Objective] = {}
-# Names that mean something else to `LSBSampler`, and those of the package when it is imported.
-_TAKEN = {"auto", "flux", "global_flux"}
-_number = count()
-
-
-def objective(
-    name: str, *, learning_rate: float | None = None
-) -> Callable[[Callable[..., tuple[float, float]]], Objective]:
-    """Declare an objective of learning: a sum over all states that a transition may lead to.
-
-    The decorated function is compiled. It is called as ``function(t, log_t, log_ratio, stays)`` for
-    each next state: with the probability ``t`` of going there, its logarithm, and log p there less
-    log p here. Once it is called for staying: then ``stays`` is True, ``t`` the probability that
-    the chain stays, and ``log_ratio`` 0. It returns what this state adds to the objective, and the
-    derivative of that by ``t``. A constant may be left out of all derivatives, since all ``t`` sum
-    to 1.
-
-    What is minimised is the mean over the chains.
-
-    Parameters
-    ----------
-    name : str
-        ``LSBSampler(objective=name)`` chooses it.
-    learning_rate : float, optional
-        Step size of the optimiser in the burn-in; the function's own if not given.
-
-    Returns
-    -------
-    callable
-        A decorator that returns an `Objective`, which ``LSBSampler(objective=...)`` takes too.
-
-    Raises
-    ------
-    ValueError
-        If the name is one of the package.
-
-    See Also
-    --------
-    sklsb.testing.check_objective : checks values and gradients.
-    """
-    if not isinstance(name, str) or name in _TAKEN:
-        raise ValueError(
-            f"name is {name!r}; give a string that is none of {sorted(_TAKEN)}, which are taken."
-        )
-
-    def declare(function: Callable[..., tuple[float, float]]) -> Objective:
-        compiled = inlined(function)
-
-        def call(objective, t, log_t, log_ratio, stays):
-            return compiled(t, log_t, log_ratio, stays)
-
-        # Numba takes named tuples of one name for one type: a cell of a notebook that is run again
-        # would not be compiled again.
-        cls: Any = namedtuple(f"{function.__name__}_{next(_number)}", ())  # type: ignore[misc]
-        # That of the function: kernels for it are not kept on disk.
-        cls.__module__ = call.__module__ = function.__module__
-        implements(term, cls)(call)
-        OBJECTIVES[name] = Objective(name, cls(), learning_rate=learning_rate)
-        return OBJECTIVES[name]
-
-    return declare
-
-
-# ----------------------------------------------------------------- those of the package
 
 
 class Divergence(NamedTuple):
-    """Of the next state from p: sum_i T_i (log T_i - l_i) + M log M."""
+    """KL divergence of the next state from p: sum_i T_i (log T_i - l_i) + M log M."""
 
 
 @implements(term, Divergence)
@@ -193,7 +66,7 @@ class Surprise(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """That, and M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour."""
+    """`Surprise`, and M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour."""
 
     n_events: int = 2
 
@@ -207,29 +80,145 @@ def _surprise(objective, event, transition, omega, eta):
     return scale * surprise, scale * (surprise + 1.0), 0.0
 
 
-@inlined
-def _stay_bound(log_t, weight, eta):
-    t = math.exp(log_t)
+@implements(sampled_term, Bound)
+def _bound(objective, event, transition, omega, eta):
+    if event == 0:
+        return sampled_term(Surprise(1), event, transition, omega, eta)
+    t, weight = math.exp(transition[0]), omega[0]
     stay, rest = 1.0 - t, weight * (math.log(eta) + 1.0)
     by_t = 2.0 * eta * stay - rest
     return stay * (eta * stay - rest), -t * by_t, stay * (stay - weight / eta)
 
 
-@implements(sampled_term, Bound)
-def _bound(objective, event, transition, omega, eta):
-    if event == 0:
-        return sampled_term(Surprise(1), event, transition, omega, eta)
-    return _stay_bound(transition[0], omega[0], eta)
+# ----------------------------------------------------------------- the registry
 
 
-for _objective in (
-    Objective("bound", Bound(), learning_rate=0.01, weighted=True, learns_eta=True),
-    Objective("exact", Divergence(), weighted=True),
-    Objective("kl", Divergence()),
-    Objective("sampled_kl", Surprise(), learning_rate=0.01),
-):
-    OBJECTIVES[_objective.name] = _objective
-_TAKEN |= OBJECTIVES.keys()
+@dataclass(eq=False, repr=False)
+class Objective:
+    """An objective of learning; the decorator `objective` makes one.
+
+    Parameters
+    ----------
+    name : str
+        Its name in ``LSBSampler(objective=name)``.
+    compiled : named tuple
+        Implements `term` or `sampled_term`.
+    learning_rate : float, optional
+        Step size of the optimiser in the burn-in; by default the function's own.
+    weighted : bool, default=False
+        Whether the chains are weighted by p.
+    learns_eta : bool, default=False
+        Whether the parameter eta is learned with the function.
+    """
+
+    name: str
+    compiled: Any
+    _: KW_ONLY
+    learning_rate: float | None = None
+    weighted: bool = False
+    learns_eta: bool = False
+
+    def __post_init__(self) -> None:
+        if not any(type(self.compiled) in f.implementations for f in (term, sampled_term)):
+            raise TypeError(
+                f"{type(self.compiled).__name__} is no compiled objective; declare one by "
+                "sklsb.extending.objective."
+            )
+
+    def __repr__(self) -> str:
+        return f"Objective({self.name!r})"
+
+    @property
+    def enumerated(self) -> bool:
+        """Whether it is a sum over all next states."""
+        return type(self.compiled) in term.implementations
+
+    @classmethod
+    def of(cls, given: "str | Objective") -> "Objective":
+        """Return an objective given by its name, or as it is; refuse unknown names."""
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, str) or given not in OBJECTIVES:
+            raise ValueError(
+                f"objective is {given!r}; known are {sorted(OBJECTIVES)}. "
+                "sklsb.extending.objective declares one of your own."
+            )
+        return OBJECTIVES[given]
+
+    def __reduce__(self) -> Any:
+        return Objective.of, (self.name,)
+
+
+OBJECTIVES = {
+    one.name: one
+    for one in (
+        Objective("bound", Bound(), learning_rate=0.01, weighted=True, learns_eta=True),
+        Objective("exact", Divergence(), weighted=True),
+        Objective("kl", Divergence()),
+        Objective("sampled_kl", Surprise(), learning_rate=0.01),
+    )
+}
+# Including names that mean something else to `LSBSampler`.
+_TAKEN = {"auto", "flux", "global_flux", *OBJECTIVES}
+_number = count()
+
+
+def objective(
+    name: str, *, learning_rate: float | None = None
+) -> Callable[[Callable[..., tuple[float, float]]], Objective]:
+    """Declare an objective of learning: a sum over all states that a transition may lead to.
+
+    The decorated function is compiled and called as ``function(t, log_t, log_ratio, stays)`` for
+    each next state: with the probability ``t`` of going there, its logarithm, and log p there less
+    log p here. One of these calls is for staying: then ``stays`` is True, ``t`` is the probability
+    that the chain stays, and ``log_ratio`` is 0. It returns the state's contribution to the
+    objective and the derivative of that by ``t``. All derivatives may omit the same constant, since
+    all ``t`` sum to 1.
+
+    The mean over the chains is minimised.
+
+    Parameters
+    ----------
+    name : str
+        ``LSBSampler(objective=name)`` chooses it.
+    learning_rate : float, optional
+        Step size of the optimiser in the burn-in; by default the function's own.
+
+    Returns
+    -------
+    callable
+        A decorator that returns an `Objective`, which ``LSBSampler(objective=...)`` takes too.
+
+    Raises
+    ------
+    ValueError
+        If the package uses the name itself.
+
+    See Also
+    --------
+    sklsb.testing.check_objective : Checks values and gradients.
+    """
+    if not isinstance(name, str) or name in _TAKEN:
+        raise ValueError(
+            f"name is {name!r}; give a string that is none of {sorted(_TAKEN)}, which are taken."
+        )
+
+    def declare(function: Callable[..., tuple[float, float]]) -> Objective:
+        compiled = inlined(function)
+
+        def call(objective, t, log_t, log_ratio, stays):
+            return compiled(t, log_t, log_ratio, stays)
+
+        # A name of its own: numba identifies named tuples by name, and would not compile the
+        # function of a notebook cell again when the cell is run again.
+        cls: Any = namedtuple(f"{function.__name__}_{next(_number)}", ())  # type: ignore[misc]
+        # The user's module: so its kernels are not kept on disk.
+        cls.__module__ = call.__module__ = function.__module__
+        implements(term, cls)(call)
+        OBJECTIVES[name] = Objective(name, cls(), learning_rate=learning_rate)
+        return OBJECTIVES[name]
+
+    return declare
 
 
 # ----------------------------------------------------------------- gradients at the knots
@@ -253,8 +242,8 @@ def _add_knots(table, u, amount, share, weight, gradient):
 def _peek(view, table, chain, move):
     """Make a move but leave the tree alone; return (move, its inverse, Z(x')).
 
-    Z(x') is Z(x) plus the changes of the touched weights. Only max(Z(x), Z(x')) is used, and
-    that has no cancellation.
+    Z(x') is Z(x) plus the changes of the touched weights; only max(Z(x), Z(x')) is used, in which
+    nothing cancels.
     """
     inverse = flip(view, chain, move)
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
@@ -270,17 +259,14 @@ def _peek(view, table, chain, move):
 
 @inlined
 def _undo_and_add(view, table, chain, peeked, amount, gradient):
-    """Undo the move that was peeked at, and add amount[k] * d log T to row k of the gradient.
+    """Undo a peek and add amount[k] * d log T to row k of the gradient; return 1 / Z.
 
-    Let Z = max(Z(x), Z(x')). Then d log T = d h(l) - d Z / Z, in which
+    With Z = max(Z(x), Z(x')), d log T = d h(l) - d Z / Z, in which
 
     - d h(l) of the move itself is added last;
-    - d Z(x') - d Z(x), if Z(x') is the larger, concerns the touched moves: their weights at x'
-      count with a minus, those at x with a plus;
-    - d Z(x) concerns all moves, and is the same for every move that is looked at: the caller sums
-      the factors amount / Z, and `_spread` adds that part once.
-
-    Return 1 / Z.
+    - d Z(x') - d Z(x), if Z(x') is larger, has the touched moves: with a minus at x', a plus at x;
+    - d Z(x) has all moves and is the same for every move peeked at: the caller sums the factors
+      amount / Z, and `_spread` adds that part once.
     """
     move, inverse, after = peeked
     before = total(chain)
@@ -312,7 +298,7 @@ def _spread(view, table, chain, mass, gradient):
 
 @inlined
 def _weigh_again(view, table, chain):
-    """Weigh all moves by a table, under another offset where the present one does not do."""
+    """Weigh all moves by a table, with a new offset if the present one fails."""
     weigh_all(view, table, chain)
     if not SMALLEST_TOTAL < total(chain) < LARGEST_TOTAL:
         rebase(view, table, chain)
@@ -324,7 +310,7 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
     objective, eta = settings
     before = total(chain)
     n_moves = view.touched_start.size - 1
-    omega = (math.exp(log_omega), log_omega)
+    omega = math.exp(log_omega), log_omega
     mass = value = d_eta = 0.0
     for event in range(objective.n_events):
         move = np.uint64(min(np.int64(uniforms[1] * n_moves), n_moves - 1))
@@ -332,14 +318,12 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
             move = select(view, chain, uniforms[0] * before)
         ratio = log_ratio(view, chain, move)
         peeked = _peek(view, table, chain, move)
-        acceptance = before / max(before, peeked[2])
+        largest = max(before, peeked[2])
+        acceptance = before / largest
         if chain.part.tree[move] > 0.0 and acceptance > 0.0:
-            log_t = (
-                log_weight(table, ratio) - chain.part.offset[0] - math.log(max(before, peeked[2]))
-            )
-            worth, by_log_t, by_eta = sampled_term(
-                objective, event, (log_t, ratio, acceptance), omega, eta
-            )
+            log_t = log_weight(table, ratio) - chain.part.offset[0] - math.log(largest)
+            transition = log_t, ratio, acceptance
+            worth, by_log_t, by_eta = sampled_term(objective, event, transition, omega, eta)
             share = _undo_and_add(view, table, chain, peeked, (by_log_t,), gradient)
             mass += by_log_t * share
             value += worth
@@ -358,12 +342,12 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
 def _enumerated(view, table, chain, settings, u, log_omega, gradient):
     """Evaluate omega [sum_m f(T_m, l_m) + f(M, 0)] at one chain, f being the objective's `term`.
 
-    Weighted by p, log omega is subtracted from the sum: the log-ratios are relative to the weight.
+    If chains are weighted by p, log omega is subtracted from the sum.
 
     The gradient is omega sum_m T_m s_m d log T_m with s_m = f'(T_m, l_m) - f'(M, 0). M is known
-    only at the end, so the second row gathers what its part multiplies. With only each ``every``-th
-    move visited, b sum_m Q_m d log Q_m with b the mean of s is subtracted: the whole sum is zero,
-    and most of the noise of a part of it is the same as that of the gradient (third row).
+    only at the end, so the second row gathers what f'(M, 0) multiplies. If only each ``every``-th
+    move is visited, b sum_m Q_m d log Q_m with b the mean of s is subtracted as a control variate:
+    over all moves it is zero (third row).
     """
     objective, every, weighted = settings
     before = total(chain)
@@ -395,7 +379,7 @@ def _enumerated(view, table, chain, settings, u, log_omega, gradient):
             mass = (mass[0] + score * share, mass[1] + t * share, mass[2] + q / before)
         else:  # T = 0: no gradient
             flip(view, chain, peeked[1])
-    # A part of the moves cannot tell a smaller M than one over their number.
+    # A subset of the moves cannot resolve an M below one over their number.
     smallest = SMALLEST_STAY if every == 1 else 1.0 / n_visited
     stay *= every
     worth, by_stay = term(objective, stay, math.log(max(stay, smallest)), 0.0, True)
@@ -403,12 +387,10 @@ def _enumerated(view, table, chain, settings, u, log_omega, gradient):
     omega = math.exp(log_omega)
     scale = every * omega
     for k in range(gradient.shape[1]):
-        gradient[0, k] = scale * (
-            gradient[0, k] - by_stay * gradient[1, k] - baseline * gradient[2, k]
-        )
-    _spread(
-        view, table, chain, scale * (mass[0] - by_stay * mass[1] - baseline * mass[2]), gradient
-    )
+        part = gradient[0, k] - by_stay * gradient[1, k] - baseline * gradient[2, k]
+        gradient[0, k] = scale * part
+    part = mass[0] - by_stay * mass[1] - baseline * mass[2]
+    _spread(view, table, chain, scale * part, gradient)
     return omega * (every * value + worth - (log_omega if weighted else 0.0))
 
 
@@ -416,9 +398,9 @@ def _enumerated(view, table, chain, settings, u, log_omega, gradient):
 def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
     """Weigh all moves by the table, then evaluate a sampled objective and its gradient per chain.
 
-    ``span`` = (first, last) chain, ``settings`` = (compiled objective, eta), ``uniforms[c]`` = (u
-    of the proposed neighbour, u of the uniform one), ``log_omega[c]`` = log importance weight,
-    ``out`` = (gradient (n, 1, knots), value (n,), derivative by eta (n,)).
+    ``span`` = (first, last) chain, ``settings`` = (compiled objective, eta), ``uniforms[c]`` = (for
+    the proposed neighbour, for the uniform one), ``log_omega[c]`` = log importance weight, ``out``
+    = (gradient (n, 1, knots), value (n,), derivative by eta (n,)).
     """
     gradients, values, d_eta = out
     for c in range(span[0], span[1]):
@@ -427,10 +409,8 @@ def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
         values[c] = d_eta[c] = 0.0
         _weigh_again(view, table, chain)
         if total(chain) > 0.0:
-            u = (uniforms[c, 0], uniforms[c, 1])
-            values[c], d_eta[c] = _sampled(
-                view, table, chain, settings, u, log_omega[c], gradients[c]
-            )
+            u, w = (uniforms[c, 0], uniforms[c, 1]), log_omega[c]
+            values[c], d_eta[c] = _sampled(view, table, chain, settings, u, w, gradients[c])
 
 
 @kernel
@@ -438,7 +418,7 @@ def enumerated(view, table, chains, span, settings, uniforms, log_omega, out):
     """Do the same for an objective over all neighbours, or each ``every``-th.
 
     ``settings`` = (compiled objective, every, whether chains are weighted by p), ``uniforms[c]``
-    tells which of them, log_omega[c] = -inf leaves the chain out, ``out`` = (gradient
+    chooses the first neighbour, log_omega[c] = -inf omits the chain, ``out`` = (gradient
     (n, 3, knots), value (n,)); the gradient is in its first row, the others are scratch.
     """
     gradients, values = out
@@ -447,22 +427,21 @@ def enumerated(view, table, chains, span, settings, uniforms, log_omega, out):
         gradients[c] = 0.0
         values[c] = 0.0
         _weigh_again(view, table, chain)
-        if total(chain) > 0.0 and log_omega[c] > -np.inf:
-            values[c] = _enumerated(
-                view, table, chain, settings, uniforms[c], log_omega[c], gradients[c]
-            )
+        u, w = uniforms[c], log_omega[c]
+        if total(chain) > 0.0 and w > -np.inf:
+            values[c] = _enumerated(view, table, chain, settings, u, w, gradients[c])
 
 
 @kernel
 def worth(compiled, t, log_t, log_ratio, stays, out):
-    """Evaluate the `term` of an objective alone, entry by entry; for checks."""
+    """Evaluate the `term` of an objective entry by entry; for checks."""
     for k in range(out.size):
         out[k] = term(compiled, t[k], log_t[k], log_ratio[k], stays[k])[0]
 
 
 @inlined
 def _flow(view, table, chain, site, local, weight, gradient):
-    """Flow, value and mass of one site, see `flux`; adds value * d log T to the gradient."""
+    """Return flow, value and mass of one site, see `flux`; add value * d log T to the gradient."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
     before = total(chain)
     odds = 0.0
@@ -505,14 +484,15 @@ def _flow(view, table, chain, site, local, weight, gradient):
 
 @kernel
 def flux(view, table, chains, span, sites, weight, out):
-    """How fast the chains change each of some sites, and the gradient of what is made of it.
+    """Evaluate how fast the chains change ``sites``, and the gradient of a function of that.
 
-    At a state x, p_i is the probability of the present value of site i given the others and T_i
-    that of a transition which changes it. ``out`` = (gradient (n, 1, knots), value (n,), flow
-    (n, sites)) with flow_i = 2 p_i T_i. With weights, one for each of ``sites``, the value is
-    sum_i weight_i flow_i; without, it is the local bound log sum_i p_i (1 - p_i)^2 / T_i.
+    At a state x, p_i is the probability of the present value of site i given the others, T_i the
+    probability that a transition changes it, and flow_i = 2 p_i T_i. With weights, one per site,
+    the value is sum_i weight_i flow_i; without, the local bound log sum_i p_i (1 - p_i)^2 / T_i.
+    ``out`` = (gradient (n, 1, knots), value (n,), flow (n, sites)).
     """
     gradients, values, flows = out
+    local = weight.size == 0
     for c in range(span[0], span[1]):
         chain = chain_at(chains, c)
         gradient = gradients[c]
@@ -520,7 +500,6 @@ def flux(view, table, chains, span, sites, weight, out):
         flows[c] = 0.0
         _weigh_again(view, table, chain)
         mass = whole = 0.0
-        local = weight.size == 0
         for k in range(sites.size):
             w = 0.0 if local else weight[k]
             site = np.uint64(sites[k])

@@ -28,7 +28,7 @@ def start(view, rule, chains, span):
 
 @kernel
 def restore(view, rule, chains, span):
-    """Compute it from the states and from what the chains carry from one transition to the next."""
+    """Compute them from the states and from what the chains carry."""
     for c in range(span[0], span[1]):
         chain = chain_at(chains, c)
         init_cache(view, chain)
@@ -44,9 +44,9 @@ def log_probs(view, chains, span, out):
 
 @kernel
 def walk(view, chains, moves, every, inverses, ratios):
-    """Make moves in every chain, note what undoes each, then read all log-ratios; for checks.
+    """Make moves in every chain, store the inverse of each, then all log-ratios; for checks.
 
-    Unless ``every``, moves into impossible states are left out.
+    Unless ``every``, moves into impossible states are omitted.
     """
     for c in range(chains.x.shape[0]):
         chain = chain_at(chains, c)
@@ -60,14 +60,13 @@ def walk(view, chains, moves, every, inverses, ratios):
 
 @kernel
 def run(view, rule, chains, span, uniforms, schedule, draws, stats):
-    """Transitions of the chains first..last-1; a draw whenever ``thin`` of them have been made.
+    """Make transitions of the chains first..last-1, storing a draw after every ``thin``.
 
-    ``span`` = (first, last); row c - first of ``uniforms`` has the numbers of chain c, of which a
-    transition takes ``width``, or as many as the rule says where ``width`` is 0. ``schedule`` =
-    (transitions, width, thin, made since the last draw, index of the next draw); with thin = 0
-    nothing is drawn. ``stats`` gets log p, the mean acceptance probability since the last draw of
-    the transitions that could be refused, and the log weight of the draw; as many as it has room
-    for.
+    ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c; a transition
+    takes ``width`` of them, or `n_used` if ``width`` is 0. ``schedule`` = (transitions, width,
+    thin, made since the last draw, index of the next draw); thin = 0 stores nothing. ``stats`` gets
+    as many as it has room for of: log p, the mean acceptance probability since the last draw of
+    transitions that could be refused, the log weight of the draw.
     """
     first, last = span
     n_transitions, width, thin, made_before, draw_before = schedule

@@ -1,7 +1,7 @@
-"""A tree of block sums over the weights of all moves, in which a move is found in a few steps.
+"""A tree of block sums over the weights of all moves, which finds a move in a few steps.
 
 Level 0 holds the weights of the moves, padded with zeros to groups of 8; each further level holds
-the sums of the groups below; the last entry is the total. Block sums are summed again from their
+the sums of the groups below; the last entry is the total. Block sums are recomputed from their
 members in a fixed order, never incremented.
 """
 
@@ -15,7 +15,7 @@ FAN_OUT = 8
 
 
 def levels(n_moves: int) -> NDArray[np.uint64]:
-    """Where each level of the tree of block sums starts; the last entry is the total's place."""
+    """Start of each level of the tree; the last entry is the place of the total."""
     starts, size = [0], max(n_moves, 1)
     while True:
         groups = -(-size // FAN_OUT)
@@ -80,10 +80,9 @@ def sum_touched(chain, touched, begin, end):
 def select(view, chain, r):
     """Return the move whose interval of weight holds r, for 0 <= r <= total, total > 0.
 
-    Down the tree, eight prefix sums at a time. They are summed pairwise so that they never
-    decrease and stay put at a zero: a move of weight zero has an empty interval. On the way
-    the lists of touched moves that may be wanted are fetched: with a million sites the time
-    goes in waiting for memory.
+    It goes down the tree, eight prefix sums at a time. They are summed pairwise so that they never
+    decrease and do not change at a zero: a move of weight zero has an empty interval. On the way it
+    prefetches lists of touched moves: with a million sites, most time is spent waiting for memory.
     """
     tree = chain.part.tree
     node = np.uint64(0)

@@ -1,21 +1,21 @@
 r"""Exact answers: by elimination on models made of factors, by enumeration on small targets.
 
 **Elimination** sums variables out one after another. `log_partition`, `marginals`, `most_likely`
-and `sample` do that, on any `Ising`, `Potts` or `MarkovNetwork` whose structure allows it;
+and `sample` do so on any `Ising`, `Potts` or `MarkovNetwork` whose structure allows it;
 `elimination_cost` tells in advance. See the page "Exact answers".
 
-**Enumeration** gives every state, its probability, the whole transition matrix of a sampler. That
-is computed in numpy from ``target.log_ratios`` and from the tabulated balancing
-function, on its own path, so that it can stand as the reference for the compiled kernels. It is
-meant for documentation and tests, on targets of up to about 12 two-valued variables. Out of a
-state of probability zero, where no chain ever is, it stays where it is.
+**Enumeration** gives every state, its probability, and the whole transition matrix of a sampler.
+Matrices are computed in NumPy from ``target.log_ratios`` and the tabulated balancing function,
+independently of the compiled kernels, for which they are the reference. They are meant for
+documentation and tests, on targets of up to about 12 two-valued variables. In a state of
+probability zero, which no chain reaches, a chain stays.
 
 With w_m(x) = g(exp l_m(x)) and Z(x) the sum of w over the moves, the chain makes move m with
 probability
 
 .. math:: T_m(x) = \frac{w_m(x)}{Z(x)} \min \left( 1, \frac{Z(x)}{Z(x^m)} \right)
 
-and stays with what the proposals that are refused leave over.
+and otherwise stays.
 """
 
 from sklsb.exact.elimination.answers import (
@@ -25,10 +25,7 @@ from sklsb.exact.elimination.answers import (
     most_likely,
     sample,
 )
-from sklsb.exact.enumeration import (
-    probabilities,
-    states,
-)
+from sklsb.exact.enumeration import probabilities, states
 from sklsb.exact.matrices import log_matrix
 from sklsb.exact.transitions import (
     eigenvalues,

@@ -1,5 +1,7 @@
 """All states of a small target."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,9 +12,8 @@ MAX_STATES = 2**14
 
 
 def count(target: Target) -> int:
-    n = 1
-    for k in target.cardinalities.tolist():
-        n *= k
+    """Count the states; refuse targets with more than `MAX_STATES`."""
+    n = math.prod(target.cardinalities.tolist())
     if n > MAX_STATES:
         raise ValueError(
             f"{target!r:.200} has {n} states; enumeration takes at most {MAX_STATES}. "
@@ -22,7 +23,7 @@ def count(target: Target) -> int:
 
 
 def digits_of(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of its values each variable has in each state, and what one more of it adds."""
+    """Index of each variable's value in each state, and the row stride of each variable."""
     index = np.arange(count(target))[:, None]
     k = target.cardinalities
     stride = np.cumprod(np.append(k, 1)[:0:-1])[::-1].astype(np.int64)
@@ -40,29 +41,16 @@ def states(target: Target) -> States:
     Raises
     ------
     ValueError
-        If there are more states than that.
+        If there are more states.
     """
     return np.asarray(target.values, dtype=target.dtype)[digits_of(target)[0]]
 
 
 def neighbours(target: Target) -> NDArray[np.int64]:
-    """Where each move leads from each state, as row numbers of `states`.
+    """Row of `states` that each move leads to from each state, of shape (n_states, n_moves).
 
-    Parameters
-    ----------
-    target : Target
-        A target with at most 2**14 states.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_states, n_moves)
-        The moves stand in the order of ``target.log_ratios``: variable by variable, and of each
-        the other values in increasing order.
-
-    Raises
-    ------
-    ValueError
-        If there are more states than that.
+    Moves stand in the order of ``target.log_ratios``: variable by variable, each with its other
+    values in increasing order.
     """
     digits, stride = digits_of(target)
     columns = [
@@ -89,7 +77,7 @@ def probabilities(target: Target) -> NDArray[np.float64]:
     Raises
     ------
     ValueError
-        If there are more states than that.
+        If there are more states.
 
     Warns
     -----

@@ -1,7 +1,7 @@
 """Transition matrices of the rules, by formula, on small targets.
 
-Computed in numpy from log p and log-ratios alone, so that they can stand as the reference for the
-compiled kernels. In impossible states, where no chain ever is, a chain stays where it is.
+Computed in NumPy from log p and log-ratios alone, independently of the compiled kernels, for which
+they are the reference. In impossible states, which no chain reaches, a chain stays.
 """
 
 import itertools
@@ -35,11 +35,11 @@ _MOST_SEQUENCES = 2**24
 
 @singledispatch
 def log_matrix(rule: Any, target: Target) -> Array:
-    """Logarithm of the transition matrix of a rule; the formula, which a rule registers.
+    """Logarithm of the transition matrix of a rule, by the formula registered for its class.
 
-    ``@exact.log_matrix.register`` on a function of (rule, target), with the class of the rule as
-    the type of its first argument, gives a rule of one's own a formula: `sklsb.testing.check_rule`
-    then compares the compiled step with it.
+    To give a rule of your own a formula, decorate a function of (rule, target) with
+    ``@exact.log_matrix.register`` and annotate its first argument with the class of the rule.
+    `sklsb.testing.check_rule` then compares the compiled step with it.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def log_matrix(rule: Any, target: Target) -> Array:
     Returns
     -------
     ndarray of shape (n_states, n_states)
-        Rows are where the transition starts, in the order of `sklsb.exact.states`.
+        Row: where the transition starts, in the order of `sklsb.exact.states`.
 
     Raises
     ------
@@ -64,17 +64,15 @@ def log_matrix(rule: Any, target: Target) -> Array:
     )
 
 
-@singledispatch
 def matrix(rule: Any, target: Target) -> Array:
-    """Transition matrix of a rule; where that can be, not by way of logarithms."""
+    """Transition matrix of a rule."""
     found: Array = np.exp(log_matrix(rule, target))
     return found
 
 
 def matrix_by_formula(rule: Any) -> bool:
-    """Whether there is a formula for a rule, and for those inside it."""
-    by_default = log_matrix.dispatch(object), matrix.dispatch(object)
-    known = (log_matrix.dispatch(type(rule)), matrix.dispatch(type(rule))) != by_default
+    """Whether there is a formula for a rule and for the rules inside it."""
+    known = log_matrix.dispatch(type(rule)) is not log_matrix.dispatch(object)
     return known and all(matrix_by_formula(part) for part in rule.facts.parts)
 
 
@@ -88,12 +86,12 @@ class Transitions(NamedTuple):
 
 
 class _Proposal(NamedTuple):
-    """Q of the moves of each state: log weight = log_q + log_total; log_total = shift + log_sum."""
+    """Q of the moves of each state; log weight = log_q + shift + log_sum."""
 
     log_q: Array  # (n_states, n_moves)
     shift: Array  # (n_states, 1)
     log_sum: Array  # (n_states, 1)
-    q: Array  # computed on its own
+    q: Array  # not by way of log_q
 
 
 def _propose(function: BalancingFunction, ratios: Array) -> _Proposal:
@@ -137,9 +135,9 @@ def locally_balanced(function: BalancingFunction, target: Target) -> Transitions
 
 
 def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Enumerate what adds 1 to k - 1 to the value of a site, modulo its number k of values.
+    """Enumerate the shifts of a site's value by 1 to k - 1, modulo its number k of values.
 
-    Returns where each leads, which of the moves of `neighbours` it is, and the opposite shift.
+    Returns where each leads, which move of `neighbours` it is, and the opposite shift.
     """
     digits, stride = digits_of(target)
     to, move, opposite = [], [], []
@@ -155,7 +153,7 @@ def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
 
 
 def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> Transitions:
-    """Transitions by sequences of shifts that are drawn together."""
+    """Transitions that propose sequences of ``n_flips`` shifts."""
     n_sequences = count(target) * int((target.cardinalities - 1).sum()) ** n_flips
     if n_sequences > _MOST_SEQUENCES:
         raise ValueError(
@@ -164,20 +162,20 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
         )
     log_p = told_log_prob(target, states(target))
     step, move, opposite = _shifts(target)
+    n_moves = step.shape[1]
     proposal = _propose(function, log_ratios(target, first_order=True))
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
     one = np.take_along_axis(proposal.q, move, axis=1)
     here = np.arange(len(log_p))[:, None]
-    to, start = here, (len(log_p), 1)
-    log_q: Array = np.zeros(start)
-    q: Array = np.ones(start)
+    to = here
+    log_q: Array = np.zeros(here.shape)
+    q: Array = np.ones(here.shape)
     taken = np.zeros((1, 0), dtype=np.int64)
     for _ in range(n_flips):
-        n_sequences, n_moves = to.shape[1], step.shape[1]
+        more = np.tile(np.arange(n_moves), to.shape[1])[:, None]
         to = step[to].reshape(len(here), -1)
         log_q = (log_q[:, :, None] + log_one[:, None]).reshape(len(here), -1)
         q = (q[:, :, None] * one[:, None]).reshape(len(here), -1)
-        more = np.tile(np.arange(n_moves), n_sequences)[:, None]
         taken = np.hstack([np.repeat(taken, n_moves, axis=0), more])
     back = sum(log_one[to, opposite[taken[:, r]]] for r in range(n_flips))
     with np.errstate(invalid="ignore"):
@@ -186,7 +184,7 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
 
 
 def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
-    """Transitions by single changes, or by several that are drawn together."""
+    """Transitions that propose one change, or several together."""
     function = Tabulated(rule.table)
     if isinstance(rule, Balanced) or not target.n_sites:
         parts = [locally_balanced(function, target)]
@@ -221,21 +219,7 @@ def _(rule: Any, target: Target) -> Array:
     return matrix
 
 
-@matrix.register(Balanced)
-@matrix.register(FirstOrder)
-def _(rule: Any, target: Target) -> Array:
-    to, log_move, stay = transitions(rule, target)
-    found = np.diag(stay)
-    np.add.at(found, (np.arange(stay.size)[:, None], to), np.exp(log_move))
-    return found
-
-
 # ----------------------------------------------------------------- exact conditionals
-
-
-def _possible(target: Target) -> tuple[Array, NDArray[np.bool_]]:
-    log_p = told_log_prob(target, states(target))
-    return log_p, log_p > -np.inf
 
 
 def _log_sum(terms: Any) -> Array:
@@ -243,15 +227,15 @@ def _log_sum(terms: Any) -> Array:
     return found
 
 
-def _stay_if_impossible(matrix: Array, possible: NDArray[np.bool_]) -> Array:
-    matrix[~possible] = np.where(np.eye(len(possible), dtype=np.bool_)[~possible], 0.0, -np.inf)
-    return matrix
+def _stay_if_impossible(matrix: Array, log_p: Array) -> Array:
+    stay = np.where(np.eye(log_p.size, dtype=np.bool_), 0.0, -np.inf)
+    return np.where((log_p > -np.inf)[:, None], matrix, stay)
 
 
 def _normalised(log_weight: Array) -> Array:
-    """Divide the rows by their sums; a row of zeros stays one.
+    """Divide rows by their sums; a row of zeros stays as it is.
 
-    The largest is taken off first: the logarithm of a sum would round at the size of log p.
+    The largest entry is subtracted first: the logarithm of the sum would be rounded at its size.
     """
     largest = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
     left = log_weight - np.where(largest > -np.inf, largest, 0.0)
@@ -263,19 +247,19 @@ def _normalised(log_weight: Array) -> Array:
 
 def _conditional(target: Target, block: NDArray[Any]) -> Array:
     """Log of the matrix that draws a block of variables given the others."""
-    log_p, possible = _possible(target)
     x = states(target)
+    log_p = told_log_prob(target, x)
     rest = np.delete(np.arange(target.n_sites), block.astype(np.int64))
     same = (x[:, None, rest] == x[None, :, rest]).all(axis=2)
-    matrix = _normalised(np.where(same, log_p[None, :], -np.inf))
-    return _stay_if_impossible(matrix, possible)
+    return _stay_if_impossible(_normalised(np.where(same, log_p, -np.inf)), log_p)
 
 
 def _one_after_another(target: Target, blocks: Any) -> Array:
     found = np.eye(len(states(target)))
     for block in blocks:
         found = found @ np.exp(_conditional(target, block))
-    return found
+    with np.errstate(divide="ignore"):
+        return np.log(found)
 
 
 @log_matrix.register
@@ -285,29 +269,22 @@ def _(rule: RandomBlocks, target: Target) -> Array:
     return found - np.log(len(blocks))
 
 
-@log_matrix.register(Systematic)
-@log_matrix.register(Chromatic)
-def _(rule: Any, target: Target) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.log(matrix(rule, target))
-
-
-@matrix.register
+@log_matrix.register
 def _(rule: Systematic, target: Target) -> Array:
     size = max(1, rule.block_size)
     blocks = [rule.sites[k : k + size] for k in range(0, rule.sites.size, size)]
     return _one_after_another(target, blocks)
 
 
-@matrix.register
+@log_matrix.register
 def _(rule: Chromatic, target: Target) -> Array:
     return _one_after_another(target, rule.sites[:, None])
 
 
 @log_matrix.register
 def _(rule: HammingBall, target: Target) -> Array:
-    log_p, possible = _possible(target)
     x = states(target)
+    log_p = told_log_prob(target, x)
     blocks = list(itertools.combinations(rule.sites.tolist(), rule.block_size))
     found = []
     for block in blocks:
@@ -316,15 +293,15 @@ def _(rule: HammingBall, target: Target) -> Array:
         near = ~different[:, :, ~inside].any(axis=2) & (different.sum(axis=2) <= rule.radius)
         centre = np.where(near, -np.log(near.sum(axis=1, keepdims=True)), -np.inf)
         # A centre may have no possible state around it, but then it is around none.
-        ball = _normalised(np.where(near, log_p[None, :], -np.inf))
+        ball = _normalised(np.where(near, log_p, -np.inf))
         found.append(logsumexp(centre[:, :, None] + ball[None, :, :], axis=1))
-    return _stay_if_impossible(_log_sum(found) - np.log(len(blocks)), possible)
+    return _stay_if_impossible(_log_sum(found) - np.log(len(blocks)), log_p)
 
 
 @log_matrix.register
 def _(rule: Layers, target: Target) -> Array:
-    _, possible = _possible(target)
     x = states(target).astype(np.float64)
+    log_p = told_log_prob(target, states(target))
     m = rule.weight.shape[0]
     h = np.array(list(itertools.product((0.0, 1.0), repeat=m))).reshape(2**m, m)
     machine: Any = target.layers  # type: ignore[attr-defined]
@@ -334,13 +311,14 @@ def _(rule: Layers, target: Target) -> Array:
     down = field @ x.T - np.where(rule.free, np.logaddexp(0.0, field), 0.0).sum(1, keepdims=True)
     matrix = logsumexp(to_hidden[:, :, None] + down[None, :, :], axis=1)
     same = (x[:, None, ~rule.free] == x[None, :, ~rule.free]).all(axis=2)
-    return _stay_if_impossible(np.where(same, matrix, -np.inf), possible)
+    return _stay_if_impossible(np.where(same, matrix, -np.inf), log_p)
 
 
 @log_matrix.register
 def _(rule: Blocks, target: Target) -> Array:
     found = _log_sum(_conditional(target, block) for block in rule.blocks)
-    return _stay_if_impossible(found - np.log(len(rule.blocks)), _possible(target)[1])
+    log_p = told_log_prob(target, states(target))
+    return _stay_if_impossible(found - np.log(len(rule.blocks)), log_p)
 
 
 @log_matrix.register

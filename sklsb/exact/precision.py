@@ -1,4 +1,4 @@
-"""Log p of large numbers: how much of it a float holds, and answers that do not depend on that."""
+"""Log p made of large terms: what rounding loses of it, and how answers avoid the loss."""
 
 import warnings
 
@@ -12,7 +12,7 @@ from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
-# Rounding of log p that is told.
+# Rounding of log p above which a warning is given.
 MOST_ROUNDING = 0.01
 WAY_OUT = (
     "Give smaller numbers: a term of 1,000 decides as surely as one of 1e16. Or fix what such "
@@ -21,23 +21,14 @@ WAY_OUT = (
 
 
 def rounding_of(size: float) -> float:
-    """Return what a sum of terms that are so large together may be off by."""
+    """Return the rounding error of a sum whose terms have this size."""
     return _EPS * size
 
 
 def log_prob_from_top(target: Target, x: ArrayLike) -> Array:
-    """Log p of states, where it is large less a constant that leaves the likely ones their digits.
+    """Log p of states; where it is large, less a constant, so that likely states keep their digits.
 
-    Parameters
-    ----------
-    target : Target
-        Any; without factors, or where log p is small, this is its own log p.
-    x : array_like of shape (..., n_sites)
-        States.
-
-    Returns
-    -------
-    ndarray of float64 of the leading shape
+    Without factors, or where log p is small, this is the target's own log p.
     """
     if not log_prob_size(target) > LARGE or not target._has_factors:
         return target.log_prob(x)
@@ -49,9 +40,10 @@ def log_prob_from_top(target: Target, x: ArrayLike) -> Array:
 
 
 def told_log_prob(target: Target, x: ArrayLike, *, likely: bool = False) -> Array:
-    """Return `log_prob_from_top`, with a warning if differences of it are lost.
+    """Return `log_prob_from_top`, with a warning if rounding loses its differences.
 
-    ``likely``: if those of states of largest log p are, which is all that probabilities depend on.
+    With ``likely``, only differences among the likeliest states count: probabilities depend on
+    nothing else.
     """
     found = log_prob_from_top(target, x)
     finite = found[found > -np.inf]
@@ -61,7 +53,7 @@ def told_log_prob(target: Target, x: ArrayLike, *, likely: bool = False) -> Arra
 
 
 def warn_if_lost(target: Target, size: float, stacklevel: int = 4) -> None:
-    """Warn if what is left where terms of log p cancel is lost in rounding of so large numbers."""
+    """Warn if terms of log p of this size cancel and rounding loses what they leave."""
     if rounding_of(size) > MOST_ROUNDING:
         warnings.warn(
             f"Terms of log p of {target!r:.200} as large as {size:.3g} cancel, and a float holds "
@@ -72,9 +64,9 @@ def warn_if_lost(target: Target, size: float, stacklevel: int = 4) -> None:
 
 
 def cancelling_site(target: Target) -> int | None:
-    """Return a variable at which terms that are so large may cancel, if there is one.
+    """Return a variable at which large terms of log p may cancel, or None.
 
-    Differences of log p in one variable are right where only one of the terms that change is large.
+    A difference of log p in one variable is right if only one of the terms that change is large.
     """
     largest: dict[int, list[float]] = {}
     for factor in strike(target).factors:
@@ -82,8 +74,7 @@ def cancelling_site(target: Target) -> int | None:
             largest.setdefault(i, []).append(_spread(factor, axis))
     second = {i: sorted(found)[-2] for i, found in largest.items() if len(found) > 1}
     worst = max(second, key=lambda i: second[i], default=None)
-    lost = worst is not None and rounding_of(second[worst]) > MOST_ROUNDING
-    return worst if lost else None
+    return None if worst is None or rounding_of(second[worst]) <= MOST_ROUNDING else worst
 
 
 def _spread(factor: Factor, axis: int) -> float:

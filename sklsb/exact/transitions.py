@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 def rule_of(sampler: Any, target: Target) -> Rule:
-    """Return the rule of a sampler on a target, or that of a function; or the rule given."""
+    """Return the rule of a sampler or a balancing function on a target; a rule as it is."""
     if isinstance(sampler, BalancingFunction):
         return Balanced(sampler.table())
     found: Rule = sampler.make_rule(target) if hasattr(sampler, "make_rule") else sampler
@@ -25,57 +25,38 @@ def rule_of(sampler: Any, target: Target) -> Rule:
 
 
 def log_transition_matrix(sampler: Any, target: Target) -> Array:
-    """Logarithm of `transition_matrix`, -inf where it is zero.
-
-    Probabilities that underflow there are finite here.
-
-    Parameters
-    ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
-
-    Returns
-    -------
-    ndarray of shape (n_states, n_states)
-
-    Raises
-    ------
-    ValueError
-        If there are more states than that.
-    """
+    """Logarithm of `transition_matrix`, also where probabilities underflow; -inf where it is 0."""
     return log_matrix(rule_of(sampler, target), target)
 
 
 def transition_matrix(sampler: Any, target: Target) -> Array:
-    r"""Probability of going from each state to each other in one transition.
+    r"""Probability of going from each state to each other state in one transition.
 
     .. math:: P(x, x^m) = (1 - \lambda) Q_m(x) A_m(x), \quad
               P(x, x) = \lambda + (1 - \lambda) \sum_m Q_m(x) (1 - A_m(x))
 
     with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance and lambda the sampler's ``lazy``.
-    For ``fast=True`` Q is that of first-order log-ratios and A the full Metropolis-Hastings ratio;
+    With ``fast=True``, Q uses first-order log-ratios and A is the full Metropolis-Hastings ratio;
     several flips are summed over all sequences that may be drawn.
 
     Parameters
     ----------
     sampler : sampler, BalancingFunction or rule
-        A fitted sampler stands for its frozen function, one that is not fitted for the function
-        it would start with, a function for the locally balanced steps that use it.
+        A fitted sampler stands for its frozen function, an unfitted one for the function it
+        would start with, and a function for the locally balanced steps that use it.
     target : Target
         A target with at most 2**14 states.
 
     Returns
     -------
     ndarray of shape (n_states, n_states)
-        Rows are where the transition starts, in the order of `states`. The diagonal is computed
-        on its own, not as 1 minus the rest of the row.
+        Row: where the transition starts, in the order of `states`. The diagonal is computed
+        directly, not as 1 minus the rest of the row.
 
     Raises
     ------
     ValueError
-        If there are more states than that.
+        If there are more states.
 
     Examples
     --------
@@ -95,20 +76,13 @@ def mutual_information(sampler: Any, target: Target) -> float:
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
+    sampler, target
+        As for `transition_matrix`, as are the errors.
 
     Returns
     -------
     float
-        From 0, independent draws, to the entropy of p, a chain that never moves.
-
-    Raises
-    ------
-    ValueError
-        If there are more states than that.
+        Between 0 (independent draws) and the entropy of p (a chain that never moves).
     """
     log_p = told_log_prob(target, states(target), likely=True)
     log_p = log_p - logsumexp(log_p)
@@ -122,25 +96,19 @@ def mutual_information(sampler: Any, target: Target) -> float:
 def eigenvalues(sampler: Any, target: Target) -> Array:
     r"""Eigenvalues of the transition matrix.
 
-    Those of the symmetric matrix :math:`\sqrt{P(x, x') P(x', x)}`, which a reversible chain has.
+    They are computed from the symmetric matrix :math:`\sqrt{P(x, x') P(x', x)}`, which has the
+    same eigenvalues if the chain is reversible.
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
+    sampler, target
+        As for `transition_matrix`, as are the errors.
 
     Returns
     -------
     ndarray of shape (number of states of positive probability,)
-        In increasing order. The last is 1; a first one of -1 means a chain that visits two
-        halves of the space in turn.
-
-    Raises
-    ------
-    ValueError
-        If there are more states than that.
+        In increasing order. The last is 1. If the first is -1, the chain alternates between two
+        halves of the space.
     """
     possible = target.log_prob(states(target)) > -np.inf
     log_matrix = log_transition_matrix(sampler, target)[np.ix_(possible, possible)]
@@ -152,20 +120,13 @@ def spectral_gap(sampler: Any, target: Target) -> float:
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
-        As for `transition_matrix`.
-    target : Target
-        A target with at most 2**14 states.
+    sampler, target
+        As for `transition_matrix`, as are the errors.
 
     Returns
     -------
     float
-        The larger, the faster the chain forgets where it started; 0 if it never does.
-
-    Raises
-    ------
-    ValueError
-        If there are more states than that.
+        The larger it is, the faster the chain forgets where it started; 0 if it never does.
     """
     others = np.abs(eigenvalues(sampler, target)[:-1])
     return float(1.0 - others.max(initial=0.0))

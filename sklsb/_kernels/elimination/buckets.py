@@ -1,4 +1,4 @@
-"""What the kernels of elimination see of a model and an order."""
+"""Models and orders as the kernels of elimination see them."""
 
 from typing import NamedTuple
 
@@ -7,15 +7,13 @@ from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-# Entries of a message that are made together, at most.
+# Most entries of a message that are made together, and draws made together.
 BLOCK = 128
-# Draws that are made together.
 BATCH = 128
-
-# How tables are joined and summed out: products and sums, or logarithms of them, or sums and maxima
-# of logarithms.
+# How tables are joined and summed out: products and sums, the same as logarithms, or sums and
+# maxima of logarithms.
 LINEAR, LOG, MAX = 0, 1, 2
-# How values are chosen on the way back: drawn, the most probable one, or those of a given state.
+# How values are chosen on the way back: drawn, most probable, or those of a given state.
 DRAW, LARGEST, FOLLOW = 0, 1, 2
 
 
@@ -23,17 +21,17 @@ class Buckets(NamedTuple):
     """One bucket per variable, in the order of elimination.
 
     A bucket holds the tables and messages that are joined before its variable is summed out. The
-    axes of its message are the other variables in them, the one that is eliminated last first.
-    Memory holds the tables, then the messages, all flat; a position is an index into it.
+    axes of its message are their other variables, the one eliminated last first. Memory holds the
+    tables, then the messages, all flat; a position is an index into it.
     """
 
     variable: Int64
     k: Int64  # its number of values
-    message: Int64  # position; -1 for one that is constant and is not made
+    message: Int64  # position; -1 if constant and not made
     message_size: Int64
-    inner_axes: Int64  # of the message, the last ones, whose entries are made together
+    inner_axes: Int64  # number of last axes of the message whose entries are made together
     inner_size: Int64
-    row_sum: Float64  # of a constant message: the largest sum of a row of its table; else 0
+    row_sum: Float64  # for a constant message: the largest row sum of its table; else 0
     axis_start: Int64  # of each bucket, with the end
     axis_variable: Int64
     axis_k: Int64
@@ -43,20 +41,20 @@ class Buckets(NamedTuple):
     stride_start: Int64
     stride: Int64  # of the axes of the message
     offset_start: Int64  # into ``offset``; -1 for a factor without inner axes
-    offset: NDArray[np.uint32]  # of each value and each entry of a block, relative to the first
+    offset: NDArray[np.uint32]  # of each value and entry of a block, relative to the first
     given_start: Int64  # of each factor, with the end
     given_variable: Int64  # in its scope, conditioned on
     given_stride: Int64
 
 
 class Room(NamedTuple):
-    """Room for the work on one bucket."""
+    """Memory for the work on one bucket."""
 
     block: Float64  # (largest k * BLOCK,)
-    common: Float64  # the part of it that is the same in all blocks
+    common: Float64  # what all blocks have in common
     outer: Float64  # (largest k,)
-    at: NDArray[np.uint64]  # (most factors,) position of each
-    kind: Int64  # (most factors,) the factors of a bucket, sorted by the axes that they have
+    at: NDArray[np.uint64]  # (most factors,) positions
+    kind: Int64  # (most factors,) factors of a bucket, those that vary between blocks first
     counter: Int64  # (most axes,)
     step: Int64  # (most factors, most axes) what is added to a position when an axis advances
     top: Float64  # (1,) largest entry so far
@@ -65,7 +63,6 @@ class Room(NamedTuple):
 
 
 def new_room(buckets: Buckets) -> Room:
-    """Allocate it."""
     k = int(buckets.k.max(initial=1))
     factors = int(np.diff(buckets.factor_start).max(initial=0)) + 1
     axes = int(np.diff(buckets.axis_start).max(initial=0)) + 1

@@ -1,4 +1,4 @@
-"""The way back: values are drawn, each given those that were eliminated later."""
+"""The way back: values are drawn, each given those eliminated later."""
 
 import math
 
@@ -10,7 +10,7 @@ from sklsb._kernels.elimination.buckets import DRAW, FOLLOW, LARGEST, LINEAR
 
 @inlined
 def _places(buckets, base, x, i, f, room):
-    """Positions of the first entry of a factor, for each state."""
+    """Compute the position of a factor's first entry for each state."""
     n = x.shape[1]
     at = np.uint32(base[f])
     for t in range(n):
@@ -26,7 +26,7 @@ def _places(buckets, base, x, i, f, room):
 
 @inlined
 def _weigh(buckets, memory, base, x, i, room, mode):
-    """Weights of the values of a variable, for each state."""
+    """Compute the weights of a variable's values for each state."""
     n, k = x.shape[1], buckets.k[i]
     neutral = 1.0 if mode == LINEAR else 0.0
     for v in range(k):
@@ -47,7 +47,7 @@ def _weigh(buckets, memory, base, x, i, room, mode):
 
 @inlined
 def _exponentiate(weight, k, n):
-    """From logarithms to weights, of which the largest is 1."""
+    """Turn logarithms into weights, the largest of which is 1."""
     for t in range(n):
         top = weight[0, t]
         for v in range(1, k):
@@ -58,7 +58,7 @@ def _exponentiate(weight, k, n):
 
 @inlined
 def _choose(weight, k, u, i, values):
-    """Draw a value for each state, by the inverse of the cumulative weights."""
+    """Draw a value for each state by inverting the cumulative weights."""
     n = values.size
     for v in range(1, k):
         for t in range(n):
@@ -87,7 +87,7 @@ def _largest(weight, k, values):
 
 @inlined
 def _follow(weight, k, values, p):
-    """Multiply the conditional probabilities of given values into p."""
+    """Multiply p by the conditional probabilities of given values."""
     for t in range(values.size):
         total = 0.0
         for v in range(k):
@@ -98,7 +98,7 @@ def _follow(weight, k, values, p):
 
 @inlined
 def _row_sums(weight, k, largest, mode, p):
-    """Multiply the sums of the rows of a table, over the largest, into p."""
+    """Multiply p by the row sums of a table, relative to the largest."""
     for t in range(p.size):
         total = 0.0
         for v in range(k):
@@ -108,11 +108,11 @@ def _row_sums(weight, k, largest, mode, p):
 
 @kernel
 def backward(buckets, memory, base, room, x, u, p, settings):
-    """Choose values from the last bucket to the first one, for some states together.
+    """Choose values from the last bucket to the first, for several states.
 
-    ``x`` of shape (variables, states) has the values of what is given. ``settings`` = (way of
-    joining, way of choosing, the last bucket to be chosen). ``p`` gets the probability of the given
-    values, or of accepting a draw where rows of tables do not sum to 1.
+    ``x`` of shape (variables, states) has the given values. ``settings`` = (way of joining, way of
+    choosing, last bucket to choose). ``p`` gets the probability of the given values, or of
+    accepting a draw where rows of tables do not sum to 1.
     """
     mode, way, last = settings
     for t in range(p.size):
@@ -123,7 +123,7 @@ def backward(buckets, memory, base, room, x, u, p, settings):
         if way == LARGEST:
             _largest(room.weight, k, values)
             continue
-        # Before logarithms become weights relative to the largest one of the row.
+        # Before logarithms become weights relative to the largest.
         if way == DRAW and buckets.row_sum[i] > 0.0:
             _row_sums(room.weight, k, buckets.row_sum[i], mode, p)
         if mode != LINEAR:
@@ -136,7 +136,7 @@ def backward(buckets, memory, base, room, x, u, p, settings):
 
 @kernel
 def log_densities(buckets, log_tables, base, room, x, out):
-    """Sum of the logarithms of the tables, for some states."""
+    """Sum the logarithms of the tables, for several states."""
     for t in range(out.size):
         out[t] = 0.0
     for i in range(buckets.variable.size):
@@ -151,7 +151,7 @@ def log_densities(buckets, log_tables, base, room, x, out):
 
 @kernel
 def emit(x, names, draws):
-    """Write states as values of the target: ``draws`` of shape (states, variables)."""
+    """Write states as target values into ``draws`` of shape (states, variables)."""
     for i in range(x.shape[0]):
         for t in range(draws.shape[0]):
             draws[t, i] = names[i, np.int64(x[i, t])]

@@ -1,4 +1,4 @@
-"""Marginals: probabilities of the cliques, from the last bucket to the first one."""
+"""Marginals: probabilities of the cliques, from the last bucket to the first."""
 
 import math
 
@@ -11,7 +11,7 @@ from sklsb._kernels.elimination.messages import advance, count_from
 
 @inlined
 def _weigh(buckets, memory, room, n_factors, k, mode):
-    """Conditional probabilities of the values of a variable, times what they sum to."""
+    """Compute unnormalised conditional probabilities of a variable's values; return their sum."""
     total = 0.0
     for v in range(k):
         weight = 1.0 if mode == LINEAR else 0.0
@@ -33,17 +33,17 @@ def _weigh(buckets, memory, room, n_factors, k, mode):
 
 @kernel
 def spread(buckets, memory, base, room, joint, marginal, progress, settings):
-    """Pass the probabilities of the axes of each message on to the buckets below it.
+    """Pass the probabilities of each message's axes on to the buckets below it.
 
-    ``joint`` is laid out as the messages in memory, and zero but for the roots, which are 1.
-    ``marginal`` of shape (variables, largest number of values) is added to. ``progress`` =
-    (bucket, entry), from the last bucket down; ``settings`` = (way of joining, position of the
-    first message, entries per call). Returns the number of entries that were passed on.
+    ``joint`` is laid out like the messages in memory, 1 at the roots and 0 elsewhere. ``marginal``
+    of shape (variables, largest number of values) is added to. ``progress`` = (bucket, entry), from
+    the last bucket down; ``settings`` = (way of joining, position of the first message, entries per
+    call). Returns the number of entries passed on.
     """
     mode, shift, budget = settings
     i, entry, spent, made = progress[0], progress[1], 0, 0
     while i >= 0 and spent < budget:
-        if buckets.message[i] < 0:  # barren: what its neighbours do together is not known
+        if buckets.message[i] < 0:  # barren: the joint distribution of its neighbours is unknown
             i -= 1
             continue
         first = buckets.factor_start[i]

@@ -7,13 +7,13 @@ import numpy as np
 from sklsb._kernels._jit import inlined, kernel
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
 
-# Log2 of the smallest product that is a float of full precision.
+# Log2 of the smallest float of full precision.
 SMALLEST = -1022.0
 
 
 @inlined
 def place(buckets, x, base):
-    """Find where each factor begins, given the values of the variables conditioned on."""
+    """Compute where each factor begins, given the values of the variables conditioned on."""
     for f in range(buckets.position.size):
         at = buckets.position[f]
         for g in range(buckets.given_start[f], buckets.given_start[f + 1]):
@@ -23,7 +23,7 @@ def place(buckets, x, base):
 
 @kernel
 def place_all(buckets, x, base):
-    """As `place`, for Python."""
+    """Call `place` from Python."""
     place(buckets, x, base)
 
 
@@ -34,9 +34,9 @@ def _join(one, other, mode):
 
 @inlined
 def _sort_factors(buckets, i, room):
-    """Sort the factors of a bucket: those that vary from block to block, those that do not.
+    """Sort the factors of a bucket into ``room.kind``; return how many vary between blocks.
 
-    The first n of ``room.kind`` are of the first kind; returns n.
+    Those come first.
     """
     outer_axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
     first, last = buckets.factor_start[i], buckets.factor_start[i + 1]
@@ -57,7 +57,7 @@ def _sort_factors(buckets, i, room):
 
 @inlined
 def _join_block(memory, offset, at, start, values, n, mode):
-    """Join the entries of a table with those of a block."""
+    """Join a table with a block."""
     q, o = np.uint64(start), np.uint64(at)
     if mode == LINEAR:
         for j in range(n):
@@ -69,14 +69,14 @@ def _join_block(memory, offset, at, start, values, n, mode):
 
 @inlined
 def _join_value(memory, at, stride, values, k, mode):
-    """Join those of a table that depends on the variable of the bucket only."""
+    """Join a table that depends only on the variable of the bucket."""
     for v in range(k):
         values[v] = _join(values[v], memory[np.uint64(at + v * stride)], mode)
 
 
 @inlined
 def _prepare_common(buckets, memory, base, room, i, n_varying, mode):
-    """Join the factors that are the same in all blocks of a message."""
+    """Join the factors that do not vary between blocks."""
     k, n = buckets.k[i], buckets.inner_size[i]
     neutral = 1.0 if mode == LINEAR else 0.0
     for v in range(k):
@@ -98,9 +98,9 @@ def _prepare_common(buckets, memory, base, room, i, n_varying, mode):
 
 @inlined
 def count_from(buckets, base, room, i, n_factors, axes, index):
-    """Set the counter of the first axes of a bucket, and the position of its factors, to an index.
+    """Set the counter of a bucket's first axes, and the positions of its factors, to an index.
 
-    Also what is added to the positions where an axis advances and all behind it begin again.
+    Also sets the steps: changes of a position when an axis advances and all after it restart.
     """
     start = buckets.axis_start[i]
     for a in range(axes - 1, -1, -1):
@@ -136,7 +136,7 @@ def advance(buckets, room, i, n_factors, axes):
 
 @inlined
 def _sum_out(values, k, n, mode):
-    """Sum, or take the maximum, over the values of the variable; the result comes first."""
+    """Sum, or maximise, over the values of the variable; the result is put first."""
     if mode == LINEAR:
         for v in range(1, k):
             for j in range(n):
@@ -156,7 +156,7 @@ def _sum_out(values, k, n, mode):
 
 @inlined
 def _make_block(buckets, memory, room, i, n_varying, out, mode):
-    """Make some entries of a message; returns nothing, ``room.top`` has the largest."""
+    """Make one block of a message; ``room.top`` keeps the largest entry."""
     k, n = buckets.k[i], buckets.inner_size[i]
     neutral = 1.0 if mode == LINEAR else 0.0
     for v in range(k):
@@ -194,11 +194,11 @@ def _rescale(memory, first, size, top):
 
 @kernel
 def send(buckets, memory, base, room, exponents, progress, mode, budget):
-    """Make the messages, one bucket after another, about ``budget`` entries per call.
+    """Make messages, bucket by bucket, about ``budget`` entries per call.
 
-    ``progress`` = (bucket, block, 1 if a message is zero throughout); a call goes on where the last
-    one ended. ``exponents`` gets the power of two that each message was divided by. Returns the
-    number of entries that were made; a bucket takes as long as 64 of them besides.
+    ``progress`` = (bucket, block, 1 if a message is all zero), where the next call continues.
+    ``exponents`` gets the power of two that each message was divided by. Returns the number of
+    entries made; each bucket counts 64 more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
     while i < buckets.variable.size and spent < budget and progress[2] == 0:
@@ -236,7 +236,7 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
 
 @inlined
 def _add_logs(a, b):
-    """Log2 of the sum of two powers of 2."""
+    """Log2 of 2**a + 2**b."""
     high, low = max(a, b), min(a, b)
     return high + math.log1p(2.0 ** (low - high)) / math.log(2.0) if low > -np.inf else high
 
@@ -245,10 +245,10 @@ def _add_logs(a, b):
 def bound_lost(buckets, sender, least_of_table, exponents, n, bounds):
     """Bound what underflow has lost of the messages of the first n buckets, in log2.
 
-    ``sender`` is the bucket of each factor that is a message, or -1; ``least_of_table`` the
-    smallest entry of one that is a table, but for zeros. ``bounds`` gets, of each bucket, that of
-    its message and what is lost of it, relative to its largest entry. Returns the smallest product
-    of entries that are not zero in the bucket after these.
+    ``sender`` is the bucket that sent each factor, or -1 for a table; ``least_of_table`` the
+    smallest nonzero entry of a table. ``bounds`` gets, for each bucket, the smallest nonzero entry
+    of its message and what it has lost, both relative to its largest entry. Returns the smallest
+    nonzero product in the next bucket.
     """
     least, lost = bounds
     low = 0.0

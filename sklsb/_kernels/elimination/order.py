@@ -8,27 +8,27 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import inlined, kernel
 
-# Added to the key of a variable that must be eliminated last, or whose table is beyond all limits.
+# Added to the key of a variable that must come last, or whose table exceeds all limits.
 _LAST = 1e9
 _HUGE = 1e6
-# Neighbours of a variable whose table is certainly too large.
+# Number of neighbours from which a table is certainly too large.
 _MANY = 64
 
 
 class Graph(NamedTuple):
-    """A graph that is being eliminated: the neighbours of each variable are a row of bits."""
+    """A graph during elimination."""
 
-    near: NDArray[np.uint64]  # (n, words)
-    log_k: NDArray[np.float64]  # log2 of the numbers of values
-    late: NDArray[np.int64]  # 1: to be eliminated after all others
+    near: NDArray[np.uint64]  # (n, words) neighbours of each variable, as bits
+    log_k: NDArray[np.float64]  # log2 of the number of values
+    late: NDArray[np.int64]  # 1: eliminated after all others
     left: NDArray[np.int64]  # 1: not eliminated yet
-    stale: NDArray[np.int64]  # 1: its key must be computed again
-    size: NDArray[np.float64]  # log2 of the entries of its table
+    stale: NDArray[np.int64]  # 1: the key must be recomputed
+    size: NDArray[np.float64]  # log2 of the entries of the table
     key: NDArray[np.float64]  # the least is eliminated next
     one: NDArray[np.int64]  # (n + 64,) lists of neighbours
     other: NDArray[np.int64]
     order: NDArray[np.int64]  # (n,) out
-    done: NDArray[np.int64]  # (2,) variables eliminated, words of bits looked at
+    done: NDArray[np.int64]  # (2,) variables eliminated, words of bits read
     total: NDArray[np.float64]  # (1,) entries of all tables
     random: NDArray[np.uint64]  # (1,) state of the random numbers
 
@@ -46,7 +46,7 @@ def _count(word):
 
 @inlined
 def _list(row, out):
-    """Write the bits of a row as numbers; return how many there are."""
+    """Write the numbers of the set bits; return how many there are."""
     n = 0
     for w in range(row.size):
         word = row[w]
@@ -71,7 +71,7 @@ def _uniform(state):
 
 @inlined
 def _weigh(graph, v, score):
-    """Compute the key of a variable from what its elimination would connect."""
+    """Compute the key of a variable."""
     fill_weight, size_weight, noise, most = score
     words = graph.near.shape[1]
     n = _list(graph.near[v], graph.one)
@@ -80,7 +80,7 @@ def _weigh(graph, v, score):
         size += graph.log_k[graph.one[a]]
     graph.size[v] = size
     key = size_weight * size + _LAST * graph.late[v]
-    if size > most:  # it is a bad choice whatever it connects
+    if size > most:  # a bad choice whatever its fill
         key += _HUGE + size
     else:
         fill = 0
@@ -106,7 +106,7 @@ def _bit(v):
 
 @inlined
 def _remove(graph, v):
-    """Connect the neighbours of a variable with each other, and take it out."""
+    """Connect the neighbours of a variable with each other and remove it."""
     words = graph.near.shape[1]
     n = _list(graph.near[v], graph.one)
     for a in range(n):
@@ -118,7 +118,7 @@ def _remove(graph, v):
     for a in range(n):
         u = graph.one[a]
         graph.stale[u] = 1
-        # The fill of those behind changes too, which matters while tables are small.
+        # The fill of their neighbours changes too, which matters while tables are small.
         if n < _MANY:
             m = _list(graph.near[u], graph.other)
             for b in range(m):
@@ -130,11 +130,11 @@ def _remove(graph, v):
 
 @kernel
 def find_order(graph, score, most_total, most_words):
-    """Eliminate the variable of least key, again and again; return whether there is more to do.
+    """Eliminate the variable of least key repeatedly; return whether there is more to do.
 
     ``score`` = (weight of the fill, weight of the size, noise, log2 of the largest table whose fill
-    is counted). It gives up, with ``total`` above ``most_total``, where that is exceeded, and
-    interrupts itself after so many more words of bits.
+    is counted). It gives up when ``total`` exceeds ``most_total``, and pauses after ``most_words``
+    words of bits.
     """
     n = graph.left.size
     stop = graph.done[1] + most_words

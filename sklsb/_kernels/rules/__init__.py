@@ -1,1 +1,1 @@
-"""How chains move: a rule each, and the functions of its contract."""
+"""How chains move: rules, with the functions of their contract."""

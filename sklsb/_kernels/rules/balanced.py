@@ -1,4 +1,4 @@
-"""The locally balanced step: propose a single change by its weight, accept or refuse.
+"""The locally balanced step: propose a single change by its weight, then accept or refuse it.
 
 With a balancing function g and exact log-ratios l_m the proposal is Q(m|x) = w_m / Z(x) with
 w_m = g(exp l_m), and a move is accepted with probability min(1, Z(x) / Z(x')).
@@ -15,12 +15,12 @@ from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import Table, exp, log_weight
 from sklsb._kernels.tree import levels, select, sum_all, sum_touched, total
 
-# A total weight outside this range makes the chain choose a new offset.
+# Outside this range of total weights a chain chooses a new offset.
 SMALLEST_TOTAL, LARGEST_TOTAL = 1e-100, 1e100
 
 
 class Weights(NamedTuple):
-    """What the rule keeps: the weights of all moves and their block sums, one row each chain."""
+    """The weights of all moves and their block sums, one row per chain."""
 
     tree: NDArray[np.float64]
     offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
@@ -35,14 +35,13 @@ def _row_of(part, c):
 
 
 class Balanced(NamedTuple):
-    """The rule: a balancing function, and the probability that a transition does nothing."""
+    """The rule: a balancing function and the probability of doing nothing."""
 
     table: Table
     lazy: float = 0.0
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         return Facts(
             n_uniforms=2,
             stat_names=("lp", "acceptance_rate"),
@@ -52,7 +51,6 @@ class Balanced(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> Weights:
-        """Allocate what the rule keeps of some chains."""
         view = target.view()
         level = levels(view.touched_start.size - 1)
         most_touched = int(np.diff(view.touched_start).max(initial=0))
@@ -67,7 +65,7 @@ class Balanced(NamedTuple):
 
 @inlined
 def weigh_all(view, table, chain):
-    """Weights of all moves under the present offset, and their sums."""
+    """Compute the weights of all moves under the present offset, and their sums."""
     n = view.touched_start.size - 1
     for m in range(n):
         chain.part.tree[m] = (
@@ -90,7 +88,7 @@ def rebase(view, table, chain):
 
 @inlined
 def propose(view, table, chain, move):
-    """Make a move and bring weights and sums up to date; return the inverse move."""
+    """Make a move and update weights and sums; return the inverse move."""
     inverse = flip(view, chain, move)
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
     for k in range(begin, end):
@@ -126,7 +124,7 @@ def _prepare(view, rule, chain):
 
 @implements(step, Balanced)
 def _step(view, rule, chain, u):
-    """U = (to select a move, to accept it). A lazy chain first stays with probability ``lazy``."""
+    """U = (to stay with probability ``lazy`` or select a move, to accept it)."""
     u_select, u_accept = u[0], u[1]
     before = total(chain)
     if before == 0.0 or u_select < rule.lazy:  # zero: no neighbour has positive probability

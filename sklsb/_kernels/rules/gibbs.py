@@ -1,8 +1,8 @@
 """Gibbs sampling: variables are drawn from their exact distribution given the others.
 
-`RandomBlocks` draws one random block jointly, and is reversible. `Systematic` goes through all
-variables in blocks, `Chromatic` through classes of variables that do not depend on each other
-given the rest; such sweeps leave p as it is, but are not reversible.
+`RandomBlocks` draws one random block jointly, and is reversible. `Systematic` sweeps through all
+variables in blocks, `Chromatic` through classes of variables that are independent given the rest.
+Sweeps leave p invariant, but are not reversible.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from sklsb._kernels.numeric import exp
 
 @inlined
 def draw_site(view, chain, site, u, weight):
-    """Draw one variable given the others by one uniform number, with room for its moves."""
+    """Draw one variable given the others by one uniform number; ``weight`` is scratch."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
     n = np.int64(end - begin)
     largest = 0.0  # log weight of the present value
@@ -47,7 +47,7 @@ def draw_site(view, chain, site, u, weight):
     chosen = -1
     for k in range(n if r >= 0.0 else 0):
         if weight[k] > 0.0:
-            chosen = k  # the last one that is possible, if rounding leaves none
+            chosen = k  # the last possible one, if rounding leaves none
             if r < weight[k]:
                 break
             r -= weight[k]
@@ -57,35 +57,30 @@ def draw_site(view, chain, site, u, weight):
         chain.moved[np.int64(move)] = True
 
 
-# ----------------------------------------------------------------- random blocks
-
-
 class RandomBlocks(NamedTuple):
-    """The rule: a block of random variables, drawn jointly given the others."""
+    """The rule: a block of random variables is drawn jointly given the others."""
 
-    sites: NDArray[np.uint32]  # that are not observed
+    sites: NDArray[np.uint32]  # unobserved
     block_size: int
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         return Facts(
             n_uniforms=self.block_size + 1,
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
         )
 
     def n_states(self, target: Any) -> int:
-        """Joint states of a block, at most."""
+        """Most joint states of a block."""
         return largest_ball(target.cardinalities[self.sites], self.block_size, self.block_size)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
-        """Allocate the list of the states of a block."""
         return new_ball(n_chains, self.block_size, self.n_states(target))
 
 
 @implements(step, RandomBlocks)
 def _step(view, rule, chain, u):
-    """U = (to choose each of the variables, to draw their values)."""
+    """U = (to choose each variable, to draw their values)."""
     n = rule.block_size
     if n == 0:
         return np.nan
@@ -110,31 +105,26 @@ def draw_block(view, chain, n, u):
     mark_moved(view, chain, n)
 
 
-# ----------------------------------------------------------------- sweeps
-
-
 class Systematic(NamedTuple):
-    """The rule: all variables in their order, in blocks that are drawn jointly."""
+    """The rule: all variables in order, in blocks that are drawn jointly."""
 
-    sites: NDArray[np.uint32]  # that are not observed
+    sites: NDArray[np.uint32]  # unobserved
     block_size: int
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         n_blocks = -(-self.sites.size // max(1, self.block_size))
         return Facts(n_uniforms=n_blocks, transitions_per_sweep=1, reversible=n_blocks < 2)
 
     def n_states(self, target: Any) -> int:
-        """Joint states of a block, at most."""
+        """Most joint states of a block."""
         size = max(1, self.block_size)
-        # Reading them takes time of the order of their number: once, not for each block.
+        # Read once: that takes time proportional to their number.
         cardinalities = target.cardinalities[self.sites]
         blocks = (cardinalities[k : k + size] for k in range(0, cardinalities.size, size))
         return max((largest_ball(block, size, size) for block in blocks), default=1)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
-        """Allocate the list of the states of a block."""
         return new_ball(n_chains, self.block_size, self.n_states(target))
 
 
@@ -158,7 +148,7 @@ def _sweep(view, rule, chain, u):
 
 
 class Probabilities(NamedTuple):
-    """Room for what is known of the variables of one class."""
+    """Memory for the variables of one class."""
 
     log_ratio: NDArray[np.float64]
     flips: NDArray[np.uint32]
@@ -173,15 +163,14 @@ CHROMATIC_NEEDS = {"graph": "a sparse graph"}
 
 
 class Chromatic(NamedTuple):
-    """The rule: class by class, all variables of a class given those of the others."""
+    """The rule: class by class, all variables of a class given the other classes."""
 
-    sites: NDArray[np.uint32]  # that are not observed, class by class
+    sites: NDArray[np.uint32]  # unobserved, class by class
     start: NDArray[np.int64]  # of each class, and the number of sites
-    two_valued: bool  # then the move of a site has its number
+    two_valued: bool  # then moves have the numbers of their sites
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         return Facts(
             n_uniforms=self.sites.size,
             transitions_per_sweep=1,
@@ -190,7 +179,6 @@ class Chromatic(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> Probabilities:
-        """Allocate room for the largest class."""
         n_values = int(target.cardinalities.max(initial=1))
         most = max(n_values, int(np.diff(self.start).max(initial=0)))
         return Probabilities(np.empty((n_chains, most)), np.empty((n_chains, most), np.uint32))
@@ -208,7 +196,7 @@ def _sweep_classes(view, rule, chain, u):
         begin, end = rule.start[color], rule.start[color + 1]
         for k in range(begin, end):
             ratio[k - begin] = log_ratio(view, chain, np.uint64(rule.sites[k]))
-        # Apart, so that it is vectorised: u < p / (1 + p) with p the odds of the other value.
+        # A loop of its own, which is vectorised: u < p / (1 + p) with p the odds of flipping.
         for k in range(end - begin):
             odds = exp(min(ratio[k], 700.0))
             ratio[k] = odds / (1.0 + odds)

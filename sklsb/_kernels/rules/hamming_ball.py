@@ -1,9 +1,9 @@
 """The Hamming ball sampler (Titsias and Yau, JASA 2017).
 
 Within a random block of variables, a centre is drawn uniformly from the states that differ from the
-present one in at most ``radius`` variables; then the next state from p restricted to those that
-differ from the centre in at most ``radius``. The present state is among these, the number of
-states is the same around every centre, and so the transition is reversible.
+present one in at most ``radius`` variables; then the next state is drawn from p restricted to those
+that differ from the centre in at most ``radius``. These include the present state, and their number
+is the same around every centre, so the transition is reversible.
 """
 
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from sklsb._kernels.enumeration import (
     list_ball,
     mark_moved,
     new_ball,
+    path_to,
     remember,
     weigh_ball,
 )
@@ -31,30 +32,28 @@ from sklsb._kernels.facts import Facts
 class HammingBall(NamedTuple):
     """The rule: a random block is drawn from p among the states near a random centre."""
 
-    sites: NDArray[np.uint32]  # that are not observed
+    sites: NDArray[np.uint32]  # unobserved
     block_size: int
     radius: int
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         return Facts(
             n_uniforms=self.block_size + 2,
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
         )
 
     def n_states(self, target: Any) -> int:
-        """States of a ball, at most."""
+        """Most states of a ball."""
         return largest_ball(target.cardinalities[self.sites], self.block_size, self.radius)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
-        """Allocate the list of the states of a ball."""
         return new_ball(n_chains, self.block_size, self.n_states(target))
 
 
 @implements(step, HammingBall)
 def _step(view, rule, chain, u):
-    """U = (to choose each of the variables, to draw the centre, to draw the next state)."""
+    """U = (to choose each variable, to draw the centre, to draw the next state)."""
     n = rule.block_size
     if n == 0:
         return np.nan
@@ -64,7 +63,7 @@ def _step(view, rule, chain, u):
     size = list_ball(view, part, n, rule.radius)
     centre = min(np.int64(u[n] * size), size - 1)
     here, reference, known = _walk(view, chain, centre)
-    # The same tree serves around the centre: the moves of a variable lead to its other values.
+    # The same tree serves around the centre: moves lead to a variable's other values.
     weigh_ball(view, chain, size, here, reference, known)
     chain.evaluations[0] += size - 1
     go_to(view, chain, choose(part.log_weight, size, u[n + 1]))
@@ -74,17 +73,12 @@ def _step(view, rule, chain, u):
 
 @inlined
 def _walk(view, chain, node):
-    """Go to a listed state; return its log p relative to the state before.
+    """Go to a listed state; return ``here``, ``reference`` and ``known`` for `weigh_ball`.
 
-    And what log p was there, and whether that is known: it is if the way led through an
-    impossible state.
+    The reference is known if the way led through an impossible state.
     """
     part = chain.part
-    depth = 0
-    while node > 0:
-        part.path[depth] = node
-        node = np.int64(part.parent[node])
-        depth += 1
+    depth = path_to(part, node)
     here, reference, known = 0.0, 0.0, False
     whole = log_prob_is_cheap(view)
     for k in range(depth - 1, -1, -1):

@@ -1,6 +1,6 @@
 """Block Gibbs sampling of two layers: all hidden units given the visible ones, and back.
 
-Seen from the visible units alone a transition is reversible.
+On the visible units alone, transitions are reversible.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from sklsb._kernels.numeric import exp
 
 
 class Fields(NamedTuple):
-    """Room for what the hidden units say to the visible ones."""
+    """Memory for the fields of the hidden units on the visible ones."""
 
     field: NDArray[np.float64]
 
@@ -33,11 +33,10 @@ class Layers(NamedTuple):
 
     weight: NDArray[np.float64]  # (n_hidden, n_visible)
     visible_bias: NDArray[np.float64]
-    free: NDArray[np.bool_]  # visible units that are not observed
+    free: NDArray[np.bool_]  # unobserved visible units
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         return Facts(
             n_uniforms=self.weight.shape[0] + self.visible_bias.size,
             transitions_per_sweep=1,
@@ -46,7 +45,6 @@ class Layers(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> Fields:
-        """Allocate the fields on the visible units."""
         return Fields(np.empty((n_chains, self.visible_bias.size)))
 
 

@@ -1,8 +1,7 @@
-"""A mixture of two rules: a coin that does not depend on the state tells which one moves.
+"""A mixture of two rules: a coin that does not depend on the state chooses which one moves.
 
-Not to be mixed up with `sklsb.Mixture`, a mixture of balancing functions.
-
-If both rules are reversible, so is the mixture.
+If both rules are reversible, so is the mixture. (`sklsb.Mixture` is something else: a mixture of
+balancing functions.)
 """
 
 from typing import Any, NamedTuple
@@ -17,11 +16,11 @@ from sklsb._kernels.facts import Facts, Rule
 
 
 class Parts(NamedTuple):
-    """What both rules keep, and which of them moved the chain last: 0, 1, or -1 for none."""
+    """The parts of both rules."""
 
     first: Any
     second: Any
-    last: NDArray[np.int64]  # (n, 1)
+    last: NDArray[np.int64]  # (n, 1) which rule moved last: 0, 1, or -1 for none
 
 
 class Mixture(NamedTuple):
@@ -30,25 +29,22 @@ class Mixture(NamedTuple):
     first: Any
     second: Any
     share: float
-    widths: tuple[int, int]  # numbers that each takes; 0: as many as it says
+    widths: tuple[int, int]  # numbers per transition of each; 0: see `n_used`
 
     @classmethod
     def of(cls, first: Rule, second: Rule, share: float) -> "Mixture":
-        """Return the mixture of two rules."""
-        facts = first.facts, second.facts
-        one, other = (0 if part.parts else part.n_uniforms for part in facts)
+        """Mix two rules; ``share`` is the probability of the second."""
+        one, other = (0 if f.parts else f.n_uniforms for f in (first.facts, second.facts))
         return cls(first, second, float(share), (one, other))
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
         parts: tuple[Rule, ...] = (self.first, self.second)
         one, other = (part.facts for part in parts)
-        by_site = (one.transitions_per_sweep, other.transitions_per_sweep)
-        same = one.transitions_per_sweep == other.transitions_per_sweep
+        same_sweep = one.transitions_per_sweep == other.transitions_per_sweep
         return Facts(
             n_uniforms=1 + max(one.n_uniforms, other.n_uniforms),
-            transitions_per_sweep=by_site[0] if same else None,
+            transitions_per_sweep=one.transitions_per_sweep if same_sweep else None,
             stat_names=max(one.stat_names, other.stat_names, key=len),
             carried=(
                 "last",
@@ -64,14 +60,11 @@ class Mixture(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> Parts:
-        """Allocate what both rules keep of some chains."""
-        last = np.full((n_chains, 1), -1)
-        return Parts(
-            self.first.new_part(target, n_chains), self.second.new_part(target, n_chains), last
-        )
+        first, second = (rule.new_part(target, n_chains) for rule in (self.first, self.second))
+        return Parts(first, second, np.full((n_chains, 1), -1))
 
     def chosen(self, coins: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Which rule each coin chooses, 0 or 1."""
+        """Rule chosen by each coin, 0 or 1."""
         return (coins < self.share).astype(np.intp)
 
 
@@ -89,7 +82,7 @@ def _n_used(rule, u):
 
 @implements(rebuild, Mixture)
 def _rebuild(view, rule, chain):
-    """Only what belongs to the rule that moved last is up to date."""
+    """Rebuild the part of the rule that moved last; the other is prepared before its next move."""
     if chain.part.last[0] == 0:
         rebuild(view, rule.first, with_part(chain, chain.part.first))
     if chain.part.last[0] == 1:

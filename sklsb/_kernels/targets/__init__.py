@@ -1,1 +1,1 @@
-"""What targets are in the kernels: a view each, and the functions of its contract."""
+"""Targets in the kernels: views, with the functions of their contract."""

@@ -1,4 +1,4 @@
-"""A target some of whose variables are observed, in the kernels."""
+"""Evidence in the kernels."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from sklsb._kernels.targets.inner import passing_on
 
 @passing_on
 class ConditionedView(NamedTuple):
-    """The view of another target, some of whose moves are impossible."""
+    """The view of a target with observed variables, whose moves are impossible."""
 
     inner: Any
     observed: NDArray[np.bool_]  # of each move

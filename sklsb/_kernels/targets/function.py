@@ -21,16 +21,16 @@ from sklsb._kernels.contract import (
 )
 from sklsb._kernels.numeric import as_float
 
-# Integers of scratch memory that a chain on a `FunctionView` takes, about, at most.
+# Most integers of scratch memory per chain on a `FunctionView`, approximately.
 _MOST_SCRATCH = 1 << 16
 
 
 class FunctionView(NamedTuple):
     """A C function void(x, values): log p of x and of every state that a move leads to.
 
-    The cache holds these values, as the bits of floats. The scratch memory of a chain: whether
-    the function failed, the state where it did, and a table of states with their values, so that
-    a move that is taken back calls nothing, nor do objectives that come back to stored states.
+    The cache holds these values, as the bits of floats. The scratch memory holds whether the
+    function failed, the state where it did, and a table of states with their values, so that no
+    call is needed to undo a move or to return to a stored state.
     """
 
     address: int
@@ -41,20 +41,18 @@ class FunctionView(NamedTuple):
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return self.site.size + 1
 
     @property
     def scratch_size(self) -> int:
-        """Number of integers of scratch memory of a chain."""
         n_sites = self.first_move.size - 1
         slot = self.cache_size + n_sites
-        # Odd, and for two-valued variables a place for each neighbour of a state.
+        # Odd; for two-valued variables, one slot per neighbour of a state.
         slots = min(2 * self.site.size + 1, max(17, _MOST_SCRATCH // slot | 1))
         return 1 + n_sites + slots * slot
 
 
-# Differences of two such numbers, divided by the distance of knots, stay finite.
+# Differences of two such numbers, divided by the spacing of knots, stay finite.
 LARGEST_LOG_PROB = 1e303
 _BITS_OF_NAN, _BITS_OF_ZERO, _BITS_OF_NEVER = (
     int(np.float64(value).view(np.int64)) for value in (np.nan, 0.0, -np.inf)
@@ -62,9 +60,9 @@ _BITS_OF_NAN, _BITS_OF_ZERO, _BITS_OF_NEVER = (
 
 
 def neighbourhood_function(log_prob, cardinalities, observed, dtype):
-    """Compile the C function of a `FunctionView` from a jitted log p of one state of int64.
+    """Compile the C function of a `FunctionView` from a jitted log p of one int64 state.
 
-    Where a site is observed, its moves are impossible.
+    The moves of observed sites are impossible.
     """
     n_sites = cardinalities.size
     n_values = 1 + int((cardinalities - 1).sum())
@@ -74,7 +72,7 @@ def neighbourhood_function(log_prob, cardinalities, observed, dtype):
     def evaluate(given, out):
         x = carray(given, n_sites).astype(np.int64)
         values = carray(out, n_values)
-        # What a cfunc raises is printed and forgotten; a NaN is found out, and raised in Python.
+        # An exception in a cfunc is only printed; a NaN is detected, and an error raised in Python.
         try:
             values[0] = log_prob(x)
             k = 1
@@ -93,7 +91,7 @@ def neighbourhood_function(log_prob, cardinalities, observed, dtype):
 
 
 def state_function(log_prob, n_sites, dtype):
-    """Compile the C function of a `FunctionSiteView` from a jitted log p of one state of int64."""
+    """Compile the C function of a `FunctionSiteView` from a jitted log p of one int64 state."""
     pointers = types.CPointer(from_dtype(dtype)), types.CPointer(types.float64)
 
     @cfunc(types.void(*pointers))
@@ -134,10 +132,21 @@ _call: Any = _call_by_ctypes if interpreted() else _call_compiled
 
 
 @inlined
-def _slot(chain):
-    """Where the table has the values of the present state, followed by the state plus 1, if any.
+def _site_change(view, chain, move):
+    """Return the site of a move, the value after it, and the inverse move."""
+    site = np.uint64(view.site[move])
+    first = view.first_move[site]
+    before = np.uint64(chain.x[site])
+    after = np.uint64(move) - first
+    after += np.uint64(after >= before)
+    return site, np.int64(after), first + before - np.uint64(before > after)
 
-    Two-valued states that differ at one site are at different places, if there are so many.
+
+@inlined
+def _slot(chain):
+    """Return the place in the table for the present state: its values, then the state plus 1.
+
+    Two-valued states that differ at one site have different places, if there are enough.
     """
     n_sites, n_values = chain.x.size, chain.cache.size
     n_slots = (chain.scratch.size - 1 - n_sites) // (n_values + n_sites)
@@ -149,7 +158,7 @@ def _slot(chain):
 
 @called
 def _evaluate(view, chain):
-    """Fill the cache; where a value is no log p, let the chain stand still, and keep its state."""
+    """Fill the cache; if a value is invalid, save the state and let the chain stand still."""
     scratch, cache = chain.scratch, chain.cache
     slot = _slot(chain)
     state = slot + cache.size
@@ -161,7 +170,7 @@ def _evaluate(view, chain):
             cache[k] = scratch[slot + k]
         return
     if scratch[0] == 0:
-        cache[0] = _BITS_OF_NAN  # to be seen if the function does not come to its end
+        cache[0] = _BITS_OF_NAN  # stays if the function does not finish
         _call(view.address, chain.x, cache)
         good = True
         for k in range(cache.size):
@@ -192,19 +201,10 @@ def _log_ratio(view, chain, move):
 
 @implements(flip, FunctionView)
 def _flip(view, chain, move):
-    site = np.uint64(view.site[move])
-    first = view.first_move[site]
-    before = np.uint64(chain.x[site])
-    after = np.uint64(move) - first
-    after += np.uint64(after >= before)
-    chain.x[site] = np.int64(after)
+    site, after, inverse = _site_change(view, chain, move)
+    chain.x[site] = after
     _evaluate(view, chain)
-    return first + before - np.uint64(before > after)
-
-
-@implements(first_move, FunctionView)
-def _first_move(view, site):
-    return view.first_move[site]
+    return inverse
 
 
 @implements(log_prob, FunctionView)
@@ -214,19 +214,19 @@ def _log_prob(view, chain):
 
 # ----------------------------------------------------------------- a few states at a time
 
-# Changes whose way back is remembered.
+# Number of changes whose inverses are cached.
 _DEPTH = 64
 
 
 class FunctionSiteView(NamedTuple):
-    """A C function void(x, value): log p of x alone, for rules that look at a few states.
+    """A C function void(x, value): log p of x alone, for rules that need few states.
 
-    There is no cache. The scratch memory of a chain: whether the function failed; the state where
-    it did; whether log p of the present state is known, and what it is; the site whose moves were
-    looked at last, plus 1; a place for what the function returns; how many changes are
-    remembered, and of each the move back and log p there; log p where that site has each of its
-    values. What is not known is NaN. So a way through states and back calls the function once
-    for each of them, and so does a look at all values of a variable.
+    There is no cache. The scratch memory holds whether the function failed and the state where it
+    did; whether log p of the present state is known, and its value; the site whose moves were
+    evaluated last, plus 1; a place for the function's result; the number of cached changes, and for
+    each the inverse move and log p there; log p for each value of that site. Unknown values are
+    NaN. So a path through states and back calls the function once per state, and so do the
+    log-ratios of all values of a variable.
     """
 
     address: int
@@ -235,12 +235,10 @@ class FunctionSiteView(NamedTuple):
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return 0
 
     @property
     def scratch_size(self) -> int:
-        """Number of integers of scratch memory of a chain."""
         most = int(np.diff(self.first_move).max(initial=0)) + 1
         return self.first_move.size + 5 + 2 * _DEPTH + most
 
@@ -252,7 +250,7 @@ def _bits(value):
 
 @inlined
 def _places(chain):
-    """Where known begins, the remembered changes, and what is known of a site."""
+    """Return where log p of the state, the cached changes, and those of the site begin."""
     known = 1 + chain.x.size
     changes = known + 5
     return known, changes, changes + 2 * _DEPTH
@@ -260,13 +258,13 @@ def _places(chain):
 
 @called
 def _evaluate_state(view, chain):
-    """Log p of the present state; -inf where it is none, and its state is kept."""
+    """Return log p of the present state; if the function fails, save the state and return -inf."""
     scratch = chain.scratch
     known = _places(chain)[0]
     if scratch[0] != 0:
         return -np.inf
     out = scratch[known + 3 : known + 4]
-    out[0] = _BITS_OF_NAN  # to be seen if the function does not come to its end
+    out[0] = _BITS_OF_NAN  # stays if the function does not finish
     _call(view.address, chain.x, out)
     value = as_float(out[0])
     if abs(value) <= LARGEST_LOG_PROB or value == -np.inf:
@@ -275,17 +273,6 @@ def _evaluate_state(view, chain):
     for i in range(chain.x.size):
         scratch[1 + i] = chain.x[i]
     return -np.inf
-
-
-@inlined
-def _site_change(view, chain, move):
-    """Site of a move, the value after it, and the move back."""
-    site = np.uint64(view.site[move])
-    first = view.first_move[site]
-    before = np.uint64(chain.x[site])
-    after = np.uint64(move) - first
-    after += np.uint64(after >= before)
-    return site, np.int64(after), first + before - np.uint64(before > after)
 
 
 @implements(init_cache, FunctionSiteView)
@@ -346,7 +333,7 @@ def _flip_site(view, chain, move):
         there = scratch[values + after]
     else:
         scratch[known + 2] = 0
-    if depth > 0 and scratch[last] == np.int64(move):  # back
+    if depth > 0 and scratch[last] == np.int64(move):  # undoes the last change
         if there == _BITS_OF_NAN:
             there = scratch[last + 1]
         depth -= 1
@@ -371,6 +358,6 @@ def _forget_changes(view, chain):
     chain.scratch[_places(chain)[0] + 4] = 0
 
 
-@implements(first_move, FunctionSiteView)
-def _first_site_move(view, site):
+@implements(first_move, FunctionView, FunctionSiteView)
+def _first_move(view, site):
     return view.first_move[site]

@@ -20,7 +20,6 @@ class IsingView(NamedTuple):
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return self.field.size
 
 
@@ -50,7 +49,7 @@ def _flip(view, chain, move):
 def _log_prob(view, chain):
     n = chain.x.size
     a = b = c = d = 0.0
-    # Four running sums: a fixed order that still lets the processor overlap additions.
+    # Four running sums: a fixed order that lets the processor overlap additions.
     for i in range(0, n - n % 4, 4):
         a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
         b += chain.x[i + 1] * (view.field[i + 1] + (0.5 * view.unit[i + 1]) * chain.cache[i + 1])

@@ -10,7 +10,7 @@ from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_
 
 
 class MarkovNetworkView(NamedTuple):
-    """Tables one after another; the cache holds the position of each factor's present entry."""
+    """Concatenated tables; the cache holds the position of each factor's present entry."""
 
     log_table: NDArray[np.float64]
     table_start: NDArray[np.uint64]  # of each factor
@@ -24,13 +24,12 @@ class MarkovNetworkView(NamedTuple):
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return self.table_start.size
 
 
 @inlined
 def _network_change(view, chain, move):
-    """Site of a move, its value before and after."""
+    """Return the site of a move, its value before and after."""
     site = np.uint64(view.site[move])
     before = np.int64(chain.x[site])
     after = np.int64(np.uint64(move) - view.first[site])

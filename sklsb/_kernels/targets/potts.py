@@ -10,7 +10,7 @@ from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_
 
 
 class PottsView(NamedTuple):
-    """As of `IsingView`; the cache holds the couplings to neighbours of each (site, value)."""
+    """As `IsingView`; the cache holds the sum of couplings to neighbours for each (site, value)."""
 
     field: NDArray[np.float64]  # (n_sites, k)
     unit: NDArray[np.float64]
@@ -23,13 +23,12 @@ class PottsView(NamedTuple):
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return self.field.size
 
 
 @inlined
 def _potts_change(view, chain, move):
-    """Site of a move, its value before and after."""
+    """Return the site of a move, its value before and after."""
     site = np.uint64(view.site[move])
     before = np.uint64(chain.x[site])
     after = np.uint64(move) - site * np.uint64(view.field.shape[1] - 1)

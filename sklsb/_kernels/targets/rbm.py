@@ -12,12 +12,12 @@ from sklsb._kernels.numeric import as_float, exp, softplus
 
 
 class RBMView(NamedTuple):
-    """The marginal of a restricted Boltzmann machine; hidden units padded to a multiple of 4.
+    """A restricted Boltzmann machine without its hidden units, padded to a multiple of 4 of them.
 
-    The cache holds, as integers and as the bits of floats, sum_i x_i W_ij of each hidden unit in
-    multiples of ``unit``, two functions of its activation, the log-ratios and their products.
-    With ``span`` = 0 the weights are extreme: ``weight`` holds W_ij itself instead of exp W_ij, and
-    the sums are floats, computed anew in every move.
+    The cache holds sum_i x_i W_ij of each hidden unit, as an integer multiple of ``unit``; then, as
+    the bits of floats, two functions of its activation, the log-ratios and their products. With
+    ``span`` = 0 the weights are extreme: ``weight`` holds W_ij instead of exp W_ij, and the sums
+    are floats, recomputed in every move.
     """
 
     visible_bias: NDArray[np.float64]
@@ -26,19 +26,18 @@ class RBMView(NamedTuple):
     weight: NDArray[np.float64]  # (n_hidden, n_visible)
     unit: NDArray[np.float64]  # of each hidden unit
     coupling: NDArray[np.int64]  # (n_visible, n_hidden): the weights in these units
-    span: int  # so many factors can be multiplied without overflow
+    span: int  # number of factors whose product cannot overflow
     touched_start: NDArray[np.uint64]
     touched: NDArray[np.uint32]
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return 3 * self.hidden_bias.size + 3 * self.visible_bias.size
 
 
 @inlined
 def _floats(view, chain):
-    """Parts of the cache: sums, two numbers per hidden unit, ratios, products, states."""
+    """Return the cache in parts: sums, two functions of activations, ratios, products, states."""
     m, n = view.hidden_bias.size, view.visible_bias.size
     floats = chain.cache.view(np.float64)
     first = 3 * m
@@ -53,9 +52,9 @@ def _floats(view, chain):
 
 
 class RBMSiteView(NamedTuple):
-    """The same for rules that look at a few visible units: log-ratios are computed when asked for.
+    """The same for rules that need few log-ratios: they are computed on demand.
 
-    The cache holds the sums, and two functions of the activation, of each hidden unit.
+    The cache holds the sum and two functions of the activation of each hidden unit.
     """
 
     visible_bias: NDArray[np.float64]
@@ -68,7 +67,6 @@ class RBMSiteView(NamedTuple):
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return 3 * self.hidden_bias.size
 
 
@@ -82,7 +80,7 @@ def _activation(view, chain, j):
 
 @inlined
 def _probabilities(view, chain, off, on):
-    """Of each hidden unit given the visible ones."""
+    """Compute the probabilities of each hidden unit's values given the visible units."""
     for j in range(off.size):
         a = hidden_activation(view, chain, j)
         small = exp(-abs(a))
@@ -93,11 +91,11 @@ def _probabilities(view, chain, off, on):
 
 @inlined
 def _products(view, chain):
-    """Log-ratios by products: the logarithm of a ratio is that of a product over hidden units.
+    """Compute log-ratios as logarithms of products over hidden units.
 
-    With s_j the probability of unit j given x, and t_j = 1 - s_j, the factor of a unit whose
-    activation grows by W is t_j + s_j exp W; where it shrinks, it is (s_j + t_j exp W) / exp W.
-    Both terms are positive, so that nothing cancels.
+    With s_j the probability of unit j given x and t_j = 1 - s_j, the factor of a unit whose
+    activation grows by W is t_j + s_j exp W; if it shrinks by W, (s_j + t_j exp W) / exp W. Both
+    terms are positive, so nothing cancels.
     """
     _, off, on, ratio, product, state = _floats(view, chain)
     m, n = off.size, state.size
@@ -124,7 +122,7 @@ def _products(view, chain):
 
 @inlined
 def _sums(view, chain):
-    """Log-ratios of a machine of extreme weights, as sums of logarithms."""
+    """Compute log-ratios for extreme weights, as sums of logarithms."""
     total, off, on, ratio, _, state = _floats(view, chain)
     for j in range(off.size):
         total[j] = 0.0
@@ -143,7 +141,7 @@ def _sums(view, chain):
 
 @called
 def _refresh(view, chain):
-    """Compute all log-ratios: every move changes them all."""
+    """Recompute all log-ratios: every move changes all of them."""
     if view.span == 0:
         _sums(view, chain)
     else:
@@ -187,9 +185,6 @@ def _log_prob(view, chain):
     return result
 
 
-# ----------------------------------------------------------------- a few units at a time
-
-
 @inlined
 def _functions(view, chain):
     """Return the two functions of the activations: probabilities, or their logarithms."""
@@ -227,7 +222,7 @@ def _init_site_cache(view, chain):
 
 @implements(log_ratio, RBMSiteView)
 def _site_log_ratio(view, chain, move):
-    """As `_products` and `_sums`, of one unit."""
+    """As `_products` and `_sums`, for one unit."""
     off, on = _functions(view, chain)
     m, falls = off.size, chain.x[move] > 0
     if view.span == 0:

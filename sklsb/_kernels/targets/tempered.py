@@ -12,7 +12,7 @@ from sklsb._kernels.targets.inner import passing_on
 
 @passing_on
 class TemperedView(NamedTuple):
-    """The view of another target, whose log p is multiplied by beta > 0."""
+    """The view of a target with log p multiplied by beta > 0."""
 
     inner: Any
     beta: float

@@ -1,4 +1,4 @@
-"""Which columns a linear regression has, in the kernels."""
+"""Selection of the columns of a linear regression, in the kernels."""
 
 import math
 from typing import NamedTuple
@@ -11,17 +11,16 @@ from sklsb._kernels.contract import flip, init_cache, log_prob, log_ratio
 
 
 class VariableSelectionView(NamedTuple):
-    """Gram matrix M of the columns, with their products with y as its last column.
+    """Gram matrix M of the columns; its last column has their products with y.
 
     With F = L^-1 [M y] for M = L L' of the included columns, in the order of ``rank``,
 
         log p = size_term[k] - det_weight * log det M - exponent * log E,   E = 1 - sum F_y^2.
 
-    The cache holds, as floats: F, one row of p + 1 for each included column; two rows of sums over
-    F (`_selection_sums`); the largest diagonal entry of M^-1. Then, as integers: the number of
+    The cache holds, as floats: F, one row of p + 1 per included column; two rows of sums over F
+    (`_selection_sums`); the largest diagonal entry of M^-1. Then, as integers: the number of
     included columns, and these. F and the sums are recomputed in a fixed order from the first row
-    that a flip changes. What is not used is zero, and was never written: so memory that a model
-    of k columns does not need is never claimed.
+    that a flip changes. Unused entries are zero and never written: their memory is never claimed.
     """
 
     gram: NDArray[np.float64]  # (p, p + 1)
@@ -30,19 +29,18 @@ class VariableSelectionView(NamedTuple):
     exponent: float
     det_weight: float
     least: float  # 1 / (largest diagonal entry of M^-1) below which a model is impossible
-    n_rows: int  # columns that a possible model has at most, and one more
+    n_rows: int  # most columns of a possible model, plus one
     touched_start: NDArray[np.uint64]
     touched: NDArray[np.uint32]
 
     @property
     def cache_size(self) -> int:
-        """Number of integers in the cache of a chain."""
         return (self.n_rows + 2) * self.gram.shape[1] + 2 + self.gram.shape[0]
 
 
 @inlined
 def _selection_places(view):
-    """Where in the cache the sums, the largest diagonal entry, and the list of columns begin."""
+    """Return where in the cache the sums, the largest entry and the list of columns begin."""
     sums = np.uint64(view.n_rows) * np.uint64(view.gram.shape[1])
     largest = sums + np.uint64(2 * view.gram.shape[1])
     return sums, largest, largest + np.uint64(1)
@@ -52,8 +50,8 @@ def _selection_places(view):
 def _selection_row(view, f, columns, r):
     """Compute row r of F from the rows above it.
 
-    In column i of the included ones, nothing is left of M below row i; there, row by row, L^-1
-    is written. The row of a column that the ones above it explain is zero.
+    In the column of the i-th included one, M vanishes below row i; L^-1 is written there instead.
+    The row of a column that the ones above it explain is zero.
     """
     width = np.uint64(view.gram.shape[1])
     column = columns[r]
@@ -75,10 +73,10 @@ def _selection_row(view, f, columns, r):
 
 @inlined
 def _selection_sums(view, f, columns, k):
-    """Sum F_j^2 and F_j F_y over the rows, for each column j; of an included one, below row j.
+    """Sum F_j^2 and F_j F_y over the rows, for each column j; if it is included, from its row on.
 
-    So these are the diagonal of M^-1 and M^-1 M_y for included columns, and what the included
-    ones explain of M_jj and M_jy for the others. Return the largest diagonal entry of M^-1.
+    These are the diagonal of M^-1 and M^-1 M_y for included columns, and what they explain of M_jj
+    and M_jy for the others. Return the largest diagonal entry of M^-1.
     """
     width = np.uint64(view.gram.shape[1])
     square = np.uint64(view.n_rows) * width
@@ -102,7 +100,7 @@ def _selection_sums(view, f, columns, k):
 
 @called
 def _selection_refresh(view, chain, first):
-    """Recompute all that depends on the included columns from the given one on."""
+    """Recompute all that depends on the included columns from place ``first`` on."""
     f = chain.cache.view(np.float64)
     _, largest, size = _selection_places(view)
     columns = chain.cache[size + np.uint64(1) :].view(np.uint64)
@@ -114,7 +112,7 @@ def _selection_refresh(view, chain, first):
 
 @inlined
 def _selection_possible(view, chain):
-    """Whether the state has positive probability; E and the number of included columns."""
+    """Return whether the state is possible, E, and the number of included columns."""
     _, largest, size = _selection_places(view)
     f = chain.cache.view(np.float64)
     k = np.uint64(chain.cache[size])
@@ -125,7 +123,7 @@ def _selection_possible(view, chain):
 
 @called
 def _selection_collinear(view, chain, move, left):
-    """Whether another column, with ``left`` not explained, makes the model impossible."""
+    """Whether adding a column, of which ``left`` is unexplained, makes the model impossible."""
     sums, _, size = _selection_places(view)
     f = chain.cache.view(np.float64)
     columns = chain.cache[size + np.uint64(1) :].view(np.uint64)
@@ -171,7 +169,7 @@ def _selection_insert(view, chain, column):
 
 @inlined
 def _selection_remove(view, chain, column):
-    """Take a column out of the list, and clear the last row; return its place."""
+    """Remove a column from the list and clear the last row; return its place."""
     size = _selection_places(view)[2]
     columns = chain.cache[size + np.uint64(1) :].view(np.uint64)
     chain.cache[size] -= 1

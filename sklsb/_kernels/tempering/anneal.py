@@ -7,16 +7,13 @@ from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_ratio
 from sklsb._kernels.numeric import exp
 
-# exp(-45) is less than the distance of two uniform numbers.
+# exp(-45) is below the spacing of uniform numbers.
 _NEVER = -45.0
 
 
 @kernel
 def cool(view, chains, c, sites, beta, numbers):
-    """Make a sweep of Metropolis' algorithm of chain c at each beta.
-
-    ``numbers`` has one for each sweep and site.
-    """
+    """Make a Metropolis sweep of chain c at each beta; ``numbers`` has one per sweep and site."""
     chain = chain_at(chains, c)
     at = 0
     for s in range(beta.size):
@@ -43,7 +40,7 @@ def begin(view, chains, c):
 
 @kernel
 def climb(view, chains, c, sites):
-    """Make the best change of each variable in turn; tell whether any led up."""
+    """Make the best change of each variable in turn; return whether any raised log p."""
     chain = chain_at(chains, c)
     higher = False
     for k in range(sites.size):
@@ -55,7 +52,7 @@ def climb(view, chains, c, sites):
             if ratio > largest:
                 best, largest = np.uint64(move), ratio
         chain.evaluations[0] += np.int64(end - begin)
-        # A change that is rounding could lead back and forth.
+        # A smaller ratio may be rounding, which could lead back and forth.
         if largest > 1e-12:
             flip(view, chain, best)
             higher = True

@@ -1,10 +1,9 @@
 """Crossover: two states of one distribution exchange a part in which they differ.
 
 This is the cluster move of Houdayer (European Physical Journal B 22, 2001) for any target whose log
-p is a sum of terms over sets of variables that are joined in a graph. Take the variables in which
-two states differ, and those of them that paths within that set join to one of them. If the states
-exchange the values of these, each term has the values of one state or of the other, as before: the
-sum of both log p stays what it was, at every temperature.
+p is a sum of terms over variables that are adjacent in a graph. A part is a connected component of
+the variables in which two states differ. If the states exchange its values, each term still has the
+values of one state or the other: the sum of both log p is unchanged, at every temperature.
 """
 
 from typing import NamedTuple
@@ -18,25 +17,25 @@ from sklsb._kernels.tempering.paths import at_level
 
 
 class NoCrossing(NamedTuple):
-    """Of ladders that have one replica at each level."""
+    """For ladders with one replica per level."""
 
     nothing: NDArray[np.float64] = np.empty(0)
 
 
 class Crossing(NamedTuple):
-    """What finds such a part, with memory for each ladder."""
+    """The graph, and memory for each ladder."""
 
     start: NDArray[np.int64]  # of the neighbours of each variable, with the end
     near: NDArray[np.int64]
-    place: NDArray[np.int64]  # in order, of each value less the smallest one
+    place: NDArray[np.int64]  # rank of a value, by its difference from the smallest
     smallest: int
-    mark: NDArray[np.int8]  # (n, n_sites) 1 for variables that differ, 2 for those of the part
+    mark: NDArray[np.int8]  # (n, n_sites) 1: differs, 2: in the part
     listed: NDArray[np.int64]  # (n, n_sites) variables
 
 
 @inlined
 def _differing(crossing, first, second, c, u):
-    """Mark the variables that differ; return how many, and one of them, all equally likely."""
+    """Mark the variables that differ; return how many, and a random one of them."""
     n_differ, mark = 0, crossing.mark[c]
     for i in range(first.x.size):
         differs = np.int8(first.x[i] != second.x[i])
@@ -51,7 +50,7 @@ def _differing(crossing, first, second, c, u):
 
 @inlined
 def _find_part(crossing, c, site):
-    """List the variables that differ and are joined to one of them; return how many."""
+    """List the part that includes a variable; return its size."""
     mark, listed = crossing.mark[c], crossing.listed[c]
     mark[site] = 2
     listed[0] = site
@@ -70,7 +69,7 @@ def _find_part(crossing, c, site):
 
 @inlined
 def _list_rest(crossing, c):
-    """List the variables that differ and are not in the part instead; return how many."""
+    """List instead the variables that differ outside the part; return how many."""
     mark, listed, found = crossing.mark[c], crossing.listed[c], 0
     for i in range(mark.size):
         if mark[i] == 1:
@@ -81,30 +80,26 @@ def _list_rest(crossing, c):
 
 @inlined
 def _put(view, crossing, chain, site, value):
-    """Give a variable another value."""
+    """Change the value of a variable."""
     now = crossing.place[np.int64(chain.x[site]) - crossing.smallest]
     new = crossing.place[np.int64(value) - crossing.smallest]
     which = new - np.int64(new > now)
     flip(view, chain, first_move(view, np.uint64(site)) + np.uint64(which))
 
 
-def _nothing(crossing, path, rule, pair, c, k, u):
-    return 0
-
-
-@contract(0, default=_nothing)
+@contract(0, default=lambda crossing, path, rule, pair, c, k, u: 0)
 def cross(crossing, path, rule, pair, c, k, u):
     """Let the replicas of a pair, both at level k, exchange a part; return its size."""
 
 
 @implements(cross, Crossing)
 def _cross(crossing, path, rule, pair, c, k, u):
-    """One number chooses the part, each with the share that it has of all that differs.
+    """Choose a part with probability proportional to its size by one number, and exchange it.
 
-    Of the part and of all other variables that differ the fewer are exchanged. Both lead to the
-    same two states, but for which replica has which: so replicas stay what they are as far as may
-    be, and nothing happens if the part is all that differs. The next exchange of the same part
-    leads back.
+    If the part is more than half of the variables that differ, the others are exchanged instead:
+    this gives the same two states, with the replicas swapped. So replicas change as little as
+    possible, and not at all if the part is all that differs. Exchanging the same part again undoes
+    the move.
     """
     first, second = pair
     n_differ, site = _differing(crossing, first, second, c, u)
@@ -126,18 +121,14 @@ def _cross(crossing, path, rule, pair, c, k, u):
     return size
 
 
-def _no_hand_over(crossing, size, c, heading, stay, first, second):
-    return None
-
-
-@contract(0, default=_no_hand_over)
+@contract(0, default=lambda crossing, size, c, heading, stay, first, second: None)
 def hand_over(crossing, size, c, heading, stay, first, second):
-    """Let what is known of the values of the part go with them, from replica to replica."""
+    """Exchange the records of the exchanged values between the replicas."""
 
 
 @inlined
 def _goes_along(crossing, c, i, moved):
-    """Whether no neighbour of a variable, one of which has moved, differs in what has not."""
+    """Whether no neighbour of a variable differs between the replicas without having moved."""
     for e in range(crossing.start[i], crossing.start[i + 1]):
         if crossing.mark[c, crossing.near[e]] == 3 - moved:
             return False
@@ -161,7 +152,7 @@ def _hand_over(crossing, size, c, heading, stay, first, second):
     for t in range(size):
         i = listed[t]
         _trade(heading[c], stay[c], first, second, i)
-        # Where both have one value, it is the neighbours that tell which of them it belongs to.
+        # Where the replicas agree, neighbours decide whose value it is.
         for e in range(crossing.start[i], crossing.start[i + 1]):
             j = crossing.near[e]
             if mark[j] == 0:

@@ -1,4 +1,4 @@
-"""Values of variables that were summed out, drawn given those of the core, in the kernels."""
+"""Drawing variables that were summed out, given those of the core."""
 
 from typing import NamedTuple
 
@@ -9,29 +9,28 @@ from sklsb._kernels._jit import kernel
 
 
 class Conditionals(NamedTuple):
-    """Distributions of variables, each given some of the core and of those before it."""
+    """Distributions of variables, each given variables of the core and earlier ones."""
 
     core: NDArray[np.int64]  # variables that are not drawn
     variable: NDArray[np.int64]  # in the order in which they are drawn
     k: NDArray[np.int64]  # number of values
-    start: NDArray[np.int64]  # of the table of each, which has a row for each joint value
-    axis_start: NDArray[np.int64]  # of the variables that it is given, with the end
+    start: NDArray[np.int64]  # of each table, which has a row per joint value of what is given
+    axis_start: NDArray[np.int64]  # of the variables given, with the end
     axis: NDArray[np.int64]
     stride: NDArray[np.int64]  # in rows
-    upto: NDArray[np.float64]  # probability of this value or one before; the last possible one 1
-    likeliest: NDArray[np.int16]  # value of each row, at the index of its first entry
+    upto: NDArray[np.float64]  # cumulative probability; 1 at the last possible value
+    likeliest: NDArray[np.int16]  # of each row, at the index of its first entry
     first_name: NDArray[np.int64]  # of each variable of the model
-    name: NDArray[np.int64]  # value of the target, of each index
+    name: NDArray[np.int64]  # target value of each index
 
 
 @kernel
 def lift(conditionals, core, u, index, x):
-    """Make states of the model from states of the core.
+    """Extend states of the core to states of the model.
 
-    ``core`` of shape (n, variables of the core) has indices of values; ``u`` of shape (n, variables
-    that are drawn) uniform numbers, or (n, 0) for the likeliest value of each in turn. ``index`` is
-    room for one state; ``x`` of shape (n, variables of the model) gets values of the target, and
-    keeps those that are of no variable here.
+    ``core`` of shape (n, variables of the core) has indices of values. ``u`` has shape (n,
+    variables drawn), or (n, 0) to take the likeliest value of each in turn. ``index`` is scratch
+    for one state; ``x`` of shape (n, variables of the model) gets target values.
     """
     c = conditionals
     for t in range(core.shape[0]):

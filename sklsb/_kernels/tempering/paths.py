@@ -1,8 +1,8 @@
-"""Paths of distributions from a reference to a target, in the kernels.
+"""Paths of distributions from a reference to a target.
 
-A *path* is a named tuple that has the view of the target at each of some levels. At level 0 is the
-reference, a product of distributions of single variables, which is drawn from directly; at the last
-level is the target itself, bit for bit.
+A *path* is a named tuple that gives a view at each level. Level 0 is the reference, a product of
+distributions of single variables, which is drawn from directly; the last level is the target, bit
+for bit.
 """
 
 from typing import Any, NamedTuple
@@ -19,12 +19,12 @@ from sklsb._kernels.targets.tempered import TemperedView
 
 
 class Reference(NamedTuple):
-    """Independent variables, each of which has some of its values."""
+    """Independent variables."""
 
-    site: NDArray[np.int64]  # those that are drawn
-    start: NDArray[np.int64]  # of the values of each of them, and their number
+    site: NDArray[np.int64]  # variables drawn
+    start: NDArray[np.int64]  # of the values of each, and their number
     value: NDArray[np.int64]
-    upto: NDArray[np.float64]  # probability of this value or one before
+    upto: NDArray[np.float64]  # cumulative probability
 
 
 class Scaled(NamedTuple):
@@ -38,7 +38,7 @@ class Scaled(NamedTuple):
 
 
 class Softened(NamedTuple):
-    """The path of tables that are given at each level, zeros being softened on the way."""
+    """The path with tables of its own at each level, in which zeros are softened."""
 
     inner: Any
     beta: NDArray[np.float64]
@@ -47,17 +47,17 @@ class Softened(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """Log q of a reference that is not uniform."""
+    """Log q of a nonuniform reference."""
 
-    log_q: NDArray[np.float64]  # of all values of each variable; 0 of impossible ones
+    log_q: NDArray[np.float64]  # of all values of each variable; 0 if impossible
     start: NDArray[np.int64]  # of each variable
     site: NDArray[np.uint32]  # of each move
-    place: NDArray[np.int64]  # in order, of each value less the smallest one
+    place: NDArray[np.int64]  # rank of a value, by its difference from the smallest
     smallest: int
 
 
 class Guided(NamedTuple):
-    """Another path, with log q times 1 - beta added to it."""
+    """Another path, with (1 - beta) log q added."""
 
     inner: Any
     beta: NDArray[np.float64]
@@ -68,7 +68,7 @@ class Guided(NamedTuple):
 
 @passing_on
 class GuidedView(NamedTuple):
-    """The view of a target, with log q times a weight added to log p."""
+    """The view of a target, with a multiple of log q added to log p."""
 
     inner: Any
     weight: float
@@ -84,7 +84,7 @@ def at_level(path, k):
 
 @contract(0)
 def log_probs(path, chain, k):
-    """Log p of a state at the levels k and k + 1, and at the last one."""
+    """Log p of a state at levels k and k + 1 and at the last one."""
 
 
 @contract(0)
@@ -94,17 +94,7 @@ def with_log_table(view, log_table):
 
 @implements(with_log_table, MarkovNetworkView)
 def _network_with(view, log_table):
-    return MarkovNetworkView(
-        log_table,
-        view.table_start,
-        view.factor_start,
-        view.factor,
-        view.stride,
-        view.first,
-        view.site,
-        view.touched_start,
-        view.touched,
-    )
+    return MarkovNetworkView(log_table, *view[1:])
 
 
 @implements(with_log_table, ConditionedView)
@@ -138,9 +128,6 @@ def _softened_log_probs(path, chain, k):
     last = path.beta.size - 1
     top = high if k + 1 == last else log_prob(at_level(path, last), chain)
     return low, high, top
-
-
-# ----------------------------------------------------------------- a reference that is not uniform
 
 
 @inlined
@@ -183,7 +170,7 @@ def _log_prob(view, chain):
 
 @inlined
 def draw_reference(reference, chain, u):
-    """Draw from the reference by one uniform number for each variable."""
+    """Draw from the reference by one uniform number per variable."""
     for j in range(reference.site.size):
         k, last = reference.start[j], reference.start[j + 1] - 1
         while k < last and u[j] >= reference.upto[k]:

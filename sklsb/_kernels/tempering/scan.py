@@ -1,4 +1,4 @@
-"""Ladders of replicas at the levels of a path, and what they do in a scan."""
+"""Scans of ladders, whose replicas are at the levels of a path."""
 
 import math
 from typing import NamedTuple
@@ -14,22 +14,22 @@ from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
 
 
 class Ladder(NamedTuple):
-    """What is known of some ladders beside the states of their replicas, one row each ladder.
+    """Records of ladders, one row each, besides the states of their replicas.
 
-    A ladder has one or two *copies*, each of which has a replica at every level.
+    A ladder has one or two *copies*, each with a replica at every level.
     """
 
     at: NDArray[np.int64]  # (n, n_copies, n_levels) replica at each level
     heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
     trips: NDArray[np.int64]  # (n, 1) round trips
     stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
-    since: NDArray[np.int64]  # of each replica: when it was at level 0 last; no two have the same
-    visits: NDArray[np.float64]  # (n, 2) sums of such stays that have ended, and of their squares
-    value_heading: NDArray[np.int8]  # (n, n_replicas, n_sites) as above, of the value of each site
-    value_trips: NDArray[np.int64]  # (n, n_sites); with one copy no sites: values stay in a replica
+    since: NDArray[np.int64]  # of each replica: when it was last at level 0; all different
+    visits: NDArray[np.float64]  # (n, 2) sums of completed stays, and of their squares
+    value_heading: NDArray[np.int8]  # (n, n_replicas, n_sites) the same for the value of each site
+    value_trips: NDArray[np.int64]  # (n, n_sites); no sites with one copy: values stay in a replica
     value_stay: NDArray[np.int64]
     value_visits: NDArray[np.float64]  # (n, 2, n_sites)
-    rejected: NDArray[np.float64]  # sums over the swaps tried of each pair of levels
+    rejected: NDArray[np.float64]  # sums over the swaps tried, by pair of levels
     tried: NDArray[np.int64]
     bennett: NDArray[np.float64]  # (n, n_pairs, 2) sums of this batch
     best_log_prob: NDArray[np.float64]  # (n, 1)
@@ -37,19 +37,19 @@ class Ladder(NamedTuple):
     exchanged: NDArray[np.int64]  # (n, 2) exchanges of copies in which a part moved, and all
     impossible: NDArray[np.int64]  # (n, 1) draws from the reference where p = 0
     x: NDArray[np.int16]  # (n, n_copies, n_sites) states at the last level
-    moved: NDArray[np.bool_]  # of that, by the first move of each site
+    moved: NDArray[np.bool_]  # of x, by the first move of each site
     process: NDArray[np.int16]  # (n, n_kept, n_replicas) level of each replica in the last scans
 
 
 @inlined
 def _replica(ladder, chains, c, which):
-    """State of a replica of ladder c."""
+    """Return a replica of ladder c."""
     return chain_at(chains, c * ladder.heading.shape[1] + which)
 
 
 @inlined
 def _go_on(path, rule, ladder, chains, where, numbers, n_uniforms):
-    """Draw from the reference at level 0, and make transitions at the others."""
+    """Draw from the reference at level 0 and make transitions at the other levels."""
     c, i, begin, n_steps, width = where
     for k in range(ladder.at.shape[2]):
         row = ladder.at[c, i, k]
@@ -80,19 +80,17 @@ def _note_best(ladder, c, chain, found):
 
 @called
 def _levels_of(path, chain, k):
-    """Log p of a state at the levels k and k + 1, and at the last one."""
     return log_probs(path, chain, k)
 
 
 @called
 def _arrive(path, rule, chain, k):
-    """Compute what a replica keeps at its new level."""
     prepare(at_level(path, k), rule, chain)
 
 
 @inlined
 def _swap(path, rule, ladder, chains, c, i, k, u, shift):
-    """Let the replicas at the levels k and k + 1 of a copy change places, or not."""
+    """Propose to swap the replicas at levels k and k + 1 of a copy."""
     low, high = ladder.at[c, i, k], ladder.at[c, i, k + 1]
     first = _replica(ladder, chains, c, low)
     second = _replica(ladder, chains, c, high)
@@ -117,7 +115,7 @@ def _swap(path, rule, ladder, chains, c, i, k, u, shift):
 
 @inlined
 def _look(path, ladder, chains, c, i, n_scans):
-    """Note where the replicas of a copy are, and what changed at the last level."""
+    """Record where the replicas of a copy are, and what changed at the last level."""
     n_copies, n_levels = ladder.at.shape[1], ladder.at.shape[2]
     bottom, top = ladder.at[c, i, 0], ladder.at[c, i, n_levels - 1]
     ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)
@@ -143,7 +141,7 @@ def _look(path, ladder, chains, c, i, n_scans):
 
 @inlined
 def _look_at_values(ladder, c, bottom, top):
-    """Note the same of each value, which goes with its part from replica to replica."""
+    """Record the same for each value, which may change replicas."""
     for j in range(ladder.value_trips.shape[1]):
         ladder.value_trips[c, j] += np.int64(ladder.value_heading[c, bottom, j] == 2)
         ladder.value_heading[c, bottom, j] = 1
@@ -158,9 +156,9 @@ def _look_at_values(ladder, c, bottom, top):
 
 @inlined
 def _turn(n_scans, n_copies):
-    """Which copy is looked at after so many scans: the parity of the ones of that binary number.
+    """Copy that a draw is taken from after a number of scans: the parity of its binary ones.
 
-    So every copy has its turn, whatever multiple of scans lies between draws.
+    So every copy has its turn, whatever the number of scans between draws.
     """
     ones = 0
     while n_scans > 0:
@@ -171,16 +169,15 @@ def _turn(n_scans, n_copies):
 
 @kernel
 def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedule, draws, stats):
-    """Make scans of ladder c; a draw from the last level whenever ``thin`` of them have been made.
+    """Make scans of ladder c, storing a draw from the last level after every ``thin``.
 
-    A scan lets the replica at each level make transitions. Then those of two copies exchange parts
-    at each level of the upper half. Then pairs of neighbours change places: those whose lower level
-    is even in even scans, the others in odd ones. ``numbers`` has a row for each replica, of which
-    a scan takes ``width``; ``coins`` a row for each scan, of one number for each copy and pair of
-    levels, used or not, and one for each exchange. ``schedule`` = (scans, transitions, numbers of a
-    transition, width, scans made before, thin, scans since the last draw, index of the next draw).
-    ``stats`` gets log p, and a number for the time when the replica was at level 0 last: draws of
-    one visit of the last level have it in common.
+    In a scan, each replica makes transitions. Then two copies exchange parts at each level of the
+    upper half. Then neighbours swap: pairs with an even lower level in even scans, the others in
+    odd ones. ``numbers`` has a row per replica, of which a scan takes ``width``; ``coins`` has a
+    row per scan, with one number per copy and pair of levels, used or not, and one per exchange.
+    ``schedule`` = (scans, transitions, numbers per transition, width, scans made before, thin,
+    scans since the last draw, index of the next draw). ``stats`` gets log p, and when the replica
+    was last at level 0, which identifies its visit to the last level.
     """
     n_scans, n_steps, n_uniforms, width, before, thin, made, draw = schedule
     n_copies, n_pairs = ladder.at.shape[1], ladder.at.shape[2] - 1
@@ -189,7 +186,7 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
             where = c, i, s * width, n_steps, width
             _go_on(path, rule, ladder, chains, where, numbers, n_uniforms)
         if n_copies == 2:
-            # At the others replicas move well by themselves, and all that differs is joined.
+            # At lower levels replicas move well alone, and what differs is one part.
             for k in range(1 + n_pairs // 2, n_pairs + 1):
                 low, high = ladder.at[c, 0, k], ladder.at[c, 1, k]
                 first = _replica(ladder, chains, c, low)
@@ -220,9 +217,9 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
 
 @kernel
 def gains(path, chains, ladder, c, found):
-    """Log p of present states at the other level of each pair, less that at their own.
+    """Compute log p of states at the other level of each pair, less log p at their own.
 
-    ``found`` of shape (n_pairs, 2): of the replica at the lower level, and at the upper one.
+    ``found`` has shape (n_pairs, 2): for the replica at the lower level, and at the upper one.
     """
     for k in range(found.shape[0]):
         low, high, _ = _levels_of(path, _replica(ladder, chains, c, ladder.at[c, 0, k]), k)
@@ -233,7 +230,7 @@ def gains(path, chains, ladder, c, found):
 
 @kernel
 def start(path, rule, chains, ladder, c, again):
-    """Compute what the replicas of ladder c keep, or compute it again from what they carry."""
+    """Compute what the replicas of ladder c keep; if ``again``, from what they carry."""
     for i in range(ladder.at.shape[1]):
         for k in range(ladder.at.shape[2]):
             chain = _replica(ladder, chains, c, ladder.at[c, i, k])

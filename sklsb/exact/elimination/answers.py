@@ -38,13 +38,11 @@ from sklsb.targets._checks import integer
 from sklsb.targets._names import site_called, sites_by_name
 from sklsb.targets.base import Target
 
-__all__ = ["elimination_cost", "log_partition", "marginals", "most_likely", "sample"]
-
 _TASKS = ("log_partition", "marginals", "most_likely", "sample")
 
 
 def check_target(target: Any) -> Target:
-    """Return the target, or say what it is instead."""
+    """Return the target; refuse anything else."""
     if not isinstance(target, Target):
         raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
     return target
@@ -53,33 +51,31 @@ def check_target(target: Any) -> Target:
 def elimination_cost(
     target: Target, task: str = "log_partition", *, max_memory: float = MAX_MEMORY
 ) -> EliminationCost:
-    """Say what an exact answer takes, without doing the work.
+    """Predict the work and memory that an exact answer takes, without doing the work.
 
     Parameters
     ----------
     target : Target
-        A target that offers its factors (`Target.log_factors`): `Ising`, `Potts`,
-        `MarkovNetwork`, with evidence too.
+        A target that offers its factors (`Target.log_factors`): an `Ising`, `Potts` or
+        `MarkovNetwork`, with or without evidence.
     task : {"log_partition", "marginals", "most_likely", "sample"}
-        Which answer. Log Z and draws often take less than marginals: what nobody observed below
-        needs no table.
+        Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
+        variables below which nothing is observed need no table.
     max_memory : float, default=2**28
-        Bytes; what does not fit is made piece by piece, at more work.
+        Bytes. Tables that do not fit are made piece by piece, which takes more work.
 
     Returns
     -------
     EliminationCost
-        ``log2_work``, of the table entries that are computed (2 to 6 ns each; for marginals about
-        20 ns), ``log2_memory``, of the bytes that are held, and ``n_configurations``, the number of
-        pieces.
+        ``log2_work``, for the number of table entries (2 to 6 ns each; for marginals about 20 ns),
+        ``log2_memory``, for the number of bytes, and ``n_configurations``, the number of pieces.
 
     Raises
     ------
     TypeError
         If the target offers no factors.
     ValueError
-        If no state has positive probability, or there are more than 32,768 variables to
-        eliminate.
+        If no state has positive probability, or more than 32,768 variables are to be eliminated.
 
     Examples
     --------
@@ -102,29 +98,25 @@ def elimination_cost(
 
 
 def log_partition(
-    target: Target,
-    *,
-    max_work: float = MAX_WORK,
-    max_memory: float = MAX_MEMORY,
-    verbose: int = 0,
+    target: Target, *, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, verbose: int = 0
 ) -> float:
     r"""Natural logarithm of the partition function, by variable elimination.
 
     .. math:: \log Z = \log \sum_x \exp(\text{log\_prob}(x))
 
-    Of a Bayesian network with evidence this is the log-probability of the evidence; of two models
-    of the same data, the difference is the log Bayes factor.
+    For a Bayesian network with evidence this is the log-probability of the evidence. The
+    difference between two models of the same data is their log Bayes factor.
 
     Parameters
     ----------
     target : Target
         A target that offers its factors (`Target.log_factors`).
     max_work : float, default=2**30
-        Table entries that may be computed.
+        Largest number of table entries to compute.
     max_memory : float, default=2**28
-        Bytes that may be held.
+        Largest number of bytes to hold.
     verbose : int, default=0
-        1 shows how far it is.
+        1 shows the progress.
 
     Returns
     -------
@@ -135,15 +127,15 @@ def log_partition(
     TypeError
         If the target offers no factors.
     ValueError
-        If it takes more than the limits, or no state has positive probability.
+        If the answer exceeds the limits, or no state has positive probability.
 
     Warns
     -----
     ModelWarning
-        If rows of conditional tables sum to 1 only nearly and the exact answer does not fit; it
-        says how far the answer may be off.
+        If rows of conditional tables sum to 1 only approximately and the exact answer does not
+        fit. The warning says how far the answer may be off.
     PrecisionWarning
-        If terms of log p cancel that are so large that what they leave is lost.
+        If terms of log p cancel and are so large that rounding loses what they leave.
 
     Examples
     --------
@@ -158,11 +150,8 @@ def log_partition(
     return log_partition_of(elimination)
 
 
-# ----------------------------------------------------------------- marginals
-
-
 def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
-    """Return the sites of named variables, or say what is wrong with them."""
+    """Return the sites of named variables."""
     if isinstance(variables, str) or not isinstance(variables, Iterable):
         raise TypeError(f"variables is {variables!r}; give a list of variables.")
     by_name, sites = sites_by_name(target), []
@@ -175,7 +164,7 @@ def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
 
 
 def _dim(target: Target, site: int) -> str:
-    """Name of the dimension of a variable in a joint distribution."""
+    """Name a variable's dimension in a joint distribution."""
     label = target.label(site)
     if isinstance(label, str) and label not in ("p", "mcse"):
         return label
@@ -184,7 +173,7 @@ def _dim(target: Target, site: int) -> str:
 
 
 def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr.Dataset:
-    """Joint distribution of some variables, one dimension each."""
+    """Joint distribution of variables, one dimension each."""
     struck = strike(target)
     size = math.prod(int(struck.sizes[i]) for i in sites)
     if 8 * size > limits[1] or len(sites) > 32:
@@ -221,41 +210,37 @@ def marginals(
     max_memory: float = MAX_MEMORY,
     verbose: int = 0,
 ) -> xr.Dataset:
-    """Probability of each value of each variable, or of joint values, by variable elimination.
+    """Marginal probabilities, or the joint distribution of some variables, by elimination.
 
     Parameters
     ----------
     target : Target
         A target that offers its factors (`Target.log_factors`).
     variables : list of variables, optional
-        Named as in ``target.condition``. Their joint distribution is wanted.
-    max_work : float, default=2**30
-        Table entries that may be computed.
-    max_memory : float, default=2**28
-        Bytes that may be held.
-    verbose : int, default=0
-        1 shows how far it is.
+        Variables whose joint distribution is wanted, named as in ``target.condition``.
+    max_work, max_memory, verbose
+        As in `log_partition`.
 
     Returns
     -------
     xarray.Dataset
-        ``p`` and ``mcse``, which is 0, as of `sklsb.diagnostics.marginals`: of the target's dims
-        and ``state``. With ``variables``, of one dimension each, which is called like the variable,
-        or ``site_3`` where that is a number; its coordinate holds the values, and where they have
-        names ``smoke_name`` those of the variable smoke.
+        ``p`` and ``mcse`` (which is 0), with the target's dims and ``state``, as in
+        `sklsb.diagnostics.marginals`. With ``variables``, one dimension per variable, named after
+        it (``site_3`` for variable 3); its coordinate holds the values. Where values have names,
+        those of a variable ``smoke`` are the coordinate ``smoke_name``.
 
     Raises
     ------
     TypeError
         If the target offers no factors.
     ValueError
-        If it takes more than the limits, or no state has positive probability, or a variable does
+        If the answer exceeds the limits, no state has positive probability, or a variable does
         not exist.
 
     Warns
     -----
     ModelWarning, PrecisionWarning
-        As of `log_partition`.
+        As in `log_partition`.
 
     Examples
     --------
@@ -274,46 +259,31 @@ def marginals(
     return marginals_dataset(target, all_marginals(target, limits, shown(verbose)))
 
 
-# ----------------------------------------------------------------- states
-
-
 def most_likely(
-    target: Target,
-    *,
-    max_work: float = MAX_WORK,
-    max_memory: float = MAX_MEMORY,
-    verbose: int = 0,
+    target: Target, *, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, verbose: int = 0
 ) -> xr.Dataset:
-    """Return a state of largest probability (MAP, MPE), by variable elimination.
+    """Find a state of largest probability (MAP, MPE), by variable elimination.
 
     Parameters
     ----------
-    target : Target
-        A target that offers its factors (`Target.log_factors`).
-    max_work : float, default=2**30
-        Table entries that may be computed.
-    max_memory : float, default=2**28
-        Bytes that may be held.
-    verbose : int, default=0
-        1 shows how far it is.
+    target, max_work, max_memory, verbose
+        As in `log_partition`.
 
     Returns
     -------
     xarray.Dataset
-        Variable ``x`` of the target's dims, with the scalar coordinate ``lp``, its log-density: as
-        `sklsb.diagnostics.best_state` returns it. Of several such states always the same one.
+        Variable ``x`` with the target's dims and the scalar coordinate ``lp``, its log-density, as
+        in `sklsb.diagnostics.best_state`. If several states tie, it is always the same one.
 
     Raises
     ------
-    TypeError
-        If the target offers no factors.
-    ValueError
-        If it takes more than the limits, or no state has positive probability.
+    TypeError, ValueError
+        As in `log_partition`.
 
     Warns
     -----
     PrecisionWarning
-        As of `log_partition`.
+        As in `log_partition`.
 
     Examples
     --------
@@ -351,29 +321,23 @@ def sample(
         Number of draws.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
-    max_work : float, default=2**30
-        Table entries that may be computed before the first draw.
-    max_memory : float, default=2**28
-        Bytes that may be held.
-    verbose : int, default=0
-        1 shows how far it is.
+    max_work, max_memory, verbose
+        As in `log_partition`; the work is done before the first draw.
 
     Returns
     -------
     xarray.Dataset
-        As of the samplers: ``x`` of dims (chain, draw) and those of the target, with the coordinate
-        ``lp``. There is one chain; its draws are independent.
+        ``x`` with the dims (chain, draw) and those of the target, and the coordinate ``lp``, as
+        samplers return it. There is one chain, of independent draws.
 
     Raises
     ------
-    TypeError
-        If the target offers no factors.
-    ValueError
-        If it takes more than the limits, or no state has positive probability.
+    TypeError, ValueError
+        As in `log_partition`.
 
     See Also
     --------
-    sklsb.EliminationSampler : several calls, several chains.
+    sklsb.EliminationSampler : Draws in several calls, in several chains.
 
     Examples
     --------
@@ -388,12 +352,12 @@ def sample(
     check_fits_in_memory(
         n * target.n_sites * target.dtype.itemsize,
         f"n={n} draws of {target.n_sites} sites",
-        "Make fewer at a time, or take EliminationSampler, which can write them to the disk.",
+        "Make fewer at a time, or use EliminationSampler, which can write them to disk.",
     )
     elimination = eliminated(that_fits(target, limits, verbose), verbose)
-    nowhere = np.zeros((1, target.n_sites), target.dtype)  # what is drawn does not depend on it
+    nowhere = np.zeros((1, target.n_sites), target.dtype)  # draws do not depend on it
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
-    log_partition_of(elimination)  # warns of factors that are not quite right
+    log_partition_of(elimination)  # warns if rows of tables do not sum to 1
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
     chains.run(1, (0, 0, 0), draws, stats)  # the draws are those of `EliminationSampler`

@@ -1,8 +1,9 @@
 """Blocks of variables that are drawn jointly given the rest: the whole model, or a pool of blocks.
 
-The variables of a block are those of which tables stay small where the rest is conditioned on.
+A block is chosen so that its tables stay small when the rest is conditioned on.
 """
 
+import copy
 import heapq
 import math
 import threading
@@ -22,43 +23,35 @@ from sklsb.targets.base import States
 
 Rng = np.random.Generator
 N_BLOCKS = 16
-# Log2 of the entries of the messages of a block, and so of the largest table.
+# Log2 of the most entries of a block's messages, and hence of its largest table.
 MOST_LOG2_SIZE = 21
-# Uniform numbers, and values of states, that are held at once.
+# Most uniform numbers, and values of states, held at once.
 _MOST_NUMBERS, _MOST_AHEAD = 1 << 22, 1 << 25
-# Redraws that are made together of a model that does not fit in one piece, at least.
+# Fewest redraws made together of a sliced model.
 _GROUP = 4096
-# What takes as long as an entry: a redraw, since it is made in Python, and each of its variables.
+# Time of a redraw, which is made in Python, and of each of its variables, in table entries.
 _OVERHEAD, _OF_VARIABLE = 1.5 * 2.0**15, 2.0**7
 
 
 class _StoppedError(Exception):
-    """Work was interrupted between two pieces of it."""
+    """Work was interrupted between two pieces."""
 
 
 class Whole:
     """Redraws of the whole model, which depend on nothing and are made ahead.
 
-    A sliced model is eliminated again for each configuration that is drawn, so redraws of it are
-    made for all chains together, in groups.
-
-    Parameters
-    ----------
-    elimination : Elimination
-        The model, eliminated.
-    n_chains : int
-        Number of chains that take them.
+    A sliced model is eliminated again for each configuration drawn, so its redraws are made for all
+    chains together, in groups.
     """
 
     whole = True
 
     def __init__(self, elimination: Elimination, n_chains: int):
         self.elimination = elimination
-        self.n_spent = 0  # table entries of eliminations that nobody has counted
+        self.n_spent = 0  # table entries of eliminations not counted yet
         self._room = new_room(elimination.passes.plan.buckets)
         nothing = np.empty((0, elimination.target.n_sites), elimination.target.dtype), np.empty(0)
-        # Of each chain: states and log p.
-        self._ahead: list[tuple[States, Array]] = [nothing] * n_chains
+        self._ahead: list[tuple[States, Array]] = [nothing] * n_chains  # states and log p
 
     def __getstate__(self) -> dict[str, Any]:
         found, log_sums = self.elimination.found, self.elimination.log_sums
@@ -71,17 +64,15 @@ class Whole:
         self._ahead = [(x, lp) for x, lp in state["ahead"]]
 
     def copy(self) -> "Whole":
-        """Return the same, to go on by itself."""
-        made = type(self).__new__(type(self))
-        if self.elimination.ready:
-            made.__init__(self.elimination, len(self._ahead))  # type: ignore[misc]
-            made._ahead = list(self._ahead)
-        else:
-            made.__setstate__(self.__getstate__())
+        """Return an independent copy."""
+        if not self.elimination.ready:
+            return copy.copy(self)  # eliminated again
+        made = type(self)(self.elimination, len(self._ahead))
+        made._ahead = list(self._ahead)
         return made
 
     def of(self, n_chains: int) -> "Whole":
-        """Return the same for other chains."""
+        """Return a source for other chains."""
         return type(self)(Elimination(self.elimination.found, LINEAR), n_chains)
 
     @property
@@ -91,16 +82,16 @@ class Whole:
 
     @property
     def work(self) -> float:
-        """Table entries that a redraw looks at, those of eliminations apart."""
+        """Table entries read per redraw, without eliminations."""
         return float(self.elimination.entries_per_draw)
 
     @property
     def sliced(self) -> bool:
-        """Whether it is eliminated again and again."""
+        """Whether the model is eliminated repeatedly."""
         return self.elimination.log_sums.size > 1
 
     def spent(self) -> int:
-        """Return the table entries of eliminations since this was asked last."""
+        """Return the table entries of eliminations since the last call."""
         n, self.n_spent = self.n_spent, 0
         return n
 
@@ -111,10 +102,10 @@ class Whole:
         rngs: list[Rng],
         going_on: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Have so many redraws of each chain ready, and of a sliced model up to ``most``.
+        """Have these numbers of redraws ready, up to ``most`` per chain if the model is sliced.
 
-        ``going_on`` is called between pieces of the work. If it says no, all is as it was before,
-        and False is returned. Of one configuration the messages are made in any case.
+        ``going_on`` is called between pieces of work. If it returns False, nothing has changed and
+        this returns False. If there is one configuration, its messages are made in any case.
         """
         chains, elimination = range(len(self._ahead)), self.elimination
         if (self.sliced or elimination.ready) and not any(self._lacking(chains, numbers)):
@@ -148,10 +139,10 @@ class Whole:
         rngs: list[Rng],
         room: Room | None = None,
     ) -> None:
-        """Make redraws of some chains until there are so many; ``most`` tells how many to try for.
+        """Make redraws until each chain has its number; attempt up to ``most`` per chain.
 
-        Threads may do that at once, for different chains, with a room of their own each, if the
-        elimination is ready.
+        If the elimination is ready, threads may call this at once for different chains, each with a
+        room of its own.
         """
         known = list(zip(chains, rngs, strict=True))
         before = [(rng.bit_generator.state, self._ahead[c]) for c, rng in known]
@@ -159,7 +150,7 @@ class Whole:
             while any(self._lacking(chains, numbers)):
                 sizes = self._lacking(chains, [max(n, most) for n in numbers])
                 self._make(chains, sizes, rngs, room or self._room)
-        except BaseException:  # an interrupt: the numbers are not lost
+        except BaseException:  # an interrupt must not lose random numbers
             for (c, rng), (state, ahead) in zip(known, before, strict=True):
                 rng.bit_generator.state, self._ahead[c] = state, ahead
             raise
@@ -169,7 +160,7 @@ class Whole:
         return [max(0, n - len(self._ahead[c][0])) for c, n in pairs]
 
     def _make(self, chains: Sequence[int], sizes: list[int], rngs: list[Rng], room: Room) -> None:
-        """Make redraws, some of which may be rejected."""
+        """Attempt redraws, some of which may be rejected."""
         elimination = self.elimination
         width = elimination.found.n_uniforms
         most = max(1, _MOST_NUMBERS // max(1, width * len(sizes)))
@@ -191,21 +182,17 @@ class Whole:
             self._ahead[c] = new
 
     def take(self, c: int, n: int) -> tuple[States, Array]:
-        """Return the next redraws of a chain, which are ready, and their log p."""
+        """Take the next redraws of a chain and their log p."""
         x, lp = self._ahead[c]
         self._ahead[c] = x[n:], lp[n:]
         return x[:n], lp[:n]
 
 
 class Pool:
-    """Blocks of variables, one of which is drawn anew given the other variables.
+    """Blocks of variables, one of which is redrawn given the other variables.
 
-    Parameters
-    ----------
-    model : Reduced
-        What `strike` has left of a target.
-    orders : list of list of int
-        Variables of each block, in the order in which they are eliminated.
+    ``model`` is what `strike` has left of a target; ``orders`` holds the variables of each block in
+    their order of elimination.
     """
 
     whole = False
@@ -217,7 +204,6 @@ class Pool:
         # Chains share the memory of a block.
         self._locks = [threading.Lock() for _ in orders]
         self._changed = [np.array(order, dtype=np.int64) for order in orders]
-        # Of each site: the index of a value among those left, and the other way round.
         self._index, self._values = _indices(model)
         self.entries = [int(p.plan.buckets.message_size @ p.plan.buckets.k) for p in self._passes]
 
@@ -228,11 +214,11 @@ class Pool:
         self.__init__(**state)  # type: ignore[misc]
 
     def copy(self) -> "Pool":
-        """Return itself: nothing in it goes on."""
+        """Return itself: it never changes."""
         return self
 
     def of(self, n_chains: int) -> "Pool":
-        """Return itself: chains have nothing in it of their own."""
+        """Return itself: it holds nothing of single chains."""
         return self
 
     @property
@@ -242,12 +228,12 @@ class Pool:
 
     @property
     def work(self) -> float:
-        """Table entries that a redraw makes, on average, and what takes as long as those."""
+        """Mean time of a redraw, in table entries."""
         n_variables = np.mean([changed.size for changed in self._changed])
         return float(np.mean(self.entries) + _OVERHEAD + _OF_VARIABLE * n_variables)
 
     def redraw(self, x: States, rng: Rng) -> tuple[States, int]:
-        """Return a state in which one block is drawn anew, and the entries that it took."""
+        """Return a state with one block redrawn, and the table entries that it took."""
         b = min(int(rng.random() * len(self.orders)), len(self.orders) - 1)
         u = rng.random((1, len(self.orders[b])))
         given = self._index[np.arange(x.size), np.searchsorted(self.model.target.values, x)]
@@ -260,7 +246,7 @@ class Pool:
         return result, self.entries[b]
 
     def forward(self, b: int, given: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Make the messages of a block given the other variables, by indices of values left."""
+        """Make the messages of a block given indices of the other variables' values."""
         passes = self._passes[b]
         if passes.mode != LINEAR:
             passes.use(LINEAR)
@@ -276,6 +262,7 @@ class Pool:
 
 
 def _indices(model: Reduced) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Index of each target value among those left of each variable, and the inverse."""
     names = np.asarray(model.target.values, dtype=model.target.dtype)
     index = np.zeros((len(model.values), names.size), dtype=np.int64)
     values = np.zeros(index.shape, dtype=names.dtype)
@@ -286,7 +273,6 @@ def _indices(model: Reduced) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 
 def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -> Passes:
-    """Lay out a block; of the other tables nothing is needed."""
     inside = set(order)
     mine = [factor for factor in factors if inside.intersection(factor.scope)]
     return Passes(build(order, mine, sizes), sizes.size)
@@ -305,25 +291,11 @@ def neighbours(model: Reduced) -> dict[int, set[int]]:
 
 
 def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) -> list[list[int]]:
-    """Choose blocks whose tables have at most 2**log2_size entries.
+    """Choose blocks whose tables have at most 2**log2_size entries, as orders of elimination.
 
-    The cheapest variable is eliminated, again and again; where its table would be too large, a
-    random one is conditioned on instead, rather one that other blocks have. Of a model that fits
-    whole there is one block, of all free variables.
-
-    Parameters
-    ----------
-    model : Reduced
-        What `strike` has left of a target.
-    log2_size : float
-        Logarithm to base 2 of the entries of the largest table.
-    n_blocks : int
-        Number of blocks.
-
-    Returns
-    -------
-    list of list of int
-        The variables of each block in their order of elimination.
+    The cheapest variable is eliminated repeatedly. If its table would be too large, a random
+    variable is conditioned on instead, preferably one that other blocks include. If the model fits
+    whole, the only block has all free variables.
     """
     log_k = np.log2(model.sizes.astype(np.float64))
     often = dict.fromkeys(model.free, 0)
@@ -347,13 +319,13 @@ def _choose(
     often: dict[int, int],
     rng: Rng,
 ) -> list[int]:
-    """Choose one block; ``near`` is used up."""
+    """Choose one block; consumes ``near``."""
     room = 2.0**MOST_LOG2_SIZE
     size = {v: float(log_k[v] + log_k[list(near[v])].sum()) for v in near}
     tie = {v: float(u) for v, u in zip(near, rng.random(len(near)), strict=True)}
     heap = [(size[v], tie[v], v) for v in near]
     heapq.heapify(heap)
-    # What is conditioned on comes last here: in a random order, and what many blocks have.
+    # Conditioned on from the end: in random order, preferring variables that many blocks include.
     later = sorted(near, key=lambda v: (often[v] > 0, rng.random() ** (1.0 / (1 + often[v]))))
     order: list[int] = []
     while heap:
@@ -366,7 +338,9 @@ def _choose(
             order.append(v)
         else:
             heapq.heappush(heap, (known, tie[v], v))
-            v = _next_condition(later, near)
+            while later[-1] not in near:
+                later.pop()
+            v = later.pop()
         touched = near.pop(v)
         for u in touched:
             near[u].discard(v)
@@ -377,9 +351,3 @@ def _choose(
             size[u] = float(log_k[u] + log_k[list(near[u])].sum())
             heapq.heappush(heap, (size[u], tie[u], u))
     return order
-
-
-def _next_condition(later: list[int], near: dict[int, set[int]]) -> int:
-    while later[-1] not in near:
-        later.pop()
-    return later.pop()

@@ -1,4 +1,4 @@
-"""A model that is ready to be eliminated: reduced, ordered, sliced, laid out."""
+"""Eliminations: a model is reduced, ordered and sliced, then its answers are computed."""
 
 import math
 import numbers
@@ -25,30 +25,30 @@ from sklsb.targets.base import States, Target
 MAX_WORK = 2**30
 MAX_MEMORY = 2**28
 Limits = tuple[float, float]
-# How much sums of rows may differ, of one table and of all together, where tables do not fit else.
+# Largest relative difference of row sums, per table and in all, of tables put aside to save work.
 DEFECT, _DEFECTS = 1e-3, 0.1
-# Joint states of some variables that are looked at together.
+# Joint states whose probabilities are computed together.
 _STATES = 1 << 12
-# Times that each table is held.
+# Copies held of each table.
 _COPIES_OF_TABLES = 4
-# Work beyond which nothing is sliced any more: it will not be done.
+# Work beyond which slicing is pointless.
 _HOPELESS = 2.0**62
 
 
 class EliminationCost(NamedTuple):
-    """What an elimination takes.
+    """Cost of an elimination.
 
     Attributes
     ----------
     log2_work : float
         Logarithm to base 2 of the number of table entries that are computed.
     log2_memory : float
-        Of the bytes that are held at once: the messages, and each table four times (as it is
-        given, as logarithms, as it is multiplied, and on the way from one to the other). The
-        target and draws are not counted.
+        Logarithm to base 2 of the bytes held at once: the messages, and each table four times (as
+        given, as logarithms, as factors, and during conversion). The target and draws are not
+        counted.
     n_configurations : int
-        Joint values of the variables that are conditioned on, to save memory: the elimination is
-        run for each of them. 1 if there are none.
+        Number of joint values of the variables conditioned on to save memory; the elimination is
+        run once for each. 1 if there are none.
     """
 
     log2_work: float
@@ -57,7 +57,7 @@ class EliminationCost(NamedTuple):
 
 
 def check_limits(max_work: Any, max_memory: Any) -> Limits:
-    """Return the limits as floats, or say what is wrong with them."""
+    """Return the limits as floats; refuse invalid ones."""
     for name, value in (("max_work", max_work), ("max_memory", max_memory)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
@@ -67,34 +67,22 @@ def check_limits(max_work: Any, max_memory: Any) -> Limits:
 
 
 def n_entries(cost: EliminationCost) -> int:
-    """Table entries, as a number to count to."""
+    """Return the number of table entries, capped at 2**62."""
     return int(2.0 ** min(cost.log2_work, 62.0))
 
 
 @dataclass
 class Ordered:
-    """A reduced model with an order of elimination.
+    """A reduced model with an order of elimination."""
 
-    Parameters
-    ----------
-    model : Reduced
-        Its factors are absorbed in each other where they can be.
-    order : list of int
-        Variables that are summed out.
-    given : list of int
-        Variables that are conditioned on.
-    cost : EliminationCost
-        What it takes.
-    """
-
-    model: Reduced
-    order: list[int]
-    given: list[int]
+    model: Reduced  # factors absorbed into each other
+    order: list[int]  # variables summed out
+    given: list[int]  # variables conditioned on
     cost: EliminationCost
 
     @property
     def n_uniforms(self) -> int:
-        """Uniform numbers that a draw takes: of each variable, of the configuration, to accept."""
+        """Uniform numbers per draw: one per variable, for the configuration, to accept."""
         n = len(self.model.barren) + len(self.order)
         return n + (self.cost.n_configurations > 1) + (self.model.log_defect > 0.0)
 
@@ -114,13 +102,12 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
     if len(free) > MOST_VARIABLES:
         raise ValueError(
             f"{model.target!r:.200} leaves {len(free)} variables to be eliminated; orders are "
-            f"looked for among {MOST_VARIABLES} at most. Use a sampler."
+            f"found for {MOST_VARIABLES} at most. Use a sampler."
         )
     late = [v for v in free if v in keep]
     order, total = best_order(free, model.factors, sizes, late, max_work)
-    n_tables = sum(f.table.size for f in model.factors)
-    n_tables += sum(b.factor.table.size for b in model.barren)
-    n_tables *= _COPIES_OF_TABLES
+    tables = [*model.factors, *(b.factor for b in model.barren)]
+    n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
     given: list[int] = []
     work, messages = work_of(order, cliques(order, model.factors), sizes)
     room = max_memory / 8 - n_tables
@@ -149,20 +136,11 @@ def ordered(
     copies: int = 1,
     limits: Limits = (MAX_WORK, MAX_MEMORY),
 ) -> Ordered:
-    """Make a model small and find an order; nothing is eliminated yet.
+    """Shrink what `strike` has left of a target and find an order; nothing is eliminated yet.
 
-    Parameters
-    ----------
-    struck : Reduced
-        What `strike` has left of a target.
-    keep : collection of int
-        Variables that are summed out last, and not conditioned on.
-    pruned : bool
-        Whether barren variables are put aside: not where a maximum or their marginals are wanted.
-    copies : int
-        How often the messages are held.
-    limits : tuple of float
-        Table entries, and bytes of memory.
+    Variables in ``keep`` are summed out last and never conditioned on. Barren variables are put
+    aside if ``pruned``: not where a maximum or their marginals are wanted. ``copies`` is how often
+    the messages are held.
     """
     if not pruned:
         return _ordered(struck, keep, copies, limits)
@@ -170,7 +148,7 @@ def ordered(
     found = _ordered(model, keep, copies, limits)
     if fits(found.cost, limits):
         return found
-    # Rows that sum to 1 only nearly: tables that do not fit may be put aside all the same.
+    # Last resort: put aside tables whose rows sum to 1 only approximately.
     loose = prune(struck, keep, DEFECT)
     if len(loose.barren) > len(model.barren) and loose.log_defect <= _DEFECTS:
         other = _ordered(loose, keep, copies, limits)
@@ -187,7 +165,7 @@ def fits(cost: EliminationCost, limits: Limits) -> bool:
 
 
 def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
-    """Refuse what exceeds the limits, and say what would fit."""
+    """Refuse a cost above the limits, and say which limits would do."""
     max_work, max_memory = limits
     if fits(cost, limits):
         return
@@ -210,23 +188,13 @@ def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
 
 
 class Elimination:
-    """Exact answers on one target.
+    """Exact answers on one target, by sums (``mode=LINEAR``) or maxima (``MAX``).
 
-    Parameters
-    ----------
-    found : Ordered
-        The order.
-    mode : {LINEAR, MAX}
-        Sums, or maxima.
-    progress : callable, optional
-        Called with the number of table entries made since the last call.
+    ``progress`` is called with the number of table entries made since its last call.
     """
 
     def __init__(
-        self,
-        found: Ordered,
-        mode: int = LINEAR,
-        progress: Callable[[int], None] = no_progress,
+        self, found: Ordered, mode: int = LINEAR, progress: Callable[[int], None] = no_progress
     ):
         self.found, self.model = found, found.model
         self.target = found.model.target
@@ -242,14 +210,14 @@ class Elimination:
         self.constant = self.model.constant + self.model.log_barren
 
     def configuration(self, c: int) -> NDArray[np.int64]:
-        """Values of the variables conditioned on, and 0 of the others."""
+        """Values of the variables conditioned on; 0 for the others."""
         x = np.zeros(self.sizes.size, dtype=np.int64)
         x[self.found.given] = np.unravel_index(c, self._shape) if self._shape else []
         return x
 
     @contextmanager
     def watched(self, progress: Callable[[int], None]) -> Iterator[None]:
-        """Call something with the table entries that are made, for a while."""
+        """Report the table entries made in this context to ``progress``."""
         self.passes.progress = progress
         try:
             yield
@@ -257,7 +225,7 @@ class Elimination:
             self.passes.progress = no_progress
 
     def forward(self, c: int) -> float:
-        """Make the messages of a configuration, in logarithms if they are too small for floats."""
+        """Make the messages of a configuration, as logarithms if they underflow; return log sum."""
         if self._at != c:
             self._at = None
             x = self.configuration(c)
@@ -272,7 +240,7 @@ class Elimination:
         return float(self.log_sums[c])
 
     def _resolved(self, c: int, of_messages: Callable[[], Array]) -> Array:
-        """Return probabilities, from messages in logarithms if underflow has lost small ones."""
+        """Return probabilities, from messages as logarithms if underflow has lost small ones."""
         self.forward(c)
         found = of_messages()
         if self.passes.resolves(found):
@@ -283,16 +251,16 @@ class Elimination:
 
     @property
     def rounding_size(self) -> float:
-        """How large the terms are that cancel at the likeliest states: what they leave is rounded.
+        """Size of the terms that cancel at the likeliest states, which rounding is relative to.
 
-        Tables of large entries are at most 0, so a sum far below 0 is one of large numbers.
+        Tables of large entries are at most 0, so a sum far below 0 is made of large terms.
         """
         self.run()
         return max(0.0, -float(self.log_sums.max()))
 
     @property
     def ready(self) -> bool:
-        """Whether draws change nothing here: of one configuration, the messages are made."""
+        """Whether draws leave this object unchanged: the only configuration has its messages."""
         return self.log_sums.size == 1 and self._at == 0
 
     def run(self) -> None:
@@ -305,7 +273,7 @@ class Elimination:
 
     @property
     def log_sum(self) -> float:
-        """Logarithm of the sum of all products, or of the largest."""
+        """Logarithm of the sum of all products, or of the largest one."""
         self.run()
         top = float(self.log_sums.max())
         if self._mode == MAX:
@@ -316,16 +284,16 @@ class Elimination:
 
     @property
     def entries_per_draw(self) -> int:
-        """Table entries that a draw looks at."""
+        """Table entries read per draw."""
         buckets = self.passes.plan.buckets
         return int((np.diff(buckets.factor_start) * buckets.k).sum())
 
     def draw(self, u: Array, out: States, lp: Array, room: Room | None = None) -> NDArray[np.bool_]:
-        """Make a draw by each row of uniform numbers, of shape (draws, found.n_uniforms).
+        """Make one draw per row of uniform numbers, of shape (draws, found.n_uniforms).
 
-        ``out`` gets the states, ``lp`` their log p. Returns which of them are accepted: all, but
-        where sums of rows of barren variables differ. Threads may draw at once if each has a room
-        of its own and there is one configuration.
+        ``out`` gets the states, ``lp`` their log p. Returns which draws are accepted: all, unless
+        row sums of barren variables differ. If there is one configuration, threads may draw at
+        once, each with a room of its own.
         """
         self.run()
         accepted = np.ones(len(u), dtype=np.bool_)
@@ -341,7 +309,7 @@ class Elimination:
         return accepted
 
     def _by_configuration(self, u: Array) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yield each configuration that is drawn, with the rows that draw it."""
+        """Yield each drawn configuration with the rows that drew it."""
         if self.log_sums.size == 1:
             yield 0, np.arange(len(u))
             return
@@ -354,7 +322,7 @@ class Elimination:
             yield int(drawn[rows[0]]), rows
 
     def values_of(self, x: Values) -> States:
-        """Values of the target, (states, variables), of indices of what is left of them."""
+        """Turn indices into the values left into target values, of shape (states, variables)."""
         names = np.zeros((self.sizes.size, int(self.sizes.max(initial=1))), self.target.dtype)
         for i, left in enumerate(self.model.values):
             names[i, : left.size] = np.asarray(self.target.values)[left]
@@ -363,7 +331,7 @@ class Elimination:
         return out
 
     def most_likely(self) -> States:
-        """Return the state of the largest product, of shape (n_sites,)."""
+        """Return the state with the largest product, of shape (n_sites,)."""
         self.run()
         c = int(self.log_sums.argmax())
         self.forward(c)
@@ -375,9 +343,8 @@ class Elimination:
     # ----------------------------------------------------------------- marginals
 
     def _mean(self, of_configuration: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
-        """Mean of something over the configurations, by their probabilities."""
-        result, top = np.zeros(shape), -math.inf
-        total = 0.0
+        """Average over the configurations, weighted by their probabilities."""
+        result, total, top = np.zeros(shape), 0.0, -math.inf
         for c in range(self.log_sums.size):
             value = self.forward(c)
             if value == -math.inf:
@@ -395,17 +362,14 @@ class Elimination:
     def marginals(self) -> Array:
         """Probability of each value of each variable, of shape (n_sites, values)."""
         k = int(self.sizes.max(initial=1))
-
+        order, given = self.found.order, self.found.given
         summed = np.zeros((self.sizes.size, k), dtype=np.bool_)
-        summed[self.found.order] = np.arange(k) < self.sizes[self.found.order, np.newaxis]
+        summed[order] = np.arange(k) < self.sizes[order, np.newaxis]
 
         def of_configuration(c: int) -> Array:
             found = np.zeros(summed.shape)
             found[summed] = self._resolved(c, lambda: self.passes.marginals(k)[summed])
-            for v, value in zip(
-                self.found.given, self.configuration(c)[self.found.given], strict=True
-            ):
-                found[v, value] = 1.0
+            found[given, self.configuration(c)[given]] = 1.0
             return found
 
         found = self._mean(of_configuration, (self.sizes.size, k))
@@ -415,7 +379,7 @@ class Elimination:
         return result
 
     def joint(self, variables: list[int]) -> Array:
-        """Joint probability of some variables, which were kept, one axis each."""
+        """Joint probability of kept variables, one axis each."""
         shape = tuple(int(self.sizes[v]) for v in variables)
         inside = [v for v in variables if self.sizes[v] > 1]
         n = math.prod(shape)
@@ -440,7 +404,7 @@ class Elimination:
 
 
 def log_partition_of(elimination: Elimination) -> float:
-    """Logarithm of the sum over all states, with a warning where it is not exact."""
+    """Logarithm of the sum over all states, with a warning if it is not exact."""
     defect = elimination.model.log_defect
     if defect > 0.0:
         warn_of_defect(elimination.model, f"log Z may be off by {defect / 2:.2g}")
@@ -448,23 +412,23 @@ def log_partition_of(elimination: Elimination) -> float:
 
 
 def warn_of_defect(model: Reduced, what: str) -> None:
-    """Say how far answers may be off since rows of tables sum to 1 only nearly."""
+    """Warn how far answers may be off because rows of tables sum to 1 only approximately."""
     off = sum(b.log_low < 0.0 for b in model.barren)
     warnings.warn(
-        f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only nearly, and "
-        f"what follows from that does not fit into max_work: {what}.",
+        f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only "
+        f"approximately, and an exact treatment would exceed the limits: {what}.",
         ModelWarning,
         stacklevel=4,
     )
 
 
 def shown(verbose: int) -> Callable[[float], Progress]:
-    """Return what makes a line about so many table entries, or nothing."""
+    """Return a factory of progress lines that count table entries."""
     return lambda entries: Progress(verbose, "eliminate", round(entries), "entries")
 
 
 def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool = True) -> Ordered:
-    """Find an order that keeps the limits, or say what exceeds them."""
+    """Find an order that keeps the limits; refuse the target if there is none."""
     with Progress(verbose, "order of elimination"):
         found = ordered(strike(target), pruned=pruned, limits=limits)
     check_fits(target, found.cost, limits)
@@ -472,7 +436,7 @@ def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool 
 
 
 def eliminated(found: Ordered, verbose: int, mode: int = LINEAR) -> Elimination:
-    """Make the messages of all configurations."""
+    """Eliminate all configurations, with a progress line."""
     elimination = Elimination(found, mode)
     with shown(verbose)(2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         elimination.run()

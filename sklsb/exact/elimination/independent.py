@@ -1,18 +1,16 @@
-"""Chains whose every transition is an independent exact draw."""
+"""Chains in which every transition is an independent exact draw."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.chains import NoPart
+from sklsb._kernels.chains import Chains, NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.compiled import Threaded
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -22,73 +20,44 @@ from sklsb.targets.base import States, Target
 
 
 class Redraw(NamedTuple):
-    """The rule: the whole state is drawn anew; it has no compiled step.
-
-    Parameters
-    ----------
-    n_uniforms : int
-        Uniform numbers of a draw.
-    """
+    """The rule: the whole state is redrawn. It has no compiled step."""
 
     n_uniforms: int
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
-        return Facts(
-            n_uniforms=self.n_uniforms,
-            transitions_per_sweep=1,
-            evaluation="table entry",
-        )
+        """Properties of the rule."""
+        return Facts(self.n_uniforms, transitions_per_sweep=1, evaluation="table entry")
 
     def new_part(self, view: Any, n_chains: int) -> NoPart:
-        """Nothing: what is kept does not depend on the chain."""
+        """Allocate nothing: the rule keeps nothing of a chain."""
         return NoPart()
 
 
-@dataclass
-class _Chains:
-    """What samplers look at; nothing of it has a say in the next draw."""
-
-    x: States
-    moved: NDArray[np.bool_]
-    evaluations: NDArray[np.int64]
-    acceptance: Array
-    part: NoPart
-
-
-class Redraws:
-    """Independent exact draws, as chains.
-
-    Parameters
-    ----------
-    source : Whole
-        Makes the draws, by the numbers that drive the transitions.
-    states : ndarray of shape (n_chains, n_sites)
-        Present states; draws do not depend on them.
-    streams : Streams
-        Of random numbers.
-    n_jobs : int
-        Number of threads.
-    """
+class Redraws(Threaded):
+    """Independent exact draws from ``source``, as chains; draws do not depend on ``states``."""
 
     uses_factors = True
 
     def __init__(self, source: Whole, states: States, streams: Streams, n_jobs: int = 1):
-        self.source, self.streams, self.n_jobs = source, streams, n_jobs
+        self.source, self.streams = source, streams
+        self.n_jobs = 1 if source.sliced else n_jobs  # sliced: one set of messages at a time
         self.target: Target = self.elimination.target
         self.rule = Redraw(self.elimination.found.n_uniforms)
         self.counters = Counters()
         n = len(states)
-        self.chains = _Chains(
+        # Samplers read these; draws do not depend on them.
+        self.chains = Chains(
             x=np.array(states, dtype=self.target.dtype, order="C"),
+            cache=np.empty((n, 0), dtype=np.int64),
+            scratch=np.empty((n, 0), dtype=np.int64),
             moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
             evaluations=np.zeros((n, 1), dtype=np.int64),
             acceptance=np.zeros((n, 1)),
+            refusable=np.zeros((n, 1), dtype=np.int64),
             part=NoPart(),
         )
         self.chains.evaluations[:1] = n_entries(self.elimination.found.cost)
-        self._pool: ThreadPoolExecutor | None = None
         self._rooms: list[Room] = []
 
     def __len__(self) -> int:
@@ -99,14 +68,12 @@ class Redraws:
         """The model, eliminated."""
         return self.source.elimination
 
-    # ----------------------------------------------------------------- all that goes on
-
     def state(self) -> ChainState:
         """All that the chains need to go on, bit for bit."""
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+        """Return what never changes while draws are made, by name; checkpoints omit it."""
         return {"found": self.elimination.found}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,56 +86,29 @@ class Redraws:
         self.counters = kept.counters.copy()
 
     def copy(self) -> "Redraws":
-        """Return chains that go on by themselves."""
+        """Return independent copies of the chains."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
     def like(self, states: States, streams: Streams) -> "Redraws":
-        """Return chains of the same rule at other states, on other streams."""
+        """Return chains of the same rule at other states and on other streams."""
         return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
 
-    # ----------------------------------------------------------------- moving
-
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """Keep a pool of threads for the time of a sample."""
-        # A sliced model has one set of messages at a time.
-        if min(self.n_jobs, len(self)) == 1 or self.source.sliced:
-            yield
-            return
-        with ThreadPoolExecutor(min(self.n_jobs, len(self))) as self._pool:
-            try:
-                yield
-            finally:
-                self._pool = None
-
-    def _over_chains(self, work: Callable[[int, Room], None]) -> None:
-        """Call work(chain, room) on every chain."""
-        n = len(self)
-        while len(self._rooms) < n:
-            self._rooms.append(new_room(self.elimination.passes.plan.buckets))
-        if self._pool is None:
-            for c in range(n):
-                work(c, self._rooms[c])
-        else:
-            list(self._pool.map(work, range(n), self._rooms))
-
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each chain that were made elsewhere."""
+        """Count evaluations made elsewhere, per chain."""
         self.chains.evaluations[:, 0] += n
 
     def forget_acceptance(self) -> None:
-        """Nothing is refused."""
+        """Do nothing: no draw is refused."""
 
     def log_prob(self) -> Array:
-        """Log p of each chain's state, without the target's constant."""
+        """Log p of each state, without the target's constant."""
         return self.target.log_prob(self.chains.x) - self.target.constant
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
-        sliced = self.source.sliced
-        numbers = [n if sliced else 0] * len(self)
+        """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""
+        numbers = [n if self.source.sliced else 0] * len(self)
         try:
             return self.source.want(numbers, coming, self.streams.chain, going_on)
         finally:
@@ -190,12 +130,13 @@ class Redraws:
         ``schedule`` is (thin, transitions since the last draw, index of the next draw).
         """
         thin, made, first = schedule
-
         self.make_ahead(n_transitions, n_transitions, lambda: True)
+        while len(self._rooms) < len(self):
+            self._rooms.append(new_room(self.elimination.passes.plan.buckets))
 
-        def work(c: int, room: Room) -> None:
-            # Of a model in one piece, each thread makes those of its chains.
-            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], room)
+        def make(c: int) -> None:
+            # If the model is in one piece, each thread makes the redraws of its chains.
+            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], self._rooms[c])
             x, lp = self.source.take(c, n_transitions)
             if thin:
                 kept = slice(thin - 1 - made, None, thin)
@@ -204,7 +145,11 @@ class Redraws:
                 stats[c, first : first + n, 0] = lp[kept] - self.target.constant
             if n_transitions:
                 self.chains.x[c] = x[-1]
-            self.chains.moved[c] = True  # had it had the chance: an exact draw is never stuck
+            self.chains.moved[c] = True  # every site had its chance: an exact draw is never stuck
             self.chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
 
-        self._over_chains(work)
+        def work(span: tuple[int, int]) -> None:
+            for c in range(*span):
+                make(c)
+
+        self._spread(work, len(self), self.chains)

@@ -1,4 +1,4 @@
-"""All marginals: by one elimination, or by one of each barren variable."""
+"""All marginals: by one elimination, or by a further one for each barren variable."""
 
 import math
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from sklsb.exact.elimination.reduce import Array, Reduced, strike
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets.base import Target
 
-# Below so much work other ways to the marginals are not looked for.
+# Work below which one elimination is used without looking for alternatives.
 _CHEAP = 2.0**24
 
 
 def whole_or_parts(
     struck: Reduced, limits: Limits
 ) -> tuple[list[tuple[Ordered, list[int]]], EliminationCost]:
-    """Choose how all marginals are computed: by one elimination, or by one of each barren variable.
+    """Choose one elimination for all marginals, or one for the core and one per barren variable.
 
-    Returns pairs of an elimination and the variables whose marginals it gives, and what all take.
+    Returns eliminations with the variables whose marginals they give, and the cost of all.
     """
     n = len(struck.values)
     whole = ordered(struck, pruned=False, copies=2, limits=limits)
@@ -53,7 +53,7 @@ def whole_or_parts(
         if work > most:
             return one
         part = ordered(struck, keep=[i], limits=share)
-        if exact and part.model.log_defect > 0.0:  # what is exact goes before what is cheap
+        if exact and part.model.log_defect > 0.0:  # exact rather than cheap
             return one
         parts.append((part, [i]))
         work += n_entries(part.cost)
@@ -69,12 +69,12 @@ def all_marginals(
 ) -> Array:
     """Probability of each value of each variable, of shape (n_sites, values).
 
-    ``shown`` makes a line about so many table entries.
+    ``shown`` makes progress lines, see `engine.shown`.
     """
     parts, cost = whole_or_parts(strike(target), limits)
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
-    # All marginals of an elimination take a pass back besides.
+    # The pass back takes as much as the pass forward.
     entries = 2.0**cost.log2_work + 2.0 ** parts[0][0].cost.log2_work
     size = 0.0
     with shown(entries) as progress:

@@ -1,4 +1,4 @@
-"""Chains whose transitions are locally balanced steps or, by a coin, exact redraws of blocks."""
+"""Chains in which a coin chooses between locally balanced steps and exact redraws of blocks."""
 
 import copy
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Source = Whole | Pool
 
 
 def mixture(rule: Balanced, source: Source, share: float) -> Mixture:
-    """Return the rule of locally balanced steps and, with probability ``share``, redraws."""
+    """Return the rule that redraws with probability ``share`` and else makes a step of ``rule``."""
     sites = source.blocks
     start = np.cumsum([0, *(block.size for block in sites)])
     blocks = Blocks(np.concatenate(sites).astype(np.int64), start.astype(np.int64), source.whole)
@@ -28,18 +28,9 @@ def mixture(rule: Balanced, source: Source, share: float) -> Mixture:
 
 
 class BlockedEnsemble(Ensemble):
-    """Chains that a mixture of locally balanced steps and redraws of blocks moves.
+    """Chains moved by a `mixture` of locally balanced steps and redraws of blocks.
 
-    Parameters
-    ----------
-    target, states, n_jobs
-        As of `Ensemble`.
-    streams : Streams
-        One of each purpose per chain: the coins are those of "coin", redraws are made by "redraw".
-    rule : Mixture
-        As of `mixture`.
-    source : Whole or Pool
-        Where the new states come from.
+    New states come from ``source``, by the streams "redraw"; coins come from the streams "coin".
     """
 
     rule: Mixture
@@ -56,16 +47,14 @@ class BlockedEnsemble(Ensemble):
     ):
         super().__init__(target, states, streams, n_jobs, rule)
         self.source = source
-        # Made before threads begin: two of them must not make one each.
+        # Made before threads begin: each must exist once.
         self._redraw = self.streams.of("redraw")
         self._coin = self.streams.of("coin", 1)
-
-    # ----------------------------------------------------------------- all that goes on
 
     def fixed(self) -> dict[str, Any]:
         """Return what never changes while draws are made, by name."""
         source = self.source
-        # Redraws made ahead do change.
+        # A `Whole` changes: it holds redraws made ahead.
         kept = source.elimination.found if isinstance(source, Whole) else source
         return super().fixed() | {"source": kept}
 
@@ -80,22 +69,20 @@ class BlockedEnsemble(Ensemble):
         self.counters = kept.counters.copy()
 
     def copy(self) -> "BlockedEnsemble":
-        """Return chains that go on by themselves."""
+        """Return independent copies of the chains."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
     def like(self, states: States, streams: Streams) -> "BlockedEnsemble":
-        """Return chains of the same rule at other states, on other streams."""
+        """Return chains of the same rule at other states and on other streams."""
         source = self.source.of(len(states))
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule, source)
         made.start(self.rule)
         return made
 
-    # ----------------------------------------------------------------- moving
-
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Have ready what the next n transitions take, of all that are coming; see `Whole.want`."""
+        """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""
         source = self.source
         if not isinstance(source, Whole):
             return True

@@ -1,12 +1,11 @@
 """Orders of elimination.
 
-The first order is greedy by what an elimination connects; then random ones are tried, as many as
-their own work is small beside that of the best one. Everything is counted, nothing is timed, so the
-order of a model is always the same.
+The first order is greedy, by the connections that an elimination adds. Then random ones are tried
+as long as that takes little work beside the best order's. Work is counted, not timed, so a model
+always gets the same order.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 from sklsb._kernels.elimination.order import Graph, find_order
 from sklsb.exact.elimination.reduce import Factor
 
-# Tries after the first one; below so much work there are none.
+# Most random tries, and the work below which there are none.
 _TRIES = 512
 _ENOUGH = 2.0**20
-# Of the random tries: words of bits looked at, per entry of the best order so far and in all.
+# Words of bits that random tries may read, per entry of the best order so far and in all.
 _WORDS_PER_ENTRY = 2.0
 _MOST_WORDS = 2.0**31
-# Variables that are worth fewer tries are too many: their graph is kept as a matrix of bits.
+# The graph is a matrix of bits, which limits the number of variables.
 MOST_VARIABLES = 1 << 15
 # Words of bits between two returns to Python, a tenth of a second.
 _WORDS_PER_CALL = 1 << 26
@@ -33,7 +32,7 @@ def _graph(
     sizes: NDArray[np.int64],
     late: Collection[int],
 ) -> Graph:
-    """Connect the variables that stand together in a scope."""
+    """Connect the variables that share a scope."""
     n = len(variables)
     index = {v: i for i, v in enumerate(variables)}
     near = np.zeros((n, -(-n // 64)), dtype=np.uint64)
@@ -65,9 +64,8 @@ def _graph(
 def _try(
     graph: Graph, score: tuple[float, float, float], seed: int, most: float, limit: float
 ) -> tuple[NDArray[np.int64] | None, float, int]:
-    """Return an order, its work and what it took to find it; None if the work exceeds ``most``."""
-    copies: Any = [array.copy() for array in graph]
-    mine = Graph(*copies)
+    """Return an order (None if its work exceeds ``most``), its work, and the words of bits read."""
+    mine = Graph._make(array.copy() for array in graph)
     mine.random[0] = seed
     while find_order(mine, (*score, limit), most, _WORDS_PER_CALL):
         pass
@@ -76,9 +74,9 @@ def _try(
 
 
 def _is_hopeless(graph: Graph, max_work: float) -> bool:
-    """Whether some of the variables all have so many neighbours among each other that none fits.
+    """Whether every order exceeds ``max_work``: a subgraph's degrees are all too large.
 
-    The first of them to be eliminated has a table of more than ``max_work`` entries.
+    Its first variable to be eliminated has a table of more than ``max_work`` entries.
     """
     least = int(np.log2(max_work) / graph.log_k.min())
     left = np.unpackbits(np.full(graph.near.shape[1] * 8, 255, np.uint8), bitorder="little")
@@ -104,7 +102,7 @@ def is_affordable(
     sizes: NDArray[np.int64],
     max_work: float,
 ) -> bool:
-    """Whether the first order takes no more than ``max_work``; others are not looked for."""
+    """Whether the greedy order takes at most ``max_work``; no other is tried."""
     graph = _graph(variables, [factor.scope for factor in factors], sizes, ())
     limit = float(np.log2(max(2.0, max_work)))
     return _try(graph, _FILL, 0, max_work, limit)[0] is not None
@@ -117,20 +115,10 @@ def best_order(
     late: Collection[int] = (),
     max_work: float = 2.0**30,
 ) -> tuple[list[int], float]:
-    """Return an order of elimination, and the number of table entries that it takes.
+    """Return an order of elimination and the number of table entries that it takes.
 
-    Parameters
-    ----------
-    variables : sequence of int
-        What is eliminated.
-    factors : sequence of Factor
-        Their scopes connect the variables.
-    sizes : ndarray of int64
-        Number of values of each variable of the model.
-    late : collection of int
-        Variables that come last.
-    max_work : float
-        Work that is affordable: orders are not looked for among those of a table that is larger.
+    ``sizes`` are those of all variables of the model; variables in ``late`` come last. If no order
+    can keep ``max_work``, the greedy one is returned.
     """
     if not variables:
         return [], 0.0

@@ -25,11 +25,11 @@ from sklsb.exact.elimination.plan import Plan
 from sklsb.exact.elimination.reduce import Array
 
 Values = NDArray[np.uint32]
-# Table entries between two returns to Python, a tenth of a second about.
+# Table entries between two returns to Python, about a tenth of a second.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
 _SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
-# Log2 of what underflow may have lost, relative to the sum and to a single probability, and of what
-# counts as nothing: it is below 1e-300.
+# Log2 of what underflow may lose, relative to the sum and to a single probability, and of what
+# counts as nothing (below 1e-300).
 _MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0
 
 
@@ -40,16 +40,8 @@ def no_progress(done: int) -> None:
 class Passes:
     """Runs the compiled passes over a plan.
 
-    Parameters
-    ----------
-    plan : Plan
-        What is laid out.
-    n_sites : int
-        Variables of the model.
-    mode : {LINEAR, LOG, MAX}
-        How tables are joined and summed out.
-    progress : callable, optional
-        Called with the number of table entries made since the last call.
+    ``mode`` (LINEAR, LOG or MAX) is how tables are joined and summed out; ``progress`` is called
+    with the number of table entries made since its last call.
     """
 
     def __init__(
@@ -82,13 +74,11 @@ class Passes:
         else:
             self.memory[: tables.size] = tables
 
-    # ----------------------------------------------------------------- forward
-
     def forward(self, x: NDArray[np.int64]) -> float:
-        """Make all messages given the values of some variables.
+        """Make all messages given the values of the variables conditioned on.
 
-        Returns the logarithm of the sum, or maximum, of all products of tables; -inf if all are
-        zero; NaN in the linear domain if products that are too small for a float may matter.
+        Returns the logarithm of the sum, or maximum, of all products of tables: -inf if all are
+        zero, NaN in the linear domain if products that underflow may matter.
         """
         plan, buckets = self.plan, self.plan.buckets
         inside = math.fsum(log_at(plan.inside, x))
@@ -115,11 +105,11 @@ class Passes:
         return total + float(self.memory[buckets.message[self.roots]].sum())
 
     def _log_sum(self, failed: int | None) -> float:
-        """Logarithm of the product of the roots, NaN where it may have been lost.
+        """Logarithm of the product of the roots; NaN if underflow may have lost it.
 
-        Of each message there is a bound of what underflow has lost, relative to its largest entry,
-        and of its smallest entry that is not zero. If nothing was lost before the bucket that
-        ``failed``, and all its products were above the smallest float, its message is truly zero.
+        For each message there are bounds on what underflow has lost, relative to its largest entry,
+        and on its smallest nonzero entry. If nothing was lost before the bucket that ``failed``,
+        and all its products are above the smallest float, its message is truly zero.
         """
         buckets = self.plan.buckets
         least, lost = self._bounds
@@ -134,7 +124,7 @@ class Passes:
         return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
 
     def _senders(self) -> tuple[NDArray[np.int64], Array]:
-        """Return the bucket that sent each factor, -1 for a table; log2 of its least entry."""
+        """Return the bucket that sent each factor (-1: a table) and log2 of its least entry."""
         plan, buckets = self.plan, self.plan.buckets
         sends = np.flatnonzero(buckets.message >= 0)
         is_message = buckets.position >= plan.n_tables
@@ -148,26 +138,23 @@ class Passes:
             least[~is_message] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
         return sender, least
 
-    # ----------------------------------------------------------------- backward
-
     def states(self, n: int, x: NDArray[np.int64]) -> Values:
-        """N states, of shape (variables, n), in which some variables have the values given."""
+        """Return ``n`` copies of a state, as columns."""
         return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)
 
     def draw(self, x: Values, u: Array, room: Room | None = None) -> Array:
-        """Draw states by uniform numbers of shape (states, at least as many as buckets), into x.
+        """Draw states into x by uniform numbers of shape (states, at least one per bucket).
 
-        Returns the probability with which each should be accepted: 1 but where sums of rows of
-        barren variables differ.
+        Returns the probability of accepting each: 1 unless row sums of barren variables differ.
         """
         return self._backward(x, u, DRAW, 0, room)
 
     def largest(self, x: Values) -> None:
-        """Choose the most probable values, after a forward pass with maxima."""
+        """Choose the most probable values, after a forward pass in mode MAX."""
         self._backward(x, np.zeros((x.shape[1], 0)), LARGEST, 0)
 
     def probabilities(self, x: Values, last: int = 0) -> Array:
-        """Probability that the way back takes given values of the buckets from ``last`` on."""
+        """Probability that a draw has the values in x for all buckets from ``last`` on."""
         return self._backward(x, np.zeros((x.shape[1], 0)), FOLLOW, last)
 
     def _backward(
@@ -184,7 +171,7 @@ class Passes:
         return p
 
     def log_densities(self, x: Values, room: Room | None = None) -> Array:
-        """Sum of the logarithms of all tables, those of barren variables included."""
+        """Sum of the logarithms of all tables, including those of barren variables."""
         plan = self.plan
         out = np.empty(x.shape[1])
         for a in range(0, x.shape[1], BATCH):
@@ -195,17 +182,14 @@ class Passes:
         return out + (plan.shift + plan.barren_shift + inside)
 
     def resolves(self, p: Array) -> bool:
-        """Whether underflow has lost nothing of probabilities that shows in ten digits."""
+        """Whether probabilities are right to ten digits in spite of underflow."""
         doubtful = p < 2.0 ** (self._lost - _OF_ONE)
         if self._lost < _NOTHING:
             doubtful &= p > 0.0
         return not doubtful.any()
 
     def marginals(self, k: int) -> Array:
-        """Probability of each value of each variable that was summed out, (variables, k).
-
-        0 of barren variables.
-        """
+        """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones."""
         plan, buckets = self.plan, self.plan.buckets
         joint = np.zeros(plan.n_entries - plan.n_tables)
         joint[buckets.message[self.roots] - plan.n_tables] = 1.0
@@ -221,5 +205,5 @@ class Passes:
 
 
 def log_at(factors: list, x: NDArray[np.int64]) -> list[float]:
-    """Logarithm of each factor at some values."""
+    """Logarithm of each factor at one state."""
     return [float(table[tuple(x[list(scope)].tolist())]) for scope, table in factors]

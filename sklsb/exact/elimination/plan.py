@@ -1,4 +1,4 @@
-"""Where everything lies: tables, messages, and the buckets that join them."""
+"""Memory layout: tables, messages, and the buckets that join them."""
 
 import math
 from collections.abc import Sequence
@@ -20,27 +20,16 @@ MOST_ENTRIES = 1 << 32
 class Plan:
     """The buckets of an order of elimination, and their tables.
 
-    Parameters
-    ----------
-    buckets : Buckets
-        What the kernels see.
-    log_tables : ndarray
-        Logarithms of all tables, flat; messages come behind them.
-    shift, barren_shift : float
-        What was subtracted from the logarithms, so that the largest of a table is 0: of the tables
-        that are summed, and of those of barren variables.
-    n_entries : int
-        Entries of tables and messages.
-    inside : list of Factor
-        Those over variables conditioned on alone, which are in no bucket.
+    The largest entry of each table was subtracted from its logarithms: their sum is ``shift`` for
+    the tables that are summed, ``barren_shift`` for those of barren variables.
     """
 
     buckets: Buckets
-    log_tables: Array
+    log_tables: Array  # flat; messages follow them in memory
     shift: float
     barren_shift: float
-    n_entries: int
-    inside: list[Factor]
+    n_entries: int  # of tables and messages
+    inside: list[Factor]  # over variables conditioned on alone: in no bucket
 
     @property
     def n_tables(self) -> int:
@@ -88,14 +77,14 @@ class _Builder:
         self._bucket = variable, tuple(axes), tuple(cards[len(cards) - inner_axes :])
 
     def table(self, table: Array) -> int:
-        """Keep a table; return its position."""
+        """Store a table; return its position."""
         at = self.n_tables
         self.tables.append(table.ravel() - table.max())
         self.n_tables += table.size
         return at
 
     def factor(self, position: int, strides: dict[int, int], given: dict[int, int]) -> None:
-        """Put a table or a message into the bucket."""
+        """Add a table or a message to the open bucket."""
         variable, axes, inner = self._bucket
         row, own = [strides.get(u, 0) for u in axes], strides[variable]
         self.add(
@@ -110,7 +99,7 @@ class _Builder:
         self.columns["given_stride"] += given.values()
 
     def _offset(self, own: int, row: tuple[int, ...], inner: tuple[int, ...]) -> int:
-        """Return where the offsets of a block begin that such a factor has, made once."""
+        """Return where the offsets of a factor's block begin; equal ones are shared."""
         if not any(row):
             return -1
         k = int(self.sizes[self._bucket[0]])
@@ -136,7 +125,7 @@ class _Builder:
 
 
 def _strides(scope: Sequence[int], shape: Sequence[int]) -> dict[int, int]:
-    """Distance of entries of a flat table that differ by one in a variable."""
+    """Stride of each variable in a flat table."""
     result, distance = {}, 1
     for v, k in zip(reversed(scope), reversed(shape), strict=True):
         result[v] = distance
@@ -150,18 +139,9 @@ def build(
     sizes: NDArray[np.int64],
     barren: Sequence[Barren] = (),
 ) -> Plan:
-    """Lay out the buckets of an order.
+    """Lay out the buckets of an order; variables outside it are conditioned on.
 
-    Parameters
-    ----------
-    order : sequence of int
-        Variables to be summed out, the first one first.
-    factors : sequence of Factor
-        Their tables; variables that are not in the order are conditioned on.
-    sizes : ndarray of int64
-        Number of values of each variable of the model.
-    barren : sequence of Barren
-        Variables that need no message; they are drawn last.
+    Barren variables send no message and are drawn last.
     """
     axes = cliques(order, factors)
     place = {v: i for i, v in enumerate(order)}
@@ -180,14 +160,14 @@ def build(
         builder.open(b.variable, others, -1, row_sum if b.log_low < 0.0 else 0.0)
         strides = _strides(b.factor.scope, b.factor.table.shape)
         builder.factor(builder.table(b.factor.table), strides, {})
-    # Tables come before messages, so the positions of these are known when all tables are.
+    # Messages follow all tables in memory, so their positions are final only when those are known.
     arrived: list[list[int]] = [[] for _ in order]
     messages = 0
     starts: list[int] = []
     for i, v in enumerate(order):
         builder.open(v, axes[i], messages, 0.0)
         for scope, table in waiting[i]:
-            # The variable that is eliminated first changes fastest, as in messages.
+            # The variable eliminated first changes fastest, as in messages.
             mine = sorted(scope, key=lambda u: -place.get(u, len(order)))
             turned = table.transpose([scope.index(u) for u in mine])
             strides = _strides(mine, turned.shape)
@@ -200,16 +180,14 @@ def build(
         messages += math.prod(int(sizes[u]) for u in axes[i])
         if axes[i]:
             arrived[place[axes[i][-1]]].append(i)
-    positions = builder.columns["position"]
-    builder.columns["position"] = [p if p >= 0 else builder.n_tables - 1 - p for p in positions]
-    n = len(barren)
-    column = builder.columns["message"]
-    builder.columns["message"] = column[:n] + [m + builder.n_tables for m in column[n:]]
+    columns, n, n_tables = builder.columns, len(barren), builder.n_tables
+    columns["position"] = [p if p >= 0 else n_tables - 1 - p for p in columns["position"]]
+    columns["message"][n:] = [m + n_tables for m in columns["message"][n:]]
     return Plan(
         builder.finish(),
         np.concatenate([*builder.tables, np.empty(0)]),
         math.fsum(float(f.table.max()) for part in waiting for f in part),
         math.fsum(float(b.factor.table.max()) for b in barren),
-        builder.n_tables + messages,
+        n_tables + messages,
         inside,
     )

@@ -1,7 +1,7 @@
-"""Making a model small before anything is multiplied.
+"""Shrinking a model before anything is multiplied.
 
-Values that evidence or a zero excludes are struck out. Tables of one variable given others whose
-rows sum to 1 are put aside where nothing else depends on the variable: it is *barren*.
+Values excluded by evidence or a zero are struck out. A variable is *barren* if only one table
+depends on it and the rows of that table sum to a constant; both are put aside.
 """
 
 import math
@@ -17,14 +17,14 @@ from sklsb.targets._support import Support
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
-# Sums of rows that differ by less are equal: rounding of a few terms.
+# Row sums with a smaller relative difference count as equal: a few terms are rounded.
 EXACT = 64 * float(np.finfo(np.float64).eps)
-# Beside a larger number too much of a small one is lost: 4e-9 beside this one.
+# Beside larger numbers, rounding loses too much of small ones: 4e-9 beside this one.
 LARGE = 2.0**24
 
 
 class Factor(NamedTuple):
-    """Logarithms of a table over some variables, of the values that are left of them."""
+    """Logarithms of a table over the values left of some variables."""
 
     scope: tuple[int, ...]
     table: Array
@@ -35,72 +35,54 @@ class Barren(NamedTuple):
 
     variable: int
     factor: Factor
-    log_high: float  # of the largest sum of a row of exp(table)
-    log_low: float  # of the smallest one over it
+    log_high: float  # log of the largest row sum of exp(table)
+    log_low: float  # log of the smallest row sum over the largest
 
 
 @dataclass
 class Reduced:
-    """A product of tables, and what of the model it was made from is left out of it.
-
-    Parameters
-    ----------
-    target : Target
-        The model.
-    values : list of ndarray of int64
-        Indices of the values that are left of each variable.
-    factors : list of Factor
-        Over variables of which several values are left.
-    constant : float
-        Log p less the sum of all factors, those of barren variables included.
-    barren : list of Barren
-        In the order in which they were put aside.
-    row_sums : dict
-        What is known of the sums of rows of the factors, by factor and variable.
-    """
+    """What is left of a model: a product of tables, and what was taken out of it."""
 
     target: Target
-    values: list[NDArray[np.int64]]
-    factors: list[Factor]
-    constant: float
-    barren: list[Barren] = field(default_factory=list)
-    row_sums: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    values: list[NDArray[np.int64]]  # indices of the values left of each variable
+    factors: list[Factor]  # over variables with several values left
+    constant: float  # log p less the sum of all factors, including those of barren variables
+    barren: list[Barren] = field(default_factory=list)  # in the order in which they were put aside
+    row_sums: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)  # memo
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Number of values left of each variable."""
         return np.array([v.size for v in self.values], dtype=np.int64)
 
     @property
     def free(self) -> list[int]:
-        """Variables that are to be eliminated."""
+        """Variables to be eliminated."""
         barren = set(self.barren_variables)
         return [i for i, v in enumerate(self.values) if v.size > 1 and i not in barren]
 
     @property
     def barren_variables(self) -> list[int]:
-        """Variables that were put aside."""
         return [b.variable for b in self.barren]
 
     @property
     def log_barren(self) -> float:
-        """What the tables that were put aside add to the logarithm of the sum of all products."""
+        """Contribution of barren variables to the logarithm of the sum of all products."""
         return math.fsum(b.log_high for b in self.barren)
 
     @property
     def log_defect(self) -> float:
-        """How far the sums of the rows that were put aside are from constant, together."""
+        """How far row sums of barren variables are from constant, in all."""
         return -math.fsum(b.log_low for b in self.barren)
 
 
 def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
-    """Return the factors of a target, or say that it has none."""
+    """Return the factors of a target; refuse a target without, or with invalid ones."""
     found = target.log_factors
     if found is None:
         raise TypeError(
-            f"{target!r:.200} is not made of factors, and exact answers are computed from those. "
-            "Ising, Potts and MarkovNetwork have them, with evidence too; a class of your own can "
-            "offer them by the property log_factors. Use a sampler instead."
+            f"{target!r:.200} is not made of factors, from which exact answers are computed. "
+            "Ising, Potts and MarkovNetwork are, with or without evidence; a class of your own can "
+            "provide them by the property log_factors. Use a sampler instead."
         )
     factors = []
     for f, (scope, given) in enumerate(found):
@@ -111,25 +93,25 @@ def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
                 f"log_factors[{f}] has the scope {tuple(scope)} and a table of shape "
                 f"{table.shape}; name each site once, and give a table of shape {shape}."
             )
-        if not np.max(table) < np.inf:  # NaN is not either
+        if not np.max(table) < np.inf:  # NaN fails too
             raise ValueError(f"log_factors[{f}] has an entry that is NaN or inf; give logarithms.")
         factors.append((tuple(scope), table))
     return factors
 
 
 def without_top(table: Array) -> tuple[Array, float]:
-    """Return a table less its largest entry, where that is large, and what was taken off.
+    """Return a table less its largest entry, if that is large, and what was subtracted.
 
-    So what is added to the likely entries stays beside them.
+    So likely entries keep their digits.
     """
     top = float(table.max())
     return (table - top, top) if LARGE < abs(top) < math.inf else (table, 0.0)
 
 
 def strike(target: Target) -> Reduced:
-    """Strike out what evidence and zeros exclude, and fix variables of one value.
+    """Strike out values excluded by evidence and zeros, and fix variables with one value left.
 
-    The largest entry of a table, where it is large, goes to the constant.
+    Large largest entries of tables go to the constant.
     """
     given = log_factors(target)
     scopes = [np.array(scope, dtype=np.uint32) for scope, _ in given]
@@ -142,8 +124,7 @@ def strike(target: Target) -> Reduced:
     )
     if support.impossible is not None:
         raise no_state(target, support.called(support.impossible))
-    left = support.domains
-    values = [np.flatnonzero(domain) for domain in left]
+    values = [np.flatnonzero(domain) for domain in support.domains]
     constant, taken, factors = 0.0, [], []
     may_be_large = not target._trusts_factors or log_prob_size(target) > LARGE
     for scope, table in given:
@@ -165,7 +146,7 @@ def strike(target: Target) -> Reduced:
 
 
 def no_state(target: Target, scope: tuple[Any, ...] | None) -> ValueError:
-    """Return the error of a model whose probabilities are all zero."""
+    """Return the error for a model without possible states."""
     where = "" if scope is None else f": a factor over {scope} cannot be satisfied"
     return ValueError(
         f"{target!r:.200} has no state of positive probability{where}. Its partition function is "
@@ -174,7 +155,7 @@ def no_state(target: Target, scope: tuple[Any, ...] | None) -> ValueError:
 
 
 def _row_sums(table: Array, axis: int) -> tuple[float, float]:
-    """Return the logarithm of the largest sum of a row, and of the smallest one over it."""
+    """Return log of the largest row sum, and log of the smallest over the largest."""
     top = float(table.max())
     sums = np.exp(table - top).sum(axis=axis)
     high, low = float(sums.max()), float(sums.min())
@@ -182,17 +163,9 @@ def _row_sums(table: Array, axis: int) -> tuple[float, float]:
 
 
 def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> Reduced:
-    """Put barren variables aside, again and again.
+    """Put barren variables aside repeatedly, except those in ``keep``.
 
-    Parameters
-    ----------
-    model : Reduced
-        As `strike` returns it; not changed.
-    keep : collection of int
-        Variables that are never put aside.
-    defect : float
-        How much the sums of the rows may differ, relative to the largest one. What differs by no
-        more than rounding counts as equal.
+    ``defect`` is how much row sums may differ, relative to the largest.
     """
     of: list[set[int]] = [set() for _ in model.values]
     for f, (scope, _) in enumerate(model.factors):
@@ -207,9 +180,8 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
         if i in done or len(of[i]) > 1:
             continue
         found = next(iter(of[i]), -1)
-        factor = Factor((i,), np.zeros(model.values[i].size))
-        if found >= 0:
-            factor = model.factors[found]
+        uniform = Factor((i,), np.zeros(model.values[i].size))
+        factor = model.factors[found] if found >= 0 else uniform
         if (found, i) not in model.row_sums:
             model.row_sums[found, i] = _row_sums(factor.table, factor.scope.index(i))
         log_high, log_low = model.row_sums[found, i]
@@ -228,10 +200,10 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
 
 
 def absorb(factors: list[Factor]) -> list[Factor]:
-    """Add each table to one whose scope holds its own, if there is one."""
+    """Add each table to one whose scope includes its own, if there is one."""
     hosts: list[Factor] = []
     same: dict[frozenset[int], int] = {}
-    of: dict[int, list[int]] = {}  # hosts of more variables than the present one has
+    of: dict[int, list[int]] = {}  # hosts with more variables than the present table
     n_listed = 0
     for scope, table in sorted(factors, key=lambda factor: -len(factor.scope)):
         while n_listed < len(hosts) and len(hosts[n_listed].scope) > len(scope):

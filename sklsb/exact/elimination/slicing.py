@@ -1,6 +1,6 @@
-"""Conditioning on a few variables, where the messages do not fit into memory.
+"""Conditioning on a few variables, where messages do not fit into memory.
 
-The elimination is then run for each joint value of those.
+The elimination is then run for each joint value of these variables.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from sklsb.exact.elimination.reduce import Factor
 
 
 def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, ...]]:
-    """Return the axes of the message of each variable, the one eliminated last first."""
+    """Return the axes of each variable's message, the one eliminated last first."""
     place = {v: i for i, v in enumerate(order)}
     waiting: list[list[set[int]]] = [[] for _ in order]
     for scope, _ in factors:
@@ -32,7 +32,7 @@ def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, 
 def work_of(
     order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Return the entries of all tables, and those of all messages; inf beyond 2**1024."""
+    """Return the number of entries of all tables and of all messages; inf beyond 2**1024."""
     with np.errstate(over="ignore"):
         messages = np.exp2(_log2_messages(axes, sizes))
         return float((messages * sizes[list(order)]).sum()), float(messages.sum())
@@ -41,7 +41,7 @@ def work_of(
 def log2_work_of(
     order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Return logarithms to base 2 of what `work_of` returns, which are always finite."""
+    """Return log2 of what `work_of` returns, always finite."""
     messages = _log2_messages(axes, sizes)
     tables = messages + np.log2(sizes[list(order)])
     return float(np.logaddexp2.reduce(tables)), float(np.logaddexp2.reduce(messages))
@@ -61,15 +61,15 @@ def choose_slices(
     most: float,
     keep: Collection[int] = (),
 ) -> list[int]:
-    """Choose variables, greedily, until the messages take at most so many entries.
+    """Choose variables greedily until the messages take at most ``most`` entries.
 
-    The next one is that which makes the work grow least, relative to what it saves.
+    Each choice makes the work grow least, relative to the logarithm of its number of values.
     """
     axes = cliques(order, factors)
     logs = np.log2(sizes.astype(np.float64))
     place = {v: i for i, v in enumerate(order)}
     n = len(order)
-    # The variables of each table, sparse: a matrix would be larger than the messages.
+    # Variables of each table, sparse: a matrix would be larger than the messages.
     row = np.repeat(np.arange(n), [1 + len(found) for found in axes])
     near = [(v, *found) for v, found in zip(order, axes, strict=True)]
     col = np.array([place[u] for found in near for u in found], dtype=np.int64)
