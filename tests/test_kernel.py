@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, uncached
 from processes import copy_package, run_python
 from scipy.stats import chi2
@@ -22,7 +23,6 @@ from sklsb.ensembles.rules import Balanced
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 # Of a false alarm, in each statistical test. The seeds are fixed.
@@ -115,14 +115,14 @@ SAMPLERS = {
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_sampler(sampler):
     for target in (dense(4), Ising.lattice(np.zeros((2, 2))), Ising(np.zeros((0, 0)))):
-        testing.check_sampler(sampler, target)
+        check_sampler(sampler, target)
 
 
 def test_fast_sampler():
     pytest.importorskip("torch", reason="fast=True runs on torch")
     for balancing in ("barker", "max"):
         sampler = LSBSampler(balancing, fast=True, n_burn_in=20, lazy=0.2)
-        testing.check_sampler(sampler, dense(3), n_draws=20)
+        check_sampler(sampler, dense(3), n_draws=20)
 
 
 # ----------------------------------------------------------------- the bisected production step
@@ -253,7 +253,7 @@ def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_the_largest_field_allowed_is_sampled(function):
     field = np.array([1e303, -1e303])
-    testing.check_sampler(LSBSampler(function, n_burn_in=50), Ising(np.zeros((2, 2)), field))
+    check_sampler(LSBSampler(function, n_burn_in=50), Ising(np.zeros((2, 2)), field))
     with pytest.raises(ValueError, match=r"is 1.1e\+303; it must be at most 1e\+303"):
         Ising(np.zeros((2, 2)), 1.1 * field)
 

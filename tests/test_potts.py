@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
@@ -16,7 +17,6 @@ from sklsb._kernels.contract import first_move
 from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -267,7 +267,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_sampler(sampler, target):
-    testing.check_sampler(sampler, target)
+    check_sampler(sampler, target)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS
 from scipy.special import logsumexp
 from sklearn.datasets import load_digits
@@ -19,7 +20,6 @@ from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
 from sklsb.targets.rbm import _span
 from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 
@@ -76,7 +76,7 @@ SMALL = {
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_sampler(function):
     sampler = LSBSampler(function, n_chains=2, n_burn_in=20)
-    testing.check_sampler(sampler, SMALL["random"], n_draws=30)
+    check_sampler(sampler, SMALL["random"], n_draws=30)
     for model in SMALL.values():
         found = production_matrix(sampler, model)
         gate = 8 * EPS * model.n_sites + model.rounding.sum()
@@ -85,7 +85,7 @@ def test_sampler(function):
 
 @pytest.mark.parametrize("name", ["far", "extreme", "many hidden", "flat"])
 def test_sampler_on_other_machines(name):
-    testing.check_sampler(LSBSampler("barker", n_burn_in=20), SMALL[name], n_draws=30)
+    check_sampler(LSBSampler("barker", n_burn_in=20), SMALL[name], n_draws=30)
 
 
 class Wrong(RBM):

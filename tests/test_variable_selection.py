@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS, uncached
 from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
@@ -22,7 +23,6 @@ from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
 from sklsb.exceptions import ModelWarning, SamplerWarning
 from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -439,7 +439,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_sampler(sampler, target):
-    testing.check_sampler(sampler, target)
+    check_sampler(sampler, target)
 
 
 @pytest.mark.parametrize("prior", [{}, {"prior": "independent"}], ids=str)

@@ -1,4 +1,8 @@
-"""The locally balanced step, measured: every breakpoint of its uniform numbers is bisected."""
+"""The locally balanced step, measured: every breakpoint of its uniform numbers is bisected.
+
+`sklsb.testing.check_rule` measures the steps of any rule. These checks know that moves are proposed
+in order, so they also see both sides of every edge, weights of zero, large offsets, and torch.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -8,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from sklsb import exact
-from sklsb.ensembles.rules import FirstOrder
+from sklsb import exact, testing
+from sklsb._kernels.rules.redraw import Blocks
+from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.transitions import log_transition_matrix, rule_of
@@ -216,3 +221,14 @@ def check_matrix(sampler: Any, target: Target) -> None:
     # By balance and the sums of rows: every flow into x' is off by a share of itself.
     gate = np.minimum(gate, p * balance) + p * rows + 1e-300
     expect_near(p @ matrix, p, gate, "stationarity, sum of p(x) P(x, x') at x'")
+
+
+def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
+    """Make the public check of a sampler, and measure its locally balanced steps."""
+    testing.check_sampler(sampler, target, n_draws)
+    rule = rule_of(sampler, target)
+    if isinstance(rule, Mixture) and isinstance(rule.second, Blocks):
+        sampler = rule = rule.first
+    if isinstance(rule, Balanced | FirstOrder):
+        check_matrix(sampler, target)
+        check_step(sampler, target)
