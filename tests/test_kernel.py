@@ -1,6 +1,7 @@
 """The compiled transition is the enumerated one: bisected, rebuilt, and counted."""
 
 import ast
+import importlib
 import json
 import math
 import os
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from local_step import check_sampler, production_matrix
+from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, uncached
 from processes import copy_package, run_python
 from scipy.stats import chi2
@@ -22,7 +23,7 @@ from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
-from sklsb.testing._probe import Probe
+from sklsb.testing._probe import Probe, check_caches
 
 EPS = np.finfo(float).eps
 # Of a false alarm, in each statistical test. The seeds are fixed.
@@ -178,7 +179,7 @@ def check_selection(package, d, field, n=500):
     u = rng.random(n)
     expected = np.searchsorted(cumulative / cumulative[-1], u, side="right")
     rule = package.ensembles.rules.Balanced(function.table())
-    probe = package.testing._probe.Probe(target, rule, np.tile(x, (n, 1)))
+    probe = importlib.import_module("local_step").StepProbe(target, rule, np.tile(x, (n, 1)))
     found = (probe.step(u, probe.accept) != x).argmax(axis=1)
     assert np.array_equal(found, expected), "moves are selected in proportion to their weights"
 
@@ -219,7 +220,7 @@ def check_caches_after(n, target, function, seed=0):
     offset = probe.chains.part.offset.copy()
     for _ in range(n // 50_000):
         probe.ensemble.advance(rng.random((1, 50_000, 2)))
-        probe.expect_as_rebuilt("in a long run")
+        check_caches(probe.ensemble, "in a long run")
     return not np.array_equal(offset, probe.chains.part.offset)
 
 
@@ -311,7 +312,7 @@ def test_frequencies_of_one_transition_from_every_state(name, lazy):
     x = exact.states(target)
     rng = np.random.default_rng(list(FUNCTIONS).index(name))
     rule = Balanced(FUNCTIONS[name].table(), lazy)
-    probe = Probe(target, rule, np.repeat(x, n, axis=0))
+    probe = StepProbe(target, rule, np.repeat(x, n, axis=0))
     counts = np.zeros((len(x), len(x)))
     for _ in range(10):
         there = probe.step(rng.random(n * len(x)), rng.random(n * len(x)))

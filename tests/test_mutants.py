@@ -867,7 +867,7 @@ MUTANTS = {
         "if rule.free[i] and on != (chain.x[i] > 0):",
         "if on != (chain.x[i] > 0):",
         check_layers,
-        "rows of the measured matrix|impossible states|stationarity",
+        "rows of the step matrix|impossible states|stationarity",
     ),
     # Mixtures
     "nothing prepared after the other rule moved": Mutant(

@@ -374,7 +374,7 @@ class LearnableFunction(BalancingFunction):
         """
 
     def penalty(self) -> tuple[float, Array]:
-        """Return a penalty for the objective "sampled_kl", and its gradient by theta; 0 by default."""
+        """Return a penalty for the objective "sampled_kl" and its gradient by theta; default 0."""
         return 0.0, np.zeros_like(self.theta)
 
 
