@@ -22,23 +22,20 @@ MOST_FLIPS = 64
 
 
 class Carried(Protocol):
-    """Arrays of the chains that samplers look at, one row each."""
+    """Arrays of the chains that samplers look at, one row each.
+
+    ``moved`` marks the moves that were made; the first move of a site, whether the site changed.
+    ``evaluations`` are counts, and ``acceptance`` sums since the last draw, of shape (n, 1).
+    """
 
     @property
-    def x(self) -> States:
-        """States."""
-
+    def x(self) -> States: ...
     @property
-    def moved(self) -> NDArray[np.bool_]:
-        """Which moves were made; the first move of a site tells whether the site changed."""
-
+    def moved(self) -> NDArray[np.bool_]: ...
     @property
-    def evaluations(self) -> NDArray[np.int64]:
-        """Counts of shape (n, 1)."""
-
+    def evaluations(self) -> NDArray[np.int64]: ...
     @property
-    def acceptance(self) -> Array:
-        """Sums since the last draw, of shape (n, 1)."""
+    def acceptance(self) -> Array: ...
 
 
 class ChainEnsemble(Protocol):

@@ -115,10 +115,7 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
         expected.append(replay.chains.x.copy())
     what = "draws against single steps from the state after fit, on each chain's stream"
     expect_equal(x, np.stack(expected, axis=1), what)
-    for when, rule in (
-        ("used by", fitted._ensemble.rule),
-        ("after", rule_of(fitted, target)),
-    ):
+    for when, rule in (("used by", fitted._ensemble.rule), ("after", rule_of(fitted, target))):
         expect(pickle.dumps(rule) == frozen, f"the frozen rule is another one {when} sample.")
     check_kept(fitted, "after sample")
 

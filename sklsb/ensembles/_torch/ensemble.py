@@ -24,6 +24,7 @@ from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
+Array = NDArray[np.float64]
 # Most uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
 
@@ -35,18 +36,7 @@ class ChainArrays:
     x: States
     moved: NDArray[np.bool_]  # (n_chains, n_moves)
     evaluations: NDArray[np.int64]  # (n_chains, 1)
-    acceptance: NDArray[np.float64]  # (n_chains, 1)
-
-    @classmethod
-    def of(cls, target: Target, states: States) -> "ChainArrays":
-        """Return arrays of chains at these states, each of which has taken one gradient."""
-        n, n_moves = len(states), int((target.cardinalities - 1).sum())
-        return cls(
-            x=np.array(states, dtype=target.dtype),
-            moved=np.zeros((n, n_moves), dtype=np.bool_),
-            evaluations=np.ones((n, 1), dtype=np.int64),
-            acceptance=np.zeros((n, 1)),
-        )
+    acceptance: Array  # (n_chains, 1)
 
 
 class FastEnsemble:
@@ -73,7 +63,13 @@ class FastEnsemble:
         self.dtype = dtype
         self.n_threads = n_threads
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
-        self.chains = ChainArrays.of(target, states)
+        n, n_moves = len(states), int((target.cardinalities - 1).sum())
+        self.chains = ChainArrays(
+            x=np.array(states, dtype=target.dtype),
+            moved=np.zeros((n, n_moves), dtype=np.bool_),
+            evaluations=np.ones((n, 1), dtype=np.int64),  # a gradient
+            acceptance=np.zeros((n, 1)),
+        )
         self.counters = Counters()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
@@ -219,11 +215,11 @@ class FastEnsemble:
         """Add evaluations of each chain that were made elsewhere."""
         self.chains.evaluations[:, 0] += n
 
-    def log_prob(self) -> NDArray[np.float64]:
+    def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""
         return self.walkers.log_prob().cpu().numpy().copy()
 
-    def proposal_log_ratios(self) -> NDArray[np.float64]:
+    def proposal_log_ratios(self) -> Array:
         """Return first-order log-ratios of all moves at the present states, (n_chains, n_moves)."""
         return self.walkers.padded_ratios().cpu().numpy()[:, self.walkers.moves.existing]
 
@@ -253,24 +249,19 @@ class FastEnsemble:
                 part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
             yield from part.unbind(1)
 
-    def advance(self, uniforms: NDArray[np.float64]) -> None:
+    def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
 
         Several flips take n_flips + 2 uniforms (see `Walkers.step`); unless all are given, they are
         expanded from the first.
         """
-        n = uniforms.shape[1]
         with self._moving():
             for numbers in self._numbers(self._tensor(uniforms)):
                 self.walkers.step(numbers)
-        self.chains.evaluations += n
+        self.chains.evaluations += uniforms.shape[1]
 
     def run(
-        self,
-        n_transitions: int,
-        schedule: tuple[int, int, int],
-        draws: States,
-        stats: NDArray[np.float64],
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
         thin, made, drawn = schedule
@@ -301,9 +292,9 @@ class FastEnsemble:
         self,
         rule: Balanced,
         settings: tuple[Objective, float, int],
-        uniforms: NDArray[np.float64],
-        log_omega: NDArray[np.float64],
-    ) -> tuple[float, NDArray[np.float64], float]:
+        uniforms: Array,
+        log_omega: Array,
+    ) -> tuple[float, Array, float]:
         """Return what `BalancedEnsemble.objective` does, for chains that make single flips."""
         if not len(self.walkers.moves.free):
             return 0.0, np.zeros_like(rule.table.value), 0.0
@@ -314,7 +305,7 @@ class FastEnsemble:
         return found.value, found.gradient, found.by_eta
 
     def flux(
-        self, rule: Balanced, sites: NDArray[np.int64], weight: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
         """Return what `BalancedEnsemble.flux` does, as if all proposals were accepted."""
         return objectives.flux(self.walkers, rule.table, sites, weight)

@@ -14,6 +14,7 @@ from sklsb._kernels.objectives import SMALLEST_STAY
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.walkers import Walkers
 
+Array = NDArray[np.float64]
 # Most numbers held by the neighbours of an objective.
 _MOST_NUMBERS = 1 << 22
 # Log weight of impossible moves, where a derivative is taken.
@@ -24,7 +25,7 @@ class Found(NamedTuple):
     """Mean objective over the chains, its gradients, and their cost."""
 
     value: float
-    gradient: NDArray[np.float64]  # by the values at the knots
+    gradient: Array  # by the values at the knots
     by_eta: float
     evaluations: int  # gradients of log p for each chain
 
@@ -41,8 +42,8 @@ def objective(
     walkers: Walkers,
     table: Table,
     settings: tuple[objectives.Objective, float, int],
-    uniforms: NDArray[np.float64],
-    log_omega: NDArray[np.float64],
+    uniforms: Array,
+    log_omega: Array,
 ) -> Found:
     """Return the mean objective over the chains; see `FastEnsemble.objective`."""
     given, eta, every = settings
@@ -62,12 +63,8 @@ def objective(
         loss, looked = _surprise(neighbours, torch.zeros_like(weights)), drawn.shape[1]
     mean = loss.mean()
     by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
-    return Found(
-        float(mean.detach()),
-        by_values.cpu().numpy(),
-        0.0 if by_eta is None else float(by_eta),
-        looked,
-    )
+    by_eta = 0.0 if by_eta is None else float(by_eta)
+    return Found(float(mean.detach()), by_values.cpu().numpy(), by_eta, looked)
 
 
 def check_objective(given: objectives.Objective) -> None:
@@ -85,7 +82,7 @@ def _tensor(walkers: Walkers, values: NDArray[np.generic]) -> Tensor:
     return torch.as_tensor(values).to(walkers.device)
 
 
-def _leaf(walkers: Walkers, values: NDArray[np.float64]) -> Tensor:
+def _leaf(walkers: Walkers, values: Array) -> Tensor:
     """Return a tensor for which derivatives are recorded."""
     return _tensor(walkers, values).requires_grad_()
 
@@ -138,11 +135,7 @@ def _bound(
 
 
 def _enumerated(
-    walkers: Walkers,
-    values: Tensor,
-    every: int,
-    u: Tensor,
-    weights: tuple[Tensor, Tensor],
+    walkers: Walkers, values: Tensor, every: int, u: Tensor, weights: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, int]:
     """Return the sum over every ``every``-th neighbour, and the number of these neighbours.
 
@@ -176,11 +169,8 @@ def _enumerated(
 
 
 def flux(
-    walkers: Walkers,
-    table: Table,
-    sites: NDArray[np.int64],
-    weight: NDArray[np.float64],
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    walkers: Walkers, table: Table, sites: NDArray[np.int64], weight: Array
+) -> tuple[float, Array, Array]:
     """Return the mean value, gradient at the knots and flows; see `FastEnsemble.flux`."""
     values = _leaf(walkers, table.value)
     ratios = walkers.padded_ratios()

@@ -53,11 +53,7 @@ class Walkers:
     """
 
     def __init__(
-        self,
-        target: Target,
-        value_index: NDArray[np.int64],
-        device: str | None,
-        dtype: torch.dtype,
+        self, target: Target, value_index: NDArray[np.int64], device: str | None, dtype: torch.dtype
     ):
         self.lazy = 0.0
         self.model = model_on(target, device, dtype)
