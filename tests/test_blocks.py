@@ -8,6 +8,7 @@ import warnings
 import networkx as nx
 import numpy as np
 import pytest
+from local_step import check_sampler
 from models import chain_network, potts
 
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exact
@@ -25,7 +26,6 @@ from sklsb.exact.matrices import _conditional
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.samplers._run.warnings import exact_hint
-from sklsb.testing import check_sampler
 
 SQRT = Balanced(Sqrt().table())
 OR = [[[1, 0], [0, 1]], [[0, 1], [0, 1]]]

@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler
 from models import FUNCTIONS, dense, potts
 
 from sklsb import (
@@ -129,7 +130,7 @@ def test_evidence_never_moves(name):
 def test_sampler():
     for name in ("ising", "potts"):
         for sampler in (LSBSampler("max", lazy=0.3), LSBSampler("mixture", n_burn_in=60)):
-            testing.check_sampler(sampler, CASES[name][0].condition(CASES[name][1]), n_draws=30)
+            check_sampler(sampler, CASES[name][0].condition(CASES[name][1]), n_draws=30)
 
 
 def test_objectives():

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from local_step import n_terms, sum_gate
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 
 from sklsb import Ising, LSBSampler, Sqrt, Target, exact
@@ -11,8 +12,6 @@ from sklsb.balancing import Barker, Max, Min
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.transitions import log_transition_matrix
 from sklsb.exceptions import PeriodicChainWarning
-from sklsb.testing._expect import sum_gate
-from sklsb.testing._step import n_terms
 
 EPS = np.finfo(float).eps
 

@@ -13,12 +13,12 @@ import numba
 import numpy as np
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS
 
 from sklsb import FunctionTarget, GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning, SamplerWarning
 from sklsb.testing._samplers import check_kept
-from sklsb.testing._step import production_matrix
 
 INF = np.inf
 D = 6
@@ -104,7 +104,7 @@ def test_target(target):
 @pytest.mark.parametrize("target", [MIXED["batched"], MIXED["compiled"]], ids=repr)
 @pytest.mark.parametrize("balancing", ["max", "mixture"])
 def test_sampler(balancing, target):
-    testing.check_sampler(LSBSampler(balancing, n_burn_in=60), target)
+    check_sampler(LSBSampler(balancing, n_burn_in=60), target)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)

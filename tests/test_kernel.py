@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, uncached
 from processes import copy_package, run_python
 from scipy.stats import chi2
@@ -22,8 +23,7 @@ from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
-from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
+from sklsb.testing._probe import Probe, check_caches
 
 EPS = np.finfo(float).eps
 # Of a false alarm, in each statistical test. The seeds are fixed.
@@ -116,14 +116,14 @@ SAMPLERS = {
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_sampler(sampler):
     for target in (dense(4), Ising.lattice(np.zeros((2, 2))), Ising(np.zeros((0, 0)))):
-        testing.check_sampler(sampler, target)
+        check_sampler(sampler, target)
 
 
 def test_fast_sampler():
     pytest.importorskip("torch", reason="fast=True runs on torch")
     for balancing in ("barker", "max"):
         sampler = LSBSampler(balancing, fast=True, n_burn_in=20, lazy=0.2)
-        testing.check_sampler(sampler, dense(3), n_draws=20)
+        check_sampler(sampler, dense(3), n_draws=20)
 
 
 # ----------------------------------------------------------------- the bisected production step
@@ -180,7 +180,7 @@ def check_selection(package, d, field, n=500):
     expected = np.searchsorted(cumulative / cumulative[-1], u, side="right")
     rules = importlib.import_module(f"{package.__name__}.ensembles.rules")
     rule = rules.Balanced(function.table())
-    probe = package.testing._probe.Probe(target, rule, np.tile(x, (n, 1)))
+    probe = importlib.import_module("local_step").StepProbe(target, rule, np.tile(x, (n, 1)))
     found = (probe.step(u, probe.accept) != x).argmax(axis=1)
     assert np.array_equal(found, expected), "moves are selected in proportion to their weights"
 
@@ -221,7 +221,7 @@ def check_caches_after(n, target, function, seed=0):
     offset = probe.chains.part.offset.copy()
     for _ in range(n // 50_000):
         probe.ensemble.advance(rng.random((1, 50_000, 2)))
-        probe.expect_as_rebuilt("in a long run")
+        check_caches(probe.ensemble, "in a long run")
     return not np.array_equal(offset, probe.chains.part.offset)
 
 
@@ -255,7 +255,7 @@ def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_the_largest_field_allowed_is_sampled(function):
     field = np.array([1e303, -1e303])
-    testing.check_sampler(LSBSampler(function, n_burn_in=50), Ising(np.zeros((2, 2)), field))
+    check_sampler(LSBSampler(function, n_burn_in=50), Ising(np.zeros((2, 2)), field))
     with pytest.raises(ValueError, match=r"is 1.1e\+303; it must be at most 1e\+303"):
         Ising(np.zeros((2, 2)), 1.1 * field)
 
@@ -313,7 +313,7 @@ def test_frequencies_of_one_transition_from_every_state(name, lazy):
     x = exact.states(target)
     rng = np.random.default_rng(list(FUNCTIONS).index(name))
     rule = Balanced(FUNCTIONS[name].table(), lazy)
-    probe = Probe(target, rule, np.repeat(x, n, axis=0))
+    probe = StepProbe(target, rule, np.repeat(x, n, axis=0))
     counts = np.zeros((len(x), len(x)))
     for _ in range(10):
         there = probe.step(rng.random(n * len(x)), rng.random(n * len(x)))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler
 from models import FUNCTIONS
 from scipy import stats
 
@@ -240,7 +241,7 @@ def test_an_ising_model_as_a_network():
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 def test_sampler(target, function):
-    testing.check_sampler(LSBSampler(function, n_burn_in=30, n_chains=2), target, n_draws=20)
+    check_sampler(LSBSampler(function, n_burn_in=30, n_chains=2), target, n_draws=20)
 
 
 @pytest.mark.parametrize("name", ["zeros", "evidence"])

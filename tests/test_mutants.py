@@ -61,21 +61,25 @@ def check_zero(package):
     assert np.all(package.exact.probabilities(target)[impossible] == 0.0), "a zero stays a zero"
 
 
+def local_step():
+    return anew("local_step")
+
+
 def check_evidence(package):
     target = network(package).condition({1: 2})
     package.testing.check_target(target, n_states=6)
     for sampler in samplers(package):
-        package.testing._step.check_step(sampler, target)
+        local_step().check_step(sampler, target)
 
 
 def check_step(package):
     for sampler in samplers(package):
-        package.testing._step.check_step(sampler, ising(package))
+        local_step().check_step(sampler, ising(package))
 
 
 def check_far_step(package):
     for sampler in samplers(package):
-        package.testing._step.check_step(sampler, ising(package, field=2000.0))
+        local_step().check_step(sampler, ising(package, field=2000.0))
 
 
 def check_sampler(package):
@@ -815,7 +819,7 @@ MUTANTS = {
         "if rule.free[i] and on != (chain.x[i] > 0):",
         "if on != (chain.x[i] > 0):",
         check_layers,
-        "rows of the measured matrix|impossible states|stationarity",
+        "rows of the step matrix|impossible states|stationarity",
     ),
     # Mixtures
     "nothing prepared after the other rule moved": Mutant(

@@ -415,9 +415,10 @@ MUTANTS = {
     "probabilities as differences of shares": Mutant(
         MOMENTS,
         "        counts[..., 0] = n_draws - counts.sum(axis=-1)  # exact, as a difference of "
-        "shares is not\n        shares: Array = counts / max(1, n_draws)\n",
+        "shares is not\n        return counts / max(1, n_draws)\n",
         "        shares: Array = counts / max(1, n_draws)\n"
-        "        shares[..., 0] = 1.0 - shares.sum(axis=-1)\n",
+        "        shares[..., 0] = 1.0 - shares.sum(axis=-1)\n"
+        "        return shares\n",
         check_moments,
         ".",
     ),
@@ -530,8 +531,8 @@ MUTANTS = {
     ),
     "statistics of the states before": Mutant(
         SINKS,
-        "values = [apply(self.target, name, statistic, x) for x in states]",
-        "values = [apply(self.target, name, statistic, x[::-1]) for x in states]",
+        "values = [apply(self.target, name, statistic, x) for x in self._states]",
+        "values = [apply(self.target, name, statistic, x[::-1]) for x in self._states]",
         check_constant,
         "recorded statistics",
     ),

@@ -291,8 +291,8 @@ MUTANTS = {
     # Functions
     "the way back of a function off by one": Mutant(
         FUNCTION_VIEW,
-        "    _evaluate(view, chain)\n    return first + before - np.uint64(before > after)",
-        "    _evaluate(view, chain)\n    return first + before",
+        "return site, np.int64(after), first + before - np.uint64(before > after)",
+        "return site, np.int64(after), first + before",
         check_function,
         "inverse|kernel|cache|moves",
     ),

@@ -541,7 +541,7 @@ def check_exactness(package, target=None):
     if target is None:
         target = package.Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2])
     sampler = package.LSBSampler("learned", n_chains=2, n_burn_in=30)
-    package.testing.check_sampler(sampler, target, n_draws=20)
+    importlib.import_module("local_step").check_sampler(sampler, target, n_draws=20)
 
 
 @pytest.mark.parametrize("name", ["ising", "potts", "evidence"])

@@ -9,14 +9,14 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels.contract import first_move
 from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
-from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
+from sklsb.testing._probe import Probe, check_caches
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -267,7 +267,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_sampler(sampler, target):
-    testing.check_sampler(sampler, target)
+    check_sampler(sampler, target)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
@@ -327,7 +327,7 @@ def test_caches_equal_a_rebuild_bit_for_bit(target, name):
     probe = Probe(target, Balanced(FUNCTIONS[name].table()), start)
     for _ in range(6):
         probe.ensemble.advance(rng.random((1, 50_000, 2)))
-        probe.expect_as_rebuilt("in a long run")
+        check_caches(probe.ensemble, "in a long run")
         assert np.isfinite(target.log_prob(probe.chains.x)).all()
     assert np.any(probe.chains.x != start)
 

@@ -6,6 +6,7 @@ In the commit tier the same tests run compiled. A debugger works in the kernels 
 
 import numpy as np
 import pytest
+from local_step import check_matrix, check_step
 
 from sklsb import (
     RBM,
@@ -32,7 +33,6 @@ from sklsb.ensembles.rules import Balanced, Mixture, RandomBlocks
 from sklsb.exact.transitions import rule_of
 from sklsb.storage.codec import packed, unpacked
 from sklsb.testing import check_balancing, check_rule, check_target
-from sklsb.testing._step import check_matrix, check_step
 
 pytestmark = pytest.mark.quick
 

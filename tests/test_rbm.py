@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS
 from scipy.special import logsumexp
 from sklearn.datasets import load_digits
@@ -18,8 +19,7 @@ from sklsb import RBM, LSBSampler, exact, testing
 from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
 from sklsb.targets.rbm import _span
-from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
+from sklsb.testing._probe import Probe, check_caches
 
 EPS = np.finfo(float).eps
 
@@ -76,7 +76,7 @@ SMALL = {
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_sampler(function):
     sampler = LSBSampler(function, n_chains=2, n_burn_in=20)
-    testing.check_sampler(sampler, SMALL["random"], n_draws=30)
+    check_sampler(sampler, SMALL["random"], n_draws=30)
     for model in SMALL.values():
         found = production_matrix(sampler, model)
         gate = 8 * EPS * model.n_sites + model.rounding.sum()
@@ -85,7 +85,7 @@ def test_sampler(function):
 
 @pytest.mark.parametrize("name", ["far", "extreme", "many hidden", "flat"])
 def test_sampler_on_other_machines(name):
-    testing.check_sampler(LSBSampler("barker", n_burn_in=20), SMALL[name], n_draws=30)
+    check_sampler(LSBSampler("barker", n_burn_in=20), SMALL[name], n_draws=30)
 
 
 class Wrong(RBM):
@@ -112,7 +112,7 @@ def test_caches_equal_a_rebuild_bit_for_bit(extreme):
     start = probe.chains.x.copy()
     for _ in range(3):
         probe.ensemble.advance(rng.random((1, 10_000, 2)))
-        probe.expect_as_rebuilt("in a long run")
+        check_caches(probe.ensemble, "in a long run")
     assert np.any(probe.chains.x != start)
 
 

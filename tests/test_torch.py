@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not installed")
 
+from local_step import check_matrix, check_step  # noqa: E402
 from models import POTTS_KINDS, potts  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
@@ -37,7 +38,6 @@ from sklsb.exceptions import SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.targets._torch import Model  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
-from sklsb.testing._step import check_matrix, check_step  # noqa: E402
 
 FUNCTIONS = [
     Barker(),

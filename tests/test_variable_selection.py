@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from enumerated_objectives import check_objectives
+from local_step import check_sampler, production_matrix
 from models import FUNCTIONS, uncached
 from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
@@ -21,8 +22,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
 from sklsb.exceptions import ModelWarning, SamplerWarning
-from sklsb.testing._probe import Probe
-from sklsb.testing._step import production_matrix
+from sklsb.testing._probe import Probe, check_caches
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -415,7 +415,7 @@ def test_caches_equal_a_rebuild_bit_for_bit(target, name):
     probe = Probe(target, Balanced(FUNCTIONS[name].table()), start)
     for _ in range(3):
         probe.ensemble.advance(rng.random((1, 5_000, 2)))
-        probe.expect_as_rebuilt("in a long run")
+        check_caches(probe.ensemble, "in a long run")
         assert np.isfinite(target.log_prob(probe.chains.x)).all()
     assert np.any(probe.chains.x != start)
 
@@ -439,7 +439,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_sampler(sampler, target):
-    testing.check_sampler(sampler, target)
+    check_sampler(sampler, target)
 
 
 @pytest.mark.parametrize("prior", [{}, {"prior": "independent"}], ids=str)

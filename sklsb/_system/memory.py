@@ -3,7 +3,7 @@
 from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
-# Limit and use of a container, version 2 and version 1.
+# Memory limit and use of a container, in versions 2 and 1 of cgroups.
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     (
@@ -14,7 +14,7 @@ _GROUPS = (
 
 
 def available() -> int | None:
-    """Return the bytes of memory that are free, as far as the system tells; None if it does not."""
+    """Return the bytes of free memory, or None if the system does not tell."""
     found = []
     try:
         lines = _MEMINFO.read_text().splitlines()
@@ -25,13 +25,13 @@ def available() -> int | None:
         try:
             free = int(Path(limit).read_text()) - int(Path(used).read_text())
             found.append(free + _cached(Path(used).with_name("memory.stat")))
-        except (OSError, ValueError):  # there is no such group, or it has no limit
+        except (OSError, ValueError):  # no such group, or no limit
             continue
     return max(0, min(found)) if found else None
 
 
 def _cached(stat: Path) -> int:
-    """Return the bytes that a container's files take in memory, which it gives up when asked."""
+    """Return the bytes of cached files of a container, which are freed on demand."""
     try:
         known = dict(line.split() for line in stat.read_text().splitlines())
         return int(known.get("total_inactive_file", known.get("inactive_file", 0)))
@@ -40,7 +40,7 @@ def _cached(stat: Path) -> int:
 
 
 def check_fits(n_bytes: int, what: str, ways: str) -> None:
-    """Refuse what cannot be held, before any work, and say what to do instead."""
+    """Raise a MemoryError before any work if a request does not fit; ``ways`` are alternatives."""
     free = available()
     if free is not None and n_bytes > free:
         raise MemoryError(

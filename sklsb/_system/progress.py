@@ -1,7 +1,7 @@
-"""What a fit or a sample is doing: a bar of tqdm for each phase; and Ctrl-C between pieces of work.
+"""Progress of a fit or a sample: a tqdm bar for each phase; and Ctrl-C between pieces of work.
 
-In a file, where nothing can be taken back, a line of the bar is written when the phase ends, and
-before that after 2, 4, 8, ... seconds. Lines of single chains are written at such times everywhere.
+In a file, where lines cannot be replaced, a line of the bar is written after 2, 4, 8, ... seconds
+and when the phase ends. Lines of single chains are written at these times everywhere.
 """
 
 import math
@@ -17,54 +17,54 @@ from typing import Any, Protocol, Self
 
 from numba.core import event
 
-# Transitions of the first segment, and the time that the later ones should take.
+# Transitions of the first segment, and seconds that later ones should take.
 FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
-# Seconds between two versions of a bar; the first ones in a file.
+# Seconds between two versions of a bar; and before the first line in a file.
 _PAUSE, _FIRST_PAUSE = 0.1, 2.0
-# Counts from which on units have prefixes.
+# From this count on, units have prefixes.
 _MANY = 10_000
 
 
 def next_segment(segment: int, size: int, seconds: float) -> int:
-    """Return the transitions of the next segment, a tenth of a second; no chain depends on it."""
+    """Return the transitions of the next segment, about a tenth of a second."""
     return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
 class _Log:
-    """A file in which lines stay: each version that tqdm writes is one."""
+    """A file in which each version of a tqdm bar is a line."""
 
     def __init__(self, file: Any):
         self.file, self.flush = file, file.flush
 
     def write(self, text: str) -> None:
-        """Write a version without what moves it."""
+        """Write a version without control characters around it."""
         if text.strip():
             self.file.write(text.strip() + "\n")
 
 
 class _Compilation(event.Listener):
-    """Notes for how long numba compiles; all else waits for it."""
+    """Measures the time that numba compiles."""
 
     def __init__(self, tell: Callable[[], None]):
         self.tell, self.depth, self.began, self.seconds = tell, 0, 0.0, 0.0
 
     def on_start(self, event: Any) -> None:
-        """Tell of the outermost of compilations inside each other."""
+        """Tell of the outermost of nested compilations."""
         self.depth += 1
         if self.depth == 1:
             self.began = time.perf_counter()
             self.tell()
 
     def on_end(self, event: Any) -> None:
-        """Add its time."""
+        """Add the time of the outermost compilation."""
         self.depth -= 1
         if not self.depth:
             self.seconds += time.perf_counter() - self.began
 
 
 class Clock:
-    """Seconds of each phase, without those of phases within it and of compiling."""
+    """Seconds of each phase, without nested phases and compilation."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -80,11 +80,11 @@ class Clock:
         _CLOCK.reset(self._token)
 
     def counted(self) -> float:
-        """Return the seconds that belong to something so far."""
+        """Return all seconds counted so far."""
         return sum(self._seconds.values()) + self._compilation.seconds
 
     def add(self, phase: str, seconds: float) -> None:
-        """Count seconds of a phase."""
+        """Add seconds of a phase."""
         self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
 
     def attrs(self) -> dict[str, float]:
@@ -93,35 +93,25 @@ class Clock:
         return {f"{re.sub('[ -]', '_', name)}_seconds": value for name, value in named.items()}
 
 
-# That of the fit which is going on.
+# The clock of the present fit.
 _CLOCK: ContextVar[Clock | None] = ContextVar("_CLOCK", default=None)
 
 
 class Columns(Protocol):
-    """What a bar shows besides how far its phase is."""
+    """More that a bar shows."""
 
     def columns(self, last: bool = False) -> list[str]:
-        """Return its parts; the ``last`` ones of the phase are exact."""
+        """Return the parts of the line; the ``last`` ones of a phase are exact."""
 
     def rows(self) -> list[str]:
-        """Return lines of their own for each chain."""
+        """Return a line for each chain."""
 
 
 class Progress:
-    """The bar of a phase, or nothing.
+    """The bar of a phase.
 
-    Parameters
-    ----------
-    verbose : int
-        0 shows nothing, 2 also the rows of ``columns``.
-    what : str
-        Name of the phase.
-    total : float, optional
-        Number of steps, if it is known; a phase of 0 steps is not shown.
-    unit : str, default=""
-        What is counted; "" shows no counts.
-    columns : Columns, optional
-        More of the line.
+    ``verbose`` 0 shows nothing, 2 also the rows of ``columns``. A phase of ``total`` = 0 steps is
+    not shown, and without a ``unit`` no counts are.
     """
 
     def __init__(
@@ -208,14 +198,14 @@ class Progress:
 
 
 class Told(Progress):
-    """A phase of rounds, with a row of a table of what each of them showed, or nothing."""
+    """A phase of rounds, each of which writes a row of a table."""
 
     def __init__(self, verbose: int, what: str = "burn-in"):
         super().__init__(verbose, what, unit="rounds")
         self._header = True
 
     def __call__(self, row: dict[str, Any]) -> None:  # type: ignore[override]
-        """Write a row, the first time below the names of its columns."""
+        """Write a row, the first time below the names of the columns."""
         if not self._shown:
             return
         row = row | {"seconds": time.perf_counter() - self._began}
@@ -229,12 +219,9 @@ class Told(Progress):
         super().__call__()
 
 
-# ----------------------------------------------------------------- Ctrl-C
-
-
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Note a first Ctrl-C instead of raising it, so that all chains finish their segment."""
+    """Note a first Ctrl-C instead of raising it, so that chains finish their segment."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
@@ -249,5 +236,5 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: bool(noted)
     finally:
-        if before is not None:  # None: it was not set from Python, and cannot be set again
+        if before is not None:  # None: not set from Python, so it cannot be restored
             signal.signal(signal.SIGINT, before)

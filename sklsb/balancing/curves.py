@@ -1,8 +1,8 @@
 """Curves with parameters, inside the learnable functions of `sklsb.balancing`.
 
 Each class is one curve and holds no state. ``initial`` returns the parameters theta to start with.
-``forward`` returns the values of the curve at some places, and a memory. ``backward`` turns the
-gradient of a loss by these values, with that memory, into its gradient by theta.
+``forward`` returns the values of the curve at some places, and a memory for ``backward``, which
+turns the gradient of a loss by these values into its gradient by theta.
 """
 
 from functools import lru_cache
@@ -17,12 +17,12 @@ Array = NDArray[np.float64]
 
 
 def softplus(x: Array) -> Array:
-    """Log (1 + exp x), for all x."""
+    """Return log(1 + exp x)."""
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
 class Knots:
-    """psi linear between the values theta at places that are denser where log-ratios are many."""
+    """psi linear between the values theta at places, denser where most log-ratios are."""
 
     places = np.concatenate(
         [np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 16, 1.0), np.arange(16, 33, 2.0)]
@@ -77,10 +77,7 @@ class SlopeNetwork:
 
 
 # The architectures of `sklsb.Lipschitz`.
-SLOPES: dict[str, type[Knots] | type[SlopeNetwork]] = {
-    "knots": Knots,
-    "network": SlopeNetwork,
-}
+SLOPES: dict[str, type[Knots] | type[SlopeNetwork]] = {"knots": Knots, "network": SlopeNetwork}
 
 
 class MLP:
@@ -119,9 +116,9 @@ class MLP:
 
     @classmethod
     def initial(cls, form: str) -> Array:
-        # f(t) = 1/cosh(u/2) gives exactly sqrt(t) in the form "sum". Ten kinks follow it, denser
-        # towards the ends of s, where t is extreme; least squares then fits the even part itself
-        # to that of sqrt(t), zero, up to abs(u) = 8.
+        # f(t) = 1/cosh(u/2) gives exactly sqrt(t) in the form "sum". Ten kinks approximate it,
+        # denser towards the ends of s, where t is extreme; least squares then fits the even part
+        # itself to 0, the even part of sqrt(t), up to abs(u) = 8.
         u = np.arange(0.0, 8.01, 0.125)
         both = np.concatenate([u, -u])
         kink = 0.5 * np.tanh(0.5 * np.array([0.5, 2.0, 3.5, 5.0, 6.5]))
@@ -153,7 +150,7 @@ class Monotonic:
 
     @classmethod
     def _lines(cls, theta: Array, t: Array) -> tuple[Array, Array]:
-        """Value of the network before P at each t, and the index of the active line."""
+        """Return the network's value before P at each t, and the index of the active line."""
         a, b = np.split(theta, 2)
         lines = (softplus(a) * t[:, None] + b).reshape(t.size, cls.n_groups, cls.group_size)
         best = lines.argmax(axis=2)
@@ -211,10 +208,7 @@ class Monotonic:
 
 
 # The architectures of `sklsb.Network`.
-NETWORKS: dict[str, type[MLP] | type[Monotonic]] = {
-    "mlp": MLP,
-    "monotonic": Monotonic,
-}
+NETWORKS: dict[str, type[MLP] | type[Monotonic]] = {"mlp": MLP, "monotonic": Monotonic}
 
 
 @lru_cache

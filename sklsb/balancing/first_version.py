@@ -1,9 +1,9 @@
 """The objective of the first version of the paper, "sampled_kl"; nothing else needs this file.
 
-In the notation of `sklsb.balancing.learning` it is (Q'/Q) A log(T'/p') at a proposed x', for a
-chain's state and again for a state drawn from the initial distribution, added up. p' is relative
-to the state that is left, and all chains have the same weight. To the mean over the chains comes
-the penalty of the function: a monotonic network is kept from a t f(1/t) that decreases.
+In the notation of `sklsb.balancing.learning` it is (Q'/Q) A log(T'/p') at a proposed x', summed
+over a chain's state and a state drawn from the initial distribution. p' is relative to the present
+state, and all chains have the same weight. A penalty is added to the mean over the chains: it keeps
+a monotonic network from a decreasing t f(1/t).
 """
 
 from collections.abc import Callable
@@ -23,17 +23,7 @@ Array = NDArray[np.float64]
 
 
 class FirstVersionLearner(Learner):
-    """Learns by "sampled_kl".
-
-    Parameters
-    ----------
-    function, optimizer
-        As for `Learner`.
-    ensemble : LearnableEnsemble
-        The chains of the burn-in.
-    new_ensemble : callable
-        Returns an ensemble from a target, states and streams.
-    """
+    """Learns by "sampled_kl"; ``new_ensemble`` makes chains from a target, states and streams."""
 
     def __init__(
         self,
@@ -45,7 +35,7 @@ class FirstVersionLearner(Learner):
         super().__init__(function, "sampled_kl", optimizer)
         self.target = ensemble.target
         self.new_ensemble = new_ensemble
-        # Streams of their own, so that it does not matter when the chains' numbers are drawn.
+        # Separate streams, so that it does not matter when the chains' numbers are drawn.
         rngs = [np.random.default_rng(rng.integers(2**63)) for rng in ensemble.streams.of("scout")]
         self.streams = Streams(rngs)
 
@@ -57,7 +47,7 @@ class FirstVersionLearner(Learner):
         extra: Array,
         first: Array,
     ) -> tuple[float, Array, float]:
-        """Add what the objective is at new draws of the initial distribution."""
+        """Add the objective at new draws of the initial distribution."""
         value, by_knots, _ = super().gradient(ensemble, rule, log_prob, extra, first)
         states = np.stack([self.target.draw_state(rng) for rng in self.streams.chain])
         others = self.new_ensemble(self.target, states, self.streams)

@@ -1,4 +1,4 @@
-"""Balancing functions: fixed ones, mixtures, networks."""
+"""Balancing functions: fixed, mixtures, and networks."""
 
 import copy
 import inspect
@@ -20,7 +20,7 @@ _LAST_KNOT = 32.0
 
 
 def _shown(value: Any) -> str:
-    """Return a parameter as a repr has it."""
+    """Return a parameter for a repr."""
     if not isinstance(value, np.ndarray):
         return repr(value)
     if value.size > 8:
@@ -45,7 +45,7 @@ class BalancingFunction(ABC):
     Attributes
     ----------
     knot_step : float
-        Distance of the knots at which h is tabulated, on [0, 32].
+        Distance between the knots on [0, 32] at which h is tabulated.
     tail_slope : float or None
         Slope of h beyond the last knot; None takes the mean slope of `even_part` on [32, 64].
 
@@ -62,7 +62,7 @@ class BalancingFunction(ABC):
 
     knot_step: ClassVar[float] = 1 / 64
     tail_slope: ClassVar[float | None] = None
-    _in_files: ClassVar[bool] = True  # those of users too
+    _in_files: ClassVar[bool] = True  # so are classes of users
 
     @abstractmethod
     def even_part(self, u: ArrayLike) -> Array:
@@ -71,7 +71,7 @@ class BalancingFunction(ABC):
         Parameters
         ----------
         u : array_like
-            log t, of any sign and shape; only abs(u) may matter.
+            log t, of any sign and shape; h may depend on abs(u) only.
 
         Returns
         -------
@@ -89,8 +89,8 @@ class BalancingFunction(ABC):
         Returns
         -------
         ndarray of float64 of the same shape
-            -inf at u = -inf for every g: a move of probability zero has no weight. The limit
-            at u = inf: inf, or the value of a bounded g.
+            -inf at u = -inf for every g, since an impossible move has no weight; at u = inf the
+            limit, which is inf unless g is bounded.
         """
         u = np.asarray(u, dtype=np.float64)
         bounded = np.isposinf(u) & (self._tail_slope() <= -0.5)
@@ -124,7 +124,7 @@ class BalancingFunction(ABC):
         Raises
         ------
         ValueError
-            If `even_part` returns something of the wrong shape or not finite.
+            If `even_part` returns an array of the wrong shape, or numbers that are not finite.
         """
         knots = self.knots
         value = np.asarray(self.even_part(knots), dtype=np.float64)
@@ -156,11 +156,11 @@ class BalancingFunction(ABC):
             )
 
     def tabulated(self) -> "Tabulated":
-        """Return the function that the kernels use: the even part linear between the knots."""
+        """Return the function that the kernels use, with h linear between the knots."""
         return Tabulated(self.table())
 
     def plot(self, ax: Any = None, u_max: float = 10.0, label: str | None = None) -> Any:
-        """Draw the even part beside those of the four fixed functions.
+        """Plot the even part beside the even parts of the four fixed functions.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class BalancingFunction(ABC):
         u_max : float, default=10
             Range of abs(u).
         label : str, optional
-            Name in the legend; that of the class if not given.
+            Name in the legend; the name of the class if not given.
 
         Returns
         -------
@@ -202,14 +202,14 @@ class BalancingFunction(ABC):
         Returns
         -------
         dict
-            By name. A sampler has them as ``balancing__bound`` and so on.
+            By name. Samplers call them ``balancing__bound`` and so on.
         """
         found = inspect.signature(type(self).__init__).parameters.values()
         names = [p.name for p in list(found)[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def set_params(self, **params: Any) -> "BalancingFunction":
-        """Set some parameters; the others, and what was learned, stay.
+        """Set some parameters; the others, and learned parameters, stay.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class BalancingFunction(ABC):
         Raises
         ------
         ValueError
-            If there is no such parameter, or a value is out of its range.
+            If there is no such parameter, or a value is not allowed.
         """
         known = self.get_params()
         unknown = sorted(params.keys() - known.keys())
@@ -284,22 +284,11 @@ class Max(BalancingFunction):
         return 0.5 * np.abs(np.asarray(u, dtype=np.float64))
 
 
-FIXED: dict[str, type[BalancingFunction]] = {
-    "barker": Barker,
-    "sqrt": Sqrt,
-    "min": Min,
-    "max": Max,
-}
+FIXED: dict[str, type[BalancingFunction]] = {"barker": Barker, "sqrt": Sqrt, "min": Min, "max": Max}
 
 
 class Tabulated(BalancingFunction):
-    """The even part as the kernels evaluate it, operation by operation.
-
-    Parameters
-    ----------
-    table : Table
-        Values, slopes and inverse step, as returned by `BalancingFunction.table`.
-    """
+    """The even part of a table, as the kernels evaluate it, operation by operation."""
 
     def __init__(self, table: Table):
         self._table = table
@@ -321,7 +310,7 @@ class Tabulated(BalancingFunction):
         return np.arange(self._table.value.size) / self._table.inverse_step
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return nothing: a table has no parameters to set."""
+        """Return {}: a table has no parameters to set."""
         return {}
 
     def __repr__(self) -> str:
@@ -336,7 +325,7 @@ class LearnableFunction(BalancingFunction):
     theta : ndarray of float64
         Parameters.
     learning_rate : float
-        Step size of the optimiser during the burn-in, if the sampler is given none.
+        Step size of the optimiser during the burn-in, unless the sampler is given one.
     """
 
     knot_step = 1 / 8
@@ -352,7 +341,7 @@ class LearnableFunction(BalancingFunction):
         return new
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters of ``__init__``; ``theta`` is None if it is the initial one."""
+        """Return the parameters of ``__init__``, with None for an initial ``theta``."""
         params = super().get_params(deep)
         return params | ({"theta": None} if self._is_initial and "theta" in params else {})
 
@@ -367,12 +356,12 @@ class LearnableFunction(BalancingFunction):
         if not np.isfinite(values).all():
             k = int(np.argmin(np.isfinite(values)))
             raise ValueError(f"theta[{k}] is {values[k]}; it must be finite.")
-        values.flags.writeable = False  # what is computed from it is kept; see with_theta
+        values.flags.writeable = False  # results of it are cached; see with_theta
         return values
 
     @abstractmethod
     def vjp(self, grad_knots: ArrayLike) -> Array:
-        """Gradient by theta of a loss whose gradient by the values at the knots is given.
+        """Return the gradient of a loss by theta, given its gradient by the values at the knots.
 
         Parameters
         ----------
@@ -385,7 +374,7 @@ class LearnableFunction(BalancingFunction):
         """
 
     def penalty(self) -> tuple[float, Array]:
-        """Penalty for the objective "sampled_kl", and its gradient by theta; none by default."""
+        """Return a penalty for the objective "sampled_kl" and its gradient by theta; default 0."""
         return 0.0, np.zeros_like(self.theta)
 
 
@@ -397,7 +386,7 @@ class Mixture(LearnableFunction):
     Parameters
     ----------
     theta : array_like of shape (4,), optional
-        Logits of the weights of barker, sqrt, min, max, in this order; zeros if not given.
+        Logits of the weights of barker, sqrt, min and max; zeros if not given.
     """
 
     tail_slope = 0.5  # max outgrows the other three, whatever its weight
@@ -426,25 +415,24 @@ class Mixture(LearnableFunction):
 
 
 class Lipschitz(LearnableFunction):
-    r"""Even part of bounded slope; with the bound 1/2, exactly the increasing functions g.
+    r"""Even part of bounded slope; with the bound 1/2, exactly all increasing functions g.
 
     .. math:: h(u) = \int_0^{|u|} b \tanh \psi(v) \, dv
 
-    g is increasing if and only if the slope of h lies within 1/2 of zero: the slopes of log g at
-    u and -u are :math:`1/2 \pm h'`. So ``bound=0.5`` is the family of all *monotone* balancing
-    functions, with sqrt at psi = 0, min and max at its ends. A larger bound b admits functions
-    that rise and fall; how far h may fall below its neighbours, and moves be starved, is at most
-    b nats per unit of u.
+    The slopes of log g at u and -u are :math:`1/2 \pm h'`, so g is increasing if and only if the
+    slope of h is within 1/2 of zero. ``bound=0.5`` is the family of all *monotone* balancing
+    functions, with sqrt at psi = 0, and min and max at its ends. A larger bound b admits functions
+    that rise and fall: h may fall below its neighbours, and starve moves, by b nats per unit of u.
 
     Parameters
     ----------
     bound : float, default=0.5
         Largest slope of h, positive.
     architecture : {"knots", "network"}, default="knots"
-        What psi is: its values at 41 places on [0, 32], linear in between; or a network with one
-        hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
+        Form of psi: "knots" is linear between its values at 41 places on [0, 32]; "network" has
+        one hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
     theta : array_like, optional
-        Parameters; if not given psi = 0, which is sqrt(t).
+        Parameters; those of psi = 0, or g(t) = sqrt(t), if not given.
     """
 
     def __init__(
@@ -465,7 +453,7 @@ class Lipschitz(LearnableFunction):
 
     @cached_property
     def _at_knots(self) -> tuple[Array, Array, Any]:
-        """Even part and slope at the knots, and what psi needs for a vjp."""
+        """Even part and slope at the knots, and the memory of psi for a vjp."""
         psi, memory = SLOPES[self.architecture].forward(self.theta, self.knots)
         slope = self.bound * np.tanh(psi)
         steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
@@ -493,7 +481,7 @@ class Lipschitz(LearnableFunction):
 
 
 class Network(LearnableFunction):
-    r"""LSB 2: a network f of t, made balancing.
+    r"""LSB 2: a network f(t), made balancing.
 
     .. math::
         g(t) = \tfrac12 \left( f(t) + t f(1/t) \right) \quad \text{or} \quad
@@ -502,15 +490,15 @@ class Network(LearnableFunction):
     Parameters
     ----------
     form : {"sum", "min"}, default="sum"
-        The first form is that of the paper [1]_, the second that of its first version.
+        The first formula, from the paper [1]_, or the second, from its first version.
     architecture : {"mlp", "monotonic"}, default="mlp"
-        "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2, softplus output
-        (31 parameters), initialised to sqrt(t) as closely as it can be. "monotonic": minimum
+        "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2 and a softplus output
+        (31 parameters), initialised as closely to sqrt(t) as possible. "monotonic": the minimum
         over 20 groups of the maximum over 20 lines of non-negative slope in t [2]_ (800
-        parameters), initialised to max(1, t); the objective "sampled_kl" then has the
-        penalty on decreasing t f(1/t) of the paper's first version.
+        parameters), initialised to max(1, t); the objective "sampled_kl" then penalises
+        decreasing t f(1/t), as the paper's first version does.
     theta : array_like, optional
-        Parameters; the initialisation just named if not given.
+        Parameters; if not given, as just described.
 
     References
     ----------
@@ -542,7 +530,7 @@ class Network(LearnableFunction):
         return -0.5 if (self.form, self.architecture) == ("min", "mlp") else 0.5
 
     def _combine(self, u: Array) -> tuple[Array, Array, Any]:
-        """Even part at u >= 0, the share of f(t) in it, and what the network needs for a vjp."""
+        """Even part at u >= 0, the share of f(t) in it, and the network's memory for a vjp."""
         log_f, memory = self._net.forward(self.theta, np.concatenate([u, -u]))
         one, other = log_f[: u.size], log_f[u.size :] + u
         if self.form == "min":
@@ -575,9 +563,9 @@ class Network(LearnableFunction):
         return self._net.backward(self.theta, memory, by_log_f)
 
     def penalty(self) -> tuple[float, Array]:
-        """Mean of max(0, -d/dt [t f(1/t)]) over t in (0, 2), and its gradient by theta.
+        """Return the mean of max(0, -d/dt [t f(1/t)]) over t in (0, 2), and its gradient by theta.
 
-        Zero for the architecture "mlp", for which the paper has none.
+        Zero for the architecture "mlp", as in the paper.
         """
         return self._net.penalty(self.theta)
 
@@ -590,24 +578,7 @@ _NAMES: dict[str, Callable[[], BalancingFunction]] = {
 
 
 def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
-    """Return the balancing function of a name, or the one given.
-
-    Parameters
-    ----------
-    balancing : {"barker", "sqrt", "min", "max", "mixture", "learned"} or BalancingFunction
-        What to look up; "learned" is ``Lipschitz(0.5, "network")``.
-
-    Returns
-    -------
-    BalancingFunction
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the even part of the instance is not even.
-    TypeError
-        If it is neither a name nor an instance of BalancingFunction.
-    """
+    """Return the balancing function of a name, or the one given, if it is even."""
     if isinstance(balancing, BalancingFunction):
         balancing.check_even()
         return balancing

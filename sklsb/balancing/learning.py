@@ -11,33 +11,33 @@ log-ratio of neighbour i and p' / p = exp l_i, the objectives are
 "exact"          the same, weighted by p: the paper's mutual information, case a
 "bound"          omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
                  M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
-"sampled_kl"     that of the paper's first version (`sklsb.balancing.first_version`)
+"sampled_kl"     the objective of the paper's first version (`sklsb.balancing.first_version`)
 *sampling*       (minimised on stored states at the end of the burn-in, `fit_flux`)
 "flux"           mean of log sum_i a_i^2 / phi_i with a_i = p_i (1 - p_i), phi_i = p_i T_i; p_i is
-                 the probability of the present value of variable i given the others, T_i that
-                 of changing it
+                 the probability of the present value of variable i given the others, T_i the
+                 probability of changing it
 "global_flux"    log sum_i a_i / phi_i with a_i = 1 - sum_s P(x_i = s)^2 and phi_i the mean of
                  2 p_i T_i, over the stored states
 ===============  ===================================================================================
 
 The last two bound the asymptotic variance of the indicators of the values from below, by
-Dirichlet forms: the first given the other variables, the second over the run, which sees variables
-that are tied to others. Both get 1e-4 times the squared distance of the parameters from where they
-start, and at most 40 iterations.
+Dirichlet forms: the first given the other variables, the second over the run, so it sees variables
+that are tied to others. Both are regularised by 1e-4 times the squared distance of the parameters
+from their start, and minimised in at most 40 iterations.
 
-The enumerated objectives ("kl", "exact") visit all neighbours. Where that costs more than 16,384
-log-ratios per update the chains take turns; where the neighbours of one chain alone cost more,
-every k-th of them is visited, with a baseline that removes most of the noise.
+"kl" and "exact" visit all neighbours. Where that costs more than 16,384 log-ratios per update, the
+chains take turns; where one chain alone costs more, every k-th of its neighbours is visited, with a
+baseline that removes most of the noise.
 
 "bound" is the paper's choice where every neighbour costs a target evaluation. Its importance
-weights, and those of "exact", let the chain of largest p count nearly alone; and with M nearly 1
+weights, like those of "exact", let the chain of largest p count nearly alone; and with M nearly 1
 at a single neighbour it hardly sees rejections. "kl" needs no such weights.
 
-In "bound" and "exact" p is taken relative to its mean over the chains, in the others relative to
-the state that is left, in logarithms; so a constant added to log p changes nothing.
+In "bound" and "exact" p is relative to its mean over the chains, in the others to the present
+state, so a constant added to log p changes nothing.
 
-The first auxiliary distribution of the paper, the present state with probability 1 - 1e-8 and a
-uniform one otherwise, is the present state here: the uniform draw would come once in 1e8
+The paper's first auxiliary distribution is the present state with probability 1 - 1e-8 and a
+uniform state otherwise. Here it is the present state: the uniform one would come once in 1e8
 iterations, with a weight too large to be used.
 """
 
@@ -51,45 +51,28 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.objectives import OBJECTIVES, Objective
+from sklsb._kernels.objectives import OBJECTIVES as OBJECTIVES
+from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
-__all__ = [
-    "MIXING",
-    "OBJECTIVES",
-    "OPTIMIZERS",
-    "Adam",
-    "History",
-    "Learner",
-    "Momentum",
-    "Objective",
-    "Trace",
-    "burn_in",
-    "fit_flux",
-]
-
 Array = NDArray[np.float64]
-
-
 MIXING = ("flux", "global_flux")
-# Blocks of the burn-in, at most; each ends with an update of the function.
+# Most blocks of the burn-in; each ends with an update of the function.
 MOST_UPDATES = 2000
-# Log-ratios, over all chains, that one evaluation of an enumerated objective may take.
-UPDATE_COST = 1 << 14
-# The same for one evaluation of a flux objective, and the numbers of states it is taken over.
-FLUX_COST = 1 << 17
-FEWEST_STATES, MOST_STATES = 16, 512
-FEWEST_SITES = 16
+# Log-ratios, over all chains, per evaluation of an enumerated objective and of a flux objective.
+UPDATE_COST, FLUX_COST = 1 << 14, 1 << 17
+# States, and sites, that a flux objective is averaged over.
+FEWEST_STATES, MOST_STATES, FEWEST_SITES = 16, 512, 16
 # Uniform numbers drawn ahead, over all chains.
 _BUFFER = 1 << 17
-# Keeps a parameter that the stored states say nothing about where it started.
+# Keeps a parameter near its start if the stored states say nothing about it.
 _RIDGE = 1e-4
 _MOST_STEPS = 40
-# Value of an objective that is not finite: a line search turns back from it.
+# Replaces an objective that is not finite: a line search turns back from it.
 _REFUSED = 1e300
 # Values of abs(u) at which the history keeps the even part.
 PLACES = np.arange(0.0, 16.01, 0.5)
@@ -131,11 +114,10 @@ OPTIMIZERS: dict[str, Callable[[float], Adam | Momentum]] = {"adam": Adam, "sgd"
 
 
 class History(NamedTuple):
-    """What happened in each block of the burn-in; arrays over the blocks.
+    """What happened in each block of the burn-in.
 
-    ``lp`` (after the block) and ``acceptance_rate`` (its mean probability) have shape
-    (n_blocks, n_chains), ``theta`` (n_blocks, n_parameters), ``even_part`` that of `PLACES`, the
-    others (n_blocks,).
+    ``lp`` (after the block) and ``acceptance_rate`` (mean over it) have shape (n_blocks, n_chains),
+    ``theta`` (n_blocks, n_parameters), ``even_part`` (n_blocks, len(PLACES)), others (n_blocks,).
     """
 
     iteration: NDArray[np.int64]
@@ -159,14 +141,12 @@ class History(NamedTuple):
     def of_fixed(
         cls, function: BalancingFunction, ends: list[int], log_prob: Array, acceptance: Array
     ) -> "History":
-        """Return what it is where nothing was learned."""
+        """Return the history of a burn-in in which nothing was learned."""
         n = len(ends)
         if not n:
             return cls.from_rows([], log_prob.shape[1])
-        theta, even_part = _shown(function, function.table())
-        nothing = np.full(n, np.nan)
-        made = np.array(ends, dtype=np.int64)
-        shown = np.tile(theta, (n, 1)), np.tile(even_part, (n, 1))
+        made, nothing = np.array(ends, dtype=np.int64), np.full(n, np.nan)
+        shown = (np.tile(part, (n, 1)) for part in _shown(function, function.table()))
         return cls(made, log_prob, acceptance, nothing, nothing, *shown)
 
 
@@ -174,10 +154,7 @@ class Learner:
     """A learnable function, its optimiser and the bound's eta, updated together."""
 
     def __init__(
-        self,
-        function: LearnableFunction,
-        objective: str | Objective,
-        optimizer: Adam | Momentum,
+        self, function: LearnableFunction, objective: str | Objective, optimizer: Adam | Momentum
     ):
         self.function, self.table = function, function.table()
         self.objective = Objective.of(objective)
@@ -200,11 +177,10 @@ class Learner:
         extra: Array,
         first: Array,
     ) -> tuple[float, Array, float]:
-        """Objective, gradient at the knots and by eta, at the states of the chains.
+        """Return the objective and its gradients at the knots and by eta, at the chains' states.
 
-        ``first`` and ``extra`` hold a pair of uniforms for each chain. The first is that of the
-        transition about to be made: the neighbour it proposes, if the chain is not lazy, is the
-        one the objective looks at.
+        ``first`` holds the two uniforms of each chain's next transition: the objective looks at
+        the neighbour that it proposes. ``extra`` holds two more for each chain.
         """
         every, log_omega = 1, relative_weights(log_prob)
         if self.objective.enumerated:
@@ -216,19 +192,12 @@ class Learner:
         return ensemble.objective(rule, settings, events, log_omega)
 
     def visits(self, n_chains: int, cost: int) -> tuple[int, Array]:
-        """Choose what an enumerated objective visits in this update, for `UPDATE_COST` log-ratios.
+        """Choose the neighbours and chains that an enumerated objective visits in this update.
 
-        All neighbours of one chain take ``cost`` log-ratios. Those of as many chains as that pays
-        for are visited, and the chains take turns from update to update. If it does not pay for
-        one chain, every k-th neighbour of one is visited, k = cost / UPDATE_COST.
-
-        Returns
-        -------
-        every : int
-            That k, rounded up. The objective is then unbiased but for log M.
-        log_share : ndarray of float64, shape (n_chains,)
-            Log weights that keep the mean over all chains unbiased: log(n_chains / n_visited), and
-            -inf for the chains that are left out.
+        All neighbours of one chain take ``cost`` log-ratios. As many chains are visited, in turn,
+        as `UPDATE_COST` pays for; if it does not pay for one, every k-th neighbour of one chain.
+        Returns k, and log weights of the chains that keep the mean over all chains unbiased:
+        log(n_chains / n_visited), or -inf for a chain that is left out.
         """
         every = max(1, -(-cost // UPDATE_COST))
         n_visited = min(n_chains, max(1, UPDATE_COST // max(1, cost)))
@@ -239,14 +208,11 @@ class Learner:
         return every, log_share
 
     def by_theta(self, value: float, by_knots: Array) -> tuple[float, Array]:
-        """Objective, and its gradient by theta from that at the knots."""
+        """Return the objective and its gradient by theta."""
         return value, self.function.vjp(by_knots)
 
     def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
-        """Make one step; return the objective and the norm of its gradient by the parameters.
-
-        A step is left out, and counted, if anything in it is not finite.
-        """
+        """Make one step unless something is not finite; return the objective and gradient norm."""
         with np.errstate(all="ignore"):
             value, gradient = self.by_theta(value, by_knots)
             if self.objective.learns_eta:
@@ -257,7 +223,7 @@ class Learner:
         return value, norm
 
     def _step(self, gradient: Array) -> bool:
-        """Make the optimiser's step if it leads to finite numbers, and say whether it does."""
+        """Make the optimiser's step and return True, if it leads to finite numbers."""
         change = self.optimizer.step(gradient)
         theta = self.function.theta + change[: self.function.theta.size]
         rho = self.rho + float(change[-1]) if self.objective.learns_eta else self.rho
@@ -281,13 +247,11 @@ class _Pairs:
     """Pairs of uniform numbers for all chains, drawn from their streams a buffer at a time."""
 
     def __init__(self, streams: Streams, n_pairs: int):
-        self.streams = streams
-        self.left = n_pairs
-        self.at = 0
+        self.streams, self.left, self.at = streams, n_pairs, 0
         self.buffer = np.empty((len(streams), 0, 2))
 
     def take(self, n: int) -> Array:
-        """Return the next pairs, at most n of them and at least one."""
+        """Return the next 1 to n pairs."""
         if self.at == self.buffer.shape[1]:
             size = min(self.left, max(1, _BUFFER // (2 * len(self.streams))))
             self.buffer = self.streams.pairs(size)
@@ -299,13 +263,13 @@ class _Pairs:
 
 
 def relative_weights(log_prob: Array) -> Array:
-    """Logarithm of p relative to its mean over the chains."""
+    """Return the logarithm of p relative to its mean over the chains."""
     total: float = np.logaddexp.reduce(log_prob)
     return log_prob - (total - np.log(log_prob.size))
 
 
 def n_stored(cost: int) -> int:
-    """Return how many states a flux objective is taken over, from the cost of a neighbourhood."""
+    """Return the number of states for a flux objective, given the cost of one neighbourhood."""
     return int(np.clip(FLUX_COST // max(1, cost), FEWEST_STATES, MOST_STATES))
 
 
@@ -323,7 +287,7 @@ class _Store:
             self.parts.append(states.copy())
 
     def states(self) -> States:
-        """At most ``n_states`` of them, spread evenly over time and chains."""
+        """Return at most ``n_states`` of them, spread evenly over time and chains."""
         stored = np.concatenate(self.parts)
         n = min(self.n_states, len(stored))
         return stored[np.linspace(0, len(stored) - 1, n).astype(int)]
@@ -341,36 +305,15 @@ def burn_in(
 ) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
-    The iterations are divided into at most 2,000 blocks, of eight or more iterations on the
-    first-order path, where an update takes as long as some steps. At the first iteration of a block
-    the objective and its gradient are evaluated, all transitions of the block use the parameters
-    that the block started with, and at its end comes one step of the optimiser.
+    The iterations are divided into at most 2,000 blocks, of at least eight on the first-order
+    path, where an update takes as long as several steps. At the first iteration of a block the
+    objective and its gradient are evaluated, all its transitions use the same parameters, and at
+    its end the optimiser makes one step.
 
-    Parameters
-    ----------
-    ensemble : LearnableEnsemble
-        The chains; they are moved.
-    function : BalancingFunction
-        Function to begin with.
-    n_iterations : int
-        Transitions per chain.
-    lazy : float, default=0
-        Probability that a transition does nothing.
-    learner : Learner, optional
-        Updates the function; without it the function stays fixed.
-    on_block : callable, optional
-        Called with the number of iterations of each block when it is done.
-    draws : ndarray of the target's dtype, shape (n_chains, n_iterations, n_sites), optional
-        Receives every state.
-
-    Returns
-    -------
-    function : BalancingFunction
-        The function after the last update; the chains' caches are those of it.
-    history : History
-        Arrays over the blocks.
-    visited : ndarray of the target's dtype, shape (n, n_sites)
-        States visited in the second half, at most 512; the present ones if there was none.
+    Without a learner the function stays fixed. ``on_block`` is called with the length of each
+    block when it ends. ``draws``, of shape (n_chains, n_iterations, n_sites), receives every state.
+    Returns the last function, by which the chains' caches are computed; the history; and at most
+    512 states visited in the second half, or the present ones if there are none.
     """
     lengths = _blocks(n_iterations, 1 if learner is None else ensemble.update_every)
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
@@ -414,12 +357,12 @@ def burn_in(
 
 
 def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
-    """Parameters and the even part, as the histories keep them."""
+    """Return the parameters and the even part, as the histories keep them."""
     return getattr(function, "theta", np.empty(0)), Tabulated(table).even_part(PLACES)
 
 
 class Trace(NamedTuple):
-    """What happened in the evaluations of a flux objective; arrays over them."""
+    """What happened in each evaluation of a flux objective; arrays over the evaluations."""
 
     objective: Array
     gradient_norm: Array
@@ -428,7 +371,7 @@ class Trace(NamedTuple):
 
 
 def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
-    """1 - sum_s P(x_i = s)^2 of each variable, shape (n_sites,), over the states.
+    """Return 1 - sum_s P(x_i = s)^2 of each variable.
 
     P is the mean over the states of the probabilities given the other variables.
     """
@@ -447,7 +390,7 @@ def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
 
 
 class _Flux:
-    """One of the flux objectives as a function of the parameters."""
+    """A flux objective as a function of the parameters."""
 
     def __init__(self, ensemble: LearnableEnsemble, function: LearnableFunction, kind: str):
         self.ensemble = ensemble
@@ -465,10 +408,9 @@ class _Flux:
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)
 
-    def _local(self, table: Table) -> tuple[float, Array]:
-        return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
-
-    def _global(self, table: Table) -> tuple[float, Array]:
+    def _value_and_gradient(self, table: Table) -> tuple[float, Array]:
+        if self.kind == "flux":
+            return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
         flow = self.ensemble.flux(Balanced(table), self.sites, np.zeros(self.sites.size))[2]
         moving = (flow > 0.0) & (self.variance > 0.0)
         terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
@@ -483,7 +425,7 @@ class _Flux:
             with np.errstate(all="ignore"):
                 function = self.function.with_theta(theta)
                 table = function.table()
-                value, by_knots = (self._local if self.kind == "flux" else self._global)(table)
+                value, by_knots = self._value_and_gradient(table)
                 away = theta - self.function.theta
                 value += _RIDGE * float(away @ away)
                 gradient = function.vjp(by_knots) + 2.0 * _RIDGE * away
@@ -504,25 +446,9 @@ def fit_flux(
     objective: str,
     on_evaluation: Callable[[], None] = lambda: None,
 ) -> tuple[LearnableFunction, Trace]:
-    """Minimise a flux objective over the states of an ensemble, by L-BFGS.
+    """Minimise a flux objective over the present states of an ensemble, by L-BFGS.
 
-    Parameters
-    ----------
-    ensemble : LearnableEnsemble
-        One chain for each stored state; they are not moved.
-    function : LearnableFunction
-        Where to begin.
-    objective : {"flux", "global_flux"}
-        See `sklsb.balancing.learning`.
-    on_evaluation : callable, optional
-        Called after each evaluation of the objective.
-
-    Returns
-    -------
-    function : LearnableFunction
-        The best one that was met; parameters that are not finite never are.
-    trace : Trace
-        Arrays over the evaluations of the objective.
+    Returns the best function that was met, which is finite, and the trace of all evaluations.
     """
     flux = _Flux(ensemble, function, objective)
 
@@ -533,7 +459,7 @@ def fit_flux(
 
     table = function.table()
     ensemble.start(Balanced(table))
-    # Its matrices are of a few rows, where threads of BLAS take ten times as long as one.
+    # Its matrices have few rows: several threads of BLAS would take ten times as long as one.
     with threadpool_limits(1, user_api="blas"):
         minimize(
             shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}

@@ -1,4 +1,4 @@
-"""What the function that moves the chains minimises, and what learns it."""
+"""The objective that a sampler was given, and the learner for it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from sklsb.ensembles.protocol import LearnableEnsemble
 
 
 def name_of(given: Any) -> str:
-    """Return the name of an objective that `LSBSampler` was given, or say that there is none."""
+    """Return the name of the objective given to `LSBSampler`, or raise a ValueError."""
     allowed = ("auto", *OBJECTIVES, *MIXING)
     name = given.name if isinstance(given, Objective) else given
     if not isinstance(name, str) or name not in allowed:
@@ -35,7 +35,7 @@ def new_learner(
     ensemble: LearnableEnsemble,
     new_ensemble: Callable[..., LearnableEnsemble],
 ) -> Learner:
-    """Return what learns a function; ``settings`` = (optimizer, learning rate if given)."""
+    """Return a learner; ``settings`` are the optimizer and the learning rate, or None."""
     name, rate = settings
     if rate is None:
         rate = objective.learning_rate or function.learning_rate

@@ -1,10 +1,9 @@
 r"""Choosing a balancing function by trying it.
 
-What a learned function is worth is decided on the target itself: all candidates run from the
-states where the burn-in ended, and the one whose draws are worth most is kept. Differences of less
-than a tenth or two standard errors are noise: then a learned function is preferred to a fixed
-one, and the first to the second. The measure is the effective sample size per transition, 1 / tau,
-with
+Learned functions are judged on the target itself: all candidates run from the states where the
+burn-in ended, and the one with the largest effective sample size per transition, 1 / tau, is kept.
+Differences below a tenth or two standard errors are noise: then a learned function is preferred to
+a fixed one, and the first to the second. Here
 
 .. math::
     \tau = 1 + 2 \sum_{t \ge 1} \rho(t), \qquad
@@ -12,19 +11,18 @@ with
     v_i = 1 - \sum_a P(x_i = a)^2
 
 rho is the autocorrelation of the sites, each weighted by its variance v_i, so 1 / tau is the
-variance-weighted harmonic mean over the sites of their effective sample sizes per transition. v is
-taken over the draws of all candidates together: a candidate that leaves a part of the sites
-unmoved is found out by those that move them.
+variance-weighted harmonic mean of the sites' effective sample sizes per transition. v is estimated
+from the draws of all candidates together: a candidate that leaves some sites unmoved is found out
+by those that move them.
 
-The sum of each candidate ends where its rho is lost in its own noise: at the first lag at which
-it is below two standard errors of it, and in any case not above 0.05; at the latest at half of a
-round. What is then left continues as an exponential. So a few slow sites among many fast ones
-count: their part of rho is small, but lasts. Standard errors are those of the jackknife over
-chains and rounds, wider by Student's factor where these are few; what continues beyond the sum is
-as uncertain as it is large.
+Each sum ends where rho is lost in noise: at the first lag at which rho is below two of its standard
+errors, but not above 0.05, and at half a round at the latest. The rest continues as an exponential,
+so a few slow sites among many fast ones count: their part of rho is small, but lasts. Standard
+errors are by the jackknife over chains and rounds, wider by Student's factor if these are few; the
+exponential rest is taken to be as uncertain as it is large.
 
 Log p has no vote. It is one series, which tells whether the chains agree on how likely their
-states are, while estimates are of the sites and of functions of them. Its effective sample size
+states are, but estimates are made of the sites and of functions of them. Its effective sample size
 is reported.
 
 The plain harmonic mean would let sites that hardly vary decide: on independent sites it is
@@ -43,44 +41,42 @@ from sklsb.balancing.functions import FIXED, BalancingFunction
 from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
 from sklsb.targets.base import States
 
-__all__ = ["Outcome", "compare", "integrated_times", "starved"]
-
 Array = NDArray[np.float64]
-# Values of sites in one series of a candidate, over all chains; sites that are looked at.
+# Values of sites in one series of a candidate, over all chains; most sites that are looked at.
 _MOST_VALUES, MOST_SITES = 1 << 21, 1024
-# Factor by which draws are farther apart in each series than in the one before.
+# Factor between the distances of draws in consecutive series.
 _COARSER = 8
 # Candidates that go on to the second and the later rounds.
 _FINALISTS = (3, 3, 2, 2)
-# Autocorrelations are summed while they exceed so many standard errors, or the second.
+# Autocorrelations are summed while they exceed this many standard errors, or the second number.
 _NOISE, _LARGE = 2.0, 0.05
 _EPS = float(np.finfo(np.float64).eps)
-# Smaller differences are noise of the pilot.
+# Smaller relative differences are noise.
 _MARGIN = 0.1
 FEWEST_DRAWS = 48
-# Transitions of each chain that tell what one costs, and find a number of flips before that.
+# Transitions of each chain that measure the cost of one, and that tune a number of flips.
 _TRIAL, _ADAPTING = 16, 32
-# Nats by which a function may fall below what the slope of a monotone one allows.
+# Nats by which a function may fall below any monotone one.
 STARVED = 6.0
 
 
 class Outcome(NamedTuple):
-    """What the pilot found out; arrays over the candidates."""
+    """Result of the pilot; arrays over the candidates."""
 
     names: list[str]
     ess_per_step: Array
-    ess_error: Array  # standard error of it
+    ess_error: Array  # its standard error
     lp_ess_per_step: Array
     acceptance_rate: Array
-    transitions: NDArray[np.int64]  # of each chain, that this rests on
+    transitions: NDArray[np.int64]  # per chain
     n_flips: NDArray[np.int64]
 
     @property
     def best(self) -> str:
         """Name of the candidate to keep.
 
-        The first, unless another learned one is better by a tenth and two standard errors; and
-        that one, unless a fixed one is.
+        The first, unless another learned one is better by a tenth and two standard errors; then
+        unless a fixed one is better than that by as much.
         """
         fixed = np.array([name in FIXED for name in self.names])
         with np.errstate(all="ignore"):
@@ -96,49 +92,31 @@ class Outcome(NamedTuple):
 
 
 def window(rho: Array, error: Array) -> int:
-    """Return how many lags are summed: to the first at which rho is lost in its noise.
+    """Return how many lags are summed: up to the first at which rho is lost in its noise.
 
-    Parameters
-    ----------
-    rho : ndarray of float64, shape (n_lags,)
-        Autocorrelations.
-    error : ndarray of float64, shape (n_lags,)
-        Their standard errors. Where these are large or unknown (NaN) the sum ends below 0.05.
+    If standard errors are large or unknown (NaN) the sum ends below 0.05.
     """
     lost = np.flatnonzero(rho <= np.fmin(_NOISE * error, _LARGE))
     return int(lost[0]) + 1 if lost.size else rho.size
 
 
 def integrated_times(lags: NDArray[np.int64], rho: Array, end: int | None = None) -> Array:
-    """1 + 2 sum of rho over all lags, given at some of them.
+    """Return 1 + 2 sum of rho (n, n_lags) over all lags, or the first ``end``; at least 1.
 
-    Parameters
-    ----------
-    lags : ndarray of int, shape (n_lags,)
-        Increasing, positive.
-    rho : ndarray of float64, shape (n, n_lags)
-        Autocorrelations of n chains at these lags.
-    end : int, optional
-        How many of the lags are summed, all if not given.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        At least 1. Exponential between the lags where rho falls, linear where it does not; what
-        is left at the last of them continues as an exponential.
+    rho is exponential between the given lags where it falls, linear where it rises, and goes on
+    exponentially after the last.
     """
     end = lags.size if end is None else end
     gaps = np.diff(lags[:end], prepend=0)
     r = np.column_stack([np.ones(len(rho)), rho[:, :end]])
     whole = _between(r[:, :-1], r[:, 1:], gaps).sum(axis=1) + _remainder(lags[end - 1], r[:, -1])
-    result: Array = np.maximum(1.0, 1.0 + 2.0 * whole)
-    return result
+    return np.asarray(np.maximum(1.0, 1.0 + 2.0 * whole))
 
 
 def _between(first: Array, last: Array, gaps: NDArray[np.int64]) -> Array:
-    """Sum over the lags after the first, up to the last, of what goes from one to the other.
+    """Sum an exponential from first to last over the lags after the first, up to the last.
 
-    Below a twentieth of the first, where noise is all that is left, it is linear in the last.
+    Below a twentieth of the first, which is noise, the sum is linear in the last.
     """
     linear = (gaps * (first + last) - (first - last)) / 2
     floored = np.maximum(last, first / 20)
@@ -147,23 +125,20 @@ def _between(first: Array, last: Array, gaps: NDArray[np.int64]) -> Array:
     # Not the logarithm of a quotient, which loses its digits where rho hardly falls.
     rate = np.log1p(fall / np.where(falls, floored, 1.0)) / gaps
     curved = fall / np.expm1(rate) + (last - floored) * (gaps + 1) / 2
-    result: Array = np.where(falls, curved, linear)
-    return result
+    return np.where(falls, curved, linear)
 
 
 def _remainder(lag: int, rho: Array) -> Array:
-    """Sum over all later lags of the exponential through 1 at lag 0 and rho at this lag."""
+    """Sum the exponential through 1 at lag 0 and rho at this lag over all later lags."""
     last = np.clip(rho, 0.0, 1.0 - 1e-6)
     decay = last ** (1.0 / lag)
-    result: Array = last * decay / (1.0 - decay)
-    return result
+    return np.asarray(last * decay / (1.0 - decay))
 
 
 def _thinnings(n: int, n_draws: int) -> list[int]:
-    """Plan the series of one round of n transitions, each series of n_draws draws.
+    """Plan one round of n transitions: the transitions per draw of each series of n_draws draws.
 
-    Returns the transitions per draw of each series: 1, 8, 64, ... and, for the last series, all
-    that is left, at least three times the number before.
+    They are 1, 8, 64, ... and last all that is left, at least three times the number before.
     """
     thins: list[int] = []
     while n >= n_draws * (sum(thins) + 4 * _COARSER ** len(thins)):
@@ -172,12 +147,12 @@ def _thinnings(n: int, n_draws: int) -> list[int]:
 
 
 def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
-    """Lags to look at in each series, in its draws: short ones where the draws are close."""
+    """Return the lags to look at in each series, in draws: short ones where draws are close."""
     result: list[list[int]] = []
     reached = 0
     for k, thin in enumerate(thins):
         longest = n_draws // 2
-        if k < len(thins) - 1:  # twice as far as the next one begins, which is longer
+        if k < len(thins) - 1:  # twice as far as where the next series begins
             longest = 2 * _COARSER
         lags = np.unique(np.geomspace(1, longest, 24).astype(int))
         result.append(lags[lags * thin > reached].tolist())
@@ -188,7 +163,7 @@ def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
 def _draw(
     ensemble: LearnableEnsemble, n: int, thin: int, sites: NDArray[np.int64]
 ) -> tuple[States, Array]:
-    """Make n draws: x of shape (n_chains, n, n_sites), (log p, acceptance) of (n_chains, n, 2)."""
+    """Make n draws: x (n_chains, n, n_sites) and (log p, acceptance) (n_chains, n, 2)."""
     n_chains, n_sites = ensemble.chains.x.shape
     x = np.empty((n_chains, n, sites.size), dtype=ensemble.chains.x.dtype)
     stats = np.empty((n_chains, n, 2))
@@ -207,9 +182,9 @@ def _draw(
 
 
 def _distances(x: States, lp: Array, lags: list[int]) -> list[Array]:
-    """Mean number of sites that differ at each lag, and half of the mean square of log p.
+    """Return the mean number of differing sites and half of the mean square change of log p.
 
-    One array of shape (n_chains, 2) for each lag.
+    One array of shape (n_chains, 2) per lag.
     """
     return [
         np.column_stack(
@@ -223,7 +198,7 @@ def _distances(x: States, lp: Array, lags: list[int]) -> list[Array]:
 
 
 class _Runs:
-    """What is known of one candidate: sums over its rounds."""
+    """The runs of one candidate: sums over its rounds."""
 
     def __init__(self, ensemble: LearnableEnsemble, rule: Balanced):
         self.ensemble = ensemble
@@ -252,8 +227,8 @@ class _Runs:
                 self.ensemble.adapt(self.rule, _ADAPTING)
                 self.n_transitions += _ADAPTING
             self.ensemble.start(self.rule)
-            # Log p is taken relative to it, so that a large part that never changes does not
-            # matter; the same for all candidates.
+            # Log p is taken relative to this, the same for all candidates, so that a large part
+            # that never changes does not matter.
             self.reference = float(self.ensemble.log_prob()[0])
             uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.streams.chain])
             self.ensemble.advance(uniforms)
@@ -269,7 +244,7 @@ class _Runs:
                 x, stats = _draw(self.ensemble, n_draws, thin, sites)
                 lp = stats[:, :, 0] - self.reference
                 found += _distances(x, lp, lags)
-        # What follows is of the last series, which is by far the longest.
+        # The rest looks at the last series, which is by far the longest.
         values = self.ensemble.target.values
         self.n_rounds += 1
         self.n_transitions += n_draws * sum(thins)
@@ -280,10 +255,10 @@ class _Runs:
 
 
 def _variances(runs: list[_Runs]) -> Array:
-    """Variances over the draws of all candidates together, shape (2,).
+    """Return the variances of the sites and of log p over the draws of all candidates together.
 
-    The first is sum_i v_i, with v_i = 1 - sum_a P(x_i = a)^2 the variance of site i. The second is
-    that of log p, and 0 on a flat target, where log p is the same everywhere but for rounding.
+    The first is sum_i v_i, with v_i = 1 - sum_a P(x_i = a)^2. The second is 0 on a flat target,
+    where log p changes by rounding only.
     """
     n = sum(run.n_rounds for run in runs)  # of equal length
     shares = sum((run.shares for run in runs), np.zeros(1)) / n
@@ -298,8 +273,7 @@ def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> f
     """Return the standard error of an estimate from a mean; infinite for a single replicate.
 
     It is sqrt((n - 1) / n sum_j (e_j - mean e)^2) with e_j the estimate without replicate j.
-    ``estimate`` takes the means without each replicate, of the shape of ``replicates``, and
-    returns all e_j.
+    ``estimate`` maps the means without each replicate, an array like ``replicates``, to all e_j.
     """
     n = len(replicates)
     if n < 2:
@@ -309,23 +283,10 @@ def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> f
 
 
 def _estimate(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Estimate the autocorrelation times of all candidates from all their rounds so far.
+    """Estimate the candidates' autocorrelation times from all rounds so far, with common variances.
 
-    Variances are the same for all candidates.
-
-    Parameters
-    ----------
-    runs : list of _Runs
-        All candidates, each after one round or more.
-    lags : ndarray of int, shape (n_lags,)
-        Lags of their distances, in transitions.
-
-    Returns
-    -------
-    times : ndarray of float64, shape (n_runs, 2)
-        Of the sites and of log p; NaN if these never differ.
-    errors : ndarray of float64, shape (n_runs,)
-        Relative standard errors of the times of the sites.
+    ``lags`` are those of their distances, in transitions. Returns the times of the sites and of
+    log p, (n_runs, 2), NaN if these never differ, and relative standard errors of the first.
     """
     times, errors = np.full((2, len(runs), 2), np.nan)
     for k, variance in enumerate(_variances(runs)):
@@ -338,7 +299,7 @@ def _estimate(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]
 
 
 def _time_and_error(replicates: Array, lags: NDArray[np.int64]) -> tuple[float, float]:
-    """Autocorrelation time of the mean of replicates (n, n_lags), and its relative error."""
+    """Return the autocorrelation time by replicates (n, n_lags) of rho, and its relative error."""
     n, rho = len(replicates), replicates.mean(axis=0)
     noise = replicates.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(rho.size, np.nan)
     end = window(rho, noise)
@@ -351,10 +312,10 @@ def _time_and_error(replicates: Array, lags: NDArray[np.int64]) -> tuple[float, 
 
 
 def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
-    """Return how many transitions per chain the budget allows in each round.
+    """Return how many transitions per chain the budget allows in each round, 0 if none.
 
-    ``rounds`` holds the number of candidates in each; it may be the dearest that go on. What a
-    transition costs is found out by a few of them; 0 if there is no budget for these.
+    ``rounds`` holds the numbers of candidates, of which the dearest may go on. A few transitions
+    measure what one costs.
     """
     n_chains = len(runs[0].ensemble)
     ensemble = runs[0].ensemble
@@ -370,12 +331,12 @@ def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
 
 
 def _rounds(n_candidates: int) -> list[int]:
-    """Candidates in each round."""
+    """Return the number of candidates in each round."""
     return [min(size, n_candidates) for size in (n_candidates, *_FINALISTS)]
 
 
 def n_runs(n_candidates: int) -> int:
-    """Return how often a candidate is run in all rounds together."""
+    """Return the number of runs in all rounds together."""
     return sum(_rounds(n_candidates))
 
 
@@ -389,27 +350,10 @@ def compare(
     """Run all candidates from the same states and compare what their draws are worth.
 
     There are five rounds of equal length. All candidates run in the first; the best three go on to
-    the second and third, the best two to the others.
-
-    Parameters
-    ----------
-    candidates : dict of name to BalancingFunction
-        What to choose from, the learned ones first.
-    new_ensemble : callable
-        Returns chains at the states where the burn-in ended, with the k-th set of streams.
-    budget : float
-        Log-ratios that all runs together may evaluate.
-    lazy : float, default=0
-        Probability that a transition does nothing.
-    on_run : callable, optional
-        Called when a candidate is through a round.
-
-    Returns
-    -------
-    outcome : Outcome
-        Effective sample sizes per transition; NaN where the budget allows less than 48 draws.
-    evaluations : int
-        Log-ratios that were evaluated.
+    the second and third, the best two to the others. Learned candidates come first.
+    ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams; all
+    runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run. Returns
+    the outcome, NaN if the budget allows fewer than 48 draws, and the log-ratios evaluated.
     """
     names = list(candidates)
     runs = [
@@ -429,9 +373,8 @@ def compare(
         by_series = zip(thins, _lags(thins, n_draws), strict=True)
         lags = np.array([thin * lag for thin, some in by_series for lag in some])
         for size in rounds:
-            # Nothing is known before the first round.
             best = np.argsort(times[:, 0], kind="stable")[:size].tolist()
-            # A chain on its way may have got to where transitions cost more.
+            # Transitions may cost more where the chains are now.
             expected = sum(runs[k].step_cost for k in best) * n_draws * sum(thins) * n_chains
             if sum(run.evaluations for run in runs) + expected > budget:
                 break
@@ -446,32 +389,18 @@ def compare(
         1.0 / times[:, 1],
         np.array([run.acceptance / run.n_rounds if run.n_rounds else np.nan for run in runs]),
         np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
-        np.array([_n_flips(run.ensemble) for run in runs]),
+        np.array([getattr(run.ensemble, "n_flips", 1) for run in runs]),
     )
     return outcome, sum(run.evaluations for run in runs)
 
 
-def _n_flips(ensemble: LearnableEnsemble) -> int:
-    return ensemble.n_flips if isinstance(ensemble, Adaptive) else 1
-
-
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:
-    """How far the even part falls below its neighbours, among the values of abs(u) that occur.
+    """Return how far the even part falls below its neighbours, at values of abs(u) that occur.
 
-    Parameters
-    ----------
-    function : BalancingFunction
-        Any; for a function g that increases the answer is 0.
-    log_ratios : ndarray
-        The u = log t that occur; infinite ones do not matter.
-
-    Returns
-    -------
-    deficit : float
-        Largest h(v) - abs(u - v)/2 - h(u), in nats. Moves with such a u have at most exp(-deficit)
-        of the weight that every increasing g would give them beside moves with abs(v).
-    where : tuple of float
-        Least and greatest abs(u) at which it is more than 6 nats, or at least is the largest.
+    The deficit is the largest h(v) - abs(u - v)/2 - h(u), in nats, 0 for an increasing g. Moves
+    with such a u have at most exp(-deficit) of the weight that every increasing g would give them
+    beside moves with abs(v). Then follow the least and greatest abs(u) at which it exceeds 6 nats,
+    or at least is the largest.
     """
     a = np.unique(np.round(np.abs(log_ratios[np.isfinite(log_ratios)]) * 16) / 16)
     if not a.size:

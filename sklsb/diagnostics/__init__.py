@@ -1,4 +1,4 @@
-"""Diagnostics that ArviZ does not have, or that it flatters; and rules that end a run."""
+"""Diagnostics that ArviZ lacks or makes too optimistic, and rules that end a run."""
 
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.marginals import marginals

@@ -9,55 +9,55 @@ from sklsb.targets.base import Target
 
 
 def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
-    r"""Whether chains, and halves of chains, agree: R-hat, ESS, and whether that is chance.
+    r"""Compare chains, and halves of chains: R-hat, ESS, and p-values of their differences.
 
-    Each chain is split into halves. R-hat is the split one of the indicators of the values, where
-    ranks change nothing, and the rank-normalised one of log p [1]_. How large it may be by chance
-    follows from the means of batches in the halves: with b batches in each of m halves,
+    Each chain is split into halves. R-hat is the split R-hat of the indicators of the values, where
+    ranks change nothing, and the rank-normalised split R-hat of log p [1]_. How large it may be by
+    chance follows from the means of batches in the halves: with b batches in each of m halves,
 
     .. math:: F = \frac{\mathrm{var}(\text{means of halves})}
                       {\mathrm{var}(\text{means of batches in a half}) / b}
               \sim F_{m - 1, m (b - 1)}
 
-    so the threshold depends on the numbers of draws, of variables and of independent visits.
+    so the threshold depends on the numbers of draws, variables and independent visits.
 
-    If the target has a `symmetry`, as an Ising model without fields, chains are compared with their
-    images, too: where no value is more probable than another, the halves are compared with the
-    known mean, by m degrees of freedom. So chains that are all in one of two opposite modes
-    disagree, though they agree with each other.
+    If the target has a `symmetry`, like an Ising model without fields, chains are also compared
+    with their images: where all values are equally probable, the halves are compared with the known
+    mean, with m degrees of freedom. So chains that are all in one of two opposite modes disagree,
+    though they agree with each other.
 
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``, with the coordinate lp; at least 64 draws of each chain that are
-        a quarter of a sweep apart or more. The attributes ``thin`` and ``sweep`` say how far apart
-        they are; without these every draw counts, and p-values rest on the longer batches alone.
+        As returned by ``sample``, with the coordinate lp; at least 64 draws per chain that are a
+        quarter of a sweep apart or more, according to the attributes ``thin`` and ``sweep``.
+        Without these every draw counts, and p-values rest on the longer batches alone.
     target : Target
         What was sampled.
 
     Returns
     -------
     xarray.Dataset
-        Of the target's dims: ``r_hat``, the largest over the values of a variable; ``ess``, the
-        smallest; ``p_value``, the smallest probability of an F as large in chains that agree. The
-        same of log p as ``r_hat_lp``, ``ess_lp`` (of its mean), ``p_value_lp``. NaN where a
-        variable never changed. Attributes: ``agree``, 0 if the smallest p_value times the number of
-        values is below 0.01 / (1 + log2(n_draws / 64)), or if anything is lost, else 1 (a run that
-        goes on is looked at again and again); ``worst``, the variable of the
-        smallest (or "lp"); ``n_draws``, of each chain, that were looked at; ``lost``, of a
-        sampler's own draws, variables of which a rare value was found before the burn-in that
-        chains keep for long, and that the draws have for fewer than four such visits: they cannot
-        tell how much it weighs.
+        With the target's dims: ``r_hat``, the largest over the values of a variable; ``ess``, the
+        smallest; ``p_value``, the smallest probability of such a large F in chains that agree. For
+        log p: ``r_hat_lp``, ``ess_lp`` (of its mean), ``p_value_lp``. NaN for variables that never
+        changed. Attributes: ``agree``, 0 if anything is lost or the smallest p_value times the
+        number of values is below 0.01 / (1 + log2(n_draws / 64)), a bound that allows for repeated
+        checks of a growing run, else 1; ``worst``, the variable with the smallest p_value (or
+        "lp"); ``n_draws``, the draws per chain that were compared; ``lost``, for draws that a
+        sampler checks itself, variables with a rare value that was found before the burn-in, that
+        chains keep for long, and that the draws visit fewer than four times: they cannot tell its
+        probability.
 
     Raises
     ------
     ValueError
-        If there are fewer than 64 draws of each chain, or they are not of this target.
+        If there are fewer than 64 draws per chain, or they are not draws of this target.
 
     Notes
     -----
-    Chains that agree may be wrong together: what neither they nor their images have seen cannot be
-    told.
+    Chains that agree may be wrong together: modes that neither they nor their images have visited
+    go unnoticed.
 
     References
     ----------
@@ -101,7 +101,7 @@ def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
     if "lp" not in draws.coords:
         raise ValueError("draws has no lp; give what sample returned.")
     thin, sweep = draws.attrs.get("thin", 1), draws.attrs.get("sweep")
-    if sweep is None:  # so long that no batch is
+    if sweep is None:  # so long a sweep that no batch counts as long
         tally = Tally(target, x.shape[0], sweep=1 << 62)
     else:
         tally = Tally.by_sweep(target, x.shape[0], int(sweep))

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from sklsb.targets._checks import positive
 from sklsb.targets.base import States, Target
 
-__all__ = ["draws_dataset", "stats_dataset", "to_datatree", "to_dimod", "to_inference_data"]
-
-# What is known of each draw and goes with it as a coordinate, so that it is no variable of its own.
+# Statistics that are coordinates of the draws, not variables.
 OF_DRAWS = ("lp", "visit")
 
 
@@ -20,7 +18,7 @@ def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
 
 
 def value_coords(target: Target) -> dict[str, Any]:
-    """Coordinates of the dimension ``state``: the values, and their names where they have some."""
+    """Return coordinates of the dimension ``state``: the values, and their names if any."""
     coords: dict[str, Any] = {"state": np.asarray(target.values)}
     if target.state_names is not None:
         names = np.full((target.n_sites, len(target.values)), "", dtype=object)
@@ -46,7 +44,7 @@ def draws_dataset(
 def stats_dataset(
     stats: dict[str, NDArray[Any]], attrs: dict[str, Any] | None = None, first_draw: int = 0
 ) -> xr.Dataset:
-    """Label statistics of shape (n_chains, n_draws, ...); further dimensions get plain names."""
+    """Label statistics of shape (n_chains, n_draws, ...), with generated names of further dims."""
     variables, coords = {}, {}
     for name, values in stats.items():
         extra = [f"{name}_dim_{k}" for k in range(values.ndim - 2)]
@@ -59,7 +57,7 @@ def stats_dataset(
 
 
 def to_datatree(groups: dict[str, xr.Dataset], attrs: dict[str, Any]) -> xr.DataTree:
-    """Put groups named as in the ArviZ schema into one DataTree."""
+    """Put groups named by the ArviZ schema into one DataTree."""
     tree = xr.DataTree.from_dict(groups)
     tree.attrs.update(attrs)
     return tree
@@ -88,7 +86,7 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float = 1.0) -> Any:
         )
     vartypes: dict[tuple[int, ...], str] = {(-1, 1): "SPIN", (0, 1): "BINARY"}
     vartype = vartypes.get(target.values, "INTEGER")
-    # As Ising.to_bqm calls them.
+    # The labels of Ising.to_bqm.
     plain = target.names if len(target.shape) == 1 else list(range(target.n_sites))
     labels = getattr(target, "_labels", None) or plain
     n_chains, n_draws = draws["x"].shape[:2]
@@ -102,7 +100,7 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float = 1.0) -> Any:
 
 
 def states_of(draws: xr.Dataset, target: Target) -> States:
-    """Return the states, (n_chains, n_draws, n_sites), or say what is wrong with the draws."""
+    """Return the states, (n_chains, n_draws, n_sites), or raise a ValueError."""
     x = draws.get("x")
     if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
         found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
@@ -110,5 +108,4 @@ def states_of(draws: xr.Dataset, target: Target) -> States:
             f"draws has {found}; give what sample returned for this target, x of chain, draw and "
             f"{dict(zip(target.dims, target.shape, strict=True))}."
         )
-    states: States = x.values.reshape(*x.shape[:2], target.n_sites)
-    return states
+    return x.values.reshape(*x.shape[:2], target.n_sites)

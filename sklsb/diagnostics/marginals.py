@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklsb.diagnostics.draws import states_of, value_coords
 from sklsb.targets.base import Target
 
-# Indicators that are held at once, in numbers of eight bytes.
+# Indicators held at once, of eight bytes each.
 _BLOCK = 1 << 22
-# Effective draws whose variance is added to that of a marginal.
+# Effective draws added to the variance of a marginal.
 _ADDED = 3.0
 
 
@@ -23,18 +23,18 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
               \qquad m = \frac{n}{\tau}, \qquad
               \tau = \max\left(\frac{n}{\mathrm{ESS}}, \frac{2 n \hat p (1 - \hat p)}{v} - 1\right)
 
-    for variable i and value s, over all n draws of all chains, but not above 1/2; ESS is that of
-    ArviZ. The *visits* v are the runs of consecutive draws that have the value, or those that do
-    not, whichever are fewer.
+    for variable i and value s, over all n draws of all chains, and at most 1/2; ESS is ArviZ's.
+    The *visits* v are the runs of consecutive draws that have the value, or the runs that do not,
+    whichever are fewer.
 
-    Draws of `sklsb.ParallelTempering` have the coordinate ``visit``, the same number wherever the
-    same replica made them without a way to beta = 0 in between. There tau is at least
+    Draws of `sklsb.ParallelTempering` have the coordinate ``visit``: the same number where the same
+    replica made them without returning to beta = 0 in between. For these, tau is at least
 
     .. math:: \tau_w = \frac{V}{V - 1} \cdot \frac{1}{n \hat p (1 - \hat p)}
               \sum_w \left(\sum_{t \in w} \left([x_i^{(t)} = s] - \hat p\right)\right)^2
 
-    where the sum is over all V such visits w, which are independent but for crossover. A replica
-    comes and goes many times within one, so that ESS does not see how long it is.
+    over all V such visits w, which are independent but for crossover. A replica comes and goes many
+    times within one visit, so ESS does not see how long it is.
 
     Parameters
     ----------
@@ -46,28 +46,27 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        ``p`` and ``mcse``, of the target's dims and ``state``, whose coordinate holds the values of
-        the target; where values have names, the coordinate ``state_name`` has those. ``p`` and
-        ``mcse`` are 0 where a variable does not have the value. A value that is in all of the draws
-        or in none has an mcse of NaN, as the draws cannot tell how far from 1 or 0 its probability
-        is; unless it is known that the variable has one possible value only
-        (`Target.n_possible`), as with evidence: then it is 0.
+        ``p`` and ``mcse``, with the target's dims and ``state``, whose coordinate holds the
+        target's values, and their names as ``state_name`` if they have any. Both are 0 where a
+        variable does not have the value. If all draws or none have a value, the draws cannot tell
+        how far from 1 or 0 its probability is: mcse is NaN, or 0 if the variable has one possible
+        value only (`Target.n_possible`), as with evidence.
 
     Raises
     ------
     ValueError
-        If the draws do not have the dims chain, draw and those of the target.
+        If the draws do not have the dims chain, draw and the target's.
 
     Notes
     -----
-    The second bound of tau is exact for a chain of two states; it matters where visits are few. So
-    does the term 3 / m: as if three effective draws more had the value (or lacked it), much as in
-    the intervals of Agresti and Coull [1]_. Both were chosen by simulation, so that p lies
-    within 2 mcse in nine cases of ten or more where 1 to 20 visits are expected and the value was
+    The second bound of tau is exact for a chain of two states, and matters if visits are few. So
+    does the term 3 / m, which acts as three more effective draws with (or without) the value, much
+    as in the intervals of Agresti and Coull [1]_. Both were chosen by simulation, so that p lies
+    within 2 mcse in at least nine cases of ten if 1 to 20 visits are expected and the value was
     seen (``benchmarks/marginal_errors.py``). After hundreds of visits they add 1 % or 2 % to mcse,
     after thousands less.
 
-    What was not seen has left no trace. If most visits are short and a few very long, draws
+    Modes that were not visited leave no trace. If most visits are short and a few very long, draws
     without a long one give too small an error.
 
     References
@@ -98,25 +97,24 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
 
 
 class _Grouped(NamedTuple):
-    """Draws of all chains, one visit of a replica after the other."""
+    """Draws of all chains, sorted by visits of replicas."""
 
     order: NDArray[np.intp]
     start: NDArray[np.intp]  # of each visit
 
     def tau(self, hit: NDArray[np.bool_], p: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how many draws are worth one, by sums over independent visits."""
+        """Return how many draws are worth an independent one, by sums over visits."""
         n, n_visits = self.order.size, self.start.size
         if n_visits < 2:
             return np.full(p.shape, float(n))
         counts = np.add.reduceat(hit.reshape(n, -1)[self.order], self.start, axis=0, dtype=np.int64)
         size = np.diff(self.start, append=n)[:, np.newaxis]
         squares = np.square(counts - size * p).sum(axis=0)
-        found: NDArray[np.float64] = n_visits / (n_visits - 1) * squares / (n * p * (1.0 - p))
-        return found
+        return n_visits / (n_visits - 1) * squares / (n * p * (1.0 - p))
 
 
 def _together(visit: NDArray[np.float64]) -> _Grouped:
-    """Put together the draws of each visit, from its number, (n_chains, n_draws)."""
+    """Sort draws by their visit numbers, (n_chains, n_draws)."""
     chain = np.repeat(np.arange(len(visit)), visit.shape[1])
     order = np.lexsort((visit.ravel(), chain))
     sorted_visit, chain = visit.ravel()[order], chain[order]
@@ -128,11 +126,11 @@ def _together(visit: NDArray[np.float64]) -> _Grouped:
 def _errors(
     hit: NDArray[np.bool_], unknown: NDArray[np.bool_], within: _Grouped | None = None
 ) -> NDArray[np.float64]:
-    """Errors of the means of indicators of shape (n_chains, n_draws, n_sites)."""
+    """Return errors of the means of indicators of shape (n_chains, n_draws, n_sites)."""
     import arviz
 
     p = hit.mean(axis=(0, 1))
-    # What cannot change has no error; what did not change has an unknown one.
+    # What cannot change has no error; the error of what happened not to change is unknown.
     errors = np.where(unknown, np.nan, 0.0)
     moved = (p > 0.0) & (p < 1.0)
     if not moved.any():
@@ -150,9 +148,8 @@ def _errors(
 
 
 def _visits(hit: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the runs of draws that are True, or of those that are False if these are fewer."""
+    """Count the runs of True draws, or of False ones if these are fewer."""
     before, after = hit[:, :-1], hit[:, 1:]
     inside = hit[:, 0].sum(axis=0) + (after & ~before).sum(axis=(0, 1))
     outside = (~hit[:, 0]).sum(axis=0) + (before & ~after).sum(axis=(0, 1))
-    fewer: NDArray[np.int64] = np.minimum(inside, outside)
-    return fewer
+    return np.minimum(inside, outside)

@@ -10,27 +10,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb.exceptions import FrozenSitesWarning
 
-# States of which all pairs are compared at once.
+# States whose pairs are compared at once.
 _PAIRED = 1024
 
 
 def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
-    """Effective sample size by ArviZ, but NaN for variables that never changed.
+    """Return ArviZ's effective sample size, but NaN for variables that never changed.
 
-    ArviZ reports a constant series as a perfect one. A variable that never moved may be
-    settled or stuck; the draws cannot tell.
+    ArviZ takes constant draws to be independent. A variable that never changed may be settled or
+    stuck; the draws cannot tell.
 
     Parameters
     ----------
     draws : xarray.Dataset
-        With dims chain and draw, as returned by ``sample``.
+        As returned by ``sample``, with dims chain and draw.
     **kwargs
         Passed to ``arviz.ess``.
 
     Returns
     -------
     xarray.Dataset
-        Effective sample sizes, over all chains together.
+        Effective sample sizes of all chains together.
 
     Warns
     -----
@@ -52,7 +52,7 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
 
 
 def best_state(draws: xr.Dataset) -> xr.Dataset:
-    """Return the draw of largest log-density, over all chains; the first of equal ones.
+    """Return the draw with the largest log-density; the first one of equals.
 
     Parameters
     ----------
@@ -62,8 +62,7 @@ def best_state(draws: xr.Dataset) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        Variable ``x`` without the dims chain and draw, which are scalar coordinates now, as is
-        lp, its log-density.
+        Variable ``x``; chain, draw and the log-density lp are scalar coordinates.
 
     Raises
     ------
@@ -87,21 +86,21 @@ def mmd(x: ArrayLike, y: ArrayLike) -> float:
               + \frac{1}{n (n - 1)} \sum_{i \ne j} k(y_i, y_j)
               - \frac{2}{m n} \sum_{i, j} k(x_i, y_j)
 
-    with k(x, y) = exp(-h(x, y)) and h the fraction of the variables in which x and y differ: the
-    estimator of [1]_ with the kernel of [2]_. Its mean is 0 if and only if the two distributions
-    are equal; then it is negative more often than not.
+    with k(x, y) = exp(-h(x, y)) and h the fraction of variables that differ between x and y: the
+    estimator of [1]_ with the kernel of [2]_. Its expectation is 0 if and only if the two
+    distributions are equal; then it is negative more often than not.
 
     Parameters
     ----------
     x : array_like of shape (m, n_sites)
-        States of at least two draws, independent of each other.
+        At least two independent states.
     y : array_like of shape (n, n_sites)
-        States of the other sample.
+        The other sample.
 
     Returns
     -------
     float
-        Estimate of the square.
+        Estimate of the squared discrepancy.
 
     Raises
     ------
@@ -112,10 +111,10 @@ def mmd(x: ArrayLike, y: ArrayLike) -> float:
 
     Notes
     -----
-    The kernel is that of a product over the variables, so it is characteristic: no two
-    distributions have the same mean embedding. But it is wide: where n_sites is large, distances of
-    most pairs are close to each other, and small discrepancies need many draws. Memory is
-    that of pairs of 1,024 states at a time.
+    The kernel is a product over the variables, so it is characteristic: no two distributions have
+    the same mean embedding. But it is wide: if n_sites is large, most distances are similar, and
+    small discrepancies need many draws. Memory is bounded: 1,024 states are compared with 1,024 at
+    a time.
 
     References
     ----------
@@ -153,7 +152,7 @@ def mmd(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def _kernel_sum(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Sum of exp(-fraction of variables that differ) over all pairs, a block at a time."""
+    """Sum exp(-fraction of variables that differ) over all pairs, a block at a time."""
     total = 0.0
     for a in range(0, len(x), _PAIRED):
         for b in range(0, len(y), _PAIRED):
@@ -168,7 +167,7 @@ def _kernel_sum(x: NDArray[Any], y: NDArray[Any]) -> float:
 
 
 def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
-    r"""Autocorrelation of each chain at lags 0 to ``lags``, by the fast Fourier transform.
+    r"""Return the autocorrelation of each chain at lags 0 to ``lags``, by fast Fourier transform.
 
     .. math:: r_j = \frac{\sum_{t=1}^{n-j} (s_t - \bar s)(s_{t+j} - \bar s)}
                          {\sum_{t=1}^{n} (s_t - \bar s)^2}
@@ -176,7 +175,7 @@ def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
     Parameters
     ----------
     trace : array_like of shape (..., n_draws)
-        One series, or one per chain.
+        One or more series.
     lags : int
         Largest lag, less than n_draws.
 
@@ -198,12 +197,12 @@ def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
 
 
 def paper_ess(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
-    r"""Effective sample size as in Tables 2 and 3 of the LSB paper, for comparison only.
+    r"""Return the effective sample size of Tables 2 and 3 of the LSB paper, for comparison only.
 
     .. math:: \frac{L + 1}{1 + 2 \sum_{j=1}^{L} r_j (1 - j/(L+1)) [r_j > 0.05]}
 
-    with r the autocorrelation and L = ``lags``: it is an effective size per window of L + 1
-    draws, not per chain. Use `ess` for anything else.
+    with r the autocorrelation and L = ``lags``. It is an effective size per window of L + 1 draws,
+    not per chain. Use `ess` for anything else.
 
     Parameters
     ----------

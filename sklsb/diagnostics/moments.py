@@ -1,4 +1,4 @@
-"""Moments of draws that are not kept: exact sums by batches, from which errors follow."""
+"""Moments of draws that are not kept, with errors, from exact sums over batches."""
 
 from typing import Any
 
@@ -12,24 +12,16 @@ from sklsb.diagnostics.tally import CHANCE
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# Batches of each chain before two become one, and numbers held for all of them.
+# Batches of each chain before pairs are merged, and numbers held for all of them.
 _MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
-# Variables of which all pairs are looked at.
+# Most variables whose pairs are summed.
 MOST_PAIRED = 256
-# Effective draws whose variance is added to that of a marginal, as in `diagnostics.marginals`.
+# Effective draws added to the variance of a marginal, as in `diagnostics.marginals`.
 _ADDED = 3.0
 
 
 class Moments:
-    """Sums over the draws of some chains, by batches.
-
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    n_chains : int
-        Number of chains.
-    """
+    """Sums over the draws of some chains, by batches."""
 
     def __init__(self, target: Target, n_chains: int):
         self.target = target
@@ -44,14 +36,14 @@ class Moments:
         self.batch, self.n_draws = 1, 0
 
     def add(self, states: States, lp: Array) -> None:
-        """Count draws of shape (n_chains, n_draws, n_sites), and their log p."""
+        """Add draws (n_chains, n_draws, n_sites) and their log p."""
         done, n = 0, states.shape[1]
         while done < n:
             at, filled = divmod(self.n_draws, self.batch)
             new = slice(done, done + self.batch - filled)
             part = states[:, new]
             self.sums[:, at, :-1] += self._of(part)
-            # One after another, so that it does not matter how draws are divided into calls.
+            # One after another, so that sums do not depend on how draws are divided into calls.
             terms = np.concatenate([self.sums[:, at, -1:], lp[:, new]], axis=1)
             self.sums[:, at, -1] = np.cumsum(terms, axis=1)[:, -1]
             self.n_draws += part.shape[1]
@@ -63,7 +55,7 @@ class Moments:
                 self.batch *= 2
 
     def _of(self, x: States) -> Array:
-        """Return sums over a few draws but those of log p; they are integers, so they are exact."""
+        """Return all sums over a few draws but log p: of integers, so they are exact."""
         found = np.empty((len(x), self.sums.shape[2] - 1))
         begin = 0
         for k, value in enumerate(self.target.values[1:], 1):
@@ -76,10 +68,8 @@ class Moments:
             found[:, begin:] = (y.transpose(0, 2, 1) @ y).reshape(len(x), -1)
         return found
 
-    # ----------------------------------------------------------------- what follows from them
-
     def _spread(self, values: Array) -> Array:
-        """Return shape (..., n_sites, n_values): of each value, from those of all but the first."""
+        """Return shape (..., n_sites, n_values), with 0 for the first value of each site."""
         d, n_values = self.target.n_sites, len(self.target.values)
         whole = np.zeros((*values.shape[:-1], d, n_values))
         begin = 0
@@ -91,14 +81,13 @@ class Moments:
         return whole
 
     def _shares(self, sums: Array, n_draws: int) -> Array:
-        """Return the share of each value in so many draws."""
+        """Return the share of each value in ``n_draws`` draws."""
         counts = self._spread(sums)
         counts[..., 0] = n_draws - counts.sum(axis=-1)  # exact, as a difference of shares is not
-        shares: Array = counts / max(1, n_draws)
-        return shares
+        return counts / max(1, n_draws)
 
     def _means(self) -> tuple[Array, Array]:
-        """Mean over all draws, and means of batches that are full, (n_chains, n_batches, width)."""
+        """Return means over all draws, and of full batches, (n_chains, n_batches, width)."""
         total = self.sums.sum(axis=(0, 1)) / max(1, len(self.sums) * self.n_draws)
         full = self.n_draws // self.batch
         return total, self.sums[:, :full] / self.batch
@@ -115,19 +104,19 @@ class Moments:
         def put(name: str, dims: tuple[str, ...], value: Array, error: Array) -> None:
             shape = (*target.shape, *value.shape[1:])
             found[name] = (dims, value.reshape(shape))
-            found[_error_of(name)] = (dims, error.reshape(shape))
+            found["mcse" if name == "p" else f"{name}_mcse"] = (dims, error.reshape(shape))
 
-        # The error of what never changed, and might have, is unknown.
+        # If a variable could have changed but never did, its error is unknown.
         stuck = ((p == 0) | (p == 1)).all(axis=1) & (target.n_possible > 1)
         of_batches = _errors(by_batch)
         of_p = self._marginal_errors(p, of_batches)
         put("p", (*target.dims, "state"), p, of_p)
-        # Few visits make errors of means as much wider as those of the values.
+        # Few visits widen errors of means as much as errors of the values.
         with np.errstate(divide="ignore", invalid="ignore"):
             wider = np.fmax.reduce(np.where(of_batches > 0, of_p / of_batches, 1.0), axis=1)
         for name, power in (("mean", 1), ("second_moment", 2)):
             errors = wider * _errors(by_batch @ values**power)
-            # What only draws that fill no batch have seen.
+            # Values seen only by draws that do not fill a batch.
             least = of_p @ np.abs(values**power - values[0] ** power)
             errors = np.where(errors > 0, errors, least)
             put(name, target.dims, p @ values**power, np.where(stuck, np.nan, errors))
@@ -148,10 +137,10 @@ class Moments:
         return xr.Dataset(found, coords=coords, attrs=attrs)
 
     def _marginal_errors(self, p: Array, of_batches: Array) -> Array:
-        """Errors as in `diagnostics.marginals`, with the effective size that batches tell."""
+        """Return errors as in `diagnostics.marginals`, with the effective size by batches."""
         variance = p * (1 - p)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # At most as many as there are draws: batches know nothing of those that fill none.
+            # At most as many as draws: batches know nothing of draws that do not fill one.
             size = np.minimum(variance / of_batches**2, len(self.sums) * self.n_draws)
             errors = np.minimum(0.5, np.sqrt((variance + _ADDED / size) / size))
         unknown = np.where(self.target.n_possible > 1, np.nan, 0.0)[:, np.newaxis]
@@ -159,16 +148,11 @@ class Moments:
         return np.where(np.arange(p.shape[1]) < self.sizes[:, np.newaxis], errors, 0.0)
 
 
-def _error_of(name: str) -> str:
-    return "mcse" if name == "p" else f"{name}_mcse"
-
-
 def _errors(means: Array) -> Array:
     """Return standard errors of the mean of all batches, (n_chains, n_batches, ...).
 
-    The largest one of those by the batches and by longer ones, which are less dependent.
-    Where halves of chains differ by more than chance, that by the halves: no batch knows that
-    chains stay apart.
+    The largest error by batches and by longer ones, which are less dependent; or by halves of
+    chains, if these differ by more than chance: batches do not know that chains stay apart.
     """
     n_chains, n = means.shape[:2]
 

@@ -1,10 +1,10 @@
 """When to stop: rules for ``sample(n, stop=...)``.
 
-A rule is called with a `RunSoFar`, and returns whether it is time to stop. It may be one of those
-here, or any callable. It is called at certain numbers of draws: each time a tenth more, but not
-before there are 64 more states that `sklsb.diagnostics.disagreement` looks at. They do not depend
-on the machine, so neither does the number of draws. A rule with the attribute ``any_time = True``
-is called after every segment of a tenth of a second or so.
+A rule is a callable that takes a `RunSoFar` and returns whether to stop. It is called at certain
+numbers of draws: each time a tenth more, but not before there are 64 more states for
+`sklsb.diagnostics.disagreement`. They do not depend on the machine, so neither does the number of
+draws. A rule with the attribute ``any_time = True`` is called after every segment, which takes a
+tenth of a second or so.
 """
 
 import math
@@ -23,58 +23,32 @@ from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS, Agreement, Counters, Tally
 from sklsb.targets.base import Target
 
-__all__ = ["AllOf", "EffectiveSampleSize", "RHat", "RunSoFar", "Seconds"]
-
 
 class RunSoFar:
-    """What a rule is shown of a run.
-
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    counters : Counters
-        How far the chains have come.
-    n_draws : int
-        Draws of each chain in this call.
-    seconds : float
-        Time since the call began.
+    """State of a run, as stop rules see it.
 
     Attributes
     ----------
     n_draws : int
         Draws of each chain in this call.
     total_draws : int
-        Draws of each chain since `fit`, with those of a run that was resumed.
+        Draws of each chain since `fit`, including a run that was resumed.
     n_transitions : int
         Transitions of each chain since `fit`.
     seconds : float
         Time since this call began. What depends on it is not reproducible.
-    ess, r_hat : float
-        The smallest effective sample size and the largest R-hat of all variables and log p, by all
-        draws since `fit`. Variables that never changed have neither; NaN if none did, or if there
-        are too few draws to tell.
-    n_frozen : int
-        Variables that never changed, and could.
-    disagreement : xarray.Dataset or None
-        The whole table, as of `sklsb.diagnostics.disagreement`; None if there are too few draws.
     """
 
     def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):
         self.target, self.n_draws, self.seconds = target, n_draws, seconds
         self.total_draws, self.n_transitions = counters.n_draws, counters.n_transitions
-        self._tally: Tally | None = counters.tally
-
-    @property
-    def _enough(self) -> bool:
-        return self._tally is not None and self._tally.n_draws >= FEWEST_DRAWS
+        enough = counters.tally is not None and counters.tally.n_draws >= FEWEST_DRAWS
+        self._tally: Tally | None = counters.tally if enough else None
 
     @cached_property
     def _agreement(self) -> tuple[Agreement, Agreement] | None:
-        """Of the values of the variables, and of log p."""
-        if self._tally is None or not self._enough:
-            return None
-        return self._tally.of_values(), self._tally.of_lp()
+        """Of the values of the variables, and of log p; None if there are too few draws."""
+        return None if self._tally is None else (self._tally.of_values(), self._tally.of_lp())
 
     def _worst(self, name: str, best: np.ufunc) -> float:
         if self._agreement is None:
@@ -84,17 +58,20 @@ class RunSoFar:
 
     @property
     def ess(self) -> float:
-        """Smallest effective sample size of all variables and log p."""
+        """Smallest effective sample size of log p and all variables that changed.
+
+        All draws since `fit` count; NaN if these are too few.
+        """
         return self._worst("ess", np.fmin)
 
     @property
     def r_hat(self) -> float:
-        """Largest R-hat of all variables and log p."""
+        """Largest R-hat of log p and all variables that changed; NaN if there are too few draws."""
         return self._worst("r_hat", np.fmax)
 
     @property
     def n_frozen(self) -> int:
-        """Variables that never changed, and could."""
+        """Number of variables that could have changed but never did."""
         if self._agreement is None or self._tally is None:
             return 0
         by_site = self._tally.by_site(self._agreement[0].ess, np.fmax)
@@ -102,10 +79,8 @@ class RunSoFar:
 
     @cached_property
     def disagreement(self) -> xr.Dataset | None:
-        """The whole table."""
-        if self._tally is None or not self._enough:
-            return None
-        return disagreement(self._tally, self.target)
+        """Result of `sklsb.diagnostics.disagreement`; None if there are too few draws."""
+        return None if self._tally is None else disagreement(self._tally, self.target)
 
 
 Rule = Callable[[RunSoFar], bool]
@@ -125,11 +100,11 @@ class EffectiveSampleSize:
     Parameters
     ----------
     at_least : float
-        Of all draws of all chains together, for each value of each variable and for log p. The
-        visits of `sklsb.ParallelTempering` are not looked at; see its ``n_visits_``.
+        Number for all draws of all chains together, to be reached for each value of each variable
+        and for log p. Visits of `sklsb.ParallelTempering` are not considered; see ``n_visits_``.
     ignore_frozen : bool, default=False
-        Whether variables that never changed are overlooked. Nothing is known of them, so the rule
-        waits for them if not: where some cannot change at all, for ever.
+        Whether to ignore variables that never changed. Otherwise the rule waits for them, for ever
+        if they cannot change.
 
     Examples
     --------
@@ -151,7 +126,7 @@ class EffectiveSampleSize:
         _check_number(self.at_least, "at_least", 0)
 
     def __call__(self, run: RunSoFar) -> bool:
-        """Return whether it is reached."""
+        """Return whether the effective sample size is reached."""
         return run.ess >= self.at_least and (self.ignore_frozen or not run.n_frozen)
 
 
@@ -159,13 +134,13 @@ class EffectiveSampleSize:
 class RHat:
     """Stop when the largest R-hat is below a number.
 
-    By itself it may be so by chance after a few draws: take it together with an effective sample
-    size, by `AllOf`. Variables that never changed have no R-hat.
+    After a few draws R-hat may be small by chance: use `AllOf` to require an effective sample size
+    as well. Variables that never changed have no R-hat.
 
     Parameters
     ----------
     below : float
-        As 1.01; of each value of each variable, and of log p.
+        Threshold for each value of each variable and for log p, such as 1.01.
     """
 
     below: float
@@ -174,7 +149,7 @@ class RHat:
         _check_number(self.below, "below", 1)
 
     def __call__(self, run: RunSoFar) -> bool:
-        """Return whether it is."""
+        """Return whether R-hat is below the threshold."""
         return run.r_hat < self.below
 
 
@@ -182,12 +157,12 @@ class RHat:
 class Seconds:
     """Stop after some time, to a tenth of a second or so.
 
-    The number of draws depends on the machine then, the draws themselves never.
+    The number of draws then depends on the machine, the draws themselves do not.
 
     Parameters
     ----------
     seconds : float
-        Since `sample` was called.
+        Time since `sample` was called.
     """
 
     seconds: float
@@ -197,13 +172,13 @@ class Seconds:
         _check_number(self.seconds, "seconds", 0)
 
     def __call__(self, run: RunSoFar) -> bool:
-        """Return whether it has passed."""
+        """Return whether the time has passed."""
         return run.seconds >= self.seconds
 
 
 @dataclass(frozen=True, init=False)
 class AllOf:
-    """Stop when several rules say so at once.
+    """Stop when several rules are met at once.
 
     Parameters
     ----------
@@ -222,12 +197,12 @@ class AllOf:
         return f"AllOf({', '.join(map(_name, self.rules))})"
 
     def __call__(self, run: RunSoFar) -> bool:
-        """Return whether all of them do."""
+        """Return whether all rules are met."""
         return all([_asked(rule, run) for rule in self.rules])
 
 
 def check_stop(stop: Any) -> tuple[Rule, ...]:
-    """Return the rules that were given, or say what is wrong with them."""
+    """Return the rules that were given, or raise a TypeError."""
     if stop is None:
         return ()
     rules = tuple(stop) if isinstance(stop, list | tuple) else (stop,)
@@ -255,25 +230,10 @@ def _asked(rule: Rule, run: RunSoFar) -> bool:
 
 
 class Watch:
-    """Asks the rules of a call of `sample`, when it is time to.
+    """Asks the rules of a call of `sample`, any of which may end it.
 
-    Parameters
-    ----------
-    rules : tuple of callable
-        Any of which ends the call.
-    target : Target
-        What is sampled.
-    counters : Counters
-        How far the chains have come; followed.
-    thin : int
-        Transitions of a draw.
-
-    Attributes
-    ----------
-    next : int
-        Draws of this call at which a segment must end, to ask the rules.
-    stopped_by : str
-        The rule that ended it.
+    ``next`` is the number of draws of this call at which a segment must end, to ask all rules.
+    ``stopped_by`` names the rule that ended the call.
     """
 
     def __init__(self, rules: tuple[Rule, ...], target: Target, counters: Counters, thin: int):
@@ -284,14 +244,14 @@ class Watch:
         self._first, self._began = counters.n_draws, time.perf_counter()
         every = counters.tally.every if counters.tally is not None else 1
         self._unit = FEWEST_DRAWS * max(1, -(-every // thin))
-        # 0 if they ended a run here before, or were about to be asked.
+        # 0 if the rules ended a run here before, or were about to be asked.
         self.next = self._from(max(1, counters.n_draws))
 
     def _from(self, n_draws: int) -> int:
-        """Draws of this call at which all rules are asked, from so many since `fit` on."""
+        """Return the draws of this call at which all rules are next asked."""
         if not self._timed:
             return sys.maxsize
-        # Counted since `fit`, so that calls, and crashes, in between change nothing.
+        # Counted since `fit`, so that calls and crashes in between change nothing.
         at = self._unit
         while at < n_draws:
             at += max(self._unit, at // 10)

@@ -1,7 +1,7 @@
-"""Running counts of what chains visit, from which their disagreement is seen.
+"""Running counts of visited values, by which chains are compared.
 
-They take as much memory after a billion draws as after a thousand, and are the same whether states
-are stored, thinned, or given to statistics.
+Their memory does not grow with the draws, and they are the same whether states are stored, thinned,
+or given to statistics.
 """
 
 import copy
@@ -20,33 +20,28 @@ from sklsb.targets.base import States, Target
 
 # Batches of each chain, and counts held for all chains.
 _MOST_BATCHES, _FEWEST_BATCHES, _MOST_COUNTS = 32, 8, 1 << 24
-# Draws at which lp is kept.
+# Values of lp that are kept.
 _MOST_LP = 256
 # Fewer draws of a chain tell nothing.
 FEWEST_DRAWS = 64
-# Disagreement that is none of rounding or chance, whatever the errors, where batches are of so many
-# sweeps or more: shorter ones depend on each other in any chain, and R-hat is large by chance.
+# An R-hat that is not due to chance or rounding if batches are at least this many sweeps long;
+# shorter batches are dependent in any chain, and R-hat is large by chance.
 _LARGE_R_HAT, _LONG = 1.1, 8
-# Chains that agree are said to differ with about this probability, whatever is looked at.
+# Probability of a false alarm for chains that agree, over all comparisons.
 CHANCE = 0.01
-# Visits to a value that chains keep, at least.
+# Fewest visits to a value that chains keep.
 _FEWEST_VISITS = 4
-# In so many parts of a sweep a chain is looked at.
+# Looks at a chain per sweep.
 _LOOKS_PER_SWEEP = 4
 
 Array = NDArray[np.float64]
 
 
 class RareValue(NamedTuple):
-    """A value that is rare elsewhere, and that chains keep which have it.
+    """A rare value that chains keep once they have it.
 
-    Parameters
-    ----------
-    site, value_index : int
-        The variable, and the index of the value.
-    sweeps : float
-        How long a visit is, at least: the sweeps that chains had it by the number that lost it,
-        and one.
+    ``sweeps`` is a lower bound on the length of a visit: the sweeps that chains had the value,
+    divided by one more than the number of chains that lost it.
     """
 
     site: int
@@ -55,7 +50,7 @@ class RareValue(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How far several series agree, by series: arrays of one shape."""
+    """How far several series agree; arrays of one shape."""
 
     r_hat: Array
     ess: Array
@@ -65,35 +60,22 @@ class Agreement(NamedTuple):
 def agreement(
     sums: Array, squares: Array, size: int, long: bool = True, centre: Array | None = None
 ) -> Agreement:
-    r"""Compare halves of chains with each other, by what their batches have.
+    r"""Compare halves of chains by their batches.
 
     .. math:: \hat R^2 = 1 - \frac{1}{n} + \frac{B}{W}, \qquad
               F = \frac{B}{S / b} \sim F_{m - 1, m (b - 1)}
 
     with m halves of b batches, n draws each, W the mean variance in a half, B the variance of the
-    means of halves and S that of batches in a half. If all draws are of one distribution, B is
-    S / b but for chance. Batches of a slow chain are not independent, so F is taken with four
-    times longer ones, too, and the larger p-value counts; unless batches are long and R-hat is
-    above 1.1, since draws in which a chain changes its mode a few times give no error that could
-    be trusted.
+    means of halves and S the variance of batches in a half. If all draws have one distribution, B
+    is S / b but for chance. Batches of a slow chain are dependent, so F is also taken with batches
+    four times longer, and the larger p-value counts; unless batches are ``long``, so that only
+    separated modes make them dependent, and R-hat is above 1.1: draws in which a chain changes its
+    mode a few times give no reliable error.
 
-    Parameters
-    ----------
-    sums, squares : ndarray of float64, shape (n_chains, n_batches, ...)
-        Of each batch: the sum of the draws, and of their squares. The number of batches is even.
-    size : int
-        Draws of a batch.
-    long : bool, default=True
-        Whether a batch is so long that only separated modes make batches depend on each other.
-    centre : ndarray of float64, optional
-        Of the trailing shape: the mean, if it is known. Then B is the mean square of the distances
-        of halves from there, which has one degree of freedom more.
-
-    Returns
-    -------
-    Agreement
-        Of the trailing shape. ``ess`` is that of all draws together, m W / (S / b), or m W / B
-        where halves differ by more than chance; NaN where nothing varies. ``p_value`` is that of F.
+    ``sums`` and ``squares``, (n_chains, n_batches, ...) with an even number of batches, are sums of
+    the draws of each batch, and of their squares; ``size`` is the draws of a batch. If the mean is
+    known (``centre``), B is the mean square of the distances of halves from it, with one more
+    degree of freedom.
     """
     n_chains, n_batches = sums.shape[:2]
     b, m = n_batches // 2, 2 * n_chains
@@ -121,20 +103,11 @@ def agreement(
 
 
 def spread(draws: NDArray[Any]) -> tuple[Array, tuple[int, int]]:
-    """Compare means of halves of chains with those of quarters of halves.
+    """Compare means of halves of chains with means of quarters of halves.
 
-    Parameters
-    ----------
-    draws : ndarray, shape (n_chains, 8 n, ...)
-        Of chains.
-
-    Returns
-    -------
-    ratio : ndarray of float64
-        The variance of the halves over what that of their quarters lets expect, of the trailing
-        shape; NaN where nothing varies. F-distributed if quarters are independent.
-    freedom : tuple of int
-        Degrees of freedom of F.
+    Returns the variance of the halves over what their quarters let expect, NaN where nothing
+    varies, and the degrees of freedom of F, its distribution if quarters are independent.
+    ``draws`` has shape (n_chains, 8 n, ...).
     """
     m = 2 * len(draws)
     quarters = draws.reshape(m, 4, -1, *draws.shape[2:]).mean(axis=2)
@@ -145,27 +118,16 @@ def spread(draws: NDArray[Any]) -> tuple[Array, tuple[int, int]]:
 
 
 def chance_of_difference(chains: NDArray[Any], exact: NDArray[Any]) -> Array:
-    r"""Probability of so large a difference of chains from independent draws, by series.
+    r"""Return p-values of differences between chains (n_chains, 2 n, ...) and independent draws.
 
     .. math:: t = \frac{\bar x - \bar y}{\sqrt{V_x + V_y}}, \qquad
               V_x = \max\left(\frac{\mathrm{var}(\text{means of halves})}{m},
                                \frac{s^2}{m n}\right), \quad V_y = \frac{s^2}{n_y}
 
     with m halves of n draws, n_y independent draws, s^2 the variance of all of them together, and
-    the degrees of freedom of Welch and Satterthwaite. The chains may be slow, so that each half
-    counts as one number, and the variance of independent draws says nothing of theirs.
-
-    Parameters
-    ----------
-    chains : ndarray, shape (n_chains, 2 n, ...)
-        Draws of chains.
-    exact : ndarray, shape (n_draws, ...)
-        Independent draws.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the trailing shape; NaN where nothing varies.
+    the degrees of freedom of Welch and Satterthwaite. The chains may be slow, so each half counts
+    as one number, and the variance of independent draws says nothing about theirs. NaN where
+    nothing varies.
     """
     x = chains.reshape(2 * len(chains), -1, *chains.shape[2:])
     (m, n), n_y = x.shape[:2], len(exact)
@@ -181,7 +143,7 @@ def chance_of_difference(chains: NDArray[Any], exact: NDArray[Any]) -> Array:
 
 
 def normal_scores(x: Array) -> Array:
-    """Return normal quantiles of the ranks, of ties of their mean; zeros if all are equal."""
+    """Return normal quantiles of the ranks, averaged over ties; zeros if all are equal."""
     if x.size and (x == x.flat[0]).all():
         return np.zeros(x.shape)
     rank = rankdata(x).reshape(x.shape)
@@ -191,23 +153,12 @@ def normal_scores(x: Array) -> Array:
 class Tally:
     """How often each value of each variable was seen, batch by batch.
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    n_chains : int
-        Number of chains.
-    every : int, default=1
-        Transitions between two states that are looked at, at least.
-    kept : sequence of RareValue, default=()
-        Rare values at which chains started.
-    sweep : int, default=1
-        Transitions of a sweep.
-    n_all : int, optional
-        Chains that there are elsewhere, too, with which they are compared: see `joined`.
+    States that are at least ``every`` transitions apart are counted. ``kept`` are rare values at
+    which chains started. If the chains are some of ``n_all``, batches are chosen as for all of
+    them, to be `joined`.
     """
 
-    symmetry: str | None = None  # in files of older versions, too
+    symmetry: str | None = None  # missing in files of older versions
 
     def __init__(
         self,
@@ -224,7 +175,7 @@ class Tally:
         free = np.flatnonzero(target.n_possible > 1)
         n_all = max(n_chains, n_all or 0)
         room = max(1, _MOST_COUNTS // (n_all * _FEWEST_BATCHES))
-        # Of two values one is counted; some variables stand for all if there are too many.
+        # One of two values is counted; if there are too many variables, only some are looked at.
         size = np.where(target.cardinalities == 2, 1, target.cardinalities).astype(np.int64)
         share = max(1, -(-int(size[free].sum()) // room))
         self.sites = np.union1d(free[::share], [value.site for value in kept]).astype(np.int64)
@@ -236,11 +187,11 @@ class Tally:
         n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))
         self.counts = np.zeros((n_chains, n_batches, n_counts), dtype=np.int64)
         self.lp = np.zeros((n_chains, _MOST_LP))
-        # Of each batch the sums of lp and of its square, from the first value on.
+        # For each batch the sums of lp and of its square, relative to the first lp.
         self.lp_sums, self.lp_origin = np.zeros((n_chains, n_batches, 2)), np.zeros(n_chains)
         self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
         self.n_draws = self.n_transitions = 0
-        self.since = 0  # transitions since a state was looked at
+        self.since = 0  # transitions since the last state that was looked at
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
@@ -251,7 +202,7 @@ class Tally:
     __hash__ = None  # type: ignore[assignment]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Batches that have begun, in as few bytes as they take: a checkpoint is written often.
+        # Only batches that have begun, in few bytes: checkpoints are written often.
         begun = -(-self.n_draws // self.batch)
         counts = self.counts[:, :begun].astype(np.min_scalar_type(self.batch))
         return self.__dict__ | {"counts": counts, "n_batches": self.counts.shape[1]}
@@ -271,12 +222,12 @@ class Tally:
         kept: Sequence[RareValue] = (),
         n_all: int | None = None,
     ) -> "Tally":
-        """Return one that looks often enough for chains that make a sweep in some transitions."""
+        """Return a tally that looks four times per sweep, which takes ``sweep`` transitions."""
         return cls(target, n_chains, sweep // _LOOKS_PER_SWEEP, kept, sweep, n_all)
 
     @classmethod
     def joined(cls, parts: "Sequence[Tally]") -> "Tally":
-        """Return that of all chains, of which the parts have looked at some each, as often."""
+        """Concatenate the tallies of disjoint groups of chains, which have looked equally often."""
         made = cls.__new__(cls)
         made.__dict__.update(parts[0].__dict__)
         for name in ("counts", "lp", "lp_sums", "lp_origin"):
@@ -284,17 +235,7 @@ class Tally:
         return made
 
     def add(self, states: States, lp: Array, thin: int) -> None:
-        """Count some draws.
-
-        Parameters
-        ----------
-        states : ndarray, shape (n_chains, n_draws, n_sites)
-            Draws that follow those given before.
-        lp : ndarray of float64, shape (n_chains, n_draws)
-            Their log p.
-        thin : int
-            Transitions from one to the next.
-        """
+        """Count the next draws, (n_chains, n_draws, n_sites), ``thin`` transitions apart."""
         n = states.shape[1]
         self.n_transitions += n * thin
         begin = max(0, -(-(self.every - self.since) // thin) - 1)
@@ -319,15 +260,13 @@ class Tally:
 
     def _counted(self, x: States) -> NDArray[np.int64]:
         if self.two_valued:
-            found: NDArray[np.int64] = (x == self.values[1]).sum(axis=1)
-            return found
+            return (x == self.values[1]).sum(axis=1)
         n_counts = self.counts.shape[2]
         size = np.diff(self.first, append=n_counts)
         index = np.searchsorted(self.values, x)
         # The first of two values is not counted.
         place = np.where(size > 1, self.first + index, np.where(index == 1, self.first, n_counts))
-        rows = [np.bincount(row.ravel(), minlength=n_counts + 1)[:-1] for row in place]
-        return np.array(rows)
+        return np.array([np.bincount(row.ravel(), minlength=n_counts + 1)[:-1] for row in place])
 
     def _keep_lp(self, lp: Array) -> None:
         for k in range(lp.shape[1]):
@@ -345,7 +284,7 @@ class Tally:
             self.lp_origin = lp[:, 0].copy()
         z = lp - self.lp_origin[:, np.newaxis]
         parts = np.stack([z, np.square(z)], axis=2)
-        # One after another, so that the sums do not depend on how draws are divided into calls.
+        # One after another, so that sums do not depend on how draws are divided into calls.
         self.lp_sums[:, at] = np.cumsum(
             np.concatenate([self.lp_sums[:, at, np.newaxis], parts], axis=1), axis=1
         )[:, -1]
@@ -355,7 +294,7 @@ class Tally:
         return self.n_transitions / (self.sweep * max(1, self.n_draws))
 
     def _is_long(self, n_draws: int) -> bool:
-        """Whether so many draws are far more than any chain needs within a mode."""
+        """Whether this is far more draws than any chain needs within a mode."""
         return n_draws * self._sweeps_per_look >= _LONG
 
     def of_values(self) -> Agreement:
@@ -365,9 +304,9 @@ class Tally:
         return agreement(sums, sums, self.batch, self._is_long(self.batch), self._centre(sums))
 
     def _centre(self, sums: Array) -> Array | None:
-        """Return means of chains and of their images, which are as good; None if there are none.
+        """Return means over chains and their images, which are as probable; None without symmetry.
 
-        Of what a cycle of its values leaves as it is, a variable has all values equally often.
+        Under a symmetry that cycles its values, a variable has all values equally often.
         """
         if self.symmetry is None or not sums.size:
             return None
@@ -390,23 +329,23 @@ class Tally:
         z = normal_scores(x).reshape(len(x), n_batches, size)
         long = self._is_long(size * self.lp_every)
         found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size, long)
-        # Those that are kept are too few to tell the effective size of a long run.
+        # The kept values are too few to tell the effective size of a long run.
         whole = self.n_draws // self.batch // 2 * 2
         z, square = np.moveaxis(self.lp_sums[:, :whole], 2, 0)
-        # From one origin for all chains.
+        # Relative to one origin for all chains.
         shift = (self.lp_origin - self.lp_origin[0])[:, np.newaxis]
         square = square + shift * (2.0 * z + self.batch * shift)
         sums = z + self.batch * shift
         return found._replace(ess=agreement(sums, square, self.batch).ess)
 
     def lost(self) -> list[int]:
-        """Sites of values that chains keep for long, and that the draws have for a few visits."""
+        """Return sites of values that chains keep for long, but that the draws rarely visit."""
         size = np.diff(self.first, append=self.counts.shape[2])
         n_looks = self.n_draws * len(self.counts)
         result = []
         for site, index, sweeps in self.kept:
             place = int(np.searchsorted(self.sites, site))
-            two = size[place] == 1  # of which the second value is counted
+            two = size[place] == 1  # the second value is counted
             seen = int(self.counts[:, :, self.first[place] + (0 if two else index)].sum())
             seen = n_looks - seen if two and index == 0 else seen
             if seen * self._sweeps_per_look < _FEWEST_VISITS * sweeps:
@@ -414,25 +353,16 @@ class Tally:
         return result
 
     def by_site(self, values: Array, best: np.ufunc) -> Array:
-        """Reduce what is known of the values of each variable that is looked at."""
-        result: Array = best.reduceat(values, self.first) if self.first.size else values
-        return result
+        """Reduce numbers for each value to numbers for each variable that is looked at."""
+        return best.reduceat(values, self.first) if self.first.size else values
 
 
 @dataclass
 class Counters:
     """How far the chains have come.
 
-    Parameters
-    ----------
-    pending : tuple of int
-        (thin, transitions made) of a draw that is not finished.
-    n_transitions : int
-        Transitions of each chain since `fit`.
-    n_draws : int
-        Draws of each chain since `fit`: where a stored run goes on counting.
-    tally : Tally, optional
-        How often each value was seen, by which chains are compared.
+    ``pending`` is (thin, transitions made) of an unfinished draw; the numbers of transitions and
+    draws of each chain count from `fit` on.
     """
 
     pending: tuple[int, int] = (0, 0)
@@ -441,5 +371,5 @@ class Counters:
     tally: Tally | None = None
 
     def copy(self) -> "Counters":
-        """Return the same counts, to go on by themselves."""
+        """Return a deep copy."""
         return copy.deepcopy(self)

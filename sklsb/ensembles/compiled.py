@@ -31,7 +31,7 @@ def _no_guard(chains: Chains) -> AbstractContextManager[Callable[[BaseException]
 
 
 class Threaded:
-    """Work on a target that is divided among threads."""
+    """Divides work on a target among threads."""
 
     target: Target
     n_jobs: int
@@ -39,7 +39,7 @@ class Threaded:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Keep a pool of threads for the time of a fit or a sample."""
+        """Keep a pool of threads for a fit or a sample."""
         if self.n_jobs == 1:
             yield
             return
@@ -51,7 +51,7 @@ class Threaded:
 
     def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
         """Call work((first, last)) on one range of 0, ..., n per thread."""
-        # A target whose functions may fail puts the chains back, and raises what went wrong.
+        # If a function of the target fails, the target puts the chains back and raises the error.
         guard = getattr(self.target, "guard", _no_guard)
         with guard(chains) as stop:
             if self._pool is None:
@@ -62,7 +62,7 @@ class Threaded:
             try:
                 for future in futures:
                     future.result()
-            except BaseException as error:  # Ctrl-C: nothing may go on moving the chains
+            except BaseException as error:  # such as Ctrl-C: no thread may go on
                 stop(error)
                 wait(futures)
                 raise
@@ -71,19 +71,7 @@ class Threaded:
 class Ensemble(Threaded):
     """Chains that a compiled rule moves, each with its own streams of random numbers.
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    states : ndarray of shape (n_chains, n_sites)
-        Where the chains start; copied.
-    rngs : list of Generator, or Streams
-        One per chain: the stream that drives its transitions.
-    n_jobs : int, default=1
-        Number of threads. It never changes a chain.
-    rule : rule, optional
-        What moves them, until `start` is given another; locally balanced steps with the square
-        root if not given.
+    ``states``, (n_chains, n_sites), are copied; ``n_jobs`` threads never change a chain.
     """
 
     def __init__(
@@ -121,26 +109,24 @@ class Ensemble(Threaded):
     def __len__(self) -> int:
         return len(self.streams)
 
-    # ----------------------------------------------------------------- all that goes on
-
     def state(self) -> ChainState:
         """All that the chains need to go on, bit for bit; copies."""
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     @classmethod
     def from_state(cls, target: Target, state: ChainState, n_jobs: int = 1) -> "Ensemble":
-        """Return chains that go on where others were."""
+        """Return chains that continue from a state."""
         made = cls(target, state.x, state.streams.copy(), n_jobs, state.rule)
         state.put(made.chains)
         made.counters = state.counters.copy()
         return made
 
     def copy(self) -> "Ensemble":
-        """Return chains that go on by themselves."""
+        """Return an independent copy."""
         return type(self).from_state(self.target, self.state(), self.n_jobs)
 
     def like(self, states: States, streams: Streams) -> "Ensemble":
-        """Return chains of the same rule at other states, on other streams."""
+        """Return chains with the same rule at other states, on other streams."""
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule)
         made.start(self.rule)
         return made
@@ -159,10 +145,8 @@ class Ensemble(Threaded):
         """Call work((first, last)) on one range of chains per thread."""
         self._spread(work, len(self), self.chains)
 
-    # ----------------------------------------------------------------- moving
-
     def start(self, rule: Rule) -> None:
-        """Let a rule move the chains, and compute all that is kept from their states."""
+        """Let a rule move the chains, and compute what is kept from their states."""
         warn_if_uncached()
         other_function = isinstance(rule, Balanced) and isinstance(self.rule, Balanced)
         if rule is not self.rule and not other_function:
@@ -175,18 +159,18 @@ class Ensemble(Threaded):
         self._up_to_date = True
 
     def _refresh(self) -> None:
-        """Compute what a copy was not given."""
+        """Compute what is not copied."""
         if not self._up_to_date:
             self._over_chains(lambda span: run.restore(self.view, self.rule, self.chains, span))
             self._up_to_date = True
 
     def forget_acceptance(self) -> None:
-        """Begin the mean acceptance anew."""
+        """Reset the mean acceptance."""
         self.chains.acceptance[:] = 0.0
         self.chains.refusable[:] = 0
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each chain that were made elsewhere."""
+        """Add evaluations of each chain that were made elsewhere."""
         self.chains.evaluations[:, 0] += n
 
     def log_prob(self) -> Array:
@@ -229,15 +213,14 @@ class Ensemble(Threaded):
     ) -> None:
         """Make transitions in every chain, storing a draw every ``thin`` of them.
 
-        ``schedule`` is (thin, transitions since the last draw, index of the next draw); ``draws``
-        and ``stats`` have chains and draws as their first two axes.
+        ``schedule`` is (thin, transitions since the last draw, index of the next draw); the first
+        two axes of ``draws`` and ``stats`` are chains and draws.
         """
         self._refresh()
 
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
-                numbers = self.streams.numbers(self.rule, c, n_transitions)
-                row = numbers[None]
+                row = self.streams.numbers(self.rule, c, n_transitions)[None]
                 self._run((c, c + 1), row, n_transitions, schedule, draws, stats)
 
         self._over_chains(work)
@@ -251,21 +234,21 @@ class BalancedEnsemble(Ensemble):
 
     @property
     def cost(self) -> int:
-        """Log-ratios that it takes to look at all neighbours of one state."""
+        """Log-ratios evaluated to look at all neighbours of one state."""
         return int(self.view.touched.size)
 
     @property
     def enumeration_cost(self) -> int:
-        """The same in units of single log-ratios that a target computes at once."""
+        """The same, in units of the single log-ratios that the target computes at once."""
         return self.cost * self.target.ratio_cost
 
     @property
     def step_cost(self) -> float:
-        """Mean number of log-ratios that a transition takes."""
+        """Mean number of log-ratios per transition."""
         return self.cost / max(1, self.view.touched_start.size - 1)
 
     def proposal_log_ratios(self) -> Array:
-        """Log-ratios of all moves at each chain's state, shape (n_chains, n_moves)."""
+        """Return the log-ratios of all moves at each chain's state, (n_chains, n_moves)."""
         return self.target.log_ratios(self.chains.x)
 
     def objective(
@@ -275,10 +258,10 @@ class BalancedEnsemble(Ensemble):
         uniforms: Array,
         log_omega: Array,
     ) -> tuple[float, Array, float]:
-        """Mean over the chains of an objective, of its gradient at the knots and by eta.
+        """Return an objective and its gradients at the knots and by eta, averaged over the chains.
 
         ``settings`` = (objective, eta, every): an enumerated objective visits every ``every``-th
-        neighbour. The rule is the one that moves the chains from then on.
+        neighbour. The rule moves the chains from then on.
         """
         objective, eta, every = settings
         self.rule = rule
@@ -303,7 +286,7 @@ class BalancedEnsemble(Ensemble):
     def flux(
         self, rule: Balanced, sites: NDArray[np.int64], weight: Array
     ) -> tuple[float, Array, Array]:
-        """Mean of the value of `_kernels.objectives.flux`, of its gradient, and of the flows."""
+        """Return value, gradient and flows of `_kernels.objectives.flux`, averaged over chains."""
         self.rule = rule
         n, k = len(self), rule.table.value.size
         out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))

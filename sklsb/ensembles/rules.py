@@ -1,8 +1,7 @@
 """Rules: what a chain does in one transition.
 
-A rule is a named tuple of numbers and arrays, with compiled functions and some `Facts` for Python.
-A sampler chooses one and, if there is something to learn, fits it. ``doc/add_sampler.rst`` walks
-through an example.
+A rule is a named tuple of numbers and arrays, with compiled functions and `Facts` for Python.
+``doc/add_sampler.rst`` walks through an example.
 """
 
 from typing import Any, NamedTuple
@@ -37,14 +36,8 @@ __all__ = [
 class FirstOrder(NamedTuple):
     """Locally balanced proposals by first-order log-ratios, on torch; it has no compiled step.
 
-    Parameters
-    ----------
-    table : Table
-        The balancing function.
-    lazy : float
-        Probability that a transition does nothing.
-    n_flips : int
-        Moves drawn from one gradient.
+    A transition does nothing with probability ``lazy``, and else proposes ``n_flips`` moves that
+    are drawn from one gradient.
     """
 
     table: Table
@@ -53,7 +46,7 @@ class FirstOrder(NamedTuple):
 
     @property
     def facts(self) -> Facts:
-        """What Python must know of the rule."""
+        """See `Facts`."""
         return Facts(
             n_uniforms=2,
             stat_names=("lp", "acceptance_rate"),
@@ -63,11 +56,11 @@ class FirstOrder(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> NoPart:
-        """Nothing: it is kept on torch."""
+        """Return nothing: chains are kept on torch."""
         return NoPart()
 
 
 def transitions_of_a_sweep(rule: Rule, target: Target) -> int:
-    """Transitions in which each variable has one chance to move."""
+    """Return the transitions in which each variable has one chance to move."""
     found = rule.facts.transitions_per_sweep
     return max(1, target.n_sites if found is None else found)

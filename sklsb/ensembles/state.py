@@ -1,4 +1,4 @@
-"""All that chains need to go on, bit for bit: what pickles, copies and warm starts keep."""
+"""The state of chains that pickles, copies and warm starts keep."""
 
 import copy
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States
 
-# Of each chain, whatever moves it.
+# Arrays of all chains, whatever moves them.
 _COMMON = ("x", "moved", "evaluations", "acceptance", "refusable")
 
 
@@ -20,21 +20,9 @@ _COMMON = ("x", "moved", "evaluations", "acceptance", "refusable")
 class ChainState:
     """All that chains need to go on, bit for bit.
 
-    What follows from the states, as caches and weights, is computed again.
-
-    Parameters
-    ----------
-    x : ndarray of int8 or int16, shape (n_chains, n_sites)
-        States.
-    streams : Streams
-        Random streams.
-    rule : rule
-        What moves the chains, with its frozen function or blocks.
-    counters : Counters
-        Transitions and draws made, and the draw that is not finished.
-    arrays : dict of str to ndarray
-        By chain: which moves were made since `sample` was called, evaluations, acceptance since the
-        last draw, and the parts that a rule adds by name, as the ``offset`` of the log weights.
+    Caches and weights are not kept; they are computed from the states. ``arrays`` holds, by chain,
+    the moves made since `sample` was called, evaluations, acceptance since the last draw, and
+    what the rule carries, such as the ``offset`` of the log weights.
     """
 
     x: States
@@ -45,7 +33,7 @@ class ChainState:
 
     @classmethod
     def of(cls, chains: Any, streams: Streams, rule: Rule, counters: Counters) -> "ChainState":
-        """Copy what chains carry."""
+        """Copy the state of chains."""
         carried = rule.facts.carried
         kept = [name for name in _COMMON[1:] if hasattr(chains, name)]
         arrays = {name: getattr(chains, name).copy() for name in kept}
@@ -55,11 +43,11 @@ class ChainState:
         return cls(chains.x.copy(), streams.copy(), rule, counters.copy(), arrays)
 
     def put(self, chains: Any) -> None:
-        """Write it to the arrays of other chains of the same rule on the same target."""
+        """Write the arrays to other chains of the same rule on the same target."""
         mine = dict(arrays_of(chains.part)) if self.rule.facts.carried else {}
         for name, values in self.arrays.items():
             (getattr(chains, name) if name in _COMMON else mine[name])[:] = values
 
     def copy(self) -> "ChainState":
-        """Return the same, to go on by itself."""
+        """Return a deep copy."""
         return copy.deepcopy(self)

@@ -1,9 +1,9 @@
-"""Random streams: where they come from, what they are for, and how numbers are drawn from them.
+"""Random streams: where they come from, their purposes, and how numbers are drawn from them.
 
-Every chain has a stream for each purpose. The stream called "chain" drives its transitions; those
-of the other purposes are spawned from it when they are first needed, by a key that names the
-purpose. So a new purpose never shifts the numbers of another. All keys contain a constant of the
-package: its streams are none that a user spawns from the same seed.
+Every chain has a stream for each purpose. The stream "chain" drives its transitions; the others are
+spawned from it when first needed, by a key that names the purpose, so a new purpose never shifts
+the numbers of another. All keys contain a constant of the package, so no stream is one that a user
+spawns from the same seed.
 """
 
 import copy
@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from sklsb._kernels.facts import Choosing, Rule
 
-__all__ = ["PURPOSES", "Streams", "spawn"]
-
 PURPOSES = ("chain", "start", "coin", "redraw", "swap", "scout", "pilot", "workers")
-# Part of every key, so that no stream is one that a user spawns from the same seed.
 _PACKAGE = int.from_bytes(b"lsb", "big")
 
 
 def seed_sequence(random_state: Any) -> np.random.SeedSequence:
-    """Return the seed sequence of a random state, or say what is wrong with it.
+    """Return the seed sequence of a random state, or raise an error.
 
     A SeedSequence is not changed; a Generator or RandomState is advanced by one draw.
     """
@@ -53,21 +50,13 @@ def _child(parent: np.random.SeedSequence, *key: int) -> np.random.Generator:
 
 
 def spawn(random_state: Any, n: int, first: int = 0) -> list[np.random.Generator]:
-    """One stream per chain, of n chains from number ``first`` on; none depends on the others."""
+    """Return independent streams of n chains, the first of which has number ``first``."""
     parent = seed_sequence(random_state)
     return [_child(parent, _PACKAGE, c) for c in range(first, first + n)]
 
 
 class Streams:
-    """The streams of some chains.
-
-    Parameters
-    ----------
-    chain : list of Generator
-        The stream of each chain that its transitions take their numbers from.
-    first : int, default=0
-        Number of the first of these chains, if they are some of many.
-    """
+    """The streams of some chains, the first of which has number ``first`` among all chains."""
 
     first = 0
 
@@ -85,15 +74,7 @@ class Streams:
         return self._by_purpose["chain"]
 
     def of(self, purpose: str, place: int = 0) -> list[np.random.Generator]:
-        """Return the streams of a purpose, one per chain.
-
-        Parameters
-        ----------
-        purpose : str
-            One of `PURPOSES`.
-        place : int, default=0
-            Tells apart several streams of one purpose.
-        """
+        """Return the streams of a purpose, one per chain; ``place`` tells several of them apart."""
         if purpose not in PURPOSES:
             raise ValueError(f"purpose is {purpose!r}; it must be one of {list(PURPOSES)}.")
         name = f"{purpose}.{place}" if place else purpose
@@ -103,7 +84,7 @@ class Streams:
                 _child(rng.bit_generator.seed_seq, *key)  # type: ignore[arg-type]
                 for rng in self.chain
             ]
-            # Another thread may have made them meanwhile; there must be one stream of each.
+            # Another thread may have made them meanwhile.
             self._by_purpose.setdefault(name, made)
         return self._by_purpose[name]
 
@@ -114,7 +95,7 @@ class Streams:
         return np.random.SeedSequence(first.entropy, spawn_key=key)
 
     def copy(self) -> "Streams":
-        """Return streams that go on with the same numbers, on their own."""
+        """Return an independent copy, which gives the same numbers."""
         return copy.deepcopy(self)
 
     def pairs(self, n: int) -> NDArray[np.float64]:
@@ -122,11 +103,10 @@ class Streams:
         return np.stack([rng.random((n, 2)) for rng in self.chain])
 
     def numbers(self, rule: "Rule", c: int, n: int) -> NDArray[np.float64]:
-        """Draw what n transitions of chain c take, one transition after another.
+        """Draw the numbers of n transitions of chain c, one transition after another.
 
-        Coins of mixtures come from streams of their own, so that it is known which rule moves next
-        before its numbers are drawn. So the numbers are the same however transitions are divided
-        into calls.
+        Coins of mixtures have their own streams, so the next rule is known before its numbers are
+        drawn. Numbers do not depend on how transitions are divided into calls.
         """
         if not rule.facts.parts:
             return self.chain[c].random(n * rule.facts.n_uniforms)
@@ -138,7 +118,7 @@ class Streams:
     def _template(
         self, rule: "Rule", c: int, n: int, place: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Coins, with NaN where a number of the chain's stream belongs; numbers per transition."""
+        """Return coins, with NaN for numbers of the chain's stream, and numbers per transition."""
         facts = rule.facts
         if not facts.parts:
             return np.full(n * facts.n_uniforms, np.nan), np.full(n, facts.n_uniforms)

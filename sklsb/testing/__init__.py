@@ -1,4 +1,4 @@
-"""Conformance checks for those who extend sklsb with a target, a function, a rule, a sampler.
+"""Conformance checks for extensions of sklsb: targets, functions, objectives, rules, samplers.
 
 Each check returns nothing, or raises an AssertionError that says what was expected and found.
 The tests of sklsb itself are calls of these functions.

@@ -10,12 +10,12 @@ from sklsb.testing._expect import EPS, Array, expect, expect_equal, expect_near
 
 
 def check_balancing(function: BalancingFunction) -> None:
-    """Check that a function is balancing, and so is its table; and its gradient if it learns.
+    """Check that a function and its table are balancing, and its gradient if it is learnable.
 
     Parameters
     ----------
     function : BalancingFunction
-        What is checked.
+        Function to check.
 
     Raises
     ------
@@ -53,9 +53,9 @@ def check_balancing(function: BalancingFunction) -> None:
 
 
 def _check_gradient(function: LearnableFunction) -> None:
-    """Compare vjp (and the penalty's gradient) with central differences over theta."""
+    """Compare vjp and the penalty's gradient with central differences by theta."""
     rng = np.random.default_rng(0)
-    # A little off: where a function starts, corners of it may sit on the knots.
+    # Perturbed, since corners of an initial function may be at knots.
     function = function.with_theta(function.theta + 1e-3 * rng.standard_normal(function.theta.size))
     theta, value = function.theta.copy(), function.table().value.copy()
     expect_equal(function.with_theta(theta).table().value, value, "with_theta(theta)")

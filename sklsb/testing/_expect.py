@@ -1,6 +1,5 @@
-"""What checks expect, and by how much numbers may round."""
+"""Expectations of checks, and bounds on rounding."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -40,17 +39,17 @@ def expect_equal(found: Any, expected: Any, what: str) -> None:
 
 
 def size(log_values: Array) -> Array:
-    """Absolute values, of which rounding errors are a part; minus infinity has none."""
+    """Return absolute values, with 0 for minus infinity, which does not round."""
     return np.where(np.isneginf(log_values), 0.0, np.abs(log_values))
 
 
 def cancelled(target: Target) -> float:
-    """Return the rounding error that the target admits to, of all log-ratios together."""
+    """Return the rounding error that the target declares, over all log-ratios."""
     return float(np.sum(target.rounding))
 
 
 def rounding(target: Target, log_p: Array, ratios: Array) -> float:
-    """Gate for log p, of the size of the terms that it may be a sum of."""
+    """Return a gate for log p, in proportion to the terms that it may be a sum of."""
     largest = float((size(log_p) + size(ratios).sum(axis=-1)).max(initial=0.0))
     return 64 * EPS * largest + cancelled(target)
 
@@ -60,11 +59,15 @@ def log_probabilities(target: Target) -> Array:
     return log_p - logsumexp(log_p)
 
 
-def sum_gate(n: int) -> float:
-    """Return by how much n probabilities exp(log T), whose sum is one, may miss it by rounding.
-
-    log T rounds by eps abs(log T), hence T by eps T abs(log T), which adds up to eps log n at most:
-    that is the largest entropy. log Z, which all have in common, and sums made in pairs round by
-    half of it each; exp, expm1, a product and a quotient by 4 eps, whatever n.
-    """
-    return EPS * (4 + 2 * math.log(max(n, 1)))
+def expect_invariant(
+    matrix: Array, target: Target, reversible: bool, gate: float, which: str
+) -> None:
+    """Raise unless a transition matrix leaves the target invariant, reversibly if asked for."""
+    p = np.exp(log_probabilities(target))
+    expect_near(matrix.sum(axis=1), 1.0, gate, f"rows of the {which} matrix must sum to 1")
+    what = f"stationarity of the {which}, sum of p(x) P(x, x') at x'"
+    expect_near(p @ matrix, p, gate, what)
+    if reversible:
+        flow = p[:, None] * matrix
+        what = f"detailed balance of the {which}, p(x) P(x, x') at (x, x')"
+        expect_near(flow, flow.T, gate, what)

@@ -40,7 +40,7 @@ def _found_enumerated(
 
 
 def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
-    """Central differences by the values at the knots; the slope of the tail stays."""
+    """Return central differences by the values at the knots, with the tail's slope fixed."""
     columns = []
     for k in range(table.value.size):
         ends = []
@@ -56,18 +56,18 @@ def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1
 def check_objective(
     objective: str | Objective, function: BalancingFunction, target: Target
 ) -> None:
-    """Check an objective of one's own, and its gradient, against a sum over all next states.
+    """Check a custom objective and its gradient against a sum over all next states.
 
-    At every state of positive probability the value must be the sum of what the function says of
-    the enumerated probabilities of all transitions, to 1e-10; and the gradient at the knots that of
-    central differences of this sum, to 1e-6 of the largest.
+    At every possible state the value must be the sum of the objective's terms over the enumerated
+    transition probabilities, to 1e-10, and the gradient at the knots must agree with central
+    differences of this sum, to 1e-6 of the largest.
 
     Parameters
     ----------
     objective : str or Objective
-        What `sklsb.extending.objective` declared.
+        Objective declared by `sklsb.extending.objective`.
     function : BalancingFunction
-        A generic function, any; one with few knots is faster.
+        Any generic function; few knots are faster.
     target : Target
         A target of a few states and random probabilities.
 
@@ -102,7 +102,7 @@ def check_objective(
 
 
 def _sum_of_terms(objective: Objective, table: Table, target: Target) -> Array:
-    """Sum of the terms of all next states, at each possible state."""
+    """Return the sum of the terms over all next states, at each possible state."""
     ratios = log_ratios(target)
     possible = target.log_prob(exact.states(target)) > -np.inf
     found = by_weight(Tabulated(table), neighbours(target), ratios)
@@ -119,5 +119,4 @@ def _sum_of_terms(objective: Objective, table: Table, target: Target) -> Array:
         objective.compiled, t[happens], log_t[happens], ratios[happens], stays[happens], out
     )
     terms[happens] = out
-    result: Array = terms.sum(axis=1)
-    return result
+    return terms.sum(axis=1)

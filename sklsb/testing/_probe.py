@@ -1,4 +1,4 @@
-"""The production transition out of given states, asked at chosen uniform numbers."""
+"""Production transitions from given states, by given moves or uniform numbers."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from sklsb.ensembles.rules import Balanced, Rule
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal
 
-# Room that a step writes to before it reads it.
+# Scratch arrays, which a step writes before it reads them.
 _SCRATCH = ("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing")
 
 
 def kept(chains: Any) -> dict[str, NDArray[Any]]:
-    """All that chains carry from one transition to the next, by name; not copied."""
+    """Return all arrays that chains carry from one transition to the next, by name; not copied."""
     found = {"x": chains.x, "cache": chains.cache}
     if "Ball" not in type(chains.part).__name__:
         found |= {
@@ -39,22 +39,20 @@ def check_caches(ensemble: Ensemble, when: str) -> None:
 
 
 def check_same(found: Ensemble, expected: Ensemble, when: str) -> None:
-    """Compare what chains keep with what others do, bit for bit."""
+    """Compare what two ensembles keep, bit for bit."""
     for ensemble in (found, expected):
         ensemble._refresh()
     one, other = kept(found.chains), kept(expected.chains)
     facts = expected.rule.facts
-    # What belongs to the rule of a mixture that did not move last is out of date.
+    # Arrays of the rule of a mixture that did not move last are out of date.
     for name in ("x", "cache", *facts.carried) if facts.parts else other:
         expect_equal(one[name], other[name], f"what chains keep {when}, `{name}`")
 
 
 class Probe:
-    """The locally balanced step out of given states."""
+    """Chains of locally balanced steps at given states."""
 
-    accept = -1.0  # a u_accept at which every proposal is accepted
-
-    def __init__(self, target: Target, rule: Balanced, states: States, shift: float = 0.0):
+    def __init__(self, target: Target, rule: Balanced, states: States):
         self.rule = rule
         rngs = [np.random.default_rng(0)] * len(states)
         self.ensemble = BalancedEnsemble(target, states, rngs, rule=rule)
@@ -62,13 +60,7 @@ class Probe:
         view: Any = self.ensemble.view
         self.n_moves = view.touched_start.size - 1
         self.ensemble.start(rule)
-        self.chains.part.offset[:] += shift
-        self.rebuild()
-        self.before = self.carried()
-
-    def carried(self) -> dict[str, NDArray[Any]]:
-        """Copy all that a chain carries from one transition to the next."""
-        return {name: values.copy() for name, values in kept(self.chains).items()}
+        self.before = {name: values.copy() for name, values in kept(self.chains).items()}
 
     def restore(self) -> None:
         """Put the chains back where they were."""
@@ -88,21 +80,9 @@ class Probe:
         run.walk(view, self.chains, moves, every, inverses, ratios)
         return inverses, ratios
 
-    def step(self, u_select: Any, u_accept: Any) -> States:
-        """One transition from the states given; where it leads."""
-        self.restore()
-        uniforms = np.empty((len(self.chains.x), 1, 2))
-        uniforms[:, 0, 0], uniforms[:, 0, 1] = u_select, u_accept
-        self.ensemble.advance(uniforms)
-        return self.chains.x
-
-    def expect_as_rebuilt(self, when: str) -> None:
-        """Compare the caches with a rebuild, bit for bit."""
-        check_caches(self.ensemble, when)
-
 
 class RuleProbe:
-    """A transition of any rule out of given states, by all of its uniform numbers."""
+    """Transitions of any rule from given states, by all of their uniform numbers."""
 
     def __init__(self, target: Target, rule: Rule, room: int = 4096):
         self.target, self.rule, self.room = target, rule, room
@@ -110,7 +90,7 @@ class RuleProbe:
         self.ensemble = Ensemble(target, states, [np.random.default_rng(0)] * room, rule=rule)
 
     def step(self, states: States, uniforms: Array) -> States:
-        """Where transitions lead, from states (n, n_sites) by numbers (n, n_uniforms)."""
+        """Return the ends of transitions from states (n, n_sites) by numbers (n, n_uniforms)."""
         result = np.empty_like(states)
         for begin in range(0, len(states), self.room):
             part = slice(begin, begin + self.room)

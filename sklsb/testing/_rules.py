@@ -18,14 +18,15 @@ from sklsb.testing._expect import (
     cancelled,
     expect,
     expect_equal,
+    expect_invariant,
     expect_near,
     log_probabilities,
 )
 from sklsb.testing._probe import RuleProbe, check_caches, check_same
 
-# Where the first looks for a change of the outcome are.
+# Numbers at which a change of the outcome is first looked for.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
-# Random numbers from each state at which the boxes are tried; what is added where they are wrong.
+# Random trials of the boxes from each state; failed ones added per round; rounds.
 _N_TRIALS, _MOST_ADDED, _MOST_ROUNDS = 512, 24, 8
 
 
@@ -56,7 +57,7 @@ class _Cells:
         self.high[:, at] = np.concatenate([bound[1:] for bound in bounds])
 
     def of(self, start: int, numbers: Array) -> NDArray[np.intp]:
-        """Which boxes hold some numbers, from one state."""
+        """Return the boxes from one state that contain some numbers."""
         mine = np.flatnonzero(self.start == start)
         inside = np.ones((len(numbers), mine.size), dtype=np.bool_)
         for u, low, high in zip(numbers.T, self.low[mine].T, self.high[mine].T, strict=True):
@@ -65,25 +66,25 @@ class _Cells:
 
 
 class _Outcomes:
-    """What follows from a box and the next number, whatever comes after."""
+    """Outcomes of a box and the next number, for many continuations."""
 
     def __init__(self, target: Target, rule: Rule, n_continuations: int = 48):
         self.probe = RuleProbe(target, rule)
         self.x = exact.states(target)
         self.index = {state.tobytes(): i for i, state in enumerate(self.x)}
-        # Many at the ends, where rare outcomes are.
+        # Half at the ends, where rare outcomes are.
         rng = np.random.default_rng(0)
         size = (n_continuations, rule.facts.n_uniforms)
         ends = rng.choice([0.0, 1.0 - 2.0**-53], size=size)
         self.later = np.where(rng.random(size) < 0.5, ends, rng.random(size))
 
     def ends(self, start: NDArray[np.int64], numbers: Array) -> NDArray[np.int64]:
-        """Which states transitions lead to."""
+        """Return the states that transitions lead to."""
         there = self.probe.step(self.x[start], numbers)
         return np.array([self.index[state.tobytes()] for state in there], dtype=np.int64)
 
     def __call__(self, cells: _Cells, which: Any, at: int, u: Array) -> NDArray[np.int64]:
-        """Where boxes lead with u as the next number, shape (n, continuations)."""
+        """Return outcomes of boxes with u as the next number, shape (n, continuations)."""
         last = at == cells.numbers.shape[1] - 1
         later = self.later[:1] if last else self.later
         numbers = np.repeat(cells.numbers[which], len(later), axis=0)
@@ -93,7 +94,7 @@ class _Outcomes:
 
 
 def _edges(cells: _Cells, at: int, outcomes: _Outcomes) -> list[Array]:
-    """Numbers at which what follows changes, for each box: found by bisection, to the last bit."""
+    """Bisect, for each box, the numbers at which outcomes change, to the last bit."""
     n = cells.start.size
     which = np.repeat(np.arange(n), _GRID.size)
     found = outcomes(cells, which, at, np.tile(_GRID, n)).reshape(n, _GRID.size, -1)
@@ -111,7 +112,7 @@ def _edges(cells: _Cells, at: int, outcomes: _Outcomes) -> list[Array]:
             down, up = np.where(same, middle, down), np.where(same, up, middle)
         for b, u in zip(box.tolist(), up.view(np.float64).tolist(), strict=True):
             edges[b].append(u)
-        # Beyond the first edge there may be others.
+        # There may be other edges beyond the first.
         more = (first != after).any(axis=1)
         box, low, high, before, after = (part[more] for part in (box, up, high, first, after))
     return [np.sort(np.array(edge)) for edge in edges]
@@ -120,8 +121,8 @@ def _edges(cells: _Cells, at: int, outcomes: _Outcomes) -> list[Array]:
 def _divide(starts: NDArray[np.int64], outcomes: _Outcomes, n_uniforms: int) -> _Cells:
     """Divide all numbers into boxes with the same outcome, one number after another.
 
-    Where boxes tried at random numbers are wrong, an edge was overlooked, since no continuation
-    tells one side of it from the other: then what follows there is one more, and all is done again.
+    If boxes are wrong at random numbers, an edge was overlooked, since no continuation tells its
+    two sides apart: then these numbers are added to the continuations, and all is done again.
     """
     trials = np.random.default_rng(2).random((_N_TRIALS, n_uniforms))
     for _ in range(_MOST_ROUNDS):
@@ -140,22 +141,22 @@ def _divide(starts: NDArray[np.int64], outcomes: _Outcomes, n_uniforms: int) -> 
 
 
 def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Array:
-    """Transition matrix of the compiled step of a rule, measured.
+    """Measure the transition matrix of the compiled step of a rule.
 
-    From each state, every uniform number at which what follows changes is found by bisection, one
-    number after another; the lengths between them are the probabilities. What takes less than
-    about 1/50 of the range of a number may be overlooked, unless it lies at an end, and what shows
-    in less than about 1/100 of what the later numbers may be.
+    From each state, every uniform number at which the outcome changes is found by bisection, one
+    number after another; the lengths between them are the probabilities. An outcome may be
+    overlooked if it takes less than about 1/50 of the range of a number, not at an end, or depends
+    on less than about 1/100 of the range of the later numbers.
 
     Parameters
     ----------
     rule : rule
-        What is measured.
+        Rule to measure.
     target : Target
         A target of a few states.
     n_continuations : int, default=48
-        Two numbers are taken for one if the outcome is the same for so many choices of the
-        numbers after them, half of which are at an end of their range.
+        Number of choices of the later numbers, about half of them at the ends of the range, by
+        which outcomes are compared.
 
     Returns
     -------
@@ -179,18 +180,17 @@ def check_rule(
     """Check a rule on a small target, exactly; it may be defined outside the package.
 
     The transition matrix of the compiled step, measured at all of its breakpoints, must leave the
-    target as it is, and be reversible where the rule says so. What chains keep must equal a
-    rebuild, bit for bit; transitions must be the same however they are divided into calls, and
-    after a copy.
+    target invariant, and be reversible if the rule says so. What chains keep must equal a rebuild,
+    bit for bit; transitions must not depend on how they are divided into calls, nor on copies.
 
     Parameters
     ----------
     rule : rule
-        What is checked.
+        Rule to check.
     target : Target
         A target of a few states, with random probabilities that are not very small.
     n_transitions : int, default=40
-        Length of the chains that are compared.
+        Length of the compared chains.
     n_continuations : int, default=48
         See `measured_matrix`.
 
@@ -206,25 +206,18 @@ def check_rule(
 
 
 def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
-    """Compare a measured matrix with what the rule and its target say of it."""
-    facts = rule.facts
-    log_p = log_probabilities(target)
-    p = np.exp(log_p)
-    gate = EPS * (8 * target.n_sites + 4 * len(p) * facts.n_uniforms) + cancelled(target)
-    expect_near(found.sum(axis=1), 1.0, gate, "rows of the measured matrix must sum to 1")
-    expect_near(p @ found, p, gate, "stationarity of the step, sum of p(x) P(x, x') at x'")
-    wrong = found[np.ix_(log_p > -np.inf, log_p == -np.inf)]
-    largest = wrong.max(initial=0.0)
+    """Compare a measured matrix with the target, and with the formula of the rule if any."""
+    possible = np.isfinite(log_probabilities(target))
+    gate = EPS * (8 * target.n_sites + 4 * len(found) * rule.facts.n_uniforms) + cancelled(target)
+    expect_invariant(found, target, rule.facts.reversible, gate, "step")
+    largest = found[np.ix_(possible, ~possible)].max(initial=0.0)
     expect(largest == 0.0, f"the step goes to impossible states, with probability {largest:g}.")
-    if facts.reversible:
-        flow = p[:, None] * found
-        expect_near(flow, flow.T, gate, "detailed balance of the step, p(x) P(x, x') at (x, x')")
     if matrix_by_formula(rule):
         expect_near(found, formula(rule, target), gate, "the step against the formula at (x, x')")
 
 
 def _check_chains(rule: Rule, target: Target, n: int) -> None:
-    """Chains keep what a rebuild gives, and do not depend on how they are divided into calls."""
+    """Compare what chains keep with a rebuild, and one call with several and a copy."""
     rngs = spawn(0, 3)
     states = np.stack([target.draw_state(rng) for rng in rngs])
 

@@ -10,19 +10,12 @@ from sklsb.balancing.functions import Barker
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, Systematic
 from sklsb.targets.base import States, Target
-from sklsb.testing._expect import (
-    EPS,
-    expect,
-    expect_equal,
-    expect_near,
-    rounding,
-    size,
-)
-from sklsb.testing._probe import Probe
+from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, rounding, size
+from sklsb.testing._probe import Probe, check_caches
 
 
 def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> States:
-    """States that the moves lead to, shape (n_states, len(moves), n_sites)."""
+    """Return the states that moves lead to, shape (n_states, len(moves), n_sites)."""
     k = target.cardinalities
     site = np.repeat(np.arange(target.n_sites), k - 1)
     rank = np.arange(site.size) - np.repeat(np.cumsum(k - 1) - (k - 1), k - 1)
@@ -35,23 +28,23 @@ def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> Sta
 
 
 def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> None:
-    """Check a target against its contract, its compiled functions included.
+    """Check a target against its contract, including its compiled functions.
 
-    Its log-ratios must be differences of its log-probabilities, and its factors, if it offers some,
-    must sum to these. What it calls a symmetry must leave log p as it is. Its graph, if it has one,
-    must be symmetric, and join variables on which log p depends together. In the kernels, at random
-    states and after random moves: log-ratios and log p must equal those of the Python methods to
-    rounding, caches must equal a rebuild bit for bit, a move must be undone by its inverse, and the
-    list of touched moves must name every move whose log-ratio changed.
+    Log-ratios must be differences of log-probabilities, and the sum of any factors must equal
+    log p. A symmetry must leave log p invariant. A graph must be symmetric, and join variables on
+    which log p depends together. In the kernels, at random states and after random moves:
+    log-ratios and log p must equal those of the Python methods to rounding, caches must equal a
+    rebuild bit for bit, a move must be undone by its inverse, and the list of touched moves must
+    contain every move whose log-ratio changed.
 
     Parameters
     ----------
     target : Target
-        What is checked; of any size (at most 64 of the moves out of a state are tried).
+        Target to check, of any size (at most 64 moves from a state are tried).
     n_states : int, default=20
         Number of random states.
     random_state : int, default=0
-        Seed of states and moves.
+        Seed of the states and moves.
 
     Raises
     ------
@@ -111,7 +104,7 @@ def _check_symmetry(target: Target, x: States, log_p: NDArray[np.float64], gate:
 def _check_graph(
     target: Target, x: States, log_p: NDArray[np.float64], gate: float, rng: np.random.Generator
 ) -> None:
-    """Of two variables that are not joined the effect of one does not depend on the other."""
+    """Check that the effect of a variable does not depend on one that is not joined to it."""
     graph, n = target.graph, target.n_sites
     if graph is None:
         return
@@ -147,7 +140,7 @@ def _check_copy(target: Target, x: States) -> None:
 
 
 def _leaves(view: Any, name: str = "") -> dict[str, Any]:
-    """Arrays of a view and of the views inside it, by name; not where a function is found."""
+    """Return arrays of a view and of the views inside it, by name, but no addresses."""
     if not hasattr(view, "_asdict"):
         return {} if name == "address" else {name: view}
     return {k: v for key, part in view._asdict().items() for k, v in _leaves(part, key).items()}
@@ -161,7 +154,7 @@ def _check_compiled_target(
     view: Any = probe.ensemble.view
     expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
     here = probe.walk(np.empty((n, 0), dtype=np.int64))[1]
-    # Less than 1e-300 is nothing: there numbers lose their digits.
+    # Numbers below 1e-300 lose their digits.
     scale = 64 * EPS * size(target.log_ratios(x)).max(axis=0, initial=0.0)
     scale += target.rounding + 1e-300
     expect_near(here, target.log_ratios(x), scale, "log-ratios of the kernel against log_ratios")
@@ -190,7 +183,7 @@ def _check_compiled_target(
         expect_near(ratios, target.log_ratios(now), scale + 64 * EPS * size(ratios), found)
         probe.ensemble.start(probe.rule)
         probe.ensemble.advance(rng.random((n, 200, 2)))
-        probe.expect_as_rebuilt("after 200 transitions")
+        check_caches(probe.ensemble, "after 200 transitions")
     log_p = target.log_prob(probe.chains.x)
     gate = rounding(target, log_p, target.log_ratios(probe.chains.x))
     found_p = probe.ensemble.log_prob() + target.constant
@@ -203,5 +196,5 @@ def _check_compiled_target(
 
 
 def _innermost(view: Any) -> type:
-    """Return the class of what a view is around."""
+    """Return the class of the innermost view."""
     return _innermost(view.inner) if hasattr(view, "inner") else type(view)

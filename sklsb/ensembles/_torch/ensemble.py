@@ -24,47 +24,26 @@ from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
-# Uniform numbers held at once.
+Array = NDArray[np.float64]
+# Most uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
 
 
 @dataclass
 class ChainArrays:
-    """What NumPy knows of the chains, one row each; the names are those of the compiled ones."""
+    """The chains' arrays in NumPy, one row each, named as in compiled chains."""
 
     x: States
     moved: NDArray[np.bool_]  # (n_chains, n_moves)
     evaluations: NDArray[np.int64]  # (n_chains, 1)
-    acceptance: NDArray[np.float64]  # (n_chains, 1)
-
-    @classmethod
-    def of(cls, target: Target, states: States) -> "ChainArrays":
-        """Chains that start at these states, each of which has taken one gradient."""
-        n, n_moves = len(states), int((target.cardinalities - 1).sum())
-        return cls(
-            x=np.array(states, dtype=target.dtype),
-            moved=np.zeros((n, n_moves), dtype=np.bool_),
-            evaluations=np.ones((n, 1), dtype=np.int64),
-            acceptance=np.zeros((n, 1)),
-        )
+    acceptance: Array  # (n_chains, 1)
 
 
 class FastEnsemble:
     """Chains moved by first-order proposals; it has the methods of the compiled `Ensemble`.
 
-    Parameters
-    ----------
-    target, states, rngs
-        As there.
-    device : str, optional
-        Where to run.
-    n_flips : int or "auto", default=1
-        Moves drawn from one gradient. "auto" finds a number while `advance` and `adapt` are
-        called, and keeps it from then on.
-    n_threads : int, default=1
-        Threads of torch.
-    dtype : torch.dtype, default=torch.float32
-        Of first-order ratios, where they are not exact anyway.
+    ``n_flips`` moves are drawn from one gradient; "auto" tunes their number while `advance` and
+    `adapt` are called, then keeps it. First-order ratios have ``dtype``, unless they are exact.
     """
 
     update_every = 8
@@ -84,15 +63,19 @@ class FastEnsemble:
         self.dtype = dtype
         self.n_threads = n_threads
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
-        self.chains = ChainArrays.of(target, states)
+        n, n_moves = len(states), int((target.cardinalities - 1).sum())
+        self.chains = ChainArrays(
+            x=np.array(states, dtype=target.dtype),
+            moved=np.zeros((n, n_moves), dtype=np.bool_),
+            evaluations=np.ones((n, 1), dtype=np.int64),  # a gradient
+            acceptance=np.zeros((n, 1)),
+        )
         self.counters = Counters()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
         self.walkers = Walkers(target, value_index, device, dtype)
         self.device = str(self.walkers.device)
-        self._table: Table | None = None  # that the walkers are weighed by
-
-    # ----------------------------------------------------------------- all that goes on
+        self._table: Table | None = None  # of the walkers' weights
 
     @property
     def rule(self) -> FirstOrder:
@@ -105,13 +88,13 @@ class FastEnsemble:
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     def copy(self) -> "FastEnsemble":
-        """Return chains that go on by themselves."""
+        """Return an independent copy."""
         made = object.__new__(type(self))
         made.__setstate__(self.__getstate__())
         return made
 
     def like(self, states: States, streams: Streams) -> "FastEnsemble":
-        """Return chains of the same rule at other states, on other streams."""
+        """Return chains with the same rule at other states, on other streams."""
         settings = (self.device, self.n_flips, self.n_threads, self.dtype)
         made = type(self)(self.target, states, streams, *settings)
         made.flips = copy.copy(self.flips)
@@ -123,8 +106,7 @@ class FastEnsemble:
         return {"table": self.rule.table}
 
     def __getstate__(self) -> dict[str, object]:
-        names = ("target", "device", "n_threads")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in ("target", "device", "n_threads")}
         settings["dtype"] = str(self.dtype).removeprefix("torch.")
         return settings | {"state": self.state(), "flips": copy.copy(self.flips)}
 
@@ -134,7 +116,6 @@ class FastEnsemble:
         flips = settings.pop("flips")
         target = settings.pop("target")
         settings["dtype"] = getattr(torch, settings["dtype"])
-        # The device may not be here.
         self.__init__(target, state.x, state.streams.copy(), **settings)  # type: ignore[misc]
         self.flips = flips
         self.start(cast(FirstOrder, state.rule))
@@ -147,30 +128,26 @@ class FastEnsemble:
     def _tensor(self, values: ArrayLike) -> Tensor:
         return torch.as_tensor(values).to(self.device)
 
-    # ----------------------------------------------------------------- what it costs
-
     @property
     def log_ratios_dtype(self) -> np.dtype[np.float32] | np.dtype[np.float64]:
-        """Type that first-order log-ratios are computed in."""
+        """Type of first-order log-ratios."""
         single = self.walkers.state.ratios.dtype == torch.float32
         return np.dtype(np.float32) if single else np.dtype(np.float64)
 
     @property
     def cost(self) -> int:
-        """Evaluations that it takes to see all neighbours of a state: one gradient sees them."""
+        """Number of moves, though one gradient sees them all."""
         return self.walkers.moves.existing.size
 
     @property
     def enumeration_cost(self) -> int:
-        """Log-ratios that it takes to know the acceptance of all neighbours of a state."""
+        """Log-ratios evaluated for the acceptances of all neighbours of a state."""
         return self.cost**2
 
     @property
     def step_cost(self) -> float:
-        """Mean number of evaluations that a transition takes."""
+        """Mean number of evaluations per transition."""
         return 1.0
-
-    # ----------------------------------------------------------------- flips per gradient
 
     @property
     def n_flips(self) -> int:
@@ -179,19 +156,19 @@ class FastEnsemble:
 
     @property
     def adapting(self) -> bool:
-        """Whether that number is still to be found."""
+        """Whether the number of flips may still change."""
         return self.flips.adapting
 
     def follow(self, acceptance: float, n_transitions: int) -> None:
-        """Let the number follow the acceptance of the last transitions, while it adapts."""
+        """Adjust the number of flips to the acceptance of the last transitions, while it adapts."""
         self.flips.follow(acceptance / (1.0 - self.walkers.lazy), n_transitions)
 
     def begin_like(self, other: "FastEnsemble") -> None:
-        """Begin the search for the number where that of other chains is."""
+        """Begin with the number of flips of other chains."""
         self.flips.begin_like(other.flips)
 
     def adapt(self, rule: Balanced, n_transitions: int) -> None:
-        """Find the number for a function that changes no more; the chains move meanwhile."""
+        """Tune the number of flips for the frozen function, moving the chains, then freeze it."""
         if not self.adapting:
             return
 
@@ -203,11 +180,9 @@ class FastEnsemble:
         self.flips.adapt(move, n_transitions)
         self.forget_acceptance()
 
-    # ----------------------------------------------------------------- chains
-
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Give torch ``n_threads`` threads for the time of a fit or a sample."""
+        """Give torch ``n_threads`` threads for a fit or a sample."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.n_threads)
         try:
@@ -223,10 +198,8 @@ class FastEnsemble:
         self._table = rule.table
         self.walkers.weigh(rule.table)
 
-    def kept_and_rebuilt(
-        self,
-    ) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
-        """Return what the chains keep on the device, beside what it is when computed anew."""
+    def kept_and_rebuilt(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+        """Return the chains' tensors, each with the same one computed anew."""
         other = self.copy()
         pairs = zip(self.walkers.state.tensors(), other.walkers.state.tensors(), strict=True)
         return {
@@ -235,26 +208,24 @@ class FastEnsemble:
         }
 
     def forget_acceptance(self) -> None:
-        """Begin the mean acceptance anew."""
+        """Reset the mean acceptance."""
         self.chains.acceptance[:] = 0.0
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count some of each chain that were made elsewhere."""
+        """Add evaluations of each chain that were made elsewhere."""
         self.chains.evaluations[:, 0] += n
 
-    def log_prob(self) -> NDArray[np.float64]:
+    def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""
-        found: NDArray[np.float64] = self.walkers.log_prob().cpu().numpy()
-        return found.copy()
+        return self.walkers.log_prob().cpu().numpy().copy()
 
-    def proposal_log_ratios(self) -> NDArray[np.float64]:
-        """First-order log-ratios of all moves at the present states, shape (n_chains, n_moves)."""
-        padded: NDArray[np.float64] = self.walkers.padded_ratios().cpu().numpy()
-        return padded[:, self.walkers.moves.existing]
+    def proposal_log_ratios(self) -> Array:
+        """Return first-order log-ratios of all moves at the present states, (n_chains, n_moves)."""
+        return self.walkers.padded_ratios().cpu().numpy()[:, self.walkers.moves.existing]
 
     @contextmanager
     def _moving(self) -> Iterator[None]:
-        """Keep the numpy side of the chains in step with the torch side."""
+        """Copy the chains' arrays to torch, and back after they have moved."""
         walkers, existing = self.walkers, self.walkers.moves.existing
         moved = np.zeros(walkers.moved.shape, dtype=np.bool_)
         moved[:, existing] = self.chains.moved
@@ -270,7 +241,7 @@ class FastEnsemble:
         walkers.model.check()
 
     def _numbers(self, uniforms: Tensor) -> Iterator[Tensor]:
-        """Yield the numbers of one step after another; see `advance`."""
+        """Yield the numbers of each step; see `advance`."""
         n_flips = self.n_flips
         block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 2)))
         for part in uniforms.split(block, dim=1):
@@ -278,24 +249,19 @@ class FastEnsemble:
                 part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
             yield from part.unbind(1)
 
-    def advance(self, uniforms: NDArray[np.float64]) -> None:
+    def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
 
-        Of several flips the other uniforms are made from the first, or given: n_flips + 2 in all,
-        those of `Walkers.step`.
+        Several flips take n_flips + 2 uniforms (see `Walkers.step`); unless all are given, they are
+        expanded from the first.
         """
-        n = uniforms.shape[1]
         with self._moving():
             for numbers in self._numbers(self._tensor(uniforms)):
                 self.walkers.step(numbers)
-        self.chains.evaluations += n
+        self.chains.evaluations += uniforms.shape[1]
 
     def run(
-        self,
-        n_transitions: int,
-        schedule: tuple[int, int, int],
-        draws: States,
-        stats: NDArray[np.float64],
+        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
     ) -> None:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
         thin, made, drawn = schedule
@@ -322,19 +288,14 @@ class FastEnsemble:
             if stats.shape[2] > 1:
                 stats[:, here, 1] = torch.stack(sums, 1).cpu().numpy() / thin
 
-    # ----------------------------------------------------------------- learning
-
     def objective(
         self,
         rule: Balanced,
         settings: tuple[Objective, float, int],
-        uniforms: NDArray[np.float64],
-        log_omega: NDArray[np.float64],
-    ) -> tuple[float, NDArray[np.float64], float]:
-        """Mean objective over the chains and its gradients; see `Ensemble.objective`.
-
-        It is that of the chain that flips one at a time.
-        """
+        uniforms: Array,
+        log_omega: Array,
+    ) -> tuple[float, Array, float]:
+        """Return what `BalancedEnsemble.objective` does, for chains that make single flips."""
         if not len(self.walkers.moves.free):
             return 0.0, np.zeros_like(rule.table.value), 0.0
         self.start(rule)
@@ -344,10 +305,7 @@ class FastEnsemble:
         return found.value, found.gradient, found.by_eta
 
     def flux(
-        self, rule: Balanced, sites: NDArray[np.int64], weight: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Mean value, gradient at the knots and flows; see `Ensemble.flux`.
-
-        From first-order ratios alone: whatever is proposed counts as accepted.
-        """
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
+        """Return what `BalancedEnsemble.flux` does, as if all proposals were accepted."""
         return objectives.flux(self.walkers, rule.table, sites, weight)

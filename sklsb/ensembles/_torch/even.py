@@ -19,7 +19,7 @@ class Even(NamedTuple):
 
     @classmethod
     def of(cls, table: Table, like: Tensor) -> "Even":
-        """Take it to the type and device of another tensor."""
+        """Return a table with the type and device of a tensor."""
         value, slope = (torch.tensor(v, dtype=like.dtype).to(like.device) for v in table[:2])
         return cls(value, slope, table.inverse_step)
 
@@ -30,7 +30,7 @@ class Even(NamedTuple):
         return knot.int(), a.sub_(knot)
 
     def log_weights(self, u: Tensor) -> Tensor:
-        """Log g(exp u)."""
+        """Return log g(exp u)."""
         knot, beyond = self.locate(u)
         value, slope = (v.index_select(0, knot.view(-1)).view(u.shape) for v in self[:2])
         return torch.addcmul(value, slope, beyond).add(u, alpha=0.5)

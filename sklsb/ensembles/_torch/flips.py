@@ -7,24 +7,17 @@ import numpy as np
 
 from sklsb.ensembles.protocol import MOST_FLIPS
 
-# Acceptance at which flips per gradient are worth most, about; how fast their logarithm follows.
+# Best acceptance for flips per gradient, about; how fast their logarithm follows.
 _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5
-# Transitions between two changes of the number for a frozen function.
+# Transitions between two changes of the number, for a frozen function.
 _ROUND = 16
 
 
 class AdaptiveFlips:
-    """Number of moves drawn from one gradient: a number that stays, or one that adapts.
+    """Number of moves drawn from one gradient: fixed, or tuned if ``n_flips`` is "auto".
 
-    While it adapts, its logarithm rises where the chains accept more than 60% of what they
-    propose, and falls where they accept less.
-
-    Parameters
-    ----------
-    n_flips : int or "auto"
-        The number, or "auto": 1 at first, and adapting until `adapt` has found one.
-    n_sites : int
-        It never exceeds the number of sites.
+    While it adapts, its logarithm rises if the chains accept more than 60 % of their proposals, and
+    falls if they accept less. It starts at 1, and never exceeds the number of sites.
     """
 
     def __init__(self, n_flips: int | str, n_sites: int):
@@ -34,11 +27,11 @@ class AdaptiveFlips:
         self._log_most = math.log(min(MOST_FLIPS, max(1, n_sites)))
 
     def begin_like(self, other: "AdaptiveFlips") -> None:
-        """Begin the search where another one is."""
+        """Begin with the number of another search."""
         self.n_flips, self._log = other.n_flips, other._log
 
     def follow(self, acceptance: float, n_transitions: int) -> None:
-        """Follow the mean acceptance of the last transitions that proposed, while it adapts."""
+        """Adjust the number to the mean acceptance of the last proposals, while it adapts."""
         if not self.adapting:
             return
         gain = min(_GAIN * n_transitions, _FASTEST)
@@ -47,14 +40,9 @@ class AdaptiveFlips:
         self.n_flips = round(math.exp(self._log))
 
     def adapt(self, move: Callable[[int], float], n_transitions: int) -> None:
-        """Find the number for a function that changes no more, and keep it from then on.
+        """Tune the number for a frozen function in about ``n_transitions``, then freeze it.
 
-        Parameters
-        ----------
-        move : callable
-            Makes a number of transitions of the chains; returns their mean acceptance.
-        n_transitions : int
-            Transitions to find it in.
+        ``move`` makes a number of transitions and returns their mean acceptance.
         """
         found = [self._log]
         for _ in range(n_transitions // _ROUND):

@@ -14,17 +14,18 @@ from sklsb._kernels.objectives import SMALLEST_STAY
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.walkers import Walkers
 
-# Numbers held at once by the neighbours of an objective.
+Array = NDArray[np.float64]
+# Most numbers held by the neighbours of an objective.
 _MOST_NUMBERS = 1 << 22
-# Log weight of what is impossible, where a derivative is taken.
+# Log weight of impossible moves, where a derivative is taken.
 _LEAST = -1e4
 
 
 class Found(NamedTuple):
-    """Mean objective over the chains, and what it took."""
+    """Mean objective over the chains, its gradients, and their cost."""
 
     value: float
-    gradient: NDArray[np.float64]  # by the values at the knots
+    gradient: Array  # by the values at the knots
     by_eta: float
     evaluations: int  # gradients of log p for each chain
 
@@ -41,10 +42,10 @@ def objective(
     walkers: Walkers,
     table: Table,
     settings: tuple[objectives.Objective, float, int],
-    uniforms: NDArray[np.float64],
-    log_omega: NDArray[np.float64],
+    uniforms: Array,
+    log_omega: Array,
 ) -> Found:
-    """Mean objective over the chains; see `FastEnsemble.objective`."""
+    """Return the mean objective over the chains; see `FastEnsemble.objective`."""
     given, eta, every = settings
     check_objective(given)
     values = _leaf(walkers, table.value)
@@ -62,16 +63,12 @@ def objective(
         loss, looked = _surprise(neighbours, torch.zeros_like(weights)), drawn.shape[1]
     mean = loss.mean()
     by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
-    return Found(
-        float(mean.detach()),
-        by_values.cpu().numpy(),
-        0.0 if by_eta is None else float(by_eta),
-        looked,
-    )
+    by_eta = 0.0 if by_eta is None else float(by_eta)
+    return Found(float(mean.detach()), by_values.cpu().numpy(), by_eta, looked)
 
 
 def check_objective(given: objectives.Objective) -> None:
-    """Refuse an objective that is written for compiled chains only."""
+    """Raise a ValueError if an objective has no form on torch."""
     known = (objectives.Divergence, objectives.Surprise, objectives.Bound)
     if not isinstance(given.compiled, known):
         names = [n for n, one in objectives.OBJECTIVES.items() if isinstance(one.compiled, known)]
@@ -85,10 +82,9 @@ def _tensor(walkers: Walkers, values: NDArray[np.generic]) -> Tensor:
     return torch.as_tensor(values).to(walkers.device)
 
 
-def _leaf(walkers: Walkers, values: NDArray[np.float64]) -> Tensor:
-    """Numbers by which a derivative is taken."""
-    result: Tensor = _tensor(walkers, values).requires_grad_()
-    return result
+def _leaf(walkers: Walkers, values: Array) -> Tensor:
+    """Return a tensor for which derivatives are recorded."""
+    return _tensor(walkers, values).requires_grad_()
 
 
 def _log_q(walkers: Walkers, values: Tensor, ratios: Tensor, moves: Tensor) -> Tensor:
@@ -97,7 +93,7 @@ def _log_q(walkers: Walkers, values: Tensor, ratios: Tensor, moves: Tensor) -> T
 
 
 def _neighbours(walkers: Walkers, values: Tensor, moves: Tensor) -> Neighbours:
-    """See where some moves (n_chains, k) lead."""
+    """Look at the states that moves (n_chains, k) lead to."""
     n, k = moves.shape
     state, model = walkers.state, walkers.model
     with torch.no_grad():
@@ -110,13 +106,13 @@ def _neighbours(walkers: Walkers, values: Tensor, moves: Tensor) -> Neighbours:
     log_q = _log_q(walkers, values, state.ratios, moves)
     log_back = _log_q(walkers, values, ratios, there.back).view(n, k)
     log_a = (log_ratio + log_back - log_q).clamp(max=0.0)
-    # Of impossible moves log A may be no number.
+    # log A of impossible moves may be NaN.
     log_t = torch.where((log_q > -math.inf) & (log_ratio > -math.inf), log_q + log_a, -math.inf)
     return Neighbours(log_q, log_t, log_ratio)
 
 
 def _surprise(neighbours: Neighbours, log_omega: Tensor) -> Tensor:
-    """Return the paper's estimate at a proposed neighbour, the first."""
+    """Return the paper's estimate at the first neighbour, which was proposed."""
     q, t, ratio = (part[:, 0] for part in neighbours)
     happens = t > -math.inf
     surprise = torch.where(happens, t - ratio - log_omega, 0.0)
@@ -126,7 +122,7 @@ def _surprise(neighbours: Neighbours, log_omega: Tensor) -> Tensor:
 def _bound(
     walkers: Walkers, values: Tensor, eta: Tensor, u: Tensor, log_omega: Tensor
 ) -> tuple[Tensor, int]:
-    """Return the estimate at a proposed neighbour and the bound at a uniform one; looks at 2."""
+    """Return the estimate at a proposed neighbour plus the bound at a uniform one; looks at 2."""
     free = walkers.moves.free
     uniform = free[(u[:, 1] * len(free)).long().clamp(max=len(free) - 1)]
     moves = torch.cat([walkers.select(u[:, :1])[0], uniform[:, None]], dim=1)
@@ -139,15 +135,11 @@ def _bound(
 
 
 def _enumerated(
-    walkers: Walkers,
-    values: Tensor,
-    every: int,
-    u: Tensor,
-    weights: tuple[Tensor, Tensor],
+    walkers: Walkers, values: Tensor, every: int, u: Tensor, weights: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, int]:
-    """Return the sum over every k-th neighbour, k being ``every``, and how many these are.
+    """Return the sum over every ``every``-th neighbour, and the number of these neighbours.
 
-    ``weights`` = (log of the weight of each chain, what log-ratios are relative to).
+    ``weights`` = (log weight of each chain, what its log-ratios are relative to).
     """
     log_omega, shift = weights
     free = walkers.moves.free
@@ -160,7 +152,7 @@ def _enumerated(
     happens = inside & (log_t > -math.inf)
     t = torch.where(happens, log_t.exp(), 0.0)
     terms = t * torch.where(happens, log_t - log_ratio, 0.0)
-    # M without cancellation; its derivative is that of 1 - sum T. The smallest M as compiled.
+    # M without cancellation, with the derivative of 1 - sum T; the smallest M as in the kernels.
     refused = torch.where(happens, -torch.expm1(log_t - log_q), 1.0)
     q = torch.where(inside, log_q.exp(), 0.0)
     stay = every * (q * refused).sum(1).detach()
@@ -169,7 +161,7 @@ def _enumerated(
         smallest = 1.0 / (at < size).sum(1).clamp(min=1).double()
     log_stay = torch.maximum(stay, smallest).log()
     change = every * (t.detach() - t).sum(1) * (log_stay + 1.0)
-    if every > 1:  # the baseline, as compiled: it adds nothing but a gradient
+    if every > 1:  # a baseline, as in the kernels: it changes only the gradient
         baseline = (terms.sum(1) / t.sum(1)).detach() - log_stay
         change = change + every * baseline * (q.detach() - q).sum(1)
     value = every * terms.sum(1) + stay * log_stay + change - shift
@@ -177,12 +169,9 @@ def _enumerated(
 
 
 def flux(
-    walkers: Walkers,
-    table: Table,
-    sites: NDArray[np.int64],
-    weight: NDArray[np.float64],
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Mean value, gradient at the knots and flows; see `FastEnsemble.flux`."""
+    walkers: Walkers, table: Table, sites: NDArray[np.int64], weight: Array
+) -> tuple[float, Array, Array]:
+    """Return the mean value, gradient at the knots and flows; see `FastEnsemble.flux`."""
     values = _leaf(walkers, table.value)
     ratios = walkers.padded_ratios()
     log_w = LogWeights.apply(values, Even.of(table, ratios), ratios.clamp(min=_LEAST))

@@ -1,4 +1,4 @@
-"""More uniform numbers from one, the same on every device."""
+"""Many uniform numbers from one, the same on every device."""
 
 import torch
 
@@ -8,9 +8,9 @@ _WEYL = 0x9E3779B9, 0xBB67AE85
 
 
 def philox(counter: list[torch.Tensor], key: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Philox 4x32-10 (Salmon et al., 2011): four words for a counter of four and a key of two.
+    """Return four words of Philox 4x32-10 (Salmon et al., 2011) for a counter and a key.
 
-    Words are int64 tensors of 32 bits; their product wraps, which leaves its bits as they are.
+    Words are int64 tensors of 32 bits; their products wrap, which does not change their bits.
     """
     a, b, c, d = counter
     k0, k1 = key
@@ -23,7 +23,7 @@ def philox(counter: list[torch.Tensor], key: list[torch.Tensor]) -> list[torch.T
 
 
 def expand(u: torch.Tensor, n: int) -> torch.Tensor:
-    """Return u and n - 1 more uniform numbers that it is the key of, along a new last axis."""
+    """Return u and n - 1 uniform numbers for which it is the key, along a new last axis."""
     if n == 1:
         return u[..., None]
     bits = (u * 2.0**53).long()[..., None]

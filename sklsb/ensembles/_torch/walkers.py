@@ -2,18 +2,16 @@
 
 The proposal uses first-order log-ratios d_m = (x'_m - x) . grad log p(x) of all moves m, from one
 gradient at the present state. They are not exact in general, so the move is accepted by the full
-Metropolis-Hastings ratio p(x') Q(x|x') / (p(x) Q(x'|x)), which needs one new value and gradient
-per transition; those of the present state are kept.
+Metropolis-Hastings ratio p(x') Q(x|x') / (p(x) Q(x'|x)), which takes one new value and gradient per
+transition; those of the present state are kept.
 
-Several flips per gradient: R moves are drawn independently from the proposal at x, each adding a
-shift to the value of its variable (modulo its number of values), and all made together. The way
-back draws the opposite shifts at x', so the ratio has the product of the R proposals. R flips
-keep the parity of the number of ones if R is even; so the last of them is left out with
-probability one half, whatever the state.
+Several flips per gradient: R moves are drawn independently from the proposal at x and made
+together, each adding a shift to the value of its variable (modulo its number of values). The way
+back draws the opposite shifts at x', so the ratio contains the product of the R proposals. An even
+R would keep the parity of the number of ones, so the last flip is left out with probability 1/2.
 
-First-order ratios may be float32; weights, their cumulative sums, log p and the acceptance are
-float64, and each is a function of the state alone, so that the chain is reversible to rounding in
-float64.
+First-order ratios may be float32. Weights, their cumulative sums, log p and the acceptance are
+float64, and functions of the state alone, so the chain is reversible to rounding in float64.
 """
 
 import math
@@ -33,7 +31,7 @@ from sklsb.targets.base import Target
 
 
 class State(NamedTuple):
-    """What chains are in, one row each; all functions of x and, but for the ratios, the table."""
+    """States of chains, one row each, and what follows from them and the table."""
 
     x: Tensor  # value indices
     carried: Carried
@@ -43,54 +41,27 @@ class State(NamedTuple):
     log_total: Tensor  # (n, 1)
 
     def tensors(self) -> list[Tensor]:
-        """Return all of them."""
+        """Return all tensors."""
         return [self.x, *self.carried, *self[2:]]
 
 
 class Walkers:
     """The present states of chains on a device, and the step that moves them.
 
-    Parameters
-    ----------
-    target : Target
-        What is sampled.
-    value_index : ndarray of int64, shape (n_chains, n_sites)
-        Where the chains are.
-    device : str or None
-        Where to run; see `model_on`.
-    dtype : torch.dtype
-        Of first-order ratios, where they are not exact anyway.
-
-    Attributes
-    ----------
-    lazy : float
-        Probability that a transition does nothing; 0 at first.
-    model : Model
-        Log p and its gradient.
-    moves : PaddedMoves
-        What may be proposed.
-    state : State
-        Where the chains are; without weights until `weigh`.
-    moved : Tensor of bool, shape (n_chains, padded moves + 1)
-        Moves made so far. The last column stands for none.
-    acceptance : Tensor of shape (n_chains,)
-        Sum of the acceptance probabilities.
+    ``moved``, (n_chains, padded moves + 1), marks the moves made so far, in the last column none;
+    ``acceptance`` sums the acceptance probabilities. Ratios have ``dtype`` unless they are exact.
     """
 
     def __init__(
-        self,
-        target: Target,
-        value_index: NDArray[np.int64],
-        device: str | None,
-        dtype: torch.dtype,
+        self, target: Target, value_index: NDArray[np.int64], device: str | None, dtype: torch.dtype
     ):
         self.lazy = 0.0
         self.model = model_on(target, device, dtype)
         self.device = self.model.device
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)
-        # All weights of a state may be 0, and ratios at an impossible state may be no numbers.
+        # All weights of a state may be 0, and ratios at an impossible state NaN.
         self._may_be_stuck = self.moves.excluded is not None or self.model.has_zeros
-        # Elsewhere it would take time to ask which chains move.
+        # On other devices it would take time to ask which chains move.
         self._asks = self.device.type == "cpu"
         self.state = self._unweighted(value_index)
         n_chains, n_moves = self.state.ratios.shape
@@ -111,23 +82,23 @@ class Walkers:
         return len(self.state.x)
 
     def weigh(self, table: Table) -> None:
-        """Compute the weights of all moves at the present states, and use this table from now."""
+        """Compute the weights of all moves by a table, which is used from now on."""
         self._even = Even.of(table, self.state.ratios)
         state = self.state
         with torch.no_grad():
             self.state = State(*state[:3], *self._weights(state.ratios))
 
     def log_prob(self) -> Tensor:
-        """Log p of each chain's state, without the target's constant."""
+        """Return log p of each chain's state, without the target's constant."""
         return self.model.log_prob(self.state.x, self.state.carried)
 
     def padded_ratios(self) -> Tensor:
-        """Log-ratios of the padded moves, float64; -inf for those that are excluded."""
+        """Return log-ratios of the padded moves, float64; -inf for excluded ones."""
         ratios, excluded = self.state.ratios.double(), self.moves.excluded
         return ratios if excluded is None else ratios.masked_fill(excluded, -math.inf)
 
     def log_weights(self, ratios: Tensor, values: Tensor | None = None) -> Tensor:
-        """Log g of all padded moves, differentiable by the values at the knots if given."""
+        """Return log g of all padded moves, differentiable by the knots' values if given."""
         impossible = None
         if self.model.has_zeros:
             impossible = ratios == -math.inf
@@ -143,7 +114,7 @@ class Walkers:
         return result
 
     def _weights(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weights, cumulative weights relative to the largest, and the log of their sum."""
+        """Return log weights, cumulative weights over the largest, and the log of their sum."""
         log_weight = self.log_weights(ratios)
         if not log_weight.shape[1]:
             return log_weight, log_weight, log_weight.sum(1, keepdim=True)
@@ -154,7 +125,7 @@ class Walkers:
         return log_weight, cumulative, cumulative[:, -1:].log().add_(shift)
 
     def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Draw moves by uniforms (n, n_flips); of several, tell whether the last is left out."""
+        """Draw moves by uniforms; with several flips, also return which are active."""
         active = None
         if u.shape[1] > 1:
             u, last = u[:, :-1], u[:, -1:] < 0.5
@@ -170,8 +141,8 @@ class Walkers:
     def step(self, numbers: Tensor) -> None:
         """Make one transition of every chain.
 
-        ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Of several flips they
-        are (n_chains, n_flips + 2), and the last but one tells whether the last flip is left out.
+        ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Several flips take
+        (n_chains, n_flips + 2), where the last but one tells whether the last flip is left out.
         """
         if not self.moves.existing.size:
             return

@@ -1,6 +1,11 @@
-"""The locally balanced step, measured: every breakpoint of its uniform numbers is bisected."""
+"""The locally balanced step, measured: every breakpoint of its uniform numbers is bisected.
+
+`sklsb.testing.check_rule` measures the steps of any rule. These checks know that moves are proposed
+in order, so they also see both sides of every edge, weights of zero, large offsets, and torch.
+"""
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from sklsb import exact
-from sklsb.ensembles.rules import FirstOrder
+from sklsb import exact, testing
+from sklsb._kernels.rules.redraw import Blocks
+from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.transitions import log_transition_matrix, rule_of
@@ -23,9 +29,8 @@ from sklsb.testing._expect import (
     expect_near,
     log_probabilities,
     size,
-    sum_gate,
 )
-from sklsb.testing._probe import Probe, kept
+from sklsb.testing._probe import Probe, check_caches, kept
 
 
 class FastProbe:
@@ -57,6 +62,26 @@ class FastProbe:
         return found
 
 
+class StepProbe(Probe):
+    """The locally balanced step out of given states, with ``shift`` added to the offsets."""
+
+    accept = -1.0  # a u_accept at which every proposal is accepted
+
+    def __init__(self, target: Target, rule: Balanced, states: States, shift: float = 0.0):
+        super().__init__(target, rule, states)
+        self.chains.part.offset[:] += shift
+        self.rebuild()
+        self.before = {name: values.copy() for name, values in kept(self.chains).items()}
+
+    def step(self, u_select: Any, u_accept: Any) -> States:
+        """One transition from the states given; where it leads."""
+        self.restore()
+        uniforms = np.empty((len(self.chains.x), 1, 2))
+        uniforms[:, 0, 0], uniforms[:, 0, 1] = u_select, u_accept
+        self.ensemble.advance(uniforms)
+        return self.chains.x
+
+
 def bisect(below: Callable[[Array], NDArray[np.bool_]], n: int) -> Array:
     """For each of n questions the smallest u in [0, 1] that is not below any more.
 
@@ -86,7 +111,7 @@ def production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Array
     fast, n_flips = isinstance(rule, FirstOrder), getattr(rule, "n_flips", 1)
     start, move = np.repeat(possible, n_moves), np.tile(np.arange(n_moves), n)
     probe: Any = (
-        FastProbe(sampler, target, x[start]) if fast else Probe(target, rule, x[start], shift)
+        FastProbe(sampler, target, x[start]) if fast else StepProbe(target, rule, x[start], shift)
     )
     index = {state.tobytes(): i for i, state in enumerate(x)}
 
@@ -105,7 +130,7 @@ def production_matrix(sampler: Any, target: Target, shift: float = 0.0) -> Array
             "moves must be proposed in intervals of u_select, in order.",
         )
     if not fast:
-        probe.expect_as_rebuilt("after an accepted move")
+        check_caches(probe.ensemble, "after an accepted move")
         _check_selection(probe, proposed, edge)
         _check_rejection(probe, inside)
     if n_flips > 1:
@@ -192,6 +217,16 @@ def check_step(sampler: Any, target: Target) -> None:
         expect_near(found, expected, gate, what)
 
 
+def sum_gate(n: int) -> float:
+    """Return by how much n probabilities exp(log T), whose sum is one, may miss it by rounding.
+
+    log T rounds by eps abs(log T), hence T by eps T abs(log T), which adds up to eps log n at most:
+    that is the largest entropy. log Z, which all have in common, and sums made in pairs round by
+    half of it each; exp, expm1, a product and a quotient by 4 eps, whatever n.
+    """
+    return EPS * (4 + 2 * math.log(max(n, 1)))
+
+
 def n_terms(sampler: Any, target: Target) -> int:
     """Count the moves, or sequences of moves, and the stay that a row is the sum of."""
     rule = rule_of(sampler, target)
@@ -216,3 +251,14 @@ def check_matrix(sampler: Any, target: Target) -> None:
     # By balance and the sums of rows: every flow into x' is off by a share of itself.
     gate = np.minimum(gate, p * balance) + p * rows + 1e-300
     expect_near(p @ matrix, p, gate, "stationarity, sum of p(x) P(x, x') at x'")
+
+
+def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
+    """Make the public check of a sampler, and measure its locally balanced steps."""
+    testing.check_sampler(sampler, target, n_draws)
+    rule = rule_of(sampler, target)
+    if isinstance(rule, Mixture) and isinstance(rule.second, Blocks):
+        sampler = rule = rule.first
+    if isinstance(rule, Balanced | FirstOrder):
+        check_matrix(sampler, target)
+        check_step(sampler, target)
