@@ -443,7 +443,7 @@ def test_from_bif(tmp_path):
     copy = pickle.loads(pickle.dumps(network))
     assert copy.state_names == network.state_names
     path.write_text(BIF.replace("0.75", "x"))
-    with pytest.raises(io.BIFFormatError, match="line 5"):
+    with pytest.raises(io.FormatError, match="line 5"):
         MarkovNetwork.from_bif(path)
 
 

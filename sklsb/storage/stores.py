@@ -23,11 +23,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.diagnostics.draws import OF_DRAWS
-from sklsb.exceptions import StoreWarning
+from sklsb.exceptions import StoreError, StoreWarning
 from sklsb.storage.codec import DamagedError, check, digest_of, packed, unpacked, write_file
 from sklsb.storage.parts import Parts, joined
-
-__all__ = ["StoreError", "open_draws"]
 
 PathLike = str | os.PathLike[str]
 # Bytes and draws of a chunk, at most.
@@ -38,10 +36,6 @@ _CHECKPOINTS = ("checkpoint.0", "checkpoint.1")
 # Statistics that are kept beside the draws.
 _STATS = (*OF_DRAWS, "acceptance_rate", "log_weight")
 Coords = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
-
-
-class StoreError(ValueError):
-    """A store that cannot be used as it was asked for; the message has the reason."""
 
 
 def needs_zarr() -> None:

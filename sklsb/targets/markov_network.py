@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb.exceptions import ModelWarning
-from sklsb.io import Model, read_bif, read_evidence, read_uai, write_uai
+from sklsb.io import read_bif, read_evidence, read_uai, write_uai
+from sklsb.io.uai import Model
 from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_touched
 from sklsb.targets._names import check_names
 from sklsb.targets._support import Support
