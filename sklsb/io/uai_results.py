@@ -84,7 +84,7 @@ def write_result(path: PathLike, kind: str, values: Any) -> None:
     [array([0.25, 0.75]), array([0.5 , 0.25, 0.25])]
     """
     if kind == "MAR":
-        words = [len(values)]
+        words: list[float] = [len(values)]
         for given in values:
             p = np.asarray(given, dtype=np.float64).ravel().tolist()
             words += [len(p), *p]

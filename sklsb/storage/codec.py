@@ -29,9 +29,6 @@ class DamagedError(ValueError):
     """A file whose content is not what was written."""
 
 
-# ----------------------------------------------------------------- values
-
-
 class _Encoder:
     """Turns values into JSON, and collects the bytes of arrays.
 
@@ -237,9 +234,6 @@ class _Decoder:
             coords={name: v for name, v in variables.items() if name in coords},
             attrs=attrs,
         )
-
-
-# ----------------------------------------------------------------- files
 
 
 def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:

@@ -145,13 +145,6 @@ class Support:
             "initial_states to fit."
         )
 
-    def n_possible_given(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the number of values of each variable that evidence leaves."""
-        left = self.left_given(sites, observed)
-        return np.array([domain.sum() for domain in left], dtype=np.int64)
-
     def left_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
         """Return which values of each variable evidence leaves."""
         domains = _Domains(self.domains)

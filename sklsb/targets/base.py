@@ -403,6 +403,12 @@ class Target(ABC):
             )
         return states.astype(self.dtype)
 
+    def _flat(self, x: ArrayLike) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Return states as (n_states, n_sites), and the leading shape."""
+        states = self.check_states(x)
+        leading = states.shape[:-1]
+        return states.reshape(math.prod(leading), self.n_sites), leading
+
     def __getstate__(self) -> dict[str, Any]:
         cls = type(self)
         return {

@@ -300,20 +300,18 @@ class FunctionTarget(Target):
         return values
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites).astype(np.int64)
-        values = self._evaluate(flat) if len(flat) else np.empty(0)
-        return values.reshape(states.shape[:-1])
+        flat, leading = self._flat(x)
+        values = self._evaluate(flat.astype(np.int64)) if len(flat) else np.empty(0)
+        return values.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites)
+        flat, leading = self._flat(x)
         values = np.empty((len(flat), 1 + self._site.size))
         for row, state in zip(values, flat, strict=True):
             row[:] = self._values_around(state)
         with np.errstate(invalid="ignore"):  # out of an impossible state
             ratios = values[:, 1:] - values[:, :1]
-        return ratios.reshape(*states.shape[:-1], self._site.size)
+        return ratios.reshape(*leading, self._site.size)
 
     def observing(self, sites: NDArray[np.int64]) -> "FunctionTarget":
         """Return a target that skips the moves of these sites; their log-ratios are -inf."""

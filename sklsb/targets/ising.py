@@ -1,6 +1,5 @@
 """The Ising model."""
 
-import math
 import numbers
 import warnings
 from collections.abc import Mapping
@@ -87,16 +86,6 @@ class Ising(GraphTarget):
         those of a site sum to more than 1e303.
     TypeError
         If the couplings or fields are not real numbers, or the graph is directed.
-
-    See Also
-    --------
-    Ising.lattice : nearest neighbours on a grid.
-    Ising.from_image : posterior of a binary image.
-    Ising.from_qubo, Ising.from_maxcut, Ising.from_bqm : optimisation problems.
-
-    References
-    ----------
-    .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022, Eq. 6.
 
     Examples
     --------
@@ -363,10 +352,6 @@ class Ising(GraphTarget):
             If ``vartype`` is something else, ``quadratic`` has a variable that is not in
             ``linear``, a bias is not finite, beta is not positive, or their product is too large.
 
-        See Also
-        --------
-        Ising.to_bqm : the inverse.
-
         Examples
         --------
         >>> from types import SimpleNamespace
@@ -422,10 +407,6 @@ class Ising(GraphTarget):
             If dimod is not installed.
         ValueError
             If beta is not positive.
-
-        See Also
-        --------
-        Ising.from_bqm : the inverse.
         """
         try:
             import dimod
@@ -447,16 +428,17 @@ class Ising(GraphTarget):
         )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
+        states, leading = self._flat(x)
+        flat = states.astype(np.float64)
         local = self.field + 0.5 * (self.couplings @ flat.T).T
-        return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(states.shape[:-1])
+        return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j)."""
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
-        return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)
+        states, leading = self._flat(x)
+        flat = states.astype(np.float64)
+        ratios = -2.0 * flat * (self.field + (self.couplings @ flat.T).T)
+        return ratios.reshape(*leading, self.n_sites)
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         from sklsb.targets._torch.ising import IsingModel

@@ -65,8 +65,7 @@ class MarkovNetwork(Target):
 
     See Also
     --------
-    MarkovNetwork.from_uai : reads a file.
-    Potts : equal neighbours score.
+    Potts : couplings of equal neighbours.
 
     Notes
     -----
@@ -355,7 +354,8 @@ class MarkovNetwork(Target):
     def n_possible_given(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        return self._support.n_possible_given(sites, observed)
+        left = self._support.left_given(sites, observed)
+        return np.array([domain.sum() for domain in left], dtype=np.int64)
 
     def possible_values(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
@@ -382,16 +382,14 @@ class MarkovNetwork(Target):
         return self._support.draw(rng, sites, observed).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         result = np.zeros(len(flat))
         for row, entries in enumerate(self._entries(flat)):
             result[row] = self._log_table[entries].sum()
-        return result.reshape(states.shape[:-1])
+        return result.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         view = self.view()
         first = view.first.astype(np.int64)
         site = view.site.astype(np.int64)
@@ -412,7 +410,7 @@ class MarkovNetwork(Target):
             with np.errstate(invalid="ignore"):  # out of an impossible state
                 difference = self._log_table[there] - self._log_table[here]
             result[row] = np.bincount(move, difference, site.size)
-        return result.reshape(*states.shape[:-1], site.size)
+        return result.reshape(*leading, site.size)
 
     def _entries(self, states: States) -> Iterable[NDArray[np.int64]]:
         """Yield the position of each factor's entry in the tables, for each state."""

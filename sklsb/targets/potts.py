@@ -1,6 +1,5 @@
 """The Potts model."""
 
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -56,7 +55,6 @@ class Potts(GraphTarget):
 
     See Also
     --------
-    Potts.lattice : nearest neighbours on a grid.
     Ising : a Potts model of k = 2 has twice its couplings.
 
     Notes
@@ -92,12 +90,8 @@ class Potts(GraphTarget):
                 f"{MOST_VALUES}."
             )
         values = given.astype(np.float64)
-        refuse(
-            np.isnan(values) | (values == np.inf),
-            values,
-            "field",
-            "it must be finite, or -inf where a value is impossible",
-        )
+        rule = "it must be finite, or -inf where a value is impossible"
+        refuse(np.isnan(values) | (values == np.inf), values, "field", rule)
         self.values = tuple(range(k))
         self.field = values.reshape(self.n_sites, k)
         empty = np.flatnonzero((self.field == -np.inf).all(axis=1))
@@ -167,18 +161,16 @@ class Potts(GraphTarget):
         return (np.cumsum(possible, axis=1) > rank[:, None]).argmax(axis=1).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         result = self.field[np.arange(self.n_sites), flat].sum(axis=1) + self.constant
         for value in self.values:
             here = (flat == value).astype(np.float64)
             result += 0.5 * np.einsum("ij,ij->i", here, (self.couplings @ here.T).T)
-        return result.reshape(states.shape[:-1])
+        return result.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        leading, k = states.shape[:-1], len(self.values)
-        flat = states.reshape(math.prod(leading), self.n_sites)
+        flat, leading = self._flat(x)
+        k = len(self.values)
         counts = np.stack(
             [(self.couplings @ (flat == v).astype(np.float64).T).T for v in self.values], axis=-1
         )

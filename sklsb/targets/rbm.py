@@ -1,6 +1,5 @@
 """The restricted Boltzmann machine."""
 
-import math
 import numbers
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -92,12 +91,8 @@ class RBM(Target):
 
     Attributes
     ----------
-    weights : ndarray of float64, shape (n_visible, n_hidden)
-        Weights.
-    visible_bias : ndarray of float64, shape (n_visible,)
-        Biases of the visible units.
-    hidden_bias : ndarray of float64, shape (n_hidden,)
-        Biases of the hidden units.
+    weights, visible_bias, hidden_bias : ndarray of float64
+        The parameters, read-only.
 
     Raises
     ------
@@ -106,10 +101,6 @@ class RBM(Target):
         finite, or the bias and weights of a unit sum to more than 1e303.
     TypeError
         If the weights or biases are not real numbers.
-
-    See Also
-    --------
-    RBM.from_sklearn : from a fitted `sklearn.neural_network.BernoulliRBM`.
 
     Notes
     -----
@@ -194,10 +185,8 @@ class RBM(Target):
         return cls(np.transpose(weights), visible_bias, hidden_bias, shape)
 
     def _check_size(self) -> None:
-        for name, bias, axis in (
-            ("visible", self.visible_bias, 1),
-            ("hidden", self.hidden_bias, 0),
-        ):
+        biases = ("visible", self.visible_bias, 1), ("hidden", self.hidden_bias, 0)
+        for name, bias, axis in biases:
             with np.errstate(over="ignore"):
                 sizes = np.abs(bias) + np.abs(self.weights).sum(axis=axis)
             if sizes.max(initial=0.0) > LARGEST_FIELD:
@@ -242,16 +231,13 @@ class RBM(Target):
         return "cycle" if off[0].all() and off[1].all() else None
 
     def _flat(self, x: ArrayLike) -> tuple[NDArray[np.float64], tuple[int, ...]]:
-        """Return states as float64 of shape (n_states, n_visible), and the leading shape."""
-        states = self.check_states(x)
-        leading = states.shape[:-1]
-        return states.reshape(math.prod(leading), self.n_sites).astype(np.float64), leading
+        states, leading = super()._flat(x)
+        return states.astype(np.float64), leading
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)
         hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights).sum(axis=1)
-        result: NDArray[np.float64] = (flat @ self.visible_bias + hidden).reshape(leading)
-        return result
+        return np.asarray(flat @ self.visible_bias + hidden).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)
@@ -287,8 +273,8 @@ class RBM(Target):
         ndarray of float64, shape (..., n_hidden)
         """
         flat, leading = self._flat(x)
-        result: NDArray[np.float64] = expit(self.hidden_bias + flat @ self.weights)
-        return result.reshape(*leading, self.hidden_bias.size)
+        found = np.asarray(expit(self.hidden_bias + flat @ self.weights))
+        return found.reshape(*leading, self.hidden_bias.size)
 
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw hidden units uniformly, then the visible ones given these; shape (n_sites,).

@@ -270,8 +270,7 @@ class VariableSelection(Target):
 
         -inf for an impossible model.
         """
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         size = flat.sum(axis=1, dtype=np.int64)
         result = self._size_term[size]
         for k in np.unique(size[result > -np.inf]):
@@ -280,15 +279,14 @@ class VariableSelection(Target):
             for some in np.array_split(of_size, -(-of_size.size // at_once)):
                 included = np.nonzero(flat[some])[1].reshape(some.size, k)
                 result[some] += self._log_marginal(included)
-        return result.reshape(states.shape[:-1])
+        return result.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         result = np.full(flat.shape, np.nan)
         for i in np.flatnonzero(self.log_prob(flat) > -np.inf):
             result[i] = self._ratios(np.flatnonzero(flat[i]))
-        return result.reshape(states.shape)
+        return result.reshape(*leading, self.n_sites)
 
     def _factor(self, included: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """QR of the included columns over sqrt(ridge) I; and y over 0, rotated by Q, and its rest.
