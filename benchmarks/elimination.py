@@ -56,11 +56,11 @@ def compare(folder):
     for label, network, pr, mar in results(folder):
         cost = exact.elimination_cost(network)
         log_z, seconds = timed(exact.log_partition, network)
-        log10_z, published = log_z / math.log(10), io.read_pr(pr)
+        log10_z, published = log_z / math.log(10), io.read_result(pr)
         good = abs(log10_z - published) <= max(0.6 * last_digit(pr), 1e-12)
         found, seconds_mar = timed(exact.marginals, network)
         p = found["p"].values
-        published_p = io.read_mar(mar)
+        published_p = io.read_result(mar)
         error = max(np.abs(p[i, : q.size] - q).max() for i, q in enumerate(published_p))
         digits = 6e-7 if ".uai." in mar.name else 6e-13
         good_mar = error <= digits

@@ -34,7 +34,7 @@ def exact_marginals(path, network):
         (f"{stem}.exact.MAR", None),
     ):
         if (path.parent / mar).exists():
-            return io.read_mar(path.parent / mar), evidence and path.parent / evidence
+            return io.read_result(path.parent / mar), evidence and path.parent / evidence
     return None, None
 
 

@@ -41,8 +41,8 @@ def load(folder, name):
     evidence = folder / f"{name}.uai.evid"
     given = evidence if kind == ".uai" and evidence.exists() else None
     network = MarkovNetwork.from_uai(folder / f"{name}.uai", given)
-    p = io.read_mar(folder / f"{name}{kind}.MAR")
-    return network, p, io.read_pr(folder / f"{name}{kind}.PR") * math.log(10)
+    p = io.read_result(folder / f"{name}{kind}.MAR")
+    return network, p, io.read_result(folder / f"{name}{kind}.PR") * math.log(10)
 
 
 def measure(folder, name, seconds, seed, eliminate):

@@ -24,7 +24,7 @@ Examples:
 
 
 class CommandError(ValueError):
-    """Arguments that do not go together."""
+    """Arguments that do not fit together, or the model."""
 
 
 def _say(text: str) -> None:
@@ -39,9 +39,9 @@ def _tell(text: str) -> None:
 
 
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
-    """Return evidence given as NAME=VALUE, once for each variable."""
+    """Return the evidence in words NAME=VALUE."""
     found: dict[Any, Any] = {}
-    said: dict[int, str] = {}  # by site: a variable may go by its name or its number
+    said: dict[int, str] = {}  # by site, as a variable has a name and a number
     names = {target.label(site) for site in range(target.n_sites)}
     for word in words:
         name, equals, value = word.partition("=")
@@ -61,31 +61,24 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
 
 def _model(args: argparse.Namespace) -> Any:
     """Read the model, with its evidence."""
-    from sklsb.io import format_of, formats
+    from sklsb.io._formats import format_of
 
-    path, found = Path(args.model), format_of(args.model, args.format)
-
-    def having(option: str) -> str:
-        return " and ".join(sorted(f.name for f in formats().values() if option in f.options))
-
-    options: dict[str, Any] = {"beta": args.beta} if "beta" in found.options else {}
-    if args.beta != 1.0 and not options:
-        raise CommandError(
-            f"--beta is for files of the kinds {having('beta')}; {path} is {found.name}."
-        )
+    found, options = format_of(args.model, args.format), {}
+    if args.beta != 1.0 or "beta" in found.options:
+        options["beta"] = args.beta
     if args.evidence is not None:
         if "evidence" not in found.options:
             raise CommandError(
-                f"--evidence is a file for models of the kind {having('evidence')}; {path} is "
+                f"--evidence is for formats with evidence files, such as UAI; {args.model} is "
                 f"{found.name}. Give what was observed as --observe NAME=VALUE."
             )
         options["evidence"] = args.evidence
-    target = found.open(path, **options)
+    target = found.open(args.model, **options)
     return target.condition(_observed(target, args.observe)) if args.observe else target
 
 
 def _exact_fits(target: Any, task: str) -> bool:
-    """Whether an exact answer is within the limits that `sklsb.exact` has by default."""
+    """Whether an exact answer is within the default limits of `sklsb.exact`."""
     from sklsb import exact
     from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, fits
 
@@ -97,7 +90,7 @@ def _exact_fits(target: Any, task: str) -> bool:
 
 
 def _sampler(args: argparse.Namespace) -> Any:
-    """Return the sampler that was asked for, to be fitted."""
+    """Return the requested sampler, not fitted."""
     from sklsb import EliminationSampler, GibbsSampler, LSBSampler, ParallelTempering
 
     kinds = {
@@ -106,13 +99,9 @@ def _sampler(args: argparse.Namespace) -> Any:
         "tempering": ParallelTempering,
         "elimination": EliminationSampler,
     }
-    settings = {
-        "n_chains": args.chains,
-        "random_state": args.seed,
-        "n_jobs": args.jobs,
-        "verbose": _verbose(args),
-    }
-    return kinds[args.sampler](**settings)
+    return kinds[args.sampler](
+        n_chains=args.chains, random_state=args.seed, n_jobs=args.jobs, verbose=_verbose(args)
+    )
 
 
 def _verbose(args: argparse.Namespace) -> int:
@@ -129,18 +118,17 @@ def _sample(args: argparse.Namespace) -> int:
 
     target = _model(args)
     path = Path(args.out or f"{Path(args.model).name}.zarr")
-    sampler, left, thin = None, args.draws, _thin(args.thin)
+    left, thin = args.draws, _thin(args.thin)
     if path.exists():
         if not args.resume:
             raise CommandError(f"{path} exists; give --resume to go on with it, or another --out.")
-        sampler = BaseSampler.resume(path, target)
-        known = open_draws(path).sizes
-        _check_same(args, sampler, path)
-        left = max(0, args.draws - known["draw"])
-    if sampler is None:
+        sampler, known = BaseSampler.resume(path, target), open_draws(path)
+        _check_same(args, sampler, known)
+        left -= known.sizes["draw"]
+    else:
         sampler = _sampler(args).fit(target)
     sampler.set_params(verbose=_verbose(args))
-    if left:
+    if left > 0:
         sampler.sample(left, thin=thin, store=path)
     done = open_draws(path)
     sizes = done.sizes
@@ -151,23 +139,19 @@ def _sample(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _check_same(args: argparse.Namespace, sampler: Any, path: Path) -> None:
-    """Refuse to go on with a run of other options."""
-    from sklsb import open_draws
-
-    wanted, known = _sampler(args), open_draws(path)
-    thin = sampler._check_thin(_thin(args.thin))
+def _check_same(args: argparse.Namespace, sampler: Any, known: Any) -> None:
+    """Refuse to resume a run that had other options."""
     options = {
-        "--sampler": (type(wanted).__name__, type(sampler).__name__),
+        "--sampler": (type(_sampler(args)).__name__, type(sampler).__name__),
         "--chains": (args.chains, known.sizes["chain"]),
-        "--thin": (thin, int(known.attrs["thin"])),
+        "--thin": (sampler._check_thin(_thin(args.thin)), int(known.attrs["thin"])),
         "--seed": (args.seed, sampler.random_state if args.seed is not None else None),
     }
     other = [f"{name} (there: {is_})" for name, (asked, is_) in options.items() if asked != is_]
     if other:
         raise CommandError(
-            f"{path} is of a run with other options: {', '.join(other)}. Give the same ones to go "
-            "on with it, or another --out."
+            f"The store is of a run with other options: {', '.join(other)}. Give the same ones to "
+            "go on with it, or another --out."
         )
 
 
@@ -180,7 +164,7 @@ def _thin(given: str) -> int | str:
 
 
 def _file(given: str) -> Path:
-    """Return where a result goes, or say that it cannot, before any work."""
+    """Return the path of a result, if it can be written."""
     path = Path(given)
     if not path.parent.is_dir():
         raise CommandError(f"{path} cannot be written: there is no folder {path.parent}.")
@@ -190,10 +174,9 @@ def _file(given: str) -> Path:
 def _marginals(args: argparse.Namespace) -> int:
     """Write marginals as a .MAR file, and the partition function as a .PR file."""
     from sklsb import exact
-    from sklsb.io import write_mar, write_pr
+    from sklsb.io import write_result
 
-    target = _model(args)
-    method = args.method
+    target, method = _model(args), args.method
     if method == "auto":
         method = "exact" if _exact_fits(target, "marginals") else "sample"
     path = _file(args.out or f"{Path(args.model).name}.MAR")
@@ -206,20 +189,21 @@ def _marginals(args: argparse.Namespace) -> int:
             log_z = exact.log_partition(target, verbose=verbose)
     else:
         if args.pr:
-            args.sampler = "tempering"  # the one that knows it
+            args.sampler = "tempering"  # which estimates log Z
         sampler = _sampler(args).fit(target)
         found = sampler.sample(args.draws, thin=thin, record="moments")
         error = float(found["mcse"].max())
         log_z = sampler.log_z_ if args.pr else math.nan
     p = found["p"].to_numpy().reshape(target.n_sites, -1)
-    write_mar(path, [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)])
+    rows = [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)]
+    write_result(path, "MAR", rows)
     told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
     _say(f"{path}: marginals of {target.n_sites} variables, {told}")
     if args.csv:
         _write_table(Path(args.csv), target, found)
         _say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
-        write_pr(args.pr, log_z / math.log(10))
+        write_result(args.pr, "PR", log_z / math.log(10))
         _say(f"{args.pr}: log10 Z = {log_z / math.log(10):.10g}")
     return DONE
 
@@ -243,10 +227,10 @@ def _map(args: argparse.Namespace) -> int:
     import numpy as np
 
     from sklsb import anneal, exact
-    from sklsb.io import format_of, write_mpe
+    from sklsb.io import write_result
+    from sklsb.io._formats import format_of
 
-    target = _model(args)
-    method = args.method
+    target, method = _model(args), args.method
     if method == "auto":
         method = "exact" if _exact_fits(target, "most_likely") else "anneal"
     path = _file(args.out or f"{Path(args.model).name}.MPE")
@@ -263,7 +247,7 @@ def _map(args: argparse.Namespace) -> int:
         found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
         method = "exact" if several.attrs["proven"] else method
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
-    write_mpe(path, np.searchsorted(target.values, x))
+    write_result(path, "MPE", np.searchsorted(target.values, x))
     score, sign = format_of(args.model, args.format).score
     what = f"{score} = {0.0 + sign * lp / args.beta:.10g}"  # never -0
     told = (
@@ -276,7 +260,7 @@ def _map(args: argparse.Namespace) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
-    """Say what a model is, and what exact answers would take."""
+    """Describe a model and the costs of exact answers."""
     from sklsb import exact
 
     target = _model(args)
@@ -403,12 +387,12 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        Those of the process if not given.
+        Default: those of the process.
 
     Returns
     -------
     int
-        0, 1, 3 or 130; what they mean, ``--help`` tells.
+        0, 1, 3 or 130; ``--help`` explains them.
     """
     args = _parser().parse_args(arguments)
     with warnings.catch_warnings(record=True) as told:
@@ -428,7 +412,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _code_of(warning: warnings.WarningMessage) -> int:
-    """Return the exit code that a warning asks for."""
+    """Return the exit code for a warning."""
     from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, TemperingWarning
 
     if issubclass(warning.category, InterruptedWarning):

@@ -1,4 +1,4 @@
-"""Warnings."""
+"""Warnings and errors."""
 
 __all__ = [
     "BlocksWarning",
@@ -11,6 +11,7 @@ __all__ = [
     "SeparatedModesWarning",
     "ShortRunWarning",
     "StarvedMovesWarning",
+    "StoreError",
     "StoreWarning",
     "TemperingWarning",
     "UncachedKernelsWarning",
@@ -55,6 +56,10 @@ class ShortRunWarning(SamplerWarning):
 
 class StarvedMovesWarning(SamplerWarning):
     """A learned function gives some moves so little weight that they are hardly ever made."""
+
+
+class StoreError(ValueError):
+    """A store that is damaged, or cannot be used as asked; the message has the reason."""
 
 
 class StoreWarning(UserWarning):

@@ -1,12 +1,11 @@
 """Tools to define your own target, rule or objective, with its compiled part.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
-functions with `implements`. Functions called from these are decorated with ``inlined``, or with
-``called`` if they are long and rarely called. Kernels for classes outside the package are compiled
-in every process and never kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
+functions with `implements`. Functions called from these are decorated with ``inlined``. Kernels for
+classes outside the package are compiled in every process and never kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
 """
 
-from sklsb._kernels._jit import called, implements, inlined
+from sklsb._kernels._jit import implements, inlined
 from sklsb._kernels.chains import NoPart, with_part
 from sklsb._kernels.contract import (
     first_move,
@@ -21,7 +20,7 @@ from sklsb._kernels.contract import (
     step,
 )
 from sklsb._kernels.numeric import exp
-from sklsb._kernels.objectives import Objective, objective
+from sklsb._kernels.objectives import objective
 from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler
@@ -33,10 +32,8 @@ __all__ = [
     "FixedRuleSampler",
     "Mixture",
     "NoPart",
-    "Objective",
     "RandomBlocks",
     "all_touched",
-    "called",
     "exp",
     "first_move",
     "flip",

@@ -22,8 +22,7 @@ from sklsb import (
     diagnostics,
     sample_chains,
 )
-from sklsb.exceptions import SamplerWarning
-from sklsb.storage.stores import StoreError
+from sklsb.exceptions import SamplerWarning, StoreError
 from sklsb.targets.base import Target
 
 pytestmark = [

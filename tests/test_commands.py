@@ -77,7 +77,7 @@ def test_the_first_question_of_the_documentation(files, capsys):
     model = str(pathlib.Path(__file__).parents[1] / "examples" / "car.bif")
     words = ["marginals", model, "--observe", "starts=no", "--csv", "car.csv"]
     assert run(capsys, *words)[0] == 0
-    battery, fuel, _, _ = io.read_mar("car.bif.MAR")
+    battery, fuel, _, _ = io.read_result("car.bif.MAR")
     fails = 0.95 * np.array([0.02, 0.4, 0.98]) + 0.05  # given the battery
     joint = np.array([0.85, 0.1, 0.05]) * fails
     np.testing.assert_allclose(battery, joint / joint.sum(), rtol=1e-12)
@@ -100,11 +100,11 @@ def test_exact_marginals_and_partition_function(files, capsys):
     assert (code, err) == (0, "")
     assert "pair.uai.MAR: marginals of 3 variables, exact" in out
     target = MarkovNetwork.from_uai("pair.uai", "pair.evid")
-    found = io.read_mar("pair.uai.MAR")
+    found = io.read_result("pair.uai.MAR")
     assert [p.size for p in found] == [2, 3, 2]
     wanted = exact.marginals(target)["p"].to_numpy()
     np.testing.assert_allclose(found[0], wanted[0, :2], rtol=1e-12)
-    np.testing.assert_allclose(io.read_pr("pair.PR"), exact.log_partition(target) / np.log(10))
+    np.testing.assert_allclose(io.read_result("pair.PR"), exact.log_partition(target) / np.log(10))
 
 
 def test_sampled_marginals(files, capsys):
@@ -113,7 +113,7 @@ def test_sampled_marginals(files, capsys):
     assert code == 0
     assert "mine: marginals of 3 variables, largest standard error 0.00" in out
     wanted = exact.marginals(MarkovNetwork.from_uai("pair.uai"))["p"].to_numpy()
-    found = io.read_mar("mine")
+    found = io.read_result("mine")
     np.testing.assert_allclose(found[1], wanted[1], atol=0.03)
 
 
@@ -121,7 +121,7 @@ def test_names_of_a_bayesian_network(files, capsys):
     (files / "rain.bif.gz").write_bytes(gzip.compress(RAIN.encode()))
     code, _, err = run(capsys, "marginals", "rain.bif.gz", "--observe", "wet=yes", "--out", "m")
     assert (code, err) == (0, "")
-    np.testing.assert_allclose(io.read_mar("m"), [[0.08 / 0.24, 0.16 / 0.24], [0.0, 1.0]])
+    np.testing.assert_allclose(io.read_result("m"), [[0.08 / 0.24, 0.16 / 0.24], [0.0, 1.0]])
     words = ["rain.bif", "--observe", "wet=yes", "--out", "m", "--csv", "m.csv"]
     for method in ("exact", "sample"):
         assert run(capsys, "marginals", *words, "--method", method, *CHAINS)[0] == 0
@@ -130,7 +130,7 @@ def test_names_of_a_bayesian_network(files, capsys):
         assert float(rows[1]["p"]) == pytest.approx(0.16 / 0.24, abs=0.05)
         assert (float(rows[1]["mcse"]) > 0) == (method == "sample")
     code, _, err = run(capsys, "map", "rain.bif", "--observe", "wet=1", "--out", "m")
-    assert (code, io.read_mpe("m").tolist()) == (0, [1, 1])
+    assert (code, io.read_result("m").tolist()) == (0, [1, 1])
 
 
 @pytest.mark.parametrize("method", ["exact", "anneal"])
@@ -138,11 +138,11 @@ def test_most_probable_states(files, capsys, method):
     settings = ["--method", method, "--seconds", "0.05", *CHAINS]
     code, out, _ = run(capsys, "map", "square.mc", *settings)
     assert (code, "cut = 7" in out) == (0, True)
-    x = io.read_mpe("square.mc.MPE")
+    x = io.read_result("square.mc.MPE")
     assert (x[[0, 1]] == x[[2, 3]]).all()
     code, out, _ = run(capsys, "map", "three.sparse", "--beta", "2", *settings)
     assert (code, "x'Qx = -3" in out) == (0, True)
-    assert io.read_mpe("three.sparse.MPE")[[0, 2]].tolist() == [1, 0]
+    assert io.read_result("three.sparse.MPE")[[0, 2]].tolist() == [1, 0]
     _, nothing, _ = run(capsys, "map", "three.sparse", "--observe", "0=-1", *settings)
     assert "x'Qx = 0\n" in nothing
     assert "the most probable state" in out
@@ -202,7 +202,10 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
         (["info", "G1.txt", "--format", "uai"], "G1.txt"),
         (["info", "G1.txt", "--format", "mps"], "the format is 'mps'; known are bif (.bif), cut"),
         (["info", "square.mc", "--evidence", "pair.evid"], "was observed as --observe NAME=VALUE"),
-        (["info", "pair.uai", "--beta", "2"], "--beta is for files of the kinds cut and qubo"),
+        (
+            ["info", "pair.uai", "--beta", "2"],
+            "beta is for files of the formats ['cut', 'qubo']; pair.uai",
+        ),
         (["info", "pair.uai", "--observe", "1"], "--observe is '1'; give NAME=VALUE"),
         (["info", "pair.uai", "--observe", "7=1"], "evidence names the variable 7"),
         (
@@ -249,7 +252,7 @@ def test_a_script_with_a_format_of_its_own(files):
     model, best = str(files / "two.FIELDS"), str(files / "best")
     out = run_python(str(script), "map", model, "--beta", "2", "--out", best)
     assert out == f"{best}: the most probable state, energy = -1.75\n"
-    assert io.read_mpe("best").tolist() == [1, 0]
+    assert io.read_result("best").tolist() == [1, 0]
 
 
 def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):

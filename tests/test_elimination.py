@@ -832,7 +832,7 @@ def test_partition_functions_of_published_files(path):
     cost = exact.elimination_cost(network)
     if cost.log2_work > 24:
         pytest.skip(f"takes 2**{cost.log2_work:.0f} entries; benchmarks/elimination.py does it")
-    published = io.read_pr(path)
+    published = io.read_result(path)
     found = exact.log_partition(network) / math.log(10)
     digits = path.read_text().split()[-1].partition("e")[0].lstrip("-").replace(".", "")
     last = 10.0 ** (math.floor(math.log10(max(abs(published), 1e-3))) + 1 - len(digits))
@@ -846,7 +846,7 @@ def test_marginals_of_published_files(path):
     if cost.log2_work > 22:
         pytest.skip(f"takes 2**{cost.log2_work:.0f} entries; benchmarks/elimination.py does it")
     found = exact.marginals(network)["p"].values
-    for p, published in zip(found, io.read_mar(path), strict=True):
+    for p, published in zip(found, io.read_result(path), strict=True):
         assert np.abs(p[: published.size] - published).max() < 6e-7
         assert not p[published.size :].any()
 

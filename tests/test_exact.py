@@ -10,7 +10,7 @@ from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 from sklsb import Ising, LSBSampler, Sqrt, Target, exact
 from sklsb.balancing import Barker, Max, Min
 from sklsb.exact.enumeration import neighbours
-from sklsb.exact.transitions import log_transition_matrix
+from sklsb.exact.transitions import eigenvalues, log_transition_matrix, spectral_gap
 from sklsb.exceptions import PeriodicChainWarning
 
 EPS = np.finfo(float).eps
@@ -177,8 +177,8 @@ def test_gap_and_information_of_one_spin():
     # With one site the only move is always proposed and accepted with min(1, 1/t).
     r = np.exp(-2 * 0.7)
     target, p = Ising([[0.0]], [0.7]), np.array([r, 1.0]) / (1 + r)
-    assert np.allclose(exact.eigenvalues(Min(), target), [-r, 1], atol=4 * EPS)
-    assert np.isclose(exact.spectral_gap(Min(), target), 1 - r)
+    assert np.allclose(eigenvalues(Min(), target), [-r, 1], atol=4 * EPS)
+    assert np.isclose(spectral_gap(Min(), target), 1 - r)
     rows = np.array([[0, 1], [r, 1 - r]])
     expected = sum(
         p[i] * rows[i, j] * np.log(rows[i, j] / p[j])
@@ -199,11 +199,11 @@ def test_information_is_between_zero_and_the_entropy():
 
 
 def test_gap_of_independent_draws_is_one_and_of_a_periodic_chain_zero():
-    assert exact.spectral_gap(Sqrt(), Ising(np.zeros((0, 0)))) == 1.0
+    assert spectral_gap(Sqrt(), Ising(np.zeros((0, 0)))) == 1.0
     flat = Ising(np.zeros((3, 3)))
-    assert np.isclose(exact.eigenvalues(Sqrt(), flat)[0], -1)
-    assert np.isclose(exact.spectral_gap(Sqrt(), flat), 0, atol=1e-14)
-    assert np.isclose(exact.spectral_gap(LSBSampler("sqrt", lazy=0.5), flat), 1 / 3)
+    assert np.isclose(eigenvalues(Sqrt(), flat)[0], -1)
+    assert np.isclose(spectral_gap(Sqrt(), flat), 0, atol=1e-14)
+    assert np.isclose(spectral_gap(LSBSampler("sqrt", lazy=0.5), flat), 1 / 3)
 
 
 @pytest.mark.parametrize("function", [Sqrt(), Barker(), Max()], ids=["sqrt", "barker", "max"])
@@ -211,7 +211,7 @@ def test_gap_of_independent_draws_is_one_and_of_a_periodic_chain_zero():
 def test_a_periodic_chain_is_announced(kind, function):
     for graph in GRAPHS:
         target = ising(graph, kind)
-        if len(graph) and exact.eigenvalues(function, target)[0] <= -1 + 1e-9:
+        if len(graph) and eigenvalues(function, target)[0] <= -1 + 1e-9:
             sampler = LSBSampler(function, n_chains=2, blocks=None, random_state=0)
             with pytest.warns(PeriodicChainWarning, match=re.escape("Set lazy=0.5")):
                 sampler.fit(target)

@@ -290,7 +290,7 @@ def test_unknown_objectives_are_refused():
         with pytest.raises(ValueError, match=r"give a string that is none of .*'kl'"):
             extending.objective(taken)
     with pytest.raises(TypeError, match="NoPart is no compiled objective"):
-        extending.Objective("unknown", NoPart())
+        objectives.Objective("unknown", NoPart())
     # What was declared in another process is named when it is missed.
     kept = pickle.dumps(coming_back)
     del OBJECTIVES["coming back"]

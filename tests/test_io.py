@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sklsb import io
+from sklsb.io.uai import Model
 
 DATA = pathlib.Path(
     os.environ.get("SKLSB_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
@@ -171,7 +172,7 @@ def naive_bif(text):
     return states, tables
 
 
-def check_error(error, path, data):
+def check_error(error, path, data, is_bif=False):
     """The error points at the token that it shows."""
     assert error.path == str(path)
     assert str(error) == f"{path}, line {error.line}, column {error.column}: {error.problem}"
@@ -183,7 +184,7 @@ def check_error(error, path, data):
     rest = line[error.column - 1 :]
     if found == "the end of the file":
         left = "\n".join([rest, *(line.decode("utf-8", "replace") for line in lines[error.line :])])
-        if isinstance(error, io.BIFFormatError):
+        if is_bif:
             left = re.sub(r"//[^\n]*|/\*.*?\*/|,", "", left, flags=re.DOTALL)
         assert not left.strip(" \t\n\f\v")
         return
@@ -212,7 +213,7 @@ def read_both(read, naive, path, data):
 
 
 def same_uai(path, data):
-    model, wanted = read_both(io.read_uai, naive_uai, path, data)
+    model, wanted = read_both(io.uai.read_uai, naive_uai, path, data)
     if model is not None:
         kind, sizes, scopes, tables = wanted
         assert (model.kind, list(model.cardinalities)) == (kind, sizes)
@@ -256,7 +257,7 @@ TABLES = [[[4.0, 2.4], [1.0, 0.0]], [[0.5, 1.0, 1.0], [2.0, 0.1, 4e-05]]]
     ],
 )
 def test_uai(folder, data):
-    model = io.read_uai(save(folder, data))
+    model = io.uai.read_uai(save(folder, data))
     assert (model.kind, model.cardinalities) == ("MARKOV", (2, 2, 3))
     assert model.scopes == [(0, 1), (1, 2)]
     assert [table.tolist() for table in model.tables] == TABLES
@@ -277,22 +278,22 @@ def test_uai(folder, data):
 def test_uai_of_unusual_shapes(folder, text, shapes):
     path = save(folder, text)
     assert [table.shape for table in same_uai(path, text.encode()).tables] == shapes
-    assert io.read_uai(str(path)).kind == text.split()[0]
+    assert io.uai.read_uai(str(path)).kind == text.split()[0]
 
 
 def test_any_float_comes_back_bit_for_bit(folder):
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 0x7FF0000000000000, 20_000).view(np.float64)
     bits[:4] = [-0.0, 5e-324, np.finfo(float).max, 0.1]
-    model = io.Model("MARKOV", (200, 100), [(1, 0), ()], [bits.reshape(100, 200), np.array(3)])
-    io.write_uai(folder / "written.uai", model)
-    found = io.read_uai(folder / "written.uai")
+    model = Model("MARKOV", (200, 100), [(1, 0), ()], [bits.reshape(100, 200), np.array(3)])
+    io.uai.write_uai(folder / "written.uai", model)
+    found = io.uai.read_uai(folder / "written.uai")
     assert found[:3] == model[:3]
     assert found.tables[0].tobytes() == bits.tobytes()
     assert found.tables[1] == 3.0
     digits = rng.integers(5, 40, bits.size)
     text = " ".join(f"{value:.{count}e}" for value, count in zip(bits, digits, strict=True))
-    found = io.read_uai(save(folder, f"MARKOV 1 20000 1 1 0 20000 {text}"))
+    found = io.uai.read_uai(save(folder, f"MARKOV 1 20000 1 1 0 20000 {text}"))
     assert found.tables[0].tolist() == [float(word) for word in text.split()]
 
 
@@ -335,7 +336,7 @@ probability ( "a b" | rain ) { table 0.1 0.2  0.3 0.4  0.6 0.4; }
 
 def test_bif(folder):
     for data in (WET.encode(), gzip.compress(WET.replace("\n", "\r\n").encode())):
-        model = io.read_bif(save(folder, data))
+        model = io.bif.read_bif(save(folder, data))
         assert (model.kind, model.cardinalities) == ("BAYES", (2, 3, 2))
         assert model.names == ("rain", "a b", "grass")
         assert model.state_names == (("no", "yes"), ("<5", "5-12", "//(12,]"), ("dry", "wet"))
@@ -346,8 +347,8 @@ def test_bif(folder):
         assert grass == [[[0.9, 0.1], half, half], [half, half, [4e-05, 1.0]]]
         # The child's states run slowest in a table.
         assert other == [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]]
-    io.write_uai(folder / "wet.uai", model)
-    assert io.read_uai(folder / "wet.uai").kind == "BAYES"
+    io.uai.write_uai(folder / "wet.uai", model)
+    assert io.uai.read_uai(folder / "wet.uai").kind == "BAYES"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -381,7 +382,7 @@ def test_generated_bif(folder, seed):
         given = ", ".join(f"v{u}" for u in scopes[-1][:-1])
         names = f"v{v} | {given}" if given else f"v{v}"
         text += f"probability ( {names} ) {{ {' '.join(rng.permutation(lines).tolist())} }}\n"
-    model = io.read_bif(save(folder, text))
+    model = io.bif.read_bif(save(folder, text))
     assert (model.cardinalities, model.scopes) == (tuple(sizes), scopes)
     assert [table.tolist() for table in model.tables] == [table.tolist() for table in tables]
 
@@ -585,13 +586,13 @@ BAD_EDGES = [
     ("3 2\n1 2 1\n2 1 1", 3, 1, "found '2' where an edge .* each pair of vertices once"),
 ]
 READERS = {
-    "uai": (io.read_uai, io.UAIFormatError, BAD_UAI),
+    "uai": (io.uai.read_uai, io.UAIFormatError, BAD_UAI),
     "evidence": (lambda path: io.read_evidence(path, [2] * 4), io.UAIFormatError, BAD_EVIDENCE),
-    "bif": (io.read_bif, io.BIFFormatError, BAD_BIF),
-    "maxcut": (io.read_maxcut, io.EdgeListFormatError, [
+    "bif": (io.bif.read_bif, io.FormatError, BAD_BIF),
+    "maxcut": (io.read_maxcut, io.FormatError, [
         *BAD_EDGES, ("3 1\n2 2 1", 2, 1, "found '2' where an edge .* two different vertices")
     ]),
-    "qubo": (io.read_qubo, io.EdgeListFormatError, [
+    "qubo": (io.read_qubo, io.FormatError, [
         *BAD_EDGES, ("3 2\n2 2 1\n2 2 1", 3, 1, "found '2' where an edge .* each pair"),
     ]),
 }  # fmt: skip
@@ -608,7 +609,8 @@ def test_error_says_where_and_what(folder, reader, content, line, column, messag
         read(path)
     error = caught.value
     assert (error.path, error.line, error.column) == (str(path), line, column)
-    check_error(error, path, content if isinstance(content, bytes) else content.encode())
+    data = content if isinstance(content, bytes) else content.encode()
+    check_error(error, path, data, reader == "bif")
     assert isinstance(error, ValueError)
 
 
@@ -647,14 +649,14 @@ def test_bif_of_too_many_parents_or_entries(folder):
     text += "".join(f"variable {v} {{ type discrete [2] {{s, t}}; }}\n" for v in names)
     body = "{ default 1, 0; }\n"
     path = save(folder, text + f"probability (v0 | {' '.join(names[1:])}) {body}")
-    with pytest.raises(io.BIFFormatError, match=r"line 67, .* found 'v64' .* at most 63 parents"):
-        io.read_bif(path)
+    with pytest.raises(io.FormatError, match=r"line 67, .* found 'v64' .* at most 63 parents"):
+        io.bif.read_bif(path)
     path = save(folder, text + f"probability (v0 | {' '.join(names[1:41])}) {body}")
     message = (
         f"column 14: found 'v0' where the child of a table of {2**41} entries .* at most 67108864"
     )
-    with pytest.raises(io.BIFFormatError, match=message):
-        io.read_bif(path)
+    with pytest.raises(io.FormatError, match=message):
+        io.bif.read_bif(path)
 
 
 @pytest.mark.parametrize(
@@ -674,7 +676,7 @@ def test_bif_of_too_many_parents_or_entries(folder):
 def test_what_cannot_be_read_is_not_written(folder, model, error, message):
     path = folder / "refused.uai"
     with pytest.raises(error, match=message):
-        io.write_uai(path, io.Model(*model))
+        io.uai.write_uai(path, Model(*model))
     assert not path.exists()
 
 
@@ -742,9 +744,9 @@ def check_evidence(path, data):
 
 def check_bif(path, data):
     try:
-        model = io.read_bif(path)
-    except io.BIFFormatError as error:
-        check_error(error, path, data)
+        model = io.bif.read_bif(path)
+    except io.FormatError as error:
+        check_error(error, path, data, is_bif=True)
         return
     assert sorted(scope[-1] for scope in model.scopes) == list(range(len(model.names)))
     assert [len(states) for states in model.state_names] == list(model.cardinalities)
@@ -812,8 +814,8 @@ def test_files_edited_at_random(folder, name, cases):
 @pytest.mark.parametrize("path", files("uai/*.uai"))
 def test_published_uai(folder, path):
     model = same_uai(path, path.read_bytes())
-    io.write_uai(folder / "again.uai", model)
-    again = io.read_uai(folder / "again.uai")
+    io.uai.write_uai(folder / "again.uai", model)
+    again = io.uai.read_uai(folder / "again.uai")
     assert again[:3] == model[:3]
     assert [t.tobytes() for t in again.tables] == [t.tobytes() for t in model.tables]
     for evidence in path.parent.glob(f"{path.stem}*.evid"):
@@ -835,14 +837,14 @@ def test_half_a_megabyte_is_read_in_the_time_of_ten_conversions(path):
         return [float(word) for word in path.read_text().split()[1:]]
 
     reading, plain = (
-        min(seconds(f) for _ in range(5)) for f in (lambda: io.read_uai(path), conversion)
+        min(seconds(f) for _ in range(5)) for f in (lambda: io.uai.read_uai(path), conversion)
     )
     assert reading < 10 * plain
 
 
 @pytest.mark.parametrize("path", files("bif/*.bif.gz"))
 def test_published_bif(path):
-    model = io.read_bif(path)
+    model = io.bif.read_bif(path)
     states, tables = naive_bif(gzip.decompress(path.read_bytes()).decode())
     assert model.names == tuple(states)
     assert model.state_names == tuple(map(tuple, states.values()))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sklsb import Ising, MarkovNetwork, io
-from sklsb.io import _formats, format_of, formats, read_model, register
+from sklsb.io import _formats, read_model, register
+from sklsb.io._formats import format_of, formats
 
 PAIR = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3 4\n"
 RAIN = """network rain { }

@@ -119,7 +119,7 @@ def check_bad_uai(package):
         for text in ("MARKOV 2 2 2 1 2 0 0 4 1 2 3 4", "MARKOV 1 2 1 1 0 2 1 2 3"):
             path = tests.save(Path(folder), text)
             with pytest.raises(package.io.FormatError):
-                package.io.read_uai(path)
+                package.io.uai.read_uai(path)
 
 
 def check_bif(package):
@@ -353,8 +353,8 @@ MUTANTS = {
     ),
     "log Z of a result file in another base": Mutant(
         RESULTS,
-        '_write(path, _read_pr, "PR", repr(float(log10_z)))',
-        '_write(path, _read_pr, "PR", repr(float(log10_z) * 2.302585092994046))',
+        "words = [float(values)]",
+        "words = [float(values) * 2.302585092994046]",
         check_results,
         ".",
     ),

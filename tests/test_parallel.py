@@ -22,8 +22,7 @@ from sklsb import (
 )
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning, TemperingWarning
-from sklsb.storage.stores import StoreError
+from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning, StoreError, TemperingWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 

@@ -27,10 +27,10 @@ from sklsb import (
     Potts,
     open_draws,
 )
-from sklsb.exceptions import SamplerWarning, StoreWarning
+from sklsb.exceptions import SamplerWarning, StoreError, StoreWarning
 from sklsb.storage import stores
 from sklsb.storage.codec import find_class, packed, unpacked
-from sklsb.storage.stores import Store, StoreError
+from sklsb.storage.stores import Store
 
 pytest.importorskip("zarr")
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")

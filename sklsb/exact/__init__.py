@@ -28,14 +28,11 @@ from sklsb.exact.elimination.answers import (
 from sklsb.exact.enumeration import probabilities, states
 from sklsb.exact.matrices import log_matrix
 from sklsb.exact.transitions import (
-    eigenvalues,
     mutual_information,
-    spectral_gap,
     transition_matrix,
 )
 
 __all__ = [
-    "eigenvalues",
     "elimination_cost",
     "log_matrix",
     "log_partition",
@@ -44,7 +41,6 @@ __all__ = [
     "mutual_information",
     "probabilities",
     "sample",
-    "spectral_gap",
     "states",
     "transition_matrix",
 ]

@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb.exact.elimination.reduce import LARGE, Factor, log_factors, strike, without_top
 from sklsb.exceptions import PrecisionWarning
-from sklsb.targets._sizes import log_prob_size
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -30,7 +29,7 @@ def log_prob_from_top(target: Target, x: ArrayLike) -> Array:
 
     Without factors, or where log p is small, this is the target's own log p.
     """
-    if not log_prob_size(target) > LARGE or not target._has_factors:
+    if not target._log_prob_size > LARGE or not target._has_factors:
         return target.log_prob(x)
     index = np.searchsorted(np.asarray(target.values), target.check_states(x))
     result = np.zeros(index.shape[:-1])

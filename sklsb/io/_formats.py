@@ -1,6 +1,5 @@
 """The formats of model files, by name and suffix."""
 
-import os
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -9,39 +8,27 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Format", "format_of", "formats", "read_model", "register"]
+from sklsb.io._tokens import PathLike
+from sklsb.io.qubo import read_maxcut, read_qubo
 
 _GROUP = "sklsb.formats"
-Reader = TypeVar("Reader", bound=Callable[[Any], Any])
+Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
 class Format(NamedTuple):
-    """A format of model files; `register` makes one.
+    """A format of model files; `register` describes its parts.
 
-    Attributes
-    ----------
-    name : str
-        What it is called.
-    suffixes : tuple of str
-        Ends of file names that tell it, in lower case and with the dot.
-    read : callable
-        Reads a path.
-    target : str or None
-        What makes a target of that, as "module:name"; None if ``read`` does.
-    options : tuple of str
-        Keywords that making the target takes: "evidence" (a file), "beta".
-    score : (str, float)
-        What log p is called in the unit of the file, and the sign of log p / beta there.
+    What ``read`` returns is made a target by ``target``, "module:name"; without, it is one.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[Any], Any]
-    target: str | None
-    options: tuple[str, ...]
-    score: tuple[str, float]
+    read: Callable[..., Any]
+    target: str | None = None
+    options: tuple[str, ...] = ()
+    score: tuple[str, float] = ("log p", 1.0)
 
-    def open(self, path: str | os.PathLike[str], **options: Any) -> Any:
+    def open(self, path: PathLike, **options: Any) -> Any:
         """Return the target in a file, or say which options the format does not have."""
         for name in options.keys() - set(self.options):
             has = [one for one, other in formats().items() if name in other.options]
@@ -53,60 +40,60 @@ class Format(NamedTuple):
         return resolve_name(self.target)(self.read(path), **options)
 
 
-_FORMATS: dict[str, Format] = {}
+_NETWORK, _ISING = "sklsb.targets:MarkovNetwork", "sklsb.targets:Ising"
+_CUTS = (".mc", ".rud", ".rudy", ".cut")
+_FORMATS = {
+    "bif": Format("bif", (".bif",), Path, f"{_NETWORK}.from_bif"),
+    "cut": Format("cut", _CUTS, read_maxcut, f"{_ISING}.from_maxcut", ("beta",), ("cut", 1.0)),
+    "qubo": Format(
+        "qubo",
+        (".qubo", ".sparse"),
+        read_qubo,
+        f"{_ISING}.from_qubo",
+        ("beta",),
+        ("x'Qx", -1.0),
+    ),
+    "uai": Format("uai", (".uai",), Path, f"{_NETWORK}.from_uai", ("evidence",)),
+}
 
 
 def register(
     name: str,
     *suffixes: str,
-    target: str | None = None,
     options: tuple[str, ...] = (),
     score: tuple[str, float] = ("log p", 1.0),
 ) -> Callable[[Reader], Reader]:
-    """Declare a format of model files: `read_model` and the command line know it from then on.
+    """Declare a format of model files, for `read_model` and the command line.
 
-    A package that is installed makes its formats known by an entry point of the group
-    ``sklsb.formats``, which names the module that calls this function.
+    An installed package makes its formats known by an entry point of the group ``sklsb.formats``
+    that names the module which calls this function.
 
     Parameters
     ----------
     name : str
-        What the format is called.
+        Name of the format.
     *suffixes : str
-        Ends of file names that tell it, as ".uai". Another ".gz" after it does not matter.
-    target : str, optional
-        What makes a target of that which the function reads, as "module:name". If not given, the
-        function returns a target itself.
+        Ends of file names, such as ".uai". A ".gz" that follows is ignored.
     options : tuple of str, optional
-        Keywords that are passed on to what makes the target: "evidence", a file of observations,
-        and "beta", an inverse temperature.
+        Keywords that the reader takes: "evidence", a file of observations, or "beta", an inverse
+        temperature.
     score : (str, float), default=("log p", 1.0)
-        What the command line calls log p of the most probable state, and the sign of log p / beta
-        in that unit.
+        How the command line reports log p of the most probable state: a name, and the sign of
+        log p / beta.
 
     Returns
     -------
     callable
-        A decorator of a function that reads a path; it returns the function as it is.
+        A decorator of a function that takes a path and returns a target.
 
     Raises
     ------
     ValueError
-        If a suffix does not begin with a dot, or it or the name is that of another format.
+        If a suffix does not begin with a dot, or the suffix or the name is taken.
 
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from sklsb import Ising
-    >>> from sklsb.io import read_model, register
-    >>> @register("numbers", ".numbers")
-    ... def read_numbers(path):
-    ...     field = [float(word) for word in pathlib.Path(path).read_text().split()]
-    ...     return Ising([[0.0] * len(field)] * len(field), field)
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "three.numbers")
-    >>> _ = path.write_text("0.5 -1 2")
-    >>> read_model(path)
-    Ising(3 sites, 0 couplings)
+    Notes
+    -----
+    ``doc/files.rst`` has an example.
     """
 
     def declare(read: Reader) -> Reader:
@@ -116,15 +103,15 @@ def register(
                 f"the format {name!r} is that of {known.read.__module__}; give another name."
             )
         for suffix in suffixes:
-            others = [f for f in _FORMATS.values() if suffix.lower() in f.suffixes]
             if not suffix.startswith(".") or suffix in (".", ".gz"):
                 raise ValueError(f"the suffix {suffix!r} must begin with a dot, and not be .gz.")
-            if others and others[0].name != name:
-                raise ValueError(
-                    f"the suffix {suffix!r} is that of the format {others[0].name!r}; give another."
-                )
+            for other in _FORMATS.values():
+                if suffix.lower() in other.suffixes and other.name != name:
+                    raise ValueError(
+                        f"the suffix {suffix!r} is that of the format {other.name!r}; give another."
+                    )
         lower = tuple(suffix.lower() for suffix in suffixes)
-        _FORMATS[name] = Format(name, lower, read, target, options, score)
+        _FORMATS[name] = Format(name, lower, read, None, options, score)
         return read
 
     return declare
@@ -145,30 +132,13 @@ def _load_entry_points() -> None:
 
 
 def formats() -> dict[str, Format]:
-    """Return the formats that are known, by name: those of sklsb, entry points and `register`."""
+    """Return the known formats by name: those of sklsb, of entry points and of `register`."""
     _load_entry_points()
     return dict(sorted(_FORMATS.items()))
 
 
-def format_of(path: str | os.PathLike[str], name: str | None = None) -> Format:
-    """Return the format of a file, by its name or that of the format.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    name : str, optional
-        Name of the format, if that of the file does not tell it.
-
-    Returns
-    -------
-    Format
-
-    Raises
-    ------
-    ValueError
-        If it is unknown; the message lists the known ones.
-    """
+def format_of(path: PathLike, name: str | None = None) -> Format:
+    """Return the format of a file, by the suffix of the file or the name of the format."""
     known = formats()
     listed = ", ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in known.values())
     if name is not None:
@@ -180,12 +150,12 @@ def format_of(path: str | os.PathLike[str], name: str | None = None) -> Format:
         if suffixes and suffixes[-1] in found.suffixes:
             return found
     raise ValueError(
-        f"{os.fspath(path)} does not tell its format by its name; give it as format, or --format "
+        f"{path} does not tell its format by its name; give it as format, or --format "
         f"on the command line. Known are {listed}; sklsb.io.register declares others."
     )
 
 
-def read_model(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:
+def read_model(path: PathLike, format: str | None = None, **options: Any) -> Any:
     r"""Read a model of any known format as a target.
 
     Parameters
@@ -193,10 +163,9 @@ def read_model(path: str | os.PathLike[str], format: str | None = None, **option
     path : path-like
         The file.
     format : str, optional
-        Name of the format, if that of the file does not tell it.
+        Name of the format, if the file name does not tell it.
     **options
-        ``evidence``, a file of observations, for formats that have one (UAI); ``beta``, the inverse
-        temperature, for problems of optimisation (QUBO, cuts).
+        ``evidence``, a file of observations (UAI); ``beta``, the inverse temperature (QUBO, cuts).
 
     Returns
     -------
@@ -205,7 +174,7 @@ def read_model(path: str | os.PathLike[str], format: str | None = None, **option
     Raises
     ------
     ValueError
-        If the format is unknown, has no such option, or the file is not of the format.
+        If the format is unknown or has no such option, or the file does not follow it.
     OSError
         If the file cannot be opened.
 

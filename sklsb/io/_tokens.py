@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+PathLike = str | os.PathLike[str]
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -24,14 +25,14 @@ LARGEST_INTEGER = 10**18
 
 
 class FormatError(ValueError):
-    """A file that is not what its format promises.
+    """A file that does not follow its format.
 
     Attributes
     ----------
     path : str
         The file.
     line, column : int
-        Where, counted from 1; columns in characters.
+        Place of the fault, counted from 1; columns in characters.
     problem : str
         What was found there, and what is allowed.
     """
@@ -45,38 +46,16 @@ class FormatError(ValueError):
 
 
 class Tokens:
-    """The tokens of a file, taken one after the other.
+    """The tokens of a file, taken one after the other; ``at`` is the index of the next one.
 
-    The file may be compressed by gzip and may begin with a byte-order mark.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    error : type
-        Raised for whatever is wrong in it: a subclass of `FormatError`.
-    pattern : bytes
-        Regular expression of a token.
-    comment : bytes, optional
-        Regular expression of what is blanked out beforehand. Matches that begin with a quotation
-        mark stay.
-    data : bytes, optional
-        The content, if it is not to be read from the file.
-
-    Attributes
-    ----------
-    data, code : bytes
-        The content, and the content without comments.
-    words : list of bytes
-        All tokens.
-    at : int
-        Index of the next one.
+    The file may be compressed by gzip and may begin with a byte-order mark. ``pattern`` matches a
+    token; what ``comment`` matches is blanked out, unless it begins with a quotation mark.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        error: type[FormatError],
+        path: PathLike,
+        error: type[FormatError] = FormatError,
         pattern: bytes = rb"\S+",
         comment: bytes | None = None,
         data: bytes | None = None,
@@ -106,14 +85,14 @@ class Tokens:
         return b"".join(parts)
 
     def wrong_at(self, offset: int, problem: str) -> FormatError:
-        """Return the error for what is wrong at a byte of the text."""
+        """Return the error for a fault at a byte of the text."""
         ends = [match.end() for match in _LINE_END.finditer(self.data, 0, offset)]
         start = ends[-1] if ends else 0
         column = len(self.data[start:offset].decode("utf-8", "replace")) + 1
         return self.error(self.path, len(ends) + 1, column, problem)
 
     def wrong(self, index: int, what: str, allowed: str) -> FormatError:
-        """Return the error for a token: what should stand there, and what that may be."""
+        """Return the error for a token that should be ``what``."""
         if index < len(self.words):
             found = show(self.words[index])
             matches = self._pattern.finditer(self.code)
@@ -125,12 +104,12 @@ class Tokens:
         )
 
     def words_in_first_line(self) -> int:
-        """Count the tokens of the first line that has any."""
+        """Count the tokens of the first line that is not blank."""
         text = self.code.lstrip()
         return len(self._pattern.findall(_LINE_END.split(text, maxsplit=1)[0]))
 
     def peek(self) -> bytes:
-        """Return the next token without taking it; nothing at the end of the file."""
+        """Return the next token without taking it; b"" at the end of the file."""
         return self.words[self.at] if self.at < len(self.words) else b""
 
     def next(self, what: str, allowed: str) -> bytes:
@@ -170,19 +149,19 @@ class Tokens:
         return values
 
     def end(self, what: str) -> None:
-        """Refuse what is left."""
+        """Raise if any token is left."""
         if self.at < len(self.words):
             raise self.wrong(self.at, "the end of the file", f"nothing after {what}")
 
 
 def show(word: bytes) -> str:
-    """Return a token as it is shown in messages."""
+    """Return a token as messages show it."""
     text = word.decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
 
 
 def _floats(words: list[bytes]) -> NDArray[np.float64]:
-    """Return the number that each word is; NaN or infinity if it is none."""
+    """Return each word as a number; NaN if it is none."""
     if b"_" not in b"".join(words):
         try:
             return np.array(list(map(float, words)))

@@ -2,21 +2,14 @@
 
 import itertools
 import math
-import os
 from collections.abc import Container, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.io._formats import register
-from sklsb.io._tokens import FormatError, Tokens, show
+from sklsb.io._tokens import PathLike, Tokens, show
 from sklsb.io.uai import Model
-
-__all__ = ["BIFFormatError", "read_bif"]
-
-register("bif", ".bif", target="sklsb.targets:MarkovNetwork.from_bif")(Path)
 
 _NO_WORDS = (b"{", b"}", b"(", b")", b"[", b"]", b"|", b";", b'"')
 _LINES = (b"(", b"table", b"default", b"property", b"}")
@@ -26,10 +19,7 @@ _PATTERN = rb'"[^"\r\n]*"|[{}()\[\]|;]|[^\s,{}()\[\]|;"]+|"'
 _COMMENT = rb'"[^"\r\n]*"|//[^\r\n]*|/\*.*?\*/'
 _MOST_PARENTS = 63  # an axis for each and one for the child; NumPy has at most 64
 _LARGEST_TABLE = 1 << 26  # entries, where the file need not list them
-
-
-class BIFFormatError(FormatError):
-    """A file that is not a network in BIF; the message has line and column."""
+_Factor = tuple[tuple[int, ...], NDArray[np.float64]]  # scope and table
 
 
 class _Variable(NamedTuple):
@@ -38,40 +28,34 @@ class _Variable(NamedTuple):
     at: int
 
 
-class _Factor(NamedTuple):
-    scope: tuple[int, ...]
-    table: NDArray[np.float64]
-
-
-def read_bif(path: str | os.PathLike[str]) -> Model:
+def read_bif(path: PathLike) -> Model:
     """Read a Bayesian network in the interchange format BIF, as in the bnlearn repository.
 
-    A ``network`` block comes first; then a ``variable`` block for each variable and a
-    ``probability`` block, which may name only variables that were described before it. In the
-    latter, ``(s, t) 0.9, 0.1;`` is the distribution given these states of the parents,
-    ``default`` the one given all states of which nothing is said, and ``table`` holds all
-    numbers at once: for the first state of the child given all states of the parents, the last
-    parent running fastest, then for its second, and so on [1]_. Properties and comments are
-    ignored; names may stand in quotation marks.
+    After a ``network`` block come a ``variable`` and a ``probability`` block for each variable; a
+    probability block may name only variables described above it. In it, ``(s, t) 0.9, 0.1;`` is
+    the distribution given these states of the parents, and ``default`` the one given all states
+    that are not listed. ``table`` gives all numbers at once: those of the child's first state for
+    all states of the parents, the last parent running fastest, then those of its second, and so on
+    [1]_. Properties and comments are ignored; names may be in quotation marks.
 
     Parameters
     ----------
     path : path-like
-        A text file in UTF-8, or one compressed by gzip (told by its first bytes).
+        A text file in UTF-8, which may be compressed by gzip.
 
     Returns
     -------
     Model
-        Of kind "BAYES", with the names of variables and states. Factors stand in the order of the
-        ``probability`` blocks; the scope of each is the parents in their order, then the child.
+        As from `read_uai`, of kind "BAYES" and with names. Factors are in the order of the
+        ``probability`` blocks; a scope is the parents in their order, then the child.
 
     Raises
     ------
-    BIFFormatError
-        If the file is anything else, or a variable or state is unknown or stands twice, a
-        distribution is missing or given twice, or a probability is negative or not finite. That
-        they sum to 1 is not checked (`sklsb.MarkovNetwork` warns). Also if a
-        variable has more than 63 parents, or a table with a ``default`` more than 2**26 entries.
+    FormatError
+        If the file is anything else, a variable or state is unknown or appears twice, a
+        distribution is missing or given twice, a probability is negative or not finite, a variable
+        has more than 63 parents, or a table with a ``default`` more than 2**26 entries.
+        `sklsb.MarkovNetwork` warns of probabilities that do not sum to 1.
     OSError
         If the file cannot be opened.
 
@@ -100,7 +84,7 @@ def read_bif(path: str | os.PathLike[str]) -> Model:
     array([[0.9, 0.1],
            [0. , 1. ]])
     """
-    tokens = Tokens(path, BIFFormatError, _PATTERN, _COMMENT)
+    tokens = Tokens(path, pattern=_PATTERN, comment=_COMMENT)
     _check_encoding(tokens)
     tokens.keyword("the first block", (b"network",))
     _word(tokens, "the name of the network")
@@ -108,7 +92,7 @@ def read_bif(path: str | os.PathLike[str]) -> Model:
     while tokens.keyword("a line of the network", (b"property", b"}")) != b"}":
         _skip_property(tokens)
     variables: dict[str, _Variable] = {}
-    factors: dict[str, _Factor] = {}
+    factors: dict[str, _Factor] = {}  # by child
     while tokens.at < len(tokens.words):
         if tokens.keyword("a block", (b"variable", b"probability")) == b"variable":
             _read_variable(tokens, variables)
@@ -120,8 +104,8 @@ def read_bif(path: str | os.PathLike[str]) -> Model:
     return Model(
         "BAYES",
         tuple(len(variable.states) for variable in variables.values()),
-        [factor.scope for factor in factors.values()],
-        [factor.table for factor in factors.values()],
+        [scope for scope, _ in factors.values()],
+        [table for _, table in factors.values()],
         tuple(variables),
         tuple(tuple(variable.states) for variable in variables.values()),
     )
@@ -223,13 +207,13 @@ def _read_probability(
     for key, row in rows.items():
         table[key] = row
     scope = tuple(variables[name].number for name in (*family[1:], child))
-    factors[child] = _Factor(scope, table)
+    factors[child] = scope, table
 
 
 def _read_rows(
     tokens: Tokens, child: str, parents: list[dict[str, int]], k: int
 ) -> dict[tuple[int, ...], NDArray[np.float64]]:
-    """Take the block of a child of k states: a distribution by the states of its parents."""
+    """Take the block of a child of k states; return its distribution by the states of parents."""
     sizes = [len(states) for states in parents]
     rows: dict[tuple[int, ...], NDArray[np.float64]] = {}
     tokens.keyword("the beginning of a block", (b"{",))

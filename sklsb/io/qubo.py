@@ -1,25 +1,16 @@
 """Weighted graphs of max-cut (rudy, G-set) and quadratic binary problems (Biq Mac)."""
 
-import os
-
 import numpy as np
 import scipy.sparse as sp
 
-from sklsb.io._formats import register
-from sklsb.io._tokens import FormatError, Tokens
-
-__all__ = ["EdgeListFormatError", "read_maxcut", "read_qubo"]
+from sklsb.io._tokens import PathLike, Tokens
 
 _MOST_VERTICES = 1 << 24
 
 
-class EdgeListFormatError(FormatError):
-    """A file that is not a list of weighted edges; the message has line and column."""
-
-
-def _read(path: str | os.PathLike[str], loops: bool) -> sp.csr_array:
-    tokens = Tokens(path, EdgeListFormatError)
-    # A vertex need not have an edge, so that this count alone decides how much memory is taken.
+def _read(path: PathLike, loops: bool) -> sp.csr_array:
+    tokens = Tokens(path)
+    # A vertex need not have an edge, so this count alone decides how much memory is taken.
     n = tokens.integer("the number of vertices", 0, _MOST_VERTICES)
     count = tokens.integer("the number of edges", 0)
     tokens.at = max(tokens.at, tokens.words_in_first_line())
@@ -44,38 +35,28 @@ def _read(path: str | os.PathLike[str], loops: bool) -> sp.csr_array:
     return sp.csr_array(matrix + sp.triu(matrix, 1).T)
 
 
-@register(
-    "cut",
-    ".mc",
-    ".rud",
-    ".rudy",
-    ".cut",
-    target="sklsb.targets:Ising.from_maxcut",
-    options=("beta",),
-    score=("cut", 1.0),
-)
-def read_maxcut(path: str | os.PathLike[str]) -> sp.csr_array:
+def read_maxcut(path: PathLike) -> sp.csr_array:
     r"""Read a weighted graph in the format of rudy, of the Biq Mac library and the G-set.
 
-    The first line holds the number of vertices and of edges (more on it is ignored); then of each
-    edge its two vertices, counted from 1, and its weight.
+    The first line holds the numbers of vertices and edges (the rest of it is ignored). For each
+    edge, its two vertices, counted from 1, and its weight follow.
 
     Parameters
     ----------
     path : path-like
-        A text file, or one compressed by gzip (told by its first bytes).
+        A text file, which may be compressed by gzip.
 
     Returns
     -------
     scipy.sparse.csr_array of float64, shape (vertices, vertices)
-        The weights, symmetric, with nothing on the diagonal.
+        The symmetric weights, zero on the diagonal.
 
     Raises
     ------
-    EdgeListFormatError
-        If the file is anything else, an edge joins a vertex to itself, or a pair of vertices
-        stands twice: whether such weights should be added or are one edge written in both
-        directions cannot be told. Also if there are more than 2**24 vertices.
+    FormatError
+        If the file is anything else, an edge joins a vertex to itself, a pair of vertices appears
+        twice (its weights might have to be added, or be one edge in both directions), or there are
+        more than 2**24 vertices.
     OSError
         If the file cannot be opened.
 
@@ -97,27 +78,19 @@ def read_maxcut(path: str | os.PathLike[str]) -> sp.csr_array:
     return _read(path, loops=False)
 
 
-@register(
-    "qubo",
-    ".qubo",
-    ".sparse",
-    target="sklsb.targets:Ising.from_qubo",
-    options=("beta",),
-    score=("x'Qx", -1.0),
-)
-def read_qubo(path: str | os.PathLike[str]) -> sp.csr_array:
+def read_qubo(path: PathLike) -> sp.csr_array:
     r"""Read a quadratic unconstrained binary problem in the format of the Biq Mac library.
 
     .. math:: \text{minimise } x^T Q x = \sum_i q_{ii} x_i + 2 \sum_{i<j} q_{ij} x_i x_j,
               \qquad x_i \in \{0, 1\}
 
-    The first line holds the number of variables and of entries (more on it is ignored); then of
-    each entry i, j, counted from 1, and :math:`q_{ij}`.
+    The first line holds the numbers of variables and entries (the rest of it is ignored). For each
+    entry, i and j, counted from 1, and :math:`q_{ij}` follow.
 
     Parameters
     ----------
     path : path-like
-        A text file, or one compressed by gzip (told by its first bytes).
+        A text file, which may be compressed by gzip.
 
     Returns
     -------
@@ -126,9 +99,9 @@ def read_qubo(path: str | os.PathLike[str]) -> sp.csr_array:
 
     Raises
     ------
-    EdgeListFormatError
-        If the file is anything else, or an entry stands twice, be it as i, j and j, i. Also if
-        there are more than 2**24 variables.
+    FormatError
+        If the file is anything else, an entry appears twice (be it as i, j and j, i), or there are
+        more than 2**24 variables.
     OSError
         If the file cannot be opened.
 

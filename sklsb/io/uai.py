@@ -1,7 +1,6 @@
 """Files of the UAI inference competitions."""
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,18 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.io._formats import register
-from sklsb.io._tokens import LARGEST_INTEGER, FormatError, Tokens
-
-__all__ = ["Model", "UAIFormatError", "read_evidence", "read_uai", "write_uai"]
-
-register("uai", ".uai", target="sklsb.targets:MarkovNetwork.from_uai", options=("evidence",))(Path)
+from sklsb.io._tokens import LARGEST_INTEGER, FormatError, PathLike, Tokens
 
 _MOST_DIMENSIONS = 64  # of a NumPy array
 
 
 class UAIFormatError(FormatError):
-    """A file that is not a UAI model or UAI evidence; the message has line and column."""
+    """A file that is not in a format of the UAI competitions."""
 
 
 class Model(NamedTuple):
@@ -31,16 +25,16 @@ class Model(NamedTuple):
     Attributes
     ----------
     kind : {"MARKOV", "BAYES"}
-        With "BAYES", each variable is the last one of exactly one scope: the table is its
-        probability given the others.
+        With "BAYES", each variable is the last of exactly one scope, whose table holds its
+        probabilities given the others.
     cardinalities : tuple of int
         Number of states of each variable.
     scopes : list of tuple of int
         Variables of each factor.
     tables : list of ndarray of float64
-        Entries of each factor, finite and not negative; one axis per variable of the scope.
+        Factors, finite and not negative; one axis per variable of the scope.
     names : tuple of str, optional
-        Name of each variable.
+        Names of the variables.
     state_names : tuple of tuple of str, optional
         Names of the states of each variable.
     """
@@ -53,38 +47,38 @@ class Model(NamedTuple):
     state_names: tuple[tuple[str, ...], ...] | None = None
 
 
-def read_uai(path: str | os.PathLike[str]) -> Model:
+def read_uai(path: PathLike) -> Model:
     """Read a model in the format of the UAI competitions.
 
-    The file holds ``MARKOV`` or ``BAYES``, the number of variables, their cardinalities, the
-    number of factors, of each factor the size of its scope and the variables in it (from 0), and
-    then of each factor the number of its entries and the entries, the last variable running
-    fastest. How this is broken into lines does not matter [1]_.
+    The file holds ``MARKOV`` or ``BAYES``, the number of variables, their cardinalities and the
+    number of factors; for each factor, the size of its scope and its variables, from 0; then for
+    each factor, the number of its entries and the entries, the last variable running fastest. Line
+    breaks do not matter [1]_.
 
     Parameters
     ----------
     path : path-like
-        A text file, or one compressed by gzip (told by its first bytes).
+        A text file, which may be compressed by gzip.
 
     Returns
     -------
     Model
-        Factors in the order of the file; every entry is ``float`` of its token.
+        A named tuple: ``kind``, ``cardinalities``, ``scopes``, ``tables``, and ``names`` and
+        ``state_names``, which are None. Entries are the nearest float64.
 
     Raises
     ------
     UAIFormatError
-        If the file is anything else: if it ends early or goes on, a variable does not exist or
-        stands twice in a scope, a scope has more than 64 variables, a table has another size than
-        its scope says, or an entry is negative or not finite. In a ``BAYES`` file also if not
-        every variable is the last of one scope. That probabilities sum to 1 is not checked
-        (`sklsb.MarkovNetwork` warns).
+        If the file ends early or goes on, a variable does not exist or appears twice in a scope, a
+        scope has more than 64 variables, a table does not have the size of its scope, or an entry
+        is negative or not finite. In a ``BAYES`` file also if not every variable is the last of
+        one scope. `sklsb.MarkovNetwork` warns of probabilities that do not sum to 1.
     OSError
         If the file cannot be opened.
 
     See Also
     --------
-    read_evidence : what was observed.
+    read_evidence : reads observations.
 
     References
     ----------
@@ -153,21 +147,20 @@ def _read_scopes(tokens: Tokens, n: int, bayes: bool) -> list[tuple[int, ...]]:
     return scopes
 
 
-def read_evidence(path: str | os.PathLike[str], cardinalities: Sequence[int]) -> dict[int, int]:
+def read_evidence(path: PathLike, cardinalities: Sequence[int]) -> dict[int, int]:
     r"""Read which variables were observed, and in which state.
 
-    The file holds the number of observations and then, of each, the variable and its state, both
-    from 0 (UAI 2014). In the older format (2006 to 2010) the number of samples stands before
-    that on a line of its own; only one sample is read. The two are told apart so: a number alone
-    on the first line is the number of samples, unless what follows is just one variable and state
-    for each of that number.
+    The file holds the number of observations and, for each, the variable and its state, both from
+    0 (UAI 2014). In the older format (2006 to 2010) the number of samples, 1, comes first on a line
+    of its own. A number alone on the first line is taken for the number of samples, unless exactly
+    that many pairs of a variable and a state follow.
 
     Parameters
     ----------
     path : path-like
-        A text file, or one compressed by gzip. An empty one means no observation.
+        A text file, which may be compressed by gzip. An empty one means no observations.
     cardinalities : sequence of int
-        Number of states of each variable, as in `Model`.
+        Number of states of each variable, as from `read_uai`.
 
     Returns
     -------
@@ -177,8 +170,8 @@ def read_evidence(path: str | os.PathLike[str], cardinalities: Sequence[int]) ->
     Raises
     ------
     UAIFormatError
-        If the file is anything else, holds more than one sample, observes a variable twice, or
-        has a variable or a state that does not exist.
+        If the file is anything else, holds several samples, observes a variable twice, or names a
+        variable or state that does not exist.
     OSError
         If the file cannot be opened.
 
@@ -214,7 +207,7 @@ def read_evidence(path: str | os.PathLike[str], cardinalities: Sequence[int]) ->
     return evidence
 
 
-def write_uai(path: str | os.PathLike[str], model: Model) -> None:
+def write_uai(path: PathLike, model: Model) -> None:
     """Write a model in the format of the UAI competitions.
 
     Parameters
@@ -222,25 +215,28 @@ def write_uai(path: str | os.PathLike[str], model: Model) -> None:
     path : path-like
         The file; it is overwritten.
     model : Model
-        `read_uai` reads the same back, entries bit for bit. Names are not kept.
+        What `read_uai` or `read_bif` returns. Names are not kept; entries read back bit for bit.
 
     Raises
     ------
     UAIFormatError
-        If `read_uai` would refuse the file: see there. Line and column are those that the file
-        would have; it is not written.
+        If `read_uai` would refuse the file; it is not written.
     ValueError
-        If a table has another shape than the cardinalities of its scope.
+        If the shape of a table is not the cardinalities of its scope.
     OSError
         If the file cannot be written.
+
+    See Also
+    --------
+    sklsb.MarkovNetwork.to_uai : writes a network.
 
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> import numpy as np
-    >>> from sklsb.io import Model, read_uai, write_uai
+    >>> from sklsb.io import read_uai, write_uai
     >>> path = pathlib.Path(tempfile.mkdtemp(), "pair.uai")
-    >>> write_uai(path, Model("MARKOV", (2, 2), [(0, 1)], [np.array([[1, 0.1], [0.1, 1]])]))
+    >>> _ = path.write_text("MARKOV 2  2 2  1  2 0 1  4  1 .1 .1 1")
+    >>> write_uai(path, read_uai(path))
     >>> print(path.read_text())
     MARKOV
     2

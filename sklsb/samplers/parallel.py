@@ -20,13 +20,14 @@ from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exceptions import StoreError
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.sinks import Record, check_record
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
-from sklsb.storage.stores import StoreError, needs_zarr, open_draws
+from sklsb.storage.stores import needs_zarr, open_draws
 
 # Abandoned runs of this process.
 _ENDED: set[str] = set()

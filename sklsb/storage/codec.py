@@ -26,28 +26,24 @@ _BIT_GENERATORS = ("PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937")
 
 
 class DamagedError(ValueError):
-    """A file that cannot be what was written; the message says how it is seen."""
-
-
-# ----------------------------------------------------------------- values
+    """A file whose content is not what was written."""
 
 
 class _Encoder:
-    """Turns values into what JSON can hold, and collects the arrays.
+    """Turns values into JSON, and collects the bytes of arrays.
 
-    An object that is met again, and a generator that is shared, is written once. ``known`` are
-    objects that whoever reads has already, by name.
+    Shared objects are written once, and the ``known`` ones, which the reader has, by name.
     """
 
     def __init__(self, known: dict[str, Any]):
         self._known = {id(value): name for name, value in known.items()}
         self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []  # so that no two objects have the same id
+        self._alive: list[Any] = []  # keeps their ids unique
         self.blobs: list[bytes] = []
         self._size = 0
 
     def array(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Put an array aside; return where it will be."""
+        """Collect an array; return its place."""
         if values.dtype.kind in ("O", "T"):
             items = values.ravel().tolist()
             if not all(isinstance(item, str) for item in items):
@@ -60,7 +56,7 @@ class _Encoder:
         return {"array": [begin, values.dtype.str, list(values.shape)]}
 
     def __call__(self, value: Any) -> Any:
-        """Return a value as JSON."""
+        """Return the JSON of a value."""
         if id(value) in self._known:
             return {"known": self._known[id(value)]}
         if value is None or type(value) in (bool, int, float, str):
@@ -87,7 +83,7 @@ class _Encoder:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             _check_present(type(value))
             made = {"fields": [*cls, [self(item) for item in value]]}
-            self._seen[id(value)] = len(self._seen)
+            self._seen[id(value)] = len(self._seen)  # after its parts, as when it is read
             return made
         self._seen[id(value)] = len(self._seen)
         if isinstance(value, np.random.Generator):
@@ -95,7 +91,9 @@ class _Encoder:
         if isinstance(value, np.random.RandomState):
             return {"legacy": self(value.get_state(legacy=False))}
         if isinstance(value, np.random.SeedSequence):
-            return {"seeds": [self(x) for x in _parts_of(value)]}
+            key = tuple(value.spawn_key)
+            parts = value.entropy, key, value.pool_size, value.n_children_spawned
+            return {"seeds": [self(part) for part in parts]}
         _check_present(type(value))
         return {"object": [*cls, self(value.__getstate__())]}
 
@@ -114,12 +112,8 @@ class _Encoder:
         return [self(variables), self(list(data.coords)), self(dict(data.attrs))]
 
 
-def _parts_of(seeds: np.random.SeedSequence) -> tuple[Any, ...]:
-    return seeds.entropy, tuple(seeds.spawn_key), seeds.pool_size, seeds.n_children_spawned
-
-
 def _check_present(cls: type) -> None:
-    """Refuse a class that whoever reads the file would not find, or find another one for."""
+    """Refuse a class whose name does not lead back to it."""
     module, name = cls.__module__, cls.__qualname__
     if find_class(module, name) is not cls:
         raise TypeError(
@@ -131,8 +125,8 @@ def _check_present(cls: type) -> None:
 def find_class(module: str, name: str) -> Any:
     """Return a class that a file may name, without importing anything but this package.
 
-    Those are the classes of this package, but for such as say ``_in_files = False``, those of
-    users that inherit ``_in_files = True``, and named tuples.
+    Allowed are named tuples, users' classes that inherit ``_in_files = True``, and the classes of
+    this package that do not say ``_in_files = False``.
     """
     own = module.split(".")[0] == "sklsb"
     found: Any = importlib.import_module(module) if own else sys.modules.get(module)
@@ -151,14 +145,13 @@ def find_class(module: str, name: str) -> Any:
 
 
 class _Decoder:
-    """Turns what `_Encoder` made into values again."""
+    """Turns the output of `_Encoder` into values again."""
 
     def __init__(self, blob: memoryview, known: dict[str, Any]):
         self._blob, self._known = blob, known
         self._seen: list[Any] = []
 
     def __call__(self, tree: Any) -> Any:
-        """Return the value."""
         if isinstance(tree, list):
             return [self(item) for item in tree]
         if not isinstance(tree, dict):
@@ -193,9 +186,9 @@ class _Decoder:
 
     def _get_fields(self, given: Any) -> Any:
         module, name, items = given
-        cls, values = find_class(module, name), [self(item) for item in items]
-        self._seen.append(cls(*values))
-        return self._seen[-1]
+        made = find_class(module, name)(*map(self, items))
+        self._seen.append(made)
+        return made
 
     def _get_object(self, given: Any) -> Any:
         module, name, state = given
@@ -243,11 +236,8 @@ class _Decoder:
         )
 
 
-# ----------------------------------------------------------------- files
-
-
 def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:
-    """Return a value as the bytes of a file: the same value gives the same bytes."""
+    """Return the bytes of a file for a value, always the same ones for the same value."""
     encoder = _Encoder(known or {})
     text = json.dumps(encoder(value), separators=(",", ":")).encode()
     text += b" " * (-(_HEAD + 8 + len(text)) % _ALIGNED)
@@ -256,7 +246,7 @@ def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:
 
 
 def check(data: bytes) -> bytes:
-    """Return the bytes of a file, or refuse those that are not as they were written."""
+    """Return the bytes of a file, unless they are damaged."""
     if not data:
         raise DamagedError("it is empty")
     if data[: len(_MAGIC)] != _MAGIC:
@@ -273,15 +263,7 @@ def check(data: bytes) -> bytes:
 
 
 def unpacked(data: bytes, known: dict[str, Any] | None = None) -> Any:
-    """Return the value in the bytes of a file.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those that were written.
-    TypeError
-        If it holds an object of a class that this process does not know.
-    """
+    """Return the value in the bytes of a file."""
     check(data)
     body = memoryview(data)[_HEAD:]
     (length,) = struct.unpack_from("<Q", body)
@@ -290,15 +272,12 @@ def unpacked(data: bytes, known: dict[str, Any] | None = None) -> Any:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the checksum that stands in a file."""
+    """Return the checksum in a file."""
     return data[len(_MAGIC) : _HEAD].hex()
 
 
 def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Write a file that is there whole or, after a crash, as it was before.
-
-    Without ``sync`` that holds for a crash of the process, not of the machine.
-    """
+    """Replace a file atomically; without ``sync``, a crash of the machine may still damage it."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
         file.write(data)
@@ -306,10 +285,9 @@ def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
         if sync:
             os.fsync(file.fileno())
     os.replace(temporary, path)
-    if not sync:
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

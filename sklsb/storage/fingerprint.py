@@ -1,4 +1,4 @@
-"""Whether a target is the one that chains were run on, and its kernels compute its log p."""
+"""Checks that a target is the one that chains ran on, and that its kernels agree with it."""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 
 from sklsb.targets.base import States, Target
 
-# States at which log p is compared, besides those given.
+# Random states at which log p is compared, besides those given.
 _N_PROBES = 4
-# Relative difference of log p that is one of rounding, in float64 and in float32.
+# Relative differences of log p due to rounding, in float64 and in float32.
 _ROUNDING, _SINGLE = 1e-9, 1e-4
 
 Array = NDArray[np.float64]
 
 
 def differ(target: Target, x: States, one: Array, other: Array) -> NDArray[np.bool_]:
-    """Tell where log p of states x, computed twice, differs by more than rounding; NaN does."""
+    """Tell where two computations of log p at states x differ by more than rounding."""
     size = 1.0 + abs(target.constant) + np.where(np.isfinite(other), np.abs(other), 0.0)
     with np.errstate(invalid="ignore"):
         gap = np.where(one == other, 0.0, np.abs(one - other))
     bad = ~(gap <= _ROUNDING * size)
-    if bad.any():  # look closer: what it is the sum of may be larger, or it is in single precision
+    if bad.any():  # look closer: its terms may be larger, or it is in single precision
         relative = _SINGLE if target._is_single else _ROUNDING
         gate = relative * (size[bad] + _size_of_terms(target, x[bad])) + np.sum(target.rounding)
         bad[bad] = ~(gap[bad] <= gate)
@@ -39,7 +39,7 @@ def _terms(target: Target, x: States) -> Iterator[Array]:
 
 
 def _size_of_terms(target: Target, x: States) -> Array:
-    """Return the sum of the sizes of what log p of states may be a sum of."""
+    """Return the sum of the absolute values of the terms of log p at states."""
     found = np.zeros(len(x))
     if target._has_factors:
         for term in _terms(target, x):
@@ -55,13 +55,12 @@ def _finite(values: Array) -> Array:
 
 
 def by_kernels(ensemble: Any) -> tuple[States, Array]:
-    """Return the present states of chains, and their log p as the kernels have it."""
-    found = ensemble.log_prob() + ensemble.target.constant
-    return ensemble.chains.x.copy(), found
+    """Return the present states of chains, and log p there by the kernels."""
+    return ensemble.chains.x.copy(), ensemble.log_prob() + ensemble.target.constant
 
 
 def checked(ensemble: Any) -> tuple[States, Array]:
-    """Return the same, or say that the target computes another log p."""
+    """Return the same, if the target computes the same log p."""
     target: Target = ensemble.target
     x, found = by_kernels(ensemble)
     wanted = target.log_prob(x)
@@ -85,18 +84,11 @@ def _compare(target: Target, x: States, found: Array, wanted: Array, what: str) 
 
 
 def fingerprint(target: Target, states: States) -> dict[str, Any]:
-    """Return what tells a target from others.
+    """Return what tells a target from others: its parameters, and log p at some states.
 
-    Parameters
-    ----------
-    target : Target
-        The target.
-    states : ndarray of shape (n, n_sites)
-        States at which log p is looked at, with some random ones: of a function of the user
-        nothing else is known.
+    For a function of the user the values are all that can be compared: at ``states``, of shape
+    (n, n_sites), and at random ones.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    _walk(digest, target.__getstate__())
     values = np.asarray(target.values, dtype=target.dtype)
     rng = np.random.default_rng(0)
     more = [values[rng.integers(target.cardinalities)] for _ in range(_N_PROBES)]
@@ -105,20 +97,18 @@ def fingerprint(target: Target, states: States) -> dict[str, Any]:
         "class": type(target).__qualname__,
         "named": repr(target)[:200],
         "shape": target.shape,
-        "digest": digest.hexdigest(),
+        "digest": _digest(target),
         "x": x,
         "log_prob": target.log_prob(x),
     }
 
 
 def difference(target: Target, known: dict[str, Any]) -> str:
-    """Tell how a target differs from the one with a fingerprint; empty if it does not."""
+    """Tell how a target differs from the one with a fingerprint, or return ""."""
     name = f"this is {repr(target)[:200]}; it was {known['named']}"
     if type(target).__qualname__ != known["class"] or target.shape != known["shape"]:
         return name
-    digest = hashlib.blake2b(digest_size=16)
-    _walk(digest, target.__getstate__())
-    if digest.hexdigest() != known["digest"]:
+    if _digest(target) != known["digest"]:
         return f"{name}, with other parameters"
     now, then = target.log_prob(known["x"]), known["log_prob"]
     other = differ(target, known["x"], now, then)
@@ -128,8 +118,14 @@ def difference(target: Target, known: dict[str, Any]) -> str:
     return ""
 
 
+def _digest(target: Target) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    _walk(digest, target.__getstate__())
+    return digest.hexdigest()
+
+
 def _walk(digest: Any, value: Any) -> None:
-    """Feed a value to a checksum; of code nothing but the arrays that it refers to."""
+    """Feed a value to a checksum; for a function, only the values it closes over."""
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         _put(digest, "array", value.dtype.str, value.shape)
         digest.update(np.ascontiguousarray(value).tobytes())

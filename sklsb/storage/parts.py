@@ -11,30 +11,19 @@ from xarray.core import indexing
 
 from sklsb.storage.codec import DamagedError, packed, unpacked, write_file
 
-# The file that says what a folder holds.
 _MANIFEST = "chains"
 
 
 class Parts(NamedTuple):
-    """What a folder holds.
-
-    Parameters
-    ----------
-    folder : Path
-        Where it is.
-    settings : dict
-        What the run is known by.
-    ends : list of int
-        First chain of each part, and the number of all chains.
-    """
+    """A folder of stores, and the settings that identify its run."""
 
     folder: Path
     settings: dict[str, Any]
-    ends: list[int]
+    ends: list[int]  # first chain of each part, and the number of all chains
 
     @classmethod
     def begin(cls, folder: Path, settings: dict[str, Any], ends: list[int]) -> "Parts":
-        """Return what is there, or begin a new folder."""
+        """Return the content of a folder, or begin a new one."""
         found = cls.of(folder)
         if found is not None:
             return found
@@ -46,7 +35,7 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path) -> "Parts | None":
-        """Return what a folder holds, None if it is no such folder."""
+        """Return the content of a folder, or None if it is no such folder."""
         place = folder / _MANIFEST
         if not place.is_file():
             return None
@@ -55,7 +44,7 @@ class Parts(NamedTuple):
 
     @property
     def paths(self) -> list[Path]:
-        """Where the parts are, or will be."""
+        """Paths of the parts, written or not."""
         width = len(str(self.ends[-1]))
         return [
             self.folder / f"{first:0{width}}-{end - 1:0{width}}.zarr"
@@ -64,7 +53,7 @@ class Parts(NamedTuple):
 
 
 class _Joined(BackendArray):
-    """Arrays of several stores, one after another, which are read when they are asked for."""
+    """Arrays of several stores in a row, read on demand."""
 
     def __init__(self, parts: list[xr.Variable]):
         self.parts, self.dtype = parts, parts[0].dtype
@@ -92,7 +81,7 @@ class _Joined(BackendArray):
 
 
 def joined(parts: list[xr.Dataset]) -> xr.Dataset:
-    """Return the draws of all chains, as far as all have come, to be read when asked for."""
+    """Return the draws that all chains have, read on demand."""
     n = min(part.sizes["draw"] for part in parts)
     parts = [part.isel(draw=slice(0, n)) for part in parts]
     first = parts[0]

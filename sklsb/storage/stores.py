@@ -1,10 +1,8 @@
 """Draws and checkpoints on disk: ``sample(n, store=path)`` writes, `open_draws` reads.
 
 A store is a folder in the format Zarr 3, with one chunk for all chains and some hundreds of draws.
-Everything in it is written to a temporary file, forced to the disk and renamed; so a chunk, a
-checkpoint, or the number of draws is there whole, or as it was before. The folder ``sklsb`` in it
-holds the sampler as it was when the run began, and two checkpoints, written in turn, of all that
-its chains need to go on.
+All files are written atomically. The folder ``sklsb`` in it holds the sampler as it was when the
+run began, and two checkpoints of the chains, written in turn.
 """
 
 import fcntl
@@ -23,25 +21,19 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.diagnostics.draws import OF_DRAWS
-from sklsb.exceptions import StoreWarning
+from sklsb.exceptions import StoreError, StoreWarning
 from sklsb.storage.codec import DamagedError, check, digest_of, packed, unpacked, write_file
 from sklsb.storage.parts import Parts, joined
-
-__all__ = ["StoreError", "open_draws"]
 
 PathLike = str | os.PathLike[str]
 # Bytes and draws of a chunk, at most.
 CHUNK_BYTES, CHUNK_DRAWS = 1 << 23, 1 << 16
-# Seconds between two commits, unless a chunk is full; and the share of the time they may take.
+# Seconds between two commits, unless a chunk is full; share of the time that commits may take.
 COMMIT_SECONDS, COMMIT_SHARE = 10.0, 0.05
 _CHECKPOINTS = ("checkpoint.0", "checkpoint.1")
 # Statistics that are kept beside the draws.
 _STATS = (*OF_DRAWS, "acceptance_rate", "log_weight")
 Coords = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
-
-
-class StoreError(ValueError):
-    """A store that cannot be used as it was asked for; the message has the reason."""
 
 
 def needs_zarr() -> None:
@@ -61,20 +53,9 @@ def needs_zarr() -> None:
 
 
 class Variable:
-    """An array of draws on disk, and its chunk that is not full.
+    """An array of draws on disk, and the buffer of its last chunk: chains, draws and the rest.
 
     Zarr makes the bytes of a chunk, in memory, and the metadata.
-
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    dims : tuple of str
-        Names of its axes.
-    dtype : numpy.dtype
-        Type of its entries.
-    shape : tuple of int
-        Shape of a chunk: chains, draws and the rest.
     """
 
     def __init__(self, name: str, dims: tuple[str, ...], dtype: Any, shape: tuple[int, ...]):
@@ -101,29 +82,29 @@ class Variable:
         self.clear()
 
     def clear(self) -> None:
-        """Begin another chunk."""
+        """Begin a chunk."""
         self.buffer[:] = self._fill
 
     def path(self, root: Path, k: int) -> Path:
-        """Where chunk k is."""
-        places = [0, k, *[0] * len(self.shape)][: len(self.shape)]
-        return root / self.name / ".".join(["c", *map(str, places)])
+        """Path of chunk k."""
+        places = ["c", "0", str(k), *"0" * len(self.shape)]
+        return root / self.name / ".".join(places[: 1 + len(self.shape)])
 
     def metadata(self, n_draws: int) -> dict[str, Any]:
-        """Return what Zarr must know."""
+        """Metadata for Zarr."""
         found: dict[str, Any] = json.loads(self._made["zarr.json"].to_bytes())
         if "draw" in self.dims:
             found["shape"][1] = n_draws
         return found
 
     def write(self, root: Path, k: int) -> None:
-        """Write the chunk."""
+        """Write the buffer as chunk k."""
         self._array[...] = self.buffer
         data = self._made[self._key].to_bytes() if self.buffer.size else b""
         write_file(self.path(root, k), data)
 
     def read(self, root: Path, k: int) -> None:
-        """Take a chunk from the disk; what is damaged has not the checksum in it."""
+        """Read chunk k into the buffer; its checksum tells damage."""
         from zarr.buffer.cpu import Buffer
 
         path = self.path(root, k)
@@ -139,23 +120,14 @@ class Variable:
 class Store:
     """A store that draws are written to.
 
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    settings : dict
-        What stays the same: thin, and what the variables are.
-    attrs : dict
-        Attributes of the draws.
-    coords : dict
-        Dimensions and values of the coordinates.
+    ``settings`` never change: thin, and the variables. ``attrs`` are those of the draws.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any], attrs: dict[str, Any], coords: Coords):
         needs_zarr()
         self.path, self.settings, self.attrs, self.coords = path, settings, attrs, coords
         self.variables = [Variable(*given) for given in settings["variables"]]
-        # Coordinates that are numbers, which Zarr holds; names are in a file of their own.
+        # Coordinates that are integers; names have a file of their own.
         self._plain = []
         for name, (dims, values) in coords.items():
             if values.dtype.kind in "iu" and values.size:
@@ -167,18 +139,18 @@ class Store:
 
     @property
     def chunk(self) -> int:
-        """Draws of a chunk."""
+        """Number of draws in a chunk."""
         return int(self.settings["chunk"])
 
     @property
     def filled(self) -> int:
-        """Draws in the chunk that is not full."""
+        """Number of draws in the last chunk, which is not full."""
         return self.n_draws % self.chunk
 
     # ----------------------------------------------------------------- begin and go on
 
     def create(self, sampler: bytes, chains: bytes) -> None:
-        """Write a new one, which has no draws yet; it appears when all of it is there."""
+        """Write a new store without draws; the folder appears once it is complete."""
         path, self.path = self.path, self.path.with_name(f".{self.path.name}.new")
         shutil.rmtree(self.path, ignore_errors=True)
         (self.path / "sklsb").mkdir(parents=True)
@@ -203,9 +175,9 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, verify: bool) -> tuple["Store", bytes]:
-        """Return one that exists, and the chains of its last checkpoint that is whole.
+        """Return an existing store, and the chains of its last undamaged checkpoint.
 
-        ``verify`` reads all chunks, not only the one that is not full.
+        ``verify`` reads all chunks, not only the last one.
         """
         if not (path / "sklsb").is_dir():
             raise StoreError(f"{path} is no store of sklsb; give what sample(n, store=...) wrote.")
@@ -217,7 +189,12 @@ class Store:
             made.n_draws, made.sequence = found["n_draws"], found["sequence"]
             made.wanted = found["wanted"]
             made._n_full = made.n_draws // made.chunk
-            made._read(verify)
+            for k in range(0 if verify else made._n_full, -(-made.n_draws // made.chunk)):
+                for variable in made.variables:
+                    variable.read(path, k)
+            if not made.filled:
+                for variable in made.variables:
+                    variable.clear()
         except BaseException:
             lock.close()
             raise
@@ -230,17 +207,8 @@ class Store:
             self._lock.close()
             self._lock = None
 
-    def _read(self, whole: bool) -> None:
-        """Read the chunk that is not full, and all others if the ``whole`` store is wanted."""
-        for k in range(0 if whole else self._n_full, -(-self.n_draws // self.chunk)):
-            for variable in self.variables:
-                variable.read(self.path, k)
-        if not self.filled:
-            for variable in self.variables:
-                variable.clear()
-
     def sampler(self) -> bytes:
-        """Return the sampler as it was when the run began."""
+        """Return the bytes of the sampler as it was when the run began."""
         path = self.path / "sklsb" / "sampler"
         data: bytes = _read(path, check)
         if digest_of(data) != self.settings["sampler"]:
@@ -250,12 +218,12 @@ class Store:
     # ----------------------------------------------------------------- write
 
     def is_due(self) -> bool:
-        """Whether what was drawn should be committed now."""
+        """Whether draws should be committed now."""
         pause = max(COMMIT_SECONDS, self._cost / COMMIT_SHARE)
         return time.monotonic() - self._committed > pause
 
     def commit(self, chains: bytes) -> None:
-        """Write the draws, then the chains, then how many draws there are."""
+        """Write the draws, then the chains, then the number of draws."""
         began = time.monotonic()
         k, filled = divmod(self.n_draws, self.chunk)
         for variable in self.variables:
@@ -265,34 +233,31 @@ class Store:
             elif filled:
                 variable.write(self.path, k)
         self._n_full = k
+        self.sequence += 1
         state = {
             "settings": self.settings,
             "attrs": self.attrs,
             "n_draws": self.n_draws,
             "wanted": self.wanted,
-            "sequence": self.sequence + 1,
+            "sequence": self.sequence,
             "chains": np.frombuffer(chains, np.uint8),
         }
-        self.sequence += 1
         write_file(self.path / "sklsb" / _CHECKPOINTS[self.sequence % 2], packed(state))
         self.show()
         self._committed = time.monotonic()
         self._cost = self._committed - began
 
     def show(self) -> None:
-        """Tell readers how many draws there are, in one file."""
+        """Write the metadata of the group, from which readers learn the number of draws."""
         known = {name: self.settings[name] for name in ("chunk", "first")}
         known |= {"requested_draws": self.wanted, "n_draws": self.n_draws}
         names = {k: v[1].tolist() for k, v in self.coords.items() if v[1].dtype.kind not in "iu"}
+        metadata = {"kind": "inline", "must_understand": False, "metadata": self._metadata()}
         root: dict[str, Any] = {
             "zarr_format": 3,
             "node_type": "group",
             "attributes": self.attrs | {"sklsb": known | {"names": names}},
-            "consolidated_metadata": {
-                "kind": "inline",
-                "must_understand": False,
-                "metadata": self._metadata(),
-            },
+            "consolidated_metadata": metadata,
         }
         root["attributes"]["sklsb"]["checksum"] = _checksum(root)
         write_file(self.path / "zarr.json", json.dumps(root).encode())
@@ -301,12 +266,12 @@ class Store:
         return {v.name: v.metadata(self.n_draws) for v in (*self.variables, *self._plain)}
 
     def end(self, chains: bytes) -> None:
-        """Commit, also for readers that open arrays one by one."""
+        """Commit, and write the metadata of each array for readers that open it alone."""
         self.commit(chains)
         for name, metadata in self._metadata().items():
             place, data = self.path / name / "zarr.json", json.dumps(metadata).encode()
             if not place.is_file() or place.read_bytes() != data:
-                write_file(place, data, sync=False)  # what counts is in the file of the group
+                write_file(place, data, sync=False)  # the file of the group is what counts
 
 
 def _read(path: Path, by: Callable[[bytes], Any]) -> Any:
@@ -337,7 +302,7 @@ def _locked(path: Path) -> Any:
 
 
 def _last_checkpoint(path: Path) -> dict[str, Any]:
-    """Return the newest checkpoint that is whole."""
+    """Return the newest undamaged checkpoint."""
     found, reasons = [], []
     for name in _CHECKPOINTS:
         try:
@@ -359,12 +324,12 @@ def _last_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def chunk_size(bytes_of_draw: int) -> int:
-    """Return the number of draws of a chunk."""
+    """Return the number of draws in a chunk."""
     return max(1, min(CHUNK_DRAWS, CHUNK_BYTES // max(1, bytes_of_draw)))
 
 
 def _read_root(path: Path) -> dict[str, Any]:
-    """Return the metadata of all arrays, or say why it cannot be trusted."""
+    """Return the metadata of the group, if its checksum is right."""
     place = path / "zarr.json"
     if not place.is_file():
         raise StoreError(f"{path} is no store of sklsb; give what sample(n, store=...) wrote.")
@@ -384,21 +349,20 @@ def open_draws(path: PathLike) -> xr.Dataset:
     Parameters
     ----------
     path : path-like
-        What ``sample(n, store=path)`` was given, or `sample_chains`.
+        The ``store`` of ``sample`` or `sample_chains`.
 
     Returns
     -------
     xarray.Dataset
-        As ``sample`` returns it: ``x``, or what ``record`` named, with the coordinate ``lp``. All
-        draws that are finished, by whatever calls. Values are read when they are asked for:
-        ``.load()`` or ``.compute()`` takes all of them into memory. The attribute
-        ``requested_draws`` is how many were asked for.
+        All draws so far, as ``sample`` returns them: ``x``, or the statistics of ``record``, with
+        the coordinate ``lp``. Values are read on demand; ``.load()`` reads all of them into memory.
+        The attribute ``requested_draws`` is the number of draws that were asked for.
 
     Raises
     ------
-    StoreError
-        If it is no store, or is damaged. A chunk that was changed on the disk is found when it is
-        read, and raises a ValueError.
+    sklsb.exceptions.StoreError
+        If the folder is no store, or is damaged. A damaged chunk raises a ValueError when it is
+        read.
     ImportError
         If zarr is not installed.
 
@@ -419,14 +383,14 @@ def open_draws(path: PathLike) -> xr.Dataset:
 
 
 def open_stats(path: PathLike) -> xr.Dataset:
-    """Open what is known of each draw: lp, and the acceptance rate."""
+    """Open the statistics of draws: lp, the acceptance rate, log weights."""
     data = _open_all(Path(path))
     found = data[[name for name in _STATS if name in data]]
     return found.drop_vars([name for name in found.coords if name not in ("chain", "draw")])
 
 
 def _open_all(path: Path) -> xr.Dataset:
-    """Open a store, or a folder with several."""
+    """Open a store, or a folder of several."""
     try:
         parts = Parts.of(path)
     except DamagedError as error:

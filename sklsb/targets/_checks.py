@@ -1,5 +1,6 @@
-"""What targets check of their arguments, and of the memory that they take."""
+"""Checks of the arguments of targets, and of the memory they take."""
 
+import math
 import numbers
 import os
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ MOST_VALUES = 1 << 15  # states are int16 at most
 
 
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return a value as an array, or say which argument cannot be one."""
+    """Return a value as an array."""
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -20,7 +21,7 @@ def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def real_array(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return a value as an array of real numbers, or say which argument is none."""
+    """Return a value as an array of real numbers."""
     given = as_array(value, name)
     if given.dtype.kind not in "iufb":
         raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
@@ -35,7 +36,7 @@ def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule:
 
 
 def integer(value: Any, name: str, smallest: int, largest: int) -> int:
-    """Return an integer of a range, or say what was given."""
+    """Return an integer, if it is one in this range."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} is {value!r:.100}; give an integer of at least {smallest}.")
     if not smallest <= int(value) <= largest:
@@ -44,7 +45,7 @@ def integer(value: Any, name: str, smallest: int, largest: int) -> int:
 
 
 def positive(value: Any, name: str, largest: float = np.inf) -> float:
-    """Return a finite positive number, or say what was given."""
+    """Return a number, if it is finite and positive."""
     if not (isinstance(value, numbers.Real) and 0.0 < float(value) < np.inf):
         raise ValueError(f"{name} is {value!r}; it must be a positive number.")
     if float(value) > largest:
@@ -53,13 +54,51 @@ def positive(value: Any, name: str, largest: float = np.inf) -> float:
 
 
 def are_plain(labels: Sequence[Any]) -> bool:
-    """Whether labels may be a coordinate: all strings, or all integers."""
+    """Whether labels can be a coordinate: all strings, or all integers."""
     kinds = {type(label) for label in labels}
     return kinds <= {str} or kinds <= {int}
 
 
+def check_names(names: Sequence[str] | Sequence[int] | None, n_sites: int) -> list[Any] | None:
+    """Return the names of all variables as a list."""
+    if names is None:
+        return None
+    given = list(names)
+    if not are_plain(given):
+        raise TypeError(f"names is {given!r:.80}; give strings only, or integers only.")
+    if len(given) != n_sites or len(set(given)) < n_sites:
+        raise ValueError(
+            f"names has {len(given)} entries, {len(set(given))} of them distinct; give one name "
+            f"for each of the {n_sites} variables."
+        )
+    return given
+
+
+def check_shape(
+    shape: Sequence[int] | None, dims: Sequence[str] | None, n_sites: int
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the shape of the array of sites and the names of its axes."""
+    given = (n_sites,) if shape is None else tuple(shape)
+    if not all(isinstance(size, numbers.Integral) for size in given):
+        raise TypeError(f"shape is {shape!r}; give integers.")
+    if math.prod(given) != n_sites or not given or min(given) < 0:
+        raise ValueError(f"shape is {shape!r}; its product must be n_sites, {n_sites}.")
+    if dims is None and len(given) > 2:
+        raise ValueError(f"shape is {shape!r}; give dims, a name for each of its axes.")
+    found = (("site",), ("row", "col"))[len(given) - 1] if dims is None else dims
+    if isinstance(found, str) or not all(isinstance(name, str) for name in found):
+        raise TypeError(f"dims is {dims!r}; give a tuple of strings.")
+    taken = {"chain", "draw", "state", "x", "lp"} & set(found)
+    if len(found) != len(given) or len(set(found)) < len(found) or taken:
+        raise ValueError(
+            f"dims is {dims!r}; give a name for each axis of the shape {given}, all different, and "
+            "none of chain, draw, state, x and lp."
+        )
+    return tuple(int(size) for size in given), tuple(found)
+
+
 def check_touched(n_bytes: int) -> None:
-    """Refuse a list of touched moves that is larger than the memory of the machine."""
+    """Refuse a list of touched moves that is larger than the machine's memory."""
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if n_bytes > available:
         raise MemoryError(
@@ -70,7 +109,7 @@ def check_touched(n_bytes: int) -> None:
 
 
 def all_touched(n_moves: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """List the moves that each move touches, where each touches all."""
+    """List the moves that each move touches if each touches all; offsets and moves."""
     check_touched(4 * n_moves**2)
     start = np.arange(n_moves + 1, dtype=np.uint64) * np.uint64(n_moves)
     return start, np.tile(np.arange(n_moves, dtype=np.uint32), n_moves)

@@ -1,4 +1,4 @@
-"""What targets share whose variables are coupled in pairs, along the edges of a graph."""
+"""Base of targets with couplings along the edges of a graph."""
 
 import numbers
 from abc import abstractmethod
@@ -19,14 +19,12 @@ _CSR = ("data", "indices", "indptr")
 
 
 def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the units in which sums of at most ``largest`` are kept as integers.
+    """Return the units of 62-bit fixed point for sums of at most ``largest``.
 
-    62-bit fixed point: integer sums are exact whatever their order, so they never drift. Finer
-    than the 53 bits of a float64 sum of the same terms.
+    Integer sums are exact in any order, so they never drift; float64 has only 53 bits.
     """
     exponent = np.frexp(largest)[1] - _FIXED_POINT_BITS
-    result: NDArray[np.float64] = np.ldexp(1.0, np.maximum(exponent, -1022))
-    return result
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, -1022)))
 
 
 def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
@@ -56,7 +54,7 @@ def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
 
 
 def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
-    """Return a matrix of finite real numbers as float64 in CSR form, with sorted indices."""
+    """Return a square matrix of finite real numbers as float64 in CSR form, indices sorted."""
     matrix = given
     if not sp.issparse(given):
         matrix = as_array(given, name)
@@ -81,7 +79,7 @@ def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
 
 
 def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array, list[Any] | None]:
-    """Return a symmetric matrix as `square_matrix` does, and the nodes if it was a graph."""
+    """Return a symmetric matrix as `square_matrix` does, and the nodes of a graph."""
     labels = None
     if hasattr(given, "is_directed") and hasattr(given, "nodes"):
         given, labels = _from_graph(given, name)
@@ -121,10 +119,7 @@ def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) 
 
 
 class GraphTarget(Target):
-    """A target of couplings between pairs of variables and a field on each.
-
-    A subclass implements ``_set_field`` and ``_make_view``, and log p of course.
-    """
+    """A target with couplings between pairs of variables and a field on each."""
 
     couplings: sp.csr_array
     field: NDArray[np.float64]
@@ -169,11 +164,10 @@ class GraphTarget(Target):
 
     @abstractmethod
     def _set_field(self, field: ArrayLike | None) -> None:
-        """Check the field against ``shape`` and set it, sites along its first axis."""
+        """Set the field, with sites along its first axis, after a check against ``shape``."""
 
     @cached_property
     def symmetry(self) -> str | None:
-        """Without fields every value may become the next one; see `Target`."""
         tables = self._field_tables()
         return "cycle" if (tables == tables[:, :1]).all() else None
 
@@ -192,7 +186,7 @@ class GraphTarget(Target):
             )
 
     def _freeze(self) -> None:
-        # Samplers keep what they computed from these arrays; a change must not pass unseen.
+        # Samplers keep values computed from these arrays.
         for array in (self.field, *(getattr(self.couplings, name) for name in _CSR)):
             array.flags.writeable = False
 
@@ -202,7 +196,6 @@ class GraphTarget(Target):
 
     @property
     def coords(self) -> dict[str, Any]:
-        """Coordinate of each of ``dims``: node labels where the graph has plain ones."""
         if self._labels and are_plain(self._labels):
             return {"site": np.asarray(self._labels)}
         return super().coords
@@ -213,12 +206,10 @@ class GraphTarget(Target):
 
     @property
     def graph(self) -> sp.csr_array:
-        """Pairs of variables that are coupled, as a boolean matrix."""
         return self.couplings != 0
 
     @property
     def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
-        """Fields, couplings, and the constant of the self-loops."""
         result: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [((), np.array(self.constant))]
         result += [((i,), table) for i, table in enumerate(self._field_tables())]
         upper = sp.triu(self.couplings, 1).tocoo()
@@ -231,26 +222,31 @@ class GraphTarget(Target):
     def _joint_zeros(self) -> bool:
         return False  # couplings are finite
 
+    @property
+    def _log_prob_size(self) -> float:
+        fields = np.abs(np.where(np.isfinite(self.field), self.field, 0.0))
+        with np.errstate(over="ignore"):
+            of_sites = np.atleast_2d(fields.T).max(axis=0).sum()
+            couplings = 0.5 * np.abs(self.couplings.data).sum()
+            return float(of_sites + couplings + abs(self.constant))
+
     @abstractmethod
     def _field_tables(self) -> NDArray[np.float64]:
         """Return log p of each value of each site by its field alone, shape (n_sites, values)."""
 
     @abstractmethod
     def _pair_table(self) -> NDArray[np.float64]:
-        """Return what a coupling is multiplied by, for each pair of values."""
+        """Return the factor of a coupling for each pair of values."""
 
     def _unit(self) -> NDArray[np.float64]:
-        """Return the unit of each site, of which its couplings are kept as integer multiples."""
+        """Return the fixed-point unit of the couplings of each site."""
         return fixed_point_unit(abs(self.couplings).sum(axis=1))
 
-    @abstractmethod
-    def _make_view(self) -> NamedTuple:
-        """Build what `view` returns."""
-
     @cached_property
-    def _view(self) -> NamedTuple:
-        return self._make_view()
+    @abstractmethod
+    def _view(self) -> Any:
+        """What `view` returns."""
 
     def view(self) -> NamedTuple:
-        """Arrays for the compiled kernels."""
-        return self._view
+        view: NamedTuple = self._view
+        return view

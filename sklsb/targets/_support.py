@@ -1,4 +1,4 @@
-"""Finding a state at which no table is zero."""
+"""Search for a state at which no table is zero."""
 
 import copy
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class _NoSupport(Exception):
 
 
 class _Domains:
-    """Values left of each variable, with a record of changes so that they can be taken back."""
+    """Values left of each variable, with a record of changes for undoing them."""
 
     def __init__(self, left: list[Bools]):
         self.left = left.copy()
@@ -34,7 +34,7 @@ class _Domains:
         self._put(i, domain)
 
     def undo(self, n_changes: int) -> None:
-        """Take back all changes but the first ones."""
+        """Undo all but the first changes."""
         while len(self.changes) > n_changes:
             self._put(*self.changes.pop())
 
@@ -43,28 +43,19 @@ class _Domains:
 
 
 class Support:
-    """The states of positive probability of a product of tables.
+    """The states of positive probability of a product of tables over ``scopes``.
 
-    Parameters
-    ----------
-    scopes : list of ndarray
-        Variables of each factor.
-    tables : callable
-        Returns the table of a factor.
-    cardinalities : ndarray of int64, shape (n_sites,)
-        Number of values of each variable.
-    label : callable, optional
-        What errors call a variable; its number if not given.
+    ``tables`` returns the table of a factor, ``label`` the name of a variable in errors.
 
     Notes
     -----
-    Variables are assigned one by one. In a Bayesian network parents come before children and
+    Variables are assigned one by one. In a Bayesian network parents come before children, and
     values are drawn from the conditional probabilities: without evidence the state is a draw from
-    the network. Otherwise the variable comes first that has the fewest values left, relative to
-    how often its factors have led into dead ends [1]_, and its value is drawn uniformly. After
-    each assignment, values that no entry of some table supports are struck out, until nothing
-    changes (generalised arc consistency). Where nothing is left the last assignment is taken back
-    and its value struck out; after too many of these all begins anew.
+    the network. Otherwise the next variable is the one with the fewest values left, relative to
+    how often its factors led into dead ends [1]_, and its value is drawn uniformly. After each
+    assignment, values without support in some table are struck out until nothing changes
+    (generalised arc consistency). If no value is left, the last assignment is undone and its value
+    struck out; after too many dead ends the search starts over.
 
     References
     ----------
@@ -79,10 +70,10 @@ class Support:
         label: Callable[[int], Any] = int,
     ):
         self.cardinalities, self.label = cardinalities, label
-        sites = list(range(cardinalities.size))  # one object per variable, not per mention
+        sites = list(range(cardinalities.size))  # one int object per variable, not per mention
         self.scopes = [[sites[i] for i in scope.tolist()] for scope in scopes]
         self.tables = tables
-        # Only tables with zeros say anything about the support, and many say the same.
+        # Only tables with zeros restrict the support, and many have the same pattern.
         self.allowed: dict[int, Bools] = {}
         patterns: dict[tuple[tuple[int, ...], bytes], Bools] = {}
         self.factors_of: list[list[int]] = [[] for _ in cardinalities]
@@ -106,8 +97,8 @@ class Support:
     def _ancestral_order(self) -> tuple[NDArray[np.int64], dict[int, tuple[int, int]]]:
         """Variables, parents first, and the (factor, axis) of each one's conditional table.
 
-        Empty unless every table is the conditional probability of its last variable, or each of
-        its first, one for each variable.
+        Empty unless each variable has one table, its conditional probability, of which it is the
+        last variable (or in all tables the first).
         """
         for last in (True, False):
             children: dict[int, tuple[int, int]] = {}
@@ -129,13 +120,13 @@ class Support:
         return np.empty(0, dtype=np.int64), {}
 
     def called(self, factor: int) -> tuple[Any, ...]:
-        """Return what the variables of a factor are called."""
+        """Return the names of the variables of a factor."""
         return tuple(self.label(i) for i in self.scopes[factor])
 
     def draw(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return a state at which no table is zero and the given sites are as observed."""
+        """Return a state with the observed values at which no table is zero."""
         left = self.left_given(sites, observed)
         if not self.allowed and not self.order.size:
             x = rng.integers(self.cardinalities)
@@ -154,16 +145,8 @@ class Support:
             "initial_states to fit."
         )
 
-    def n_possible_given(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the number of values of each variable that are left with evidence."""
-        return np.array(
-            [domain.sum() for domain in self.left_given(sites, observed)], dtype=np.int64
-        )
-
     def left_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
-        """Return which values of each variable are left with evidence."""
+        """Return which values of each variable evidence leaves."""
         domains = _Domains(self.domains)
         try:
             if self.impossible is not None:
@@ -182,7 +165,7 @@ class Support:
         return domains.left
 
     def _propagate(self, domains: _Domains, factors: list[int]) -> None:
-        """Strike out what has no support, beginning with some factors; in place."""
+        """Strike out values without support in place, beginning with some factors."""
         queue = dict.fromkeys(factors)
         while queue:
             f = next(iter(queue))
@@ -225,7 +208,7 @@ class Support:
         return domains.left
 
     def _next(self, domains: _Domains, ties: Array) -> int | None:
-        """Variable to assign next; None if there is one value left of each."""
+        """Next variable to assign; None if each has one value left."""
         if self.order.size:
             undecided = self.order[domains.sizes[self.order] > 1]
             return int(undecided[0]) if undecided.size else None
@@ -236,7 +219,7 @@ class Support:
         return int(undecided[rank.argmin()])
 
     def _weights(self, domains: list[Bools], i: int) -> Array:
-        """Probabilities of the values of a variable that are left."""
+        """Probabilities of the values left of a variable."""
         weights = domains[i].astype(np.float64)
         if self.order.size:  # all parents have one value
             f, axis = self.child_of[i]
@@ -249,7 +232,7 @@ class Support:
         return result
 
     def _assign(self, domains: _Domains, i: int, value: int, *, keep: bool) -> bool:
-        """Keep only one value of a variable, or strike it out; False if nothing is left then."""
+        """Keep only one value of a variable, or strike it out; False if that leaves nothing."""
         left = domains.left[i]
         domains.set(i, left & ((np.arange(left.size) == value) == keep))
         try:

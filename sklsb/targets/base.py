@@ -1,5 +1,6 @@
 """The contract of a target, and a target some of whose variables are observed."""
 
+import difflib
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -15,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
-from sklsb.targets._names import shown, site_called, sites_by_name, value_called
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -24,7 +24,7 @@ States = NDArray[np.signedinteger[Any]]
 
 
 def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
-    """As ``np.isin(x, values)``, for values in order, and ten times as fast for few states."""
+    """Faster ``np.isin(x, values)`` for sorted values."""
     first, last = values[0], values[-1]
     if len(values) < 3:
         return (x == first) | (x == last)
@@ -33,8 +33,58 @@ def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
     return np.isin(x, values)
 
 
+def shown(values: tuple[int, ...]) -> str:
+    """Return values as errors show them."""
+    return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
+
+
+def sites_by_name(target: "Target") -> dict[Any, int]:
+    """Sites by all names that evidence may use; the last n_sites of them are the usual ones."""
+    names: dict[Any, int] = {site: site for site in range(target.n_sites)}
+    if len(target.shape) != 1:
+        return names | {index: site for site, index in enumerate(np.ndindex(*target.shape))}
+    labels = np.asarray(target.coords[target.dims[0]])
+    if labels.dtype.kind in "iu":  # 3 is the variable called 3, not the fourth
+        names = {}
+    return names | {label: site for site, label in enumerate(labels.tolist())}
+
+
+def site_called(target: "Target", sites: dict[Any, int], variable: Any, what: str) -> int:
+    """Return the site of a variable; ``what`` begins the error message."""
+    site = None if isinstance(variable, bool) else sites.get(variable)
+    if site is None:
+        names = list(sites)[-target.n_sites :]
+        words = [name for name in names if isinstance(name, str)]
+        near = difflib.get_close_matches(str(variable), words)
+        raise ValueError(
+            f"{what} {variable!r}; the target has {target.n_sites} variables, with names like "
+            f"{near or names[:3]}."
+        )
+    return site
+
+
+def value_called(target: "Target", site: int, value: Any, what: str) -> int:
+    """Return a value of a variable, given by its number or name."""
+    if target.state_names is not None and isinstance(value, str | bool | np.bool_):
+        names = target.state_names[site]
+        if isinstance(value, str) and value in names:
+            return target.values[names.index(value)]
+        # True may mean a name or the number 1.
+        near = difflib.get_close_matches(str(value), names) or names[:10]
+        raise ValueError(
+            f"{what} is {value!r}; this variable takes one of {len(names)} values with names like "
+            f"{list(near)}, or their numbers from 0 to {len(names) - 1}."
+        )
+    allowed = target.values[: int(target.cardinalities[site])]
+    if np.ndim(value) or value not in allowed:
+        raise ValueError(
+            f"{what} is {value!r}; this variable takes one of the values {shown(allowed)}."
+        )
+    return int(value)
+
+
 def no_gradient(target: "Target") -> TypeError:
-    """Return the error of first order on a target without it."""
+    """Return the error for a target without a gradient."""
     return TypeError(
         f"fast=True needs a target with a gradient, and {type(target).__name__} has none; "
         "Ising, Potts, RBM and TorchTarget of sklsb.targets have one. Use fast=False."
@@ -52,25 +102,24 @@ class Target(ABC):
     shape : tuple of int
         Shape of the array of sites; draws have these dimensions after chain and draw.
     dims : tuple of str
-        Their names.
+        Names of these dimensions.
     values : tuple of int
-        The values that sites take, in increasing order; a variable of fewer values takes the
-        first ones.
+        Values of the sites, increasing. A variable of fewer values takes the first ones.
     constant : float
-        Part of log p that does not depend on the state. Samplers never look at it.
+        Part of log p that does not depend on the state; samplers ignore it.
     rounding : float or ndarray of shape (n_moves,)
-        Rounding error to expect of each log-ratio that is no part of its size, as where a sum of
-        many terms cancels; 0 for a sum of a few. `sklsb.testing` allows it, and so do `fit` and
-        `sample` where they compare log p; nothing else looks.
+        Absolute rounding error to expect of each log-ratio, beyond that relative to its size, as
+        where many terms cancel. `sklsb.testing`, `fit` and `sample` tolerate it when they compare
+        values of log p.
     state_names : tuple of tuple of str, or None
-        Names of the values of each variable, if they have some; evidence may use them.
+        Names of the values of each variable, which evidence may use.
     ratio_cost : int
-        What a log-ratio costs, about, where 1 is that of a target which keeps what it is made of.
-        Learning looks at fewer neighbours where they cost more.
+        Approximate cost of a log-ratio, 1 where its parts are cached. If it is higher, learning
+        uses fewer neighbours.
     symmetry : {"cycle", "reverse"} or None
-        What leaves log p as it is if it is done to all variables at once. "cycle": each value
-        becomes the next one, and the last the first. "reverse": the first becomes the last, the
-        second the last but one, and so on. None if nothing is known. See `disagreement`.
+        A change of all variables at once that leaves log p as it is, if one is known. "cycle":
+        each value becomes the next one, and the last the first. "reverse": the first becomes the
+        last, the second the last but one, and so on. See `disagreement`.
     """
 
     shape: tuple[int, ...]
@@ -81,11 +130,9 @@ class Target(ABC):
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
     symmetry: Any = None
-    _in_files = False  # whoever reads a file of a sampler gives the target
-    # Whether log p may be another one from call to call, and nothing is known but its values.
-    _may_change: bool = False
-    # Whether log p is computed in single precision.
-    _is_single: bool = False
+    _in_files = False  # files of samplers hold no target
+    _may_change: bool = False  # whether log p may change between calls: it is the user's function
+    _is_single: bool = False  # whether log p is computed in single precision
 
     @property
     def n_sites(self) -> int:
@@ -99,13 +146,13 @@ class Target(ABC):
 
     @property
     def dtype(self) -> np.dtype[np.signedinteger[Any]]:
-        """Type of states: int8, or int16 where a value does not fit."""
+        """Type of states: int8, or int16 if a value needs it."""
         small = all(-129 < value < 128 for value in (self.values[:1] + self.values[-1:]))
         return np.dtype(np.int8 if small else np.int16)
 
     @property
     def n_possible(self) -> NDArray[np.int64]:
-        """Number of values of each variable that are not known to be impossible, (n_sites,)."""
+        """Number of values of each variable not known to be impossible, shape (n_sites,)."""
         return self.cardinalities
 
     @property
@@ -115,13 +162,13 @@ class Target(ABC):
 
     @property
     def names(self) -> list[Any]:
-        """What each variable is called: its coordinate, or a tuple of them; of length n_sites."""
+        """Name of each variable: its coordinate, or a tuple of them; length n_sites."""
         labels = [np.asarray(self.coords[dim]).tolist() for dim in self.dims]
         return labels[0] if len(labels) == 1 else list(itertools.product(*labels))
 
     @abstractmethod
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Unnormalised log-probability of each state; vectorised over leading axes.
+        """Unnormalised log-probability of each state, -inf if impossible.
 
         Parameters
         ----------
@@ -136,6 +183,8 @@ class Target(ABC):
     @abstractmethod
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
+
+        Site by site, and for each its other values in increasing order. Undefined at impossible x.
 
         Parameters
         ----------
@@ -154,35 +203,35 @@ class Target(ABC):
 
     @property
     def graph(self) -> sp.csr_array | None:
-        """Which variables depend on each other given the rest; None if all may.
+        """Pairs of variables that depend on each other given the rest; None if all may.
 
-        A boolean matrix of shape (n_sites, n_sites), symmetric, without the diagonal. Log p must be
-        a sum of terms, finite or -inf, of which each is of variables that are all joined.
+        A symmetric boolean matrix of shape (n_sites, n_sites), False on the diagonal. Log p must
+        be a sum of terms, finite or -inf, each over variables that are all connected.
         """
         return None
 
     @property
     def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:
-        r"""What log p is a sum of: tables over a few variables each; None if it is not.
+        r"""Terms of log p over a few variables each; None if there are none.
 
         .. math:: \log p(x) = \sum_f t_f(x_{S_f})
 
-        A list of pairs of a scope, the sites S_f, and a table t_f with one axis per site, of as
-        many entries as the site has values, finite or -inf. A constant has the scope ``()``.
-        `sklsb.exact` and `EliminationSampler` compute with them.
+        Pairs of a scope, the sites S_f, and a table t_f, finite or -inf, whose axes are the values
+        of these sites. A constant has the scope ``()``. `sklsb.exact` and `EliminationSampler`
+        compute with them.
         """
         return None
 
     @cached_property
     def _has_factors(self) -> bool:
-        """Whether there are `log_factors`, which take time to be listed."""
+        """Whether there are `log_factors`, which may be slow to list."""
         if type(self).log_factors is Target.log_factors:
             return False
         return self._trusts_factors or self.log_factors is not None
 
     @property
     def _trusts_factors(self) -> bool:
-        """Whether `log_factors` are those of a class of sklsb, and so need no check."""
+        """Whether `log_factors` are implemented by sklsb, and so need no check."""
         owner = next(cls for cls in type(self).__mro__ if "log_factors" in vars(cls))
         return owner.__module__.startswith("sklsb.")
 
@@ -191,14 +240,13 @@ class Target(ABC):
         """Whether a factor over several variables may have zeros."""
         return self._has_factors
 
-    def site_view(self) -> NamedTuple:
-        """Arrays for rules that look at the moves of a few variables.
+    @property
+    def _log_prob_size(self) -> float:
+        """Upper bound of the sum of the absolute values of the terms of log p; 0 if unknown."""
+        return 0.0
 
-        Returns
-        -------
-        NamedTuple
-            Here what `view` returns; another one where that keeps all log-ratios up to date.
-        """
+    def site_view(self) -> NamedTuple:
+        """Arrays for rules that look at the moves of a few variables; by default `view`."""
         return self.view()
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -206,7 +254,7 @@ class Target(ABC):
 
         .. math:: (x^m - x) \cdot \nabla \log p(x)
 
-        for every move m, where values of variables that have more than two are indicators.
+        for every move m, where variables of more than two values are written as indicators.
 
         Parameters
         ----------
@@ -220,39 +268,25 @@ class Target(ABC):
         Raises
         ------
         TypeError
-            If the target has no gradient, as here.
+            If the target has no gradient.
         """
         raise no_gradient(self)
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
-        """Return log p with its gradient on torch; with it ``fast=True`` runs on this target.
+        """Return log p with its gradient on torch, for ``fast=True``.
 
-        Parameters
-        ----------
-        device : torch.device
-            Where the model should be.
-        dtype : torch.dtype
-            Type of first-order log-ratios, where these are not exact anyway.
-
-        Returns
-        -------
-        sklsb.ensembles._torch.Model
-            Its ``device`` is another one if this target can only be there.
-
-        Raises
-        ------
-        TypeError
-            If the target has no gradient, as here.
+        ``dtype`` is the type of first-order log-ratios that are not exact. The model's ``device``
+        is another one if the target is bound to it.
         """
         raise no_gradient(self)
 
     @property
     def observed_sites(self) -> NDArray[np.int64]:
-        """Sites that evidence has fixed, increasing; none here."""
+        """Sites fixed by evidence, increasing."""
         return np.empty(0, dtype=np.int64)
 
     def draw_state(self, rng: np.random.Generator) -> States:
-        """Draw a state of positive probability, uniformly if all are; shape (n_sites,)."""
+        """Draw a state of positive probability, uniformly if all states are; shape (n_sites,)."""
         values = np.asarray(self.values, dtype=self.dtype)
         result: States = values[rng.integers(self.cardinalities)]
         return result
@@ -260,15 +294,14 @@ class Target(ABC):
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw a state from which a search for modes may begin; shape (n_sites,).
 
-        Here what `draw_state` draws. A target that knows ways to parts of its space which
-        uniform draws hardly ever lead to draws from these.
+        By default `draw_state`. A target may draw from modes that uniform states rarely lead to.
         """
         return self.draw_state(rng)
 
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        """Draw a state of positive probability in which some sites have the values observed.
+        """Draw a state of positive probability with the observed values at some sites.
 
         Raises
         ------
@@ -287,7 +320,7 @@ class Target(ABC):
     def n_possible_given(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return `n_possible` where some sites have the values observed."""
+        """Return `n_possible` given the observed values of some sites."""
         result = self.n_possible.copy()
         result[sites] = 1
         return result
@@ -298,27 +331,26 @@ class Target(ABC):
         Parameters
         ----------
         evidence : mapping of variable to value
-            A variable is named by its coordinate, on a grid by a tuple of indices; or by its
-            index among all, where coordinates are not integers. A value is a number, or its name
-            where a file gave names to values.
+            A variable is given by its coordinate, on a grid by a tuple of indices; if coordinates
+            are not integers, also by its index. A value is a number, or a name of ``state_names``.
 
         Returns
         -------
         Target
-            Of the same variables. Its log p is that of this target where the evidence holds, and
-            -inf elsewhere: samplers never move the fixed variables.
+            The same variables, with log p = -inf where the evidence does not hold: samplers never
+            move the fixed variables.
 
         Raises
         ------
         ValueError
-            If there is no such variable, it does not take this value, or is named twice.
+            If a variable does not exist, is given twice, or does not take the value.
         """
         return Conditioned(self, *self.check_evidence(evidence))
 
     def check_evidence(
         self, evidence: Mapping[Any, Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the sites of evidence, increasing, and their values, or say what is wrong."""
+        """Return the sites of evidence, increasing, and their values."""
         if not isinstance(evidence, Mapping):
             raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
         by_name = sites_by_name(self)
@@ -332,13 +364,13 @@ class Target(ABC):
         return fixed, np.array([found[site] for site in fixed.tolist()], dtype=np.int64)
 
     def label(self, site: int) -> Any:
-        """Return what a site is called: its coordinate, or a tuple of them."""
+        """Return the name of a site: its coordinate, or a tuple of them."""
         where = zip(self.dims, np.unravel_index(site, self.shape), strict=True)
         labels = [np.asarray(self.coords[dim])[i].item() for dim, i in where]
         return labels[0] if len(labels) == 1 else tuple(labels)
 
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
-        """Return states of shape (..., n_sites) and type ``dtype``, or say what is wrong."""
+        """Return states as an array of shape (..., n_sites) and type ``dtype``."""
         given = as_array(x, name)
         leading = given.shape[: max(0, given.ndim - len(self.shape))]
         if given.ndim and given.shape[-1] == self.n_sites:
@@ -371,40 +403,36 @@ class Target(ABC):
             )
         return states.astype(self.dtype)
 
+    def _flat(self, x: ArrayLike) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Return states as (n_states, n_sites), and the leading shape."""
+        states = self.check_states(x)
+        leading = states.shape[:-1]
+        return states.reshape(math.prod(leading), self.n_sites), leading
+
     def __getstate__(self) -> dict[str, Any]:
-        # What is computed when it is first needed is computed anew.
-        derived = {
-            name
-            for cls in type(self).__mro__
-            for name, value in vars(cls).items()
-            if isinstance(value, cached_property)
+        cls = type(self)
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not isinstance(getattr(cls, name, None), cached_property)
         }
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._freeze()
 
     def _freeze(self) -> None:  # noqa: B027
-        """Make arrays read-only, also those of a copy, from which something was computed."""
+        """Make read-only the arrays from which cached values were computed."""
+
+
+def _of_target(name: str) -> Any:
+    return property(lambda self: getattr(self.target, name))
 
 
 class Conditioned(Target):
-    """Another target where some of its variables have given values, and log p = -inf elsewhere.
+    """A target with evidence: ``observed`` values at ``sites``; `Target.condition` makes it.
 
-    Made by ``target.condition``.
-
-    Parameters
-    ----------
-    target : Target
-        The target without the evidence.
-    sites, observed : ndarray of int64, shape (n_observed,)
-        Variables and their values.
-
-    Raises
-    ------
-    ValueError
-        If no state that agrees with the evidence has positive probability, and the target sees it.
+    Raises a ValueError if the target sees that no state with this evidence is possible.
     """
 
     def __init__(
@@ -417,51 +445,36 @@ class Conditioned(Target):
         self.state_names = target.state_names
         self.sites.flags.writeable = self.observed.flags.writeable = False
         self._n_possible = target.n_possible_given(sites, observed)
-        # At once: two threads must not make one each.
-        # A target may save the work for moves that the evidence forbids.
+        # A target may skip the moves that evidence forbids. Made at once: threads share it.
         self._inner: Target = target.observing(sites) if hasattr(target, "observing") else target
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
 
-    @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        """Number of values of each variable, shape (n_sites,)."""
-        return self.target.cardinalities
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        """Coordinate of each of ``dims``."""
-        return self.target.coords
+    cardinalities = _of_target("cardinalities")
+    coords = _of_target("coords")
+    graph = _of_target("graph")
+    _may_change = _of_target("_may_change")
+    _is_single = _of_target("_is_single")
+    _has_factors = _of_target("_has_factors")
+    _trusts_factors = _of_target("_trusts_factors")
+    _joint_zeros = _of_target("_joint_zeros")
+    _log_prob_size = _of_target("_log_prob_size")
 
     @property
     def n_possible(self) -> NDArray[np.int64]:
-        """Number of values of each variable that are not known to be impossible, (n_sites,)."""
         return self._n_possible.copy()
 
     @property
-    def _may_change(self) -> bool:  # type: ignore[override]
-        return self.target._may_change
-
-    @property
-    def _is_single(self) -> bool:  # type: ignore[override]
-        return self.target._is_single
-
-    @property
     def observed_sites(self) -> NDArray[np.int64]:
-        """Sites that evidence has fixed, increasing."""
         return self.sites
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Surround the work of the kernels as the target does, if it does."""
-        if hasattr(self._inner, "guard"):
-            found: AbstractContextManager[Callable[[BaseException], None]]
-            found = self._inner.guard(chains)
-            return found
-        return nullcontext(lambda error: None)
+        guard: Any = getattr(self._inner, "guard", lambda chains: nullcontext(lambda error: None))
+        return guard(chains)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
-        """Fix more of the variables; see `Target.condition`."""
         sites, observed = self.target.check_evidence(evidence)
         again = np.isin(sites, self.sites)
         kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
@@ -477,12 +490,10 @@ class Conditioned(Target):
         return Conditioned(self.target, sites, observed)
 
     def draw_state(self, rng: np.random.Generator) -> States:
-        """Draw the other variables as the target does, shape (n_sites,)."""
         return self.target.draw_state_given(rng, self.sites, self.observed)
 
     def scattered_state(self, rng: np.random.Generator) -> States:
-        """Draw one as the target does, changed to the evidence where that is possible."""
-        if type(self.target).scattered_state is Target.scattered_state:  # it has no way of its own
+        if type(self.target).scattered_state is Target.scattered_state:
             return self.draw_state(rng)
         x = self.target.scattered_state(rng)
         x[self.sites] = self.observed
@@ -491,14 +502,12 @@ class Conditioned(Target):
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        """Draw a state that agrees with this evidence too."""
         both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         both |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
         given = (np.array(list(part), dtype=np.int64) for part in (both, both.values()))
         return self.target.draw_state_given(rng, *given)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Log p of the target, or -inf where a state contradicts the evidence."""
         states = self.check_states(x)
         agrees = (states[..., self.sites] == self.observed).all(axis=-1)
         result = np.full(agrees.shape, -np.inf)
@@ -506,16 +515,11 @@ class Conditioned(Target):
         return result
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
-
-        -inf where an observed variable would change.
-        """
         ratios = self._inner.log_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """First-order log-ratios of the target, -inf where an observed variable would change."""
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
@@ -533,7 +537,6 @@ class Conditioned(Target):
         return ConditionedView(inner, self._observed_moves(), inner.touched_start, inner.touched)
 
     def view(self) -> ConditionedView:
-        """Arrays for the compiled kernels."""
         return self._view
 
     @cached_property
@@ -543,38 +546,19 @@ class Conditioned(Target):
         return ConditionedView(inner, self._observed_moves(), *nothing)
 
     def site_view(self) -> ConditionedView:
-        """Arrays for rules that look at the moves of a few variables."""
         return self._site_view
 
     @property
-    def graph(self) -> sp.csr_array | None:
-        """Which variables depend on each other given the rest, as in the target."""
-        return self.target.graph
-
-    @property
     def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:
-        """Those of the target, and -inf where a variable is not as observed."""
         given = self.target.log_factors
         if given is None:
             return None
-        found = list(given)
-        k = self.cardinalities
         places = np.searchsorted(self.values, self.observed)
-        for site, place in zip(self.sites.tolist(), places.tolist(), strict=True):
-            found.append(((site,), np.where(np.arange(k[site]) == place, 0.0, -np.inf)))
-        return found
-
-    @cached_property
-    def _has_factors(self) -> bool:
-        return self.target._has_factors
-
-    @property
-    def _trusts_factors(self) -> bool:
-        return self.target._trusts_factors
-
-    @property
-    def _joint_zeros(self) -> bool:
-        return self.target._joint_zeros
+        evidence = [
+            ((site,), np.where(np.arange(self.cardinalities[site]) == place, 0.0, -np.inf))
+            for site, place in zip(self.sites.tolist(), places.tolist(), strict=True)
+        ]
+        return [*given, *evidence]
 
     @property
     def layers(self) -> Any:

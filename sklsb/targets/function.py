@@ -19,13 +19,18 @@ from sklsb._kernels.targets.function import (
     neighbourhood_function,
     state_function,
 )
-from sklsb.targets._checks import MOST_VALUES, all_touched, as_array, integer
-from sklsb.targets._names import check_names, check_shape
+from sklsb.targets._checks import (
+    MOST_VALUES,
+    all_touched,
+    as_array,
+    check_names,
+    check_shape,
+    integer,
+)
 from sklsb.targets.base import States, Target
 
 _MOST_TRIES = 1000
-# States of the trial at the beginning.
-_N_TRIAL = 5
+_N_TRIAL = 5  # states
 _signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -34,40 +39,38 @@ class FunctionTarget(Target):
 
     .. math:: \log p(x) = f(x), \qquad x_i \in \{0, \dots, k_i - 1\}
 
-    up to the normalising constant. Nothing is known of f but its values, so each transition takes
-    f at all states that differ from a new one in one variable, in one call where f takes several
-    states at once. A target that knows how log p changes is faster by far; see the notes.
+    up to the normalising constant. Only values of f are known, so each transition evaluates f at
+    all states that differ from a new one in one variable, in one call if f takes several states. A
+    target that knows how log p changes is much faster; see the notes.
 
     Parameters
     ----------
     log_prob : callable
-        The function f. It is given a state, an array of int64 of shape (n_sites,), and returns a
-        number; or states of shape (n, n_sites), and returns n numbers. Finite, or -inf for an
-        impossible state. It must depend on the state alone. Jitted by numba (``numba.njit``), it
-        takes one state, and is called from compiled code without the GIL.
+        The function f. It takes a state, an int64 array of shape (n_sites,), and returns a number;
+        or it takes states of shape (n, n_sites) and returns n numbers. They are finite, or -inf
+        for impossible states, and depend on the state alone. A function compiled by
+        ``numba.njit`` takes one state, and is called without the GIL.
     n_sites : int
         Number of variables.
     n_states : int or sequence of n_sites int, default=2
         Number of values of each variable, up to 32,768.
     vectorized : bool, optional
-        Whether f takes several states at once. By default it is tried at a few random states; if
-        True, it is found out there whether that is so.
+        Whether f takes several states at once. By default this is found out by calls at a few
+        random states.
     initial_state : array_like of shape (n_sites,) or callable, optional
-        A state of positive probability, or a function of a `numpy.random.Generator` that returns
-        one, where chains start; needed if random states are impossible.
+        A state of positive probability where chains start, or a function of a
+        `numpy.random.Generator` that returns one; needed if random states are impossible.
     names : sequence of str or of int, optional
-        Names of the variables: the coordinate of the dimension site, and names for evidence. Only
-        where the shape has one axis.
+        Names of the variables, for draws and evidence; only if the shape has one axis.
     shape : tuple of int, optional
-        Shape of the array of variables, of n_sites in all, that draws come back in, as of an
-        image. f is given flat states all the same.
+        Shape of the array of variables in draws, such as an image. f takes flat states anyway.
     dims : tuple of str, optional
-        Names of the axes of the shape; ("site",) or ("row", "col") if not given.
+        Names of the axes of the shape; by default ("site",) or ("row", "col").
 
     Attributes
     ----------
     function : callable
-        f, as given.
+        The function f.
     vectorized : bool
         Whether f is given several states at once.
     values : tuple of int
@@ -76,10 +79,9 @@ class FunctionTarget(Target):
     Raises
     ------
     ValueError, TypeError
-        If an argument is not as described; if f returns something else than a real number for a
-        state, NaN, +inf or a number beyond 1e303 (the message shows the state), or changes the
-        state that it is given, or means something else by several states than by each.
-        Later, in the methods of a sampler too, whatever f raises.
+        If an argument is not as described; if f returns anything but a real number of at most
+        1e303 in size or -inf (the message shows the state), changes its argument, or gives another
+        value to a state among several. Samplers raise any error of f.
 
     See Also
     --------
@@ -87,32 +89,27 @@ class FunctionTarget(Target):
 
     Notes
     -----
-    With n moves (in all, the other values of all variables), a transition to a new state costs
-    n + 1 values of f; a move that is taken back costs none. With evidence, f is evaluated only
-    where the evidence holds, and n is the number of moves of the other variables. The list of
-    moves that a move touches takes 4 n**2 bytes (n of all variables). Each chain keeps the values
-    of some states where it was.
+    With n moves (the other values of all variables), a transition to a new state takes n + 1
+    values of f; one that returns to the last state takes none. With evidence, only moves of the
+    other variables count. The list of touched moves takes 4 n**2 bytes, for all variables.
 
-    Learning looks at the neighbours of neighbours, so `fit` takes many more values of f than as
-    many transitions of `sample` do. With 1,000 transitions of burn-in and 4 chains it was 76 times
-    as many for a sparse quadratic function of 20 variables, 27 times for 64 and 13 times for 200;
-    with ``pilot=False`` 12, 2.5 and 2.6 times. (`ratio_cost`, which is n_sites, tells learning to
-    look at few neighbours.) That may take minutes: ``LSBSampler(verbose=1)`` tells how far it
-    is. For a costly f take a fixed function, ``LSBSampler(balancing="barker")``, which learns
-    nothing.
+    Learning evaluates neighbours of neighbours, so `fit` takes many more values of f than the same
+    number of transitions of `sample`. With 1,000 transitions of burn-in and 4 chains, the ratio was
+    76 for a sparse quadratic function of 20 variables, 27 for 64 and 13 for 200; with
+    ``pilot=False``, 12, 2.5 and 2.6. ``LSBSampler(verbose=1)`` shows the progress. For an expensive
+    f use a fixed function, ``LSBSampler(balancing="barker")``.
 
-    In code compiled by numba an index beyond the end of an array is no error: it reads whatever
-    is there. Try f with ``numba.njit(boundscheck=True)`` first.
+    Code compiled by numba does not check indices: an index beyond the end of an array reads
+    whatever is there. Try f with ``numba.njit(boundscheck=True)`` first.
 
-    An error in f ends `fit` or `sample`; the chains are as before the transitions of the last
-    tenth of a second, about, and `sample` can be called again. A Ctrl-C ends `fit`, with a
-    KeyboardInterrupt. `sample` finishes the transitions of that tenth of a second and returns the
-    draws made so far, with an InterruptedWarning; a second Ctrl-C meanwhile raises a
-    KeyboardInterrupt. The target can be pickled if f can.
+    After an error in f, the chains are as before the last transitions, of about a tenth of a
+    second, and `sample` can be called again. Ctrl-C ends `fit` with a KeyboardInterrupt; `sample`
+    finishes those transitions and returns the draws so far, with an InterruptedWarning, or raises
+    a KeyboardInterrupt on a second Ctrl-C. The target can be pickled if f can.
 
     Examples
     --------
-    Each of nine people has two neighbours around a table, and likes to differ from them.
+    Nine people around a table, each of whom likes to differ from both neighbours.
 
     >>> import numpy as np
     >>> from sklsb import FunctionTarget, LSBSampler
@@ -160,7 +157,7 @@ class FunctionTarget(Target):
         self._site = np.repeat(np.arange(self.n_sites), moves)
         self._first = np.append(0, np.cumsum(moves))
         self._rank = np.arange(self._site.size) - self._first[self._site]
-        self._moves = np.arange(self._site.size)  # those that are evaluated
+        self._moves = np.arange(self._site.size)  # the moves to evaluate
         self._n_bytes = self.n_sites * self.dtype.itemsize
         self._reset()
         self.vectorized = False
@@ -170,10 +167,7 @@ class FunctionTarget(Target):
             self.draw_state(np.random.default_rng(0))
 
     def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
-        if not np.ndim(n_states):
-            given = [n_states] * self.n_sites
-        else:
-            given = list(n_states)
+        given = list(n_states) if np.ndim(n_states) else [n_states] * self.n_sites
         if len(given) != self.n_sites:
             raise ValueError(
                 f"n_states has {len(given)} entries for {self.n_sites} variables; give one number, "
@@ -182,15 +176,14 @@ class FunctionTarget(Target):
         return np.array([integer(k, "n_states", 1, MOST_VALUES) for k in given])
 
     def _reset(self) -> None:
-        """Set what belongs to this process."""
-        # Addresses of these are in views; two threads may both make one.
+        """Set what belongs to this process: C functions, whose addresses views hold, and runs."""
         self._c_functions: list[Any] = []
         self._runs: list[_Run] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = ("_c_functions", "_runs")
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in hidden}
+        del state["_c_functions"], state["_runs"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -204,17 +197,15 @@ class FunctionTarget(Target):
 
     @property
     def _named(self) -> Any:
-        """What the target is called after."""
+        """The function that names the target."""
         return self.function
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
-        """Number of values of each variable, shape (n_sites,)."""
         return self._cardinalities.copy()
 
     @property
     def coords(self) -> dict[str, Any]:
-        """Coordinate of each of ``dims``: the names, or 0, 1, ..."""
         if self._names_of_sites is not None:
             return {self.dims[0]: np.asarray(self._names_of_sites)}
         return super().coords
@@ -227,7 +218,7 @@ class FunctionTarget(Target):
 
     @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]
-        """Whether values are of single precision, or round so among others."""
+        """Whether values have single precision, or rounding that depends on the batch."""
         states = np.random.default_rng(1).integers(self._cardinalities, size=(32, self.n_sites))
         found = self.function(states) if self.vectorized else self.function(states[0])
         if np.asarray(found).dtype in (np.float16, np.float32):
@@ -237,8 +228,8 @@ class FunctionTarget(Target):
         return not np.allclose(together, alone, rtol=1e-12, atol=0.0)
 
     def _try(self, vectorized: bool | None) -> None:
-        """Call the function at random states; find out whether it takes several at once."""
-        # Never as many states as variables: their axes could be taken for each other.
+        """Call the function at random states to find out whether it takes several at once."""
+        # Never as many states as variables: the axes could be confused.
         size = (_N_TRIAL + (self.n_sites == _N_TRIAL), self.n_sites)
         states = np.random.default_rng(0).integers(self._cardinalities, size=size)
         given = states.copy()
@@ -254,7 +245,7 @@ class FunctionTarget(Target):
             raise errors[0]
         if np.any(given != states):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
-        # A function that takes both must mean the same by them, up to rounding in single precision.
+        # A function that takes both must return the same, up to rounding in single precision.
         self.vectorized = True in found and np.allclose(
             found[True], found.get(False, found[True]), rtol=1e-5
         )
@@ -262,7 +253,7 @@ class FunctionTarget(Target):
             self._try_one_by_one(states, found[True])
 
     def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
-        """Find out whether the value of a state depends on the states beside it."""
+        """Check that the value of a state does not depend on the others in the batch."""
         alone = np.concatenate([self._evaluate(states[[i]]) for i in range(len(states))])
         different = np.flatnonzero(~np.isclose(together, alone, rtol=1e-5))
         if different.size:
@@ -274,7 +265,7 @@ class FunctionTarget(Target):
             )
 
     def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Values at states of shape (n, n_sites), or say what is wrong with them."""
+        """Values at states of shape (n, n_sites), checked."""
         if self.vectorized:
             found: Any = self.function(states)
             given, wanted, shape = f"states of shape {states.shape}", f"{len(states)} numbers", 0
@@ -300,7 +291,7 @@ class FunctionTarget(Target):
         return values
 
     def _values_around(self, x: States) -> NDArray[np.float64]:
-        """Values at a state and at those that the moves lead to, shape (1 + n_moves,)."""
+        """Values at a state and its neighbours, shape (1 + n_moves,)."""
         site, rank = self._site[self._moves], self._rank[self._moves]
         states = np.tile(x.astype(np.int64), (1 + site.size, 1))
         states[1 + np.arange(site.size), site] = rank + (rank >= x[site])
@@ -309,56 +300,33 @@ class FunctionTarget(Target):
         return values
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Values of the function.
-
-        -inf for an impossible state.
-        """
-        states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites).astype(np.int64)
-        values = self._evaluate(flat) if len(flat) else np.empty(0)
-        return values.reshape(states.shape[:-1])
+        flat, leading = self._flat(x)
+        values = self._evaluate(flat.astype(np.int64)) if len(flat) else np.empty(0)
+        return values.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
-
-        Site by site, and of each the other values in increasing order. Undefined if x itself
-        is impossible.
-        """
-        states = self.check_states(x)
-        flat = states.reshape(-1, self.n_sites)
+        flat, leading = self._flat(x)
         values = np.empty((len(flat), 1 + self._site.size))
         for row, state in zip(values, flat, strict=True):
             row[:] = self._values_around(state)
         with np.errstate(invalid="ignore"):  # out of an impossible state
             ratios = values[:, 1:] - values[:, :1]
-        return ratios.reshape(*states.shape[:-1], self._site.size)
+        return ratios.reshape(*leading, self._site.size)
 
     def observing(self, sites: NDArray[np.int64]) -> "FunctionTarget":
-        """Return a target that does not call the function where one of these sites differs.
-
-        Parameters
-        ----------
-        sites : ndarray of int64
-            Sites that are observed.
-
-        Returns
-        -------
-        FunctionTarget
-            Their log-ratios are -inf.
-        """
+        """Return a target that skips the moves of these sites; their log-ratios are -inf."""
         made = copy.copy(self)
         made._moves = np.flatnonzero(~np.isin(self._site, sites))
         return made
 
     def draw_state(self, rng: np.random.Generator) -> States:
-        """Draw a state uniformly, again if it is impossible, or by ``initial_state``."""
+        """Draw a state by ``initial_state``, or uniformly until one is possible."""
         none = np.empty(0, dtype=np.int64)
         return self.draw_state_given(rng, none, none)
 
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        """Draw a state of positive probability in which some sites have the values observed."""
         fixed = self.initial_state is not None and not callable(self.initial_state)
         for _ in range(1 if fixed else _MOST_TRIES):
             x = super().draw_state(rng) if self.initial_state is None else self._given_state(rng)
@@ -388,20 +356,19 @@ class FunctionTarget(Target):
     # ----------------------------------------------------------------- kernels
 
     def _call(self, x: int, values: int, around: bool = True) -> None:
-        """Write the values at a state, and around it; a kernel calls this with addresses."""
+        """Write the values at a state, and around it, to an address; called by kernels."""
         try:
-            runs = tuple(self._runs)  # other threads may change it
+            runs = tuple(self._runs)  # other threads may change the list
             errors = next((run.errors for run in runs if run.first <= x < run.end), [])
             if not errors:
                 state = np.frombuffer(ctypes.string_at(x, self._n_bytes), dtype=self.dtype)
-                found = (
-                    self._values_around(state)
-                    if around
-                    else self._evaluate(state[None].astype(np.int64))
-                )
+                if around:
+                    found = self._values_around(state)
+                else:
+                    found = self._evaluate(state[None].astype(np.int64))
                 ctypes.memmove(values, found.ctypes.data, found.nbytes)
         except BaseException as error:  # noqa: BLE001
-            # It cannot pass through the kernel; ctypes would print it, and the chain go on.
+            # It cannot pass through the kernel: ctypes would only print it.
             errors.append(error)
 
     @cached_property
@@ -416,11 +383,10 @@ class FunctionTarget(Target):
         return FunctionView(*self._located(compiled), *all_touched(self._site.size))
 
     def _located(self, compiled: Any) -> tuple[int, NDArray[np.uint64], NDArray[np.uint32]]:
-        """Address of a C function, which is kept alive, and where the moves of sites are."""
+        """Address of a C function, which is kept alive, and the places of the moves of sites."""
         self._c_functions.append(compiled)
         found = getattr(compiled, "address", None) or ctypes.cast(compiled, ctypes.c_void_p).value
-        address = int(found or 0)
-        return address, self._first.astype(np.uint64), self._site.astype(np.uint32)
+        return int(found or 0), self._first.astype(np.uint64), self._site.astype(np.uint32)
 
     @cached_property
     def _site_view(self) -> FunctionSiteView:
@@ -431,26 +397,16 @@ class FunctionTarget(Target):
         return FunctionSiteView(*self._located(compiled))
 
     def view(self) -> FunctionView:
-        """Arrays for the compiled kernels, and the address of a C function."""
         return self._view
 
     def site_view(self) -> FunctionSiteView:
-        """Return the same for rules that look at a few states: one value at a time."""
         return self._site_view
 
     @contextmanager
     def guard(self, chains: Chains) -> Iterator[Callable[[BaseException], None]]:
-        """Raise what the function raised while kernels ran, with the chains as before.
+        """Raise errors of the function in kernels, with the chains as before.
 
-        Parameters
-        ----------
-        chains : Chains
-            What the kernels work on.
-
-        Yields
-        ------
-        callable
-            Called with an error, lets the kernels come to an end.
+        Yields a callable that, given an error, makes the kernels come to an end.
         """
         carried = [chains.x, chains.cache, chains.acceptance, chains.refusable]
         carried += [values for _, values in arrays_of(chains.part)]
@@ -471,7 +427,7 @@ class FunctionTarget(Target):
                 self._raise(run.errors, states)
 
     def _raise(self, errors: list[BaseException], states: NDArray[np.int64]) -> None:
-        """Raise what the function raised, or what is wrong around a state where it failed."""
+        """Raise the error of the function, by calling it again around the state if need be."""
         if errors:
             raise errors[0]
         for state in states:
@@ -481,11 +437,11 @@ class FunctionTarget(Target):
                     f"log_prob failed in compiled code, at or next to the state {state.tolist()}, "
                     "but not when it was called again; it must depend on the state alone."
                 )
-        raise KeyboardInterrupt  # it came before the first line of the function called
+        raise KeyboardInterrupt  # before the first line of the function
 
 
 class _Run(NamedTuple):
-    """Work of kernels on some chains: where their states lie, and what went wrong."""
+    """A run of kernels: the addresses of the states of its chains, and its errors."""
 
     first: int
     end: int

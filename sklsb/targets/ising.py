@@ -1,9 +1,9 @@
 """The Ising model."""
 
-import math
 import numbers
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,9 +64,9 @@ class Ising(GraphTarget):
     Parameters
     ----------
     couplings : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
-        Symmetric couplings J (no unit: energies over temperature). The nodes of a graph become
-        the sites, in the graph's order, and the edge attribute ``weight`` (1 where there is
-        none) the coupling; parallel edges add.
+        Symmetric couplings J, without unit: energies over temperature. The nodes of a graph are
+        the sites, in order, and the edge attribute ``weight`` (1 if missing) is the coupling;
+        parallel edges add.
     field : array_like of shape (n_sites,) or float, optional
         Fields h; zero if not given.
 
@@ -82,20 +82,10 @@ class Ising(GraphTarget):
     Raises
     ------
     ValueError
-        If the couplings are not square or not symmetric, or a coupling or field is not finite
-        (the message names the entry), or larger in sum than 1e303.
+        If the couplings are not square or not symmetric, a coupling or field is not finite, or
+        those of a site sum to more than 1e303.
     TypeError
         If the couplings or fields are not real numbers, or the graph is directed.
-
-    See Also
-    --------
-    Ising.lattice : nearest neighbours on a grid.
-    Ising.from_image : posterior of a binary image.
-    Ising.from_qubo, Ising.from_maxcut, Ising.from_bqm : problems of optimisation.
-
-    References
-    ----------
-    .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022, Eq. 6.
 
     Examples
     --------
@@ -127,9 +117,8 @@ class Ising(GraphTarget):
         coupling : float, default=1.0
             Coupling of neighbours; positive favours equal spins.
         periodic : bool, default=True
-            Whether the grid wraps around. On a side of length 2 a neighbour is then reached
-            both ways and its coupling counts twice; on a side of length 1 a site is its own
-            neighbour, which adds a constant.
+            Whether the grid wraps around. Along a side of length 2 each coupling then counts
+            twice; along a side of length 1 a site is its own neighbour, which adds a constant.
 
         Returns
         -------
@@ -157,21 +146,21 @@ class Ising(GraphTarget):
     ) -> "Ising":
         r"""Posterior of a black and white image seen through Gaussian noise.
 
-        The pixel observed at site i is :math:`y_i = \mu x_i + \sigma \epsilon_i` and the prior a
-        lattice Ising model, so the field is :math:`h_i = y_i \mu / \sigma^2` [1]_.
+        The pixels are :math:`y_i = \mu x_i + \sigma \epsilon_i` and the prior is a lattice Ising
+        model, so the field is :math:`h_i = y_i \mu / \sigma^2` [1]_.
 
         Parameters
         ----------
         image : array_like of shape (rows, cols)
-            Observed pixels y, in the unit of ``mean``: negative where black is more likely.
+            Observed pixels y, negative where black is more likely.
         mean : float, default=1.0
-            Mean of a pixel where the image is white; black is its negative.
+            Mean pixel where the image is white; black is its negative.
         noise_sd : float, default=3.0
-            Standard deviation of the noise, in the unit of ``mean``.
+            Standard deviation of the noise.
         coupling : float, default=1.0
-            Prior strength: how much neighbours want to agree.
+            Coupling of neighbours in the prior.
         periodic : bool, default=False
-            Whether the left edge touches the right one and the top the bottom.
+            Whether the image wraps around.
 
         Returns
         -------
@@ -180,8 +169,8 @@ class Ising(GraphTarget):
         Warns
         -----
         ModelWarning
-            If no pixel is negative, as in images of grey levels 0 to 1 or 0 to 255. The model takes
-            0 for halfway between black and white, and the message says how to shift such an image.
+            If no pixel is negative, as in images of grey levels 0 to 1 or 0 to 255, since 0 means
+            halfway between black and white. The message says how to shift the image.
 
         References
         ----------
@@ -223,7 +212,7 @@ class Ising(GraphTarget):
         beta: float,
         labels: list[Any] | None = None,
     ) -> "Ising":
-        """Return the model of log p = -beta times an energy of these parameters."""
+        """Return the model with log p = -beta times the energy of these parameters."""
         beta = positive(beta, "beta")
         model = cls.__new__(cls)
         with np.errstate(over="ignore"):  # what is too large is refused
@@ -233,40 +222,37 @@ class Ising(GraphTarget):
 
     @classmethod
     def from_qubo(cls, Q: Any, beta: float = 1.0) -> "Ising":
-        r"""Quadratic unconstrained binary problem: the lower its value, the more probable.
+        r"""Quadratic unconstrained binary problem: low values are probable.
 
         .. math:: \log p = -\beta \, z^T Q z, \qquad z_i = (1 + x_i) / 2 \in \{0, 1\}
 
-        so that spin +1 stands for 1 and spin -1 for 0. With
+        an Ising model with a constant and
 
         .. math:: J_{ij} = -\tfrac{\beta}{4} (Q_{ij} + Q_{ji}), \qquad
                   h_i = -\tfrac{\beta}{4} \sum_j (Q_{ij} + Q_{ji})
 
-        and a constant it is an Ising model.
-
         Parameters
         ----------
         Q : array_like or sparse matrix of shape (n_sites, n_sites)
-            Coefficients; linear ones are the diagonal, as z is its own square. Need not be
-            symmetric: triangular ones mean each product once.
+            Coefficients, with the linear ones on the diagonal; need not be symmetric.
         beta : float, default=1.0
             Inverse temperature, positive. Large values stay near a minimum.
 
         Returns
         -------
         Ising
-            ``log_prob(x)`` is the formula itself, with ``constant``.
+            ``log_prob(x)`` is the formula, constant included.
 
         Raises
         ------
         ValueError
-            If Q is not square or not finite, or beta not positive, or their product too large.
+            If Q is not square or not finite, beta is not positive, or their product is too large.
         TypeError
             If Q does not hold real numbers.
 
         See Also
         --------
-        sklsb.io.read_qubo : files.
+        sklsb.io.read_qubo : reads files.
 
         Examples
         --------
@@ -290,12 +276,12 @@ class Ising(GraphTarget):
 
     @classmethod
     def from_maxcut(cls, weights: Any, beta: float = 1.0) -> "Ising":
-        r"""Cuts of a weighted graph: the heavier, the more probable.
+        r"""Cuts of a weighted graph: heavy ones are probable.
 
         .. math:: \log p = \beta \sum_{i<j,\ x_i \ne x_j} w_{ij}
                   = \beta \sum_{i<j} w_{ij} (1 - x_i x_j) / 2
 
-        The spins are the sides of the cut. Self-loops are never cut and do not count.
+        The spins are the sides of the cut. Self-loops are never cut.
 
         Parameters
         ----------
@@ -307,20 +293,19 @@ class Ising(GraphTarget):
         Returns
         -------
         Ising
-            ``log_prob(x)`` is the formula itself, with ``constant``; the sites have the labels of
-            the graph.
+            ``log_prob(x)`` is the formula, constant included; sites have the labels of the graph.
 
         Raises
         ------
         ValueError
-            If the weights are not square, symmetric and finite, or beta not positive, or their
-            product too large.
+            If the weights are not square, symmetric and finite, beta is not positive, or their
+            product is too large.
         TypeError
             If the weights are not real numbers, or the graph is directed.
 
         See Also
         --------
-        sklsb.io.read_maxcut : files.
+        sklsb.io.read_maxcut : reads files.
 
         Examples
         --------
@@ -337,40 +322,35 @@ class Ising(GraphTarget):
 
     @classmethod
     def from_bqm(cls, bqm: Any, beta: float = 1.0) -> "Ising":
-        r"""Binary quadratic model of dimod: the lower its energy, the more probable.
+        r"""Binary quadratic model of dimod: low energies are probable.
 
         .. math:: \log p = -\beta E, \qquad
                   E = \sum_i a_i z_i + \sum_{i,j} b_{ij} z_i z_j + c
 
-        where z is the spin x itself if the model's ``vartype`` is SPIN, and
-        :math:`z_i = (1 + x_i) / 2` if it is BINARY: spin -1 then stands for 0.
+        with z = x if the model's ``vartype`` is SPIN, and :math:`z_i = (1 + x_i) / 2` if it is
+        BINARY.
 
         Parameters
         ----------
         bqm : dimod.BinaryQuadraticModel
-            Or any object with its attributes ``linear`` (a mapping from variables to biases),
-            ``quadratic`` (from pairs of them), ``offset`` and ``vartype``.
+            Or any object with the attributes ``linear`` (a mapping from variables to biases),
+            ``quadratic`` (from pairs of variables), ``offset`` and ``vartype``.
         beta : float, default=1.0
             Inverse temperature, positive. Large values stay near a minimum.
 
         Returns
         -------
         Ising
-            Its sites are the variables in the order of ``linear``; `to_bqm` gives them back. They
-            are the coordinate of draws if they are all strings or all integers.
+            Sites are the variables in the order of ``linear``, and the coordinate of draws if all
+            are strings or all integers.
 
         Raises
         ------
         TypeError
-            If ``bqm`` has not these attributes.
+            If ``bqm`` lacks one of these attributes.
         ValueError
-            If the vartype is another one, ``quadratic`` has something else than pairs of variables
-            that are in ``linear``, a bias is not finite, or beta not positive, or their
-            product too large.
-
-        See Also
-        --------
-        Ising.to_bqm : the way back.
+            If ``vartype`` is something else, ``quadratic`` has a variable that is not in
+            ``linear``, a bias is not finite, beta is not positive, or their product is too large.
 
         Examples
         --------
@@ -413,13 +393,13 @@ class Ising(GraphTarget):
         Parameters
         ----------
         beta : float, default=1.0
-            Inverse temperature, positive: that of `from_bqm`, to get the same model back.
+            Inverse temperature, positive: the one of `from_bqm` returns the same model.
 
         Returns
         -------
         dimod.BinaryQuadraticModel
-            Of vartype SPIN; its variables are the labels of the graph or model that this one was
-            made from, else the numbers of the sites.
+            Of vartype SPIN. Its variables are the labels of the graph or model that this one was
+            made from, or else the site numbers.
 
         Raises
         ------
@@ -427,10 +407,6 @@ class Ising(GraphTarget):
             If dimod is not installed.
         ValueError
             If beta is not positive.
-
-        See Also
-        --------
-        Ising.from_bqm : the way back.
         """
         try:
             import dimod
@@ -452,17 +428,17 @@ class Ising(GraphTarget):
         )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Unnormalised log-probability, the constant of the self-loops included."""
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
+        states, leading = self._flat(x)
+        flat = states.astype(np.float64)
         local = self.field + 0.5 * (self.couplings @ flat.T).T
-        return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(states.shape[:-1])
+        return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j)."""
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites).astype(np.float64)
-        return (-2.0 * flat * (self.field + (self.couplings @ flat.T).T)).reshape(states.shape)
+        states, leading = self._flat(x)
+        flat = states.astype(np.float64)
+        ratios = -2.0 * flat * (self.field + (self.couplings @ flat.T).T)
+        return ratios.reshape(*leading, self.n_sites)
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         from sklsb.targets._torch.ising import IsingModel
@@ -475,7 +451,8 @@ class Ising(GraphTarget):
     def _pair_table(self) -> NDArray[np.float64]:
         return np.array([[1.0, -1.0], [-1.0, 1.0]])
 
-    def _make_view(self) -> IsingView:
+    @cached_property
+    def _view(self) -> IsingView:
         # In each row: the site itself (its own log-ratio changes sign) among its neighbours.
         n = self.n_sites
         rows = sp.coo_array(self.couplings)

@@ -5,7 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb.exceptions import ModelWarning
-from sklsb.io import Model, read_bif, read_evidence, read_uai, write_uai
-from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_touched
-from sklsb.targets._names import check_names
+from sklsb.io.bif import read_bif
+from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
+from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_names, check_touched
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
 
 Path = str | os.PathLike[str]
-# How far the sum of a conditional distribution may be from 1: three digits were kept.
+# A conditional distribution may miss the sum 1 by this, as files keep three digits.
 _LARGEST_DEFECT = 1e-3
 
 
@@ -30,55 +30,47 @@ class MarkovNetwork(Target):
 
     .. math:: p(x) \propto \prod_f \theta_f(x_{S_f}), \qquad x_i \in \{0, \dots, k_i - 1\}
 
-    with S_f the scope of factor f. A state at which a table is 0 has probability 0, exactly: no
-    chain ever is there.
+    with S_f the scope of factor f. Chains never visit a state at which a table is 0.
 
     Parameters
     ----------
     cardinalities : array_like of int, shape (n_sites,)
         Number of values k_i of each variable, from 1 to 32,768.
     factors : iterable of (scope, table)
-        Scope: indices of distinct variables. Table: array_like of their numbers of values as its
-        shape, or flat with the last variable changing fastest; finite, not negative.
+        Scope: indices of distinct variables. Table: array_like, finite and not negative, whose
+        axes are the values of these variables; or flat, the last variable changing fastest.
     names : sequence of str or of int, optional
-        Names of the variables: the coordinate of the dimension site, and names for evidence.
+        Names of the variables, for draws and evidence.
 
     Attributes
     ----------
     cardinalities : ndarray of int64, shape (n_sites,)
         Number of values of each variable.
     factors : list of (tuple of int, ndarray)
-        Scopes and tables, made anew at each access.
+        Copies of the scopes and tables.
     n_factors : int
-        Their number.
+        Number of factors.
     state_names : tuple of tuple of str, or None
-        Names of the values of each variable, where the file has some; evidence may use them.
+        Names of the values of each variable, if the file has some; evidence may use them.
 
     Raises
     ------
     ValueError
-        If a scope names a variable twice or one that does not exist, a table has another size than
-        its scope, or an entry is negative or not finite (the message names the factor); if a
-        table is zero throughout.
+        If a scope has a variable twice or one that does not exist, a table does not have the size
+        of its scope, an entry is negative or not finite, or a table is zero throughout.
     TypeError
         If cardinalities or scopes are not integers, or tables not real numbers.
     MemoryError
-        In `view`, and so where a chain begins, if its arrays cannot fit into memory.
+        In `view`, which `fit` calls, if the machine has not enough memory.
 
     See Also
     --------
-    MarkovNetwork.from_uai : read a file.
-    Potts : equal neighbours score.
+    Potts : couplings of equal neighbours.
 
     Notes
     -----
-    A change of variable i is weighed by the factors that contain it. A chain keeps the position of
-    its state in every table, an integer.
-
-    The list of the moves that each move touches takes 4 bytes for each pair of a move and a move
-    of the same variable or of one in a common factor. So memory grows with the square of the
-    number of values: two variables of 10,000 values in one factor take 1.6 GB. A MemoryError says,
-    before any of it is taken, if that is more than the machine has.
+    The list of touched moves takes 4 bytes for each pair of moves of the same variable or of two
+    in a common factor: two variables of 10,000 values in one factor take 1.6 GB.
 
     Examples
     --------
@@ -126,9 +118,9 @@ class MarkovNetwork(Target):
         Parameters
         ----------
         path : path-like
-            The file, plain or compressed by gzip; see `sklsb.io.read_uai`.
+            The file.
         evidence : path-like or mapping of variable to value, optional
-            Evidence file, see `sklsb.io.read_evidence`, or what `condition` takes.
+            Evidence file, see `sklsb.io.read_evidence`; or a mapping, as for `condition`.
 
         Returns
         -------
@@ -138,13 +130,13 @@ class MarkovNetwork(Target):
         Raises
         ------
         sklsb.io.UAIFormatError
-            If a file is not in the format; the message has line and column.
+            If a file is not in the format.
 
         Warns
         -----
         ModelWarning
-            If in a BAYES file the distribution of a variable given its parents does not sum to 1
-            within 0.001.
+            If, in a BAYES file, the probabilities of a variable given its parents miss the sum 1 by
+            more than 0.001.
         """
         model = read_uai(path)
         network = cls._from_model(model)
@@ -161,26 +153,25 @@ class MarkovNetwork(Target):
         Parameters
         ----------
         path : path-like
-            The file, plain or compressed by gzip; see `sklsb.io.read_bif`.
+            The file.
         evidence : mapping of variable to value, optional
-            What `condition` takes, values by name or number: ``{"smoke": "yes"}``.
+            As for `condition`: ``{"smoke": "yes"}``.
 
         Returns
         -------
         Target
-            A MarkovNetwork, whose coordinate ``site`` holds the names of the variables and whose
-            attribute ``state_names`` those of their values; with evidence,
-            ``network.condition(evidence)``.
+            A MarkovNetwork with the names of the variables as coordinate ``site``, and those of
+            their values as ``state_names``; with evidence, ``network.condition(evidence)``.
 
         Raises
         ------
-        sklsb.io.BIFFormatError
-            If the file is not in the format; the message has line and column.
+        sklsb.io.FormatError
+            If the file is not in the format.
 
         Warns
         -----
         ModelWarning
-            If the distribution of a variable given its parents does not sum to 1 within 0.001.
+            If the probabilities of a variable given its parents miss the sum 1 by more than 0.001.
         """
         network = cls._from_model(read_bif(path))
         return network.condition(evidence) if evidence else network
@@ -196,7 +187,7 @@ class MarkovNetwork(Target):
 
     @classmethod
     def from_pgmpy(cls, model: Any) -> "MarkovNetwork":
-        """Take over a model of pgmpy: a Bayesian network, a Markov network or a factor graph.
+        """Convert a model of pgmpy: a Bayesian network, a Markov network or a factor graph.
 
         Parameters
         ----------
@@ -207,15 +198,15 @@ class MarkovNetwork(Target):
         Returns
         -------
         MarkovNetwork
-            Its coordinate ``site`` holds the names of the variables, and ``state_names`` those of
-            their values where the model has some, both in order of first mention.
+            With the names of the variables as coordinate ``site`` and those of their values as
+            ``state_names``, both in order of first mention.
 
         Raises
         ------
         TypeError
             If the model has no such method.
         ValueError
-            If two factors give the values of a variable different names.
+            If two factors name the values of a variable differently.
         """
         get = getattr(model, "get_cpds", None) or getattr(model, "get_factors", None)
         if get is None:
@@ -251,7 +242,7 @@ class MarkovNetwork(Target):
         Parameters
         ----------
         path : path-like
-            Where to.
+            The file.
         """
         factors = self.factors
         scopes, tables = [scope for scope, _ in factors], [table for _, table in factors]
@@ -295,7 +286,6 @@ class MarkovNetwork(Target):
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
-        """Number of values of each variable, shape (n_sites,)."""
         return self._cardinalities
 
     @property
@@ -305,46 +295,49 @@ class MarkovNetwork(Target):
 
     @property
     def factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
-        """Scopes and tables, each table of its scope's numbers of values as its shape."""
-        result = []
-        for f in range(self.n_factors):
-            scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
-            table = self._table[self._table_start[f] : self._table_start[f + 1]]
-            result.append((tuple(scope.tolist()), table.reshape(self._cardinalities[scope]).copy()))
-        return result
+        """Scopes and tables, each of the shape of its scope's numbers of values."""
+        return [(scope, table.copy()) for scope, table in self._factors(self._table)]
 
     @property
     def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
-        """Scopes and logarithms of the tables."""
-        result = []
-        for f in range(self.n_factors):
-            scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
-            table = self._log_table[self._table_start[f] : self._table_start[f + 1]]
-            table = table.reshape(self._cardinalities[scope])
+        result = self._factors(self._log_table)
+        for _, table in result:
             table.flags.writeable = False
-            result.append((tuple(scope.tolist()), table))
         return result
+
+    def _factors(
+        self, values: NDArray[np.float64]
+    ) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+        """Return scopes and tables, which are views of the values of all tables."""
+        scopes = [tuple(scope.tolist()) for scope in self._scopes()]
+        tables = [self._factor_table(f, values) for f in range(self.n_factors)]
+        return list(zip(scopes, tables, strict=True))
 
     @property
     def _joint_zeros(self) -> bool:
         return not self._table.all()
 
+    @property
+    def _log_prob_size(self) -> float:
+        if not self.n_factors:
+            return 0.0
+        sizes = np.abs(np.where(self._log_table > -np.inf, self._log_table, 0.0))
+        return float(np.maximum.reduceat(sizes, self._table_start[:-1]).sum())
+
     @cached_property
     def symmetry(self) -> str | None:
-        """What leaves every table as it is; see `Target`."""
         start = self._table_start
         ends = np.repeat(start[:-1] + start[1:] - 1, np.diff(start))
         reverse = bool((self._table == self._table[ends - np.arange(ends.size)]).all())
         if self._cardinalities.max(initial=1) < 3:
             return "cycle" if reverse else None
-        tables = map(self._factor_table, range(self.n_factors))
+        tables = [table for _, table in self._factors(self._table)]
         if all(not t.ndim or (np.roll(t, 1, range(t.ndim)) == t).all() for t in tables):
             return "cycle"
         return "reverse" if reverse else None
 
     @property
     def coords(self) -> dict[str, Any]:
-        """Coordinate of the dimension site: the names, or 0 to n_sites - 1."""
         if self._names_of_sites is not None:
             return {"site": np.asarray(self._names_of_sites)}
         return super().coords
@@ -356,60 +349,47 @@ class MarkovNetwork(Target):
 
     @property
     def n_possible(self) -> NDArray[np.int64]:
-        """Number of values of each variable that no single factor excludes, shape (n_sites,)."""
         return self._support.n_possible.copy()
 
     def n_possible_given(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return how many values of each variable agree with evidence, as far as it is seen."""
-        return self._support.n_possible_given(sites, observed)
+        left = self._support.left_given(sites, observed)
+        return np.array([domain.sum() for domain in left], dtype=np.int64)
 
     def possible_values(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> list[NDArray[np.bool_]]:
-        """Return which values of each variable agree with evidence, as far as it is seen."""
+        """Return which values of each variable evidence leaves, as far as factors tell."""
         return self._support.left_given(sites, observed)
 
     def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, shape (n_sites,).
 
-        If the tables are the conditional probabilities of a Bayesian network, a draw from it. Else
-        uniform if no table has zeros, and found by a search that assigns random values if one has.
+        For a Bayesian network, a draw from it. Otherwise uniform if no table has zeros, or found
+        by a search that assigns random values.
 
         Raises
         ------
         ValueError
-            If there is none, or it was not found; the message names a factor.
+            If there is none, or it was not found.
         """
         return self.draw_state_given(rng, np.empty(0, np.int64), np.empty(0, np.int64))
 
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        """Draw a state of positive probability that agrees with evidence; see `draw_state`."""
         return self._support.draw(rng, sites, observed).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Sum of the logarithms of the factors.
-
-        -inf for a state at which a table is 0.
-        """
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         result = np.zeros(len(flat))
         for row, entries in enumerate(self._entries(flat)):
             result[row] = self._log_table[entries].sum()
-        return result.reshape(states.shape[:-1])
+        return result.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
-
-        Variable by variable, and of each the other values in increasing order. Undefined if
-        x itself is impossible.
-        """
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         view = self.view()
         first = view.first.astype(np.int64)
         site = view.site.astype(np.int64)
@@ -430,16 +410,16 @@ class MarkovNetwork(Target):
             with np.errstate(invalid="ignore"):  # out of an impossible state
                 difference = self._log_table[there] - self._log_table[here]
             result[row] = np.bincount(move, difference, site.size)
-        return result.reshape(*states.shape[:-1], site.size)
+        return result.reshape(*leading, site.size)
 
     def _entries(self, states: States) -> Iterable[NDArray[np.int64]]:
-        """Position of each factor's entry in the tables, for each state."""
+        """Yield the position of each factor's entry in the tables, for each state."""
         for state in states:
             yield self._table_start[:-1] + self._strides @ state.astype(np.int64)
 
     @cached_property
     def _strides(self) -> sp.csr_array:
-        """What one more of each variable adds to the position in each table."""
+        """Stride of each variable in each table, shape (n_factors, n_sites)."""
         strides = np.concatenate(
             [_row_major(self._cardinalities[scope]) for scope in self._scopes()] + [np.empty(0)]
         )
@@ -453,11 +433,12 @@ class MarkovNetwork(Target):
 
     @cached_property
     def _support(self) -> Support:
-        return Support(self._scopes(), self._factor_table, self._cardinalities, self.label)
+        tables = partial(self._factor_table, values=self._table)
+        return Support(self._scopes(), tables, self._cardinalities, self.label)
 
-    def _factor_table(self, f: int) -> NDArray[np.float64]:
+    def _factor_table(self, f: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
-        table = self._table[self._table_start[f] : self._table_start[f + 1]]
+        table = values[self._table_start[f] : self._table_start[f + 1]]
         return table.reshape(self._cardinalities[scope])
 
     @cached_property
@@ -481,14 +462,12 @@ class MarkovNetwork(Target):
 
     @property
     def graph(self) -> sp.csr_array:
-        """Pairs of variables that share a factor, as a boolean matrix."""
         near = _sharing(self._strides)
         near.setdiag(0)
         near.eliminate_zeros()
         return near != 0
 
     def view(self) -> MarkovNetworkView:
-        """Arrays for the compiled kernels."""
         return self._view
 
     def _freeze(self) -> None:
@@ -496,7 +475,7 @@ class MarkovNetwork(Target):
 
 
 def _in_one_order(factor: Any, states: dict[Any, list[Any]]) -> NDArray[Any]:
-    """Return a table of pgmpy with the values of each variable as they were mentioned first."""
+    """Return a table of pgmpy with the values of each variable in order of first mention."""
     given = getattr(factor, "state_names", None) or {}
     shape = np.asarray(factor.cardinality).tolist()
     table: NDArray[Any] = np.asarray(factor.values).reshape(shape)
@@ -515,7 +494,7 @@ def _in_one_order(factor: Any, states: dict[Any, list[Any]]) -> NDArray[Any]:
 
 
 def _warn_of_sums(model: Model) -> None:
-    """Warn if the tables of a Bayesian network are no conditional probabilities."""
+    """Warn if the tables of a Bayesian network are not conditional probabilities."""
     sums = [table.sum(axis=-1) for table in model.tables]
     bad = [f for f, total in enumerate(sums) if np.abs(total - 1.0).max() > _LARGEST_DEFECT]
     if bad:
@@ -546,12 +525,12 @@ def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
 
 
 def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distance in memory of entries that differ by one along each axis of a table."""
+    """Return the strides of a table, in entries."""
     return np.cumprod(np.append(shape, 1)[:0:-1])[::-1]
 
 
 def _sharing(strides: sp.csr_array) -> sp.csr_array:
-    """In how many factors each pair of variables stands together, with 1 more on the diagonal."""
+    """Count the factors that each pair of variables shares, with 1 more on the diagonal."""
     contains = sp.csr_array(
         (np.ones(strides.nnz, dtype=np.int32), strides.indices, strides.indptr), strides.shape
     )
@@ -563,7 +542,7 @@ def _sharing(strides: sp.csr_array) -> sp.csr_array:
 def _touched(
     strides: sp.csr_array, first: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """List the moves of each site and of all that share a factor with it, for each move of it."""
+    """List, for each move, the moves of its site and of sites that share a factor with it."""
     near = _sharing(strides)
     moves = np.diff(first)
     # Moves of the neighbours of each site, as positions in the list of neighbours.
@@ -574,7 +553,7 @@ def _touched(
     entry = np.repeat(np.arange(near.indices.size), of_neighbour)
     begin = np.cumsum(of_neighbour) - of_neighbour
     blanket = (first[near.indices][entry] + np.arange(entry.size) - begin[entry]).astype(np.uint32)
-    # The same list for each move of a site.
+    # All moves of a site have the same list.
     check_touched(4 * int(moves @ size))
     start = np.concatenate([[0], np.cumsum(np.repeat(size, moves))])
     touched = np.empty(start[-1], dtype=np.uint32)

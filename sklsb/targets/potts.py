@@ -1,7 +1,7 @@
 """The Potts model."""
 
-import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +18,20 @@ if TYPE_CHECKING:
 
 
 class Potts(GraphTarget):
-    r"""Potts model on any graph: variables of k values, of which equal neighbours score.
+    r"""Potts model on any graph: variables of k values, with a coupling of equal neighbours.
 
     .. math:: \log p(x) = \sum_{i<j} J_{ij} [x_i = x_j] + \sum_i h_i(x_i) + \sum_i J_{ii},
               \qquad x_i \in \{0, \dots, k - 1\}
 
-    up to the normalising constant. A value whose field is -inf is impossible at that site; a
-    site with one possible value is fixed, as by an observation. A self-loop is a constant.
+    up to the normalising constant. A field of -inf makes a value impossible at a site. A self-loop
+    is a constant.
 
     Parameters
     ----------
     couplings : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
         Symmetric couplings J, as for `Ising`; positive ones favour equal values.
     field : array_like of shape (n_sites, k)
-        Field h of each value at each site, finite or -inf; its second axis is the number of
-        values, from 2 to 32,768.
+        Field h of each value at each site, finite or -inf; k is from 2 to 32,768.
 
     Attributes
     ----------
@@ -48,22 +47,20 @@ class Potts(GraphTarget):
     Raises
     ------
     ValueError
-        If the couplings are not square, symmetric and finite; if the field is of another shape,
-        an entry of it is NaN or +inf, or a site has no possible value (the message names the
-        entry or the site); if finite fields and couplings sum to more than 1e303.
+        If the couplings are not square, symmetric and finite; if the field has another shape, an
+        entry is NaN or +inf, or a site has no possible value; if the fields and couplings of a
+        site sum to more than 1e303.
     TypeError
         If the couplings or fields are not real numbers, or the graph is directed.
 
     See Also
     --------
-    Potts.lattice : nearest neighbours on a grid.
-    Ising : two values; a Potts model of k = 2 has twice its couplings.
+    Ising : a Potts model of k = 2 has twice its couplings.
 
     Notes
     -----
-    The kernel's list of the moves that a move touches holds about
-    n_sites * (k - 1)**2 * (neighbours + 1) numbers of 4 bytes; if that is more than the machine
-    has, a MemoryError says so where a chain begins.
+    The kernel takes about 4 n_sites (k - 1)^2 (neighbours + 1) bytes; if the machine does not have
+    them, `fit` raises a MemoryError.
 
     Examples
     --------
@@ -93,12 +90,8 @@ class Potts(GraphTarget):
                 f"{MOST_VALUES}."
             )
         values = given.astype(np.float64)
-        refuse(
-            np.isnan(values) | (values == np.inf),
-            values,
-            "field",
-            "it must be finite, or -inf where a value is impossible",
-        )
+        rule = "it must be finite, or -inf where a value is impossible"
+        refuse(np.isnan(values) | (values == np.inf), values, "field", rule)
         self.values = tuple(range(k))
         self.field = values.reshape(self.n_sites, k)
         empty = np.flatnonzero((self.field == -np.inf).all(axis=1))
@@ -115,8 +108,7 @@ class Potts(GraphTarget):
         Parameters
         ----------
         field : array_like of shape (rows, cols, k)
-            Field of each value at each site, finite or -inf; its shape is the shape of the grid
-            and the number of values.
+            Field of each value at each site, finite or -inf.
         coupling : float, default=1.0
             Coupling of neighbours; positive favours equal values.
         periodic : bool, default=True
@@ -141,7 +133,6 @@ class Potts(GraphTarget):
 
     @property
     def n_possible(self) -> NDArray[np.int64]:
-        """Number of possible values of each variable, shape (n_sites,)."""
         return np.asarray((self.field > -np.inf).sum(axis=1), dtype=np.int64)
 
     def possible_values(
@@ -155,7 +146,6 @@ class Potts(GraphTarget):
     def check_evidence(
         self, evidence: Mapping[Any, Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the sites of evidence, increasing, and their values, or say what is wrong."""
         sites, observed = super().check_evidence(evidence)
         bad = np.flatnonzero(self.field[sites, observed] == -np.inf)
         if bad.size:
@@ -166,33 +156,21 @@ class Potts(GraphTarget):
         return sites, observed
 
     def draw_state(self, rng: np.random.Generator) -> States:
-        """Draw each variable uniformly among its possible values, shape (n_sites,)."""
         possible = self.field > -np.inf
         rank = rng.integers(possible.sum(axis=1))
         return (np.cumsum(possible, axis=1) > rank[:, None]).argmax(axis=1).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Unnormalised log-probability, the constant of the self-loops included.
-
-        -inf for an impossible state.
-        """
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         result = self.field[np.arange(self.n_sites), flat].sum(axis=1) + self.constant
         for value in self.values:
             here = (flat == value).astype(np.float64)
             result += 0.5 * np.einsum("ij,ij->i", here, (self.couplings @ here.T).T)
-        return result.reshape(states.shape[:-1])
+        return result.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x') - log p(x) for every x' that differs from x in one variable.
-
-        Site by site, and of each the other values in increasing order; -inf where the value
-        is impossible. Undefined if x itself is impossible.
-        """
-        states = self.check_states(x)
-        leading, k = states.shape[:-1], len(self.values)
-        flat = states.reshape(math.prod(leading), self.n_sites)
+        flat, leading = self._flat(x)
+        k = len(self.values)
         counts = np.stack(
             [(self.couplings @ (flat == v).astype(np.float64).T).T for v in self.values], axis=-1
         )
@@ -215,7 +193,8 @@ class Potts(GraphTarget):
     def _pair_table(self) -> NDArray[np.float64]:
         return np.eye(len(self.values))
 
-    def _make_view(self) -> PottsView:
+    @cached_property
+    def _view(self) -> PottsView:
         n, others, unit = self.n_sites, len(self.values) - 1, self._unit()
         check_touched(4 * others**2 * (self.couplings.nnz + n))
         # A move changes the log-ratios of all moves of its site and of the site's neighbours.

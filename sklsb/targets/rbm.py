@@ -1,6 +1,5 @@
 """The restricted Boltzmann machine."""
 
-import math
 import numbers
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -17,8 +16,8 @@ from sklsb.targets.base import States, Target
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
 
-# The kernel multiplies factors between exp(-w) and exp(w), whose sum of w must not exceed this;
-# its probabilities of hidden units end at exp(-708), which must be nothing beside that.
+# The kernel multiplies factors between exp(-w) and exp(w), whose sum of w must not exceed this:
+# probabilities of hidden units end at exp(-708), which must be negligible.
 _LARGEST_EXPONENT = 600.0
 _STRIDE = 4  # hidden units that the kernel takes at a time
 _EPS = float(np.finfo(np.float64).eps)
@@ -26,7 +25,7 @@ _SAME = 64 * _EPS  # relative differences that are rounding
 
 
 def _finite(value: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return finite, read-only float64 of a shape, or say what is wrong."""
+    """Return a finite, read-only float64 array of this shape."""
     given = real_array(value, name)
     if given.shape != shape:
         raise ValueError(
@@ -54,7 +53,7 @@ def _check_grid(shape: Any, n_visible: int) -> tuple[int, int]:
 
 
 def _span(size: NDArray[np.float64]) -> int:
-    """Return of how many hidden units factors can be multiplied; 0 if not even of four.
+    """Return the number of hidden units whose factors can be multiplied; 0 if fewer than four.
 
     ``size`` = abs(W), shape (n_visible, n_hidden).
     """
@@ -75,51 +74,41 @@ class RBM(Target):
               + \sum_j \log\Bigl(1 + \exp\bigl(c_j + \sum_i x_i W_{ij}\bigr)\Bigr),
               \qquad x_i \in \{0, 1\}
 
-    up to the normalising constant. The hidden units are summed out: it is the marginal of
-    :math:`\log p(x, h) = b^T x + c^T h + x^T W h` over all h.
+    up to the normalising constant: the hidden units h of
+    :math:`\log p(x, h) = b^T x + c^T h + x^T W h` are summed out.
 
     Parameters
     ----------
     weights : array_like of shape (n_visible, n_hidden)
-        Weights W; ``components_`` of scikit-learn's `BernoulliRBM` is their transpose.
+        Weights W, the transpose of ``components_`` of scikit-learn's `BernoulliRBM`.
     visible_bias : array_like of shape (n_visible,), optional
         Biases b; zero if not given.
     hidden_bias : array_like of shape (n_hidden,), optional
         Biases c; zero if not given.
     shape : tuple of int, optional
-        (rows, cols) if the visible units are the pixels of an image, row by row: draws then have
-        the dimensions row and col.
+        (rows, cols) if the visible units are the pixels of an image; draws then have the
+        dimensions row and col.
 
     Attributes
     ----------
-    weights : ndarray of float64, shape (n_visible, n_hidden)
-        Weights.
-    visible_bias : ndarray of float64, shape (n_visible,)
-        Biases of the visible units.
-    hidden_bias : ndarray of float64, shape (n_hidden,)
-        Biases of the hidden units.
+    weights, visible_bias, hidden_bias : ndarray of float64
+        The parameters, read-only.
 
     Raises
     ------
     ValueError
         If the weights are not a matrix, the biases or ``shape`` do not fit them, an entry is not
-        finite (the message names it), or a unit's bias and weights sum to more than 1e303.
+        finite, or the bias and weights of a unit sum to more than 1e303.
     TypeError
         If the weights or biases are not real numbers.
 
-    See Also
-    --------
-    RBM.from_sklearn : from a fitted `sklearn.neural_network.BernoulliRBM`.
-
     Notes
     -----
-    The kernel works on log-ratios of all visible units at once, from probabilities of the hidden
-    ones: about two multiplications and an addition per weight. The activations of the hidden
-    units are kept in 62-bit fixed point, so they never drift. If four weights of a visible unit
-    may sum to more than 600 in absolute value, logarithms take the place of the products, and a
-    transition takes some hundred times longer.
-
-    The kernel's list of the moves that a move touches holds n_visible**2 numbers of 4 bytes.
+    The kernel computes the log-ratios of all visible units at once from probabilities of the hidden
+    units: about two multiplications and an addition per weight. Activations are kept in 62-bit
+    fixed point, so they never drift. If four weights of a visible unit can sum to more than 600 in
+    absolute value, logarithms replace the products, and transitions take some hundred times
+    longer. The list of touched moves takes 4 n_visible**2 bytes.
 
     References
     ----------
@@ -169,21 +158,21 @@ class RBM(Target):
         Parameters
         ----------
         machine : BernoulliRBM
-            A fitted machine; only its ``components_`` of shape (n_hidden, n_visible),
-            ``intercept_visible_`` and ``intercept_hidden_`` are read.
+            With ``components_`` of shape (n_hidden, n_visible), ``intercept_visible_`` and
+            ``intercept_hidden_``.
         shape : tuple of int, optional
             (rows, cols) of the images it was trained on.
 
         Returns
         -------
         RBM
-            Its log p is minus the free energy of scikit-learn's machine, and its
-            ``hidden_probabilities`` are what ``machine.transform`` gives.
+            Log p is minus the free energy of scikit-learn's machine, and ``hidden_probabilities``
+            are the output of ``machine.transform``.
 
         Raises
         ------
         TypeError
-            If the machine has no such attributes, as one that was not fitted.
+            If an attribute is missing, as before a fit.
         """
         names = ("components_", "intercept_visible_", "intercept_hidden_")
         missing = [name for name in names if not hasattr(machine, name)]
@@ -196,10 +185,8 @@ class RBM(Target):
         return cls(np.transpose(weights), visible_bias, hidden_bias, shape)
 
     def _check_size(self) -> None:
-        for name, bias, axis in (
-            ("visible", self.visible_bias, 1),
-            ("hidden", self.hidden_bias, 0),
-        ):
+        biases = ("visible", self.visible_bias, 1), ("hidden", self.hidden_bias, 0)
+        for name, bias, axis in biases:
             with np.errstate(over="ignore"):
                 sizes = np.abs(bias) + np.abs(self.weights).sum(axis=axis)
             if sizes.max(initial=0.0) > LARGEST_FIELD:
@@ -218,11 +205,16 @@ class RBM(Target):
             array.flags.writeable = False
 
     @property
-    def rounding(self) -> NDArray[np.float64]:
-        """Rounding error of the log-ratio of each move that is no part of its size.
+    def _log_prob_size(self) -> float:
+        parts = self.weights, self.hidden_bias, self.visible_bias
+        return float(sum(np.abs(part).sum() for part in parts))
 
-        A log-ratio is a sum over the hidden units of terms that may cancel, each at most abs(W)
-        and with an error of the rounding of the activation.
+    @property
+    def rounding(self) -> NDArray[np.float64]:
+        """Absolute rounding error of each log-ratio.
+
+        Its terms, one per hidden unit and at most abs(W), may cancel; each has the rounding error
+        of the activation.
         """
         size = np.abs(self.weights)
         activation = np.abs(self.hidden_bias) + size.sum(axis=0)
@@ -231,7 +223,6 @@ class RBM(Target):
 
     @cached_property
     def symmetry(self) -> str | None:
-        """Whether all units may be switched, as where a machine of -1 and +1 has no biases."""
         size = np.abs(self.weights)
         off = [
             np.abs(2.0 * bias + self.weights.sum(axis)) <= _SAME * size.sum(axis)
@@ -240,20 +231,15 @@ class RBM(Target):
         return "cycle" if off[0].all() and off[1].all() else None
 
     def _flat(self, x: ArrayLike) -> tuple[NDArray[np.float64], tuple[int, ...]]:
-        """States as float64 of shape (n_states, n_visible), and the leading shape."""
-        states = self.check_states(x)
-        leading = states.shape[:-1]
-        return states.reshape(math.prod(leading), self.n_sites).astype(np.float64), leading
+        states, leading = super()._flat(x)
+        return states.astype(np.float64), leading
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Unnormalised log-probability of visible units, the hidden ones summed out."""
         flat, leading = self._flat(x)
         hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights).sum(axis=1)
-        result: NDArray[np.float64] = (flat @ self.visible_bias + hidden).reshape(leading)
-        return result
+        return np.asarray(flat @ self.visible_bias + hidden).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x with unit i changed) - log p(x) for every visible unit i."""
         flat, leading = self._flat(x)
         result = np.empty(flat.shape)
         for state, activation, ratios in zip(
@@ -275,7 +261,7 @@ class RBM(Target):
         return (1 - 2 * self.check_states(x)) * gradient
 
     def hidden_probabilities(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return P(h_j = 1 | x) of every hidden unit j.
+        """Return P(h_j = 1 | x) for every hidden unit j.
 
         Parameters
         ----------
@@ -287,14 +273,13 @@ class RBM(Target):
         ndarray of float64, shape (..., n_hidden)
         """
         flat, leading = self._flat(x)
-        result: NDArray[np.float64] = expit(self.hidden_bias + flat @ self.weights)
-        return result.reshape(*leading, self.hidden_bias.size)
+        found = np.asarray(expit(self.hidden_bias + flat @ self.weights))
+        return found.reshape(*leading, self.hidden_bias.size)
 
     def scattered_state(self, rng: np.random.Generator) -> States:
         """Draw hidden units uniformly, then the visible ones given these; shape (n_sites,).
 
-        Each state of the hidden layer is a product distribution, so this reaches modes that uniform
-        draws of the visible units miss: they see the widest ones only.
+        This reaches narrow modes, which uniform draws of the visible units miss.
         """
         hidden = rng.integers(2, size=self.hidden_bias.size)
         on = expit(self.visible_bias + self.weights @ hidden)
@@ -327,27 +312,19 @@ class RBM(Target):
         )
 
     def view(self) -> RBMView:
-        """Arrays for the compiled kernels."""
         return self._view
 
     @cached_property
     def _site_view(self) -> RBMSiteView:
         view = self._view
-        return RBMSiteView(
-            view.visible_bias,
-            view.hidden_bias,
-            view.reach,
-            np.ascontiguousarray(view.weight.T),
-            view.unit,
-            view.coupling,
-            view.span,
-        )
+        by_visible = np.ascontiguousarray(view.weight.T)
+        biases = view.visible_bias, view.hidden_bias
+        return RBMSiteView(*biases, view.reach, by_visible, view.unit, view.coupling, view.span)
 
     def site_view(self) -> RBMSiteView:
-        """Arrays for rules that look at the moves of a few visible units."""
         return self._site_view
 
     @property
     def layers(self) -> "RBM":
-        """The machine whose hidden units can be drawn given the visible ones, and back."""
+        """The machine, whose layers can be drawn in turn."""
         return self

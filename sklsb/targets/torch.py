@@ -13,45 +13,44 @@ if TYPE_CHECKING:
 
 
 class TorchTarget(FunctionTarget):
-    r"""A differentiable log-density on torch: an energy-based model, or any function of tensors.
+    r"""A differentiable log-density on torch, such as an energy-based model.
 
     .. math:: \log p(x) = f(x), \qquad x_i \in \{0, \dots, k_i - 1\}
 
-    up to the normalising constant. With ``LSBSampler(fast=True)`` the gradient of f tells which
-    changes to propose, one evaluation per transition; with ``fast=False`` f is evaluated at all
-    neighbours, as for a `FunctionTarget`.
+    up to the normalising constant. With ``LSBSampler(fast=True)`` proposals use the gradient of f,
+    one evaluation per transition; with ``fast=False`` f is evaluated at all neighbours, as for a
+    `FunctionTarget`.
 
     Parameters
     ----------
     log_prob : torch.nn.Module or callable
-        The function f: log p, so for an energy E with p proportional to exp(-E) its negative.
-        With two values per variable it is given a tensor of shape (n, n_sites) that holds 0 and
-        1; with more, indicators of the values, shape (n, n_sites, k). It returns a tensor of
-        shape (n,), of which row i depends on row i alone. Where variables differ in their numbers
-        of values k is the largest.
+        The function f; if you have an energy E, pass -E. It takes zeros and ones of shape
+        (n, n_sites); or, if some variable has more than two values, indicators of the values, shape
+        (n, n_sites, k), k being the largest number of values. It returns a tensor of shape (n,)
+        whose entry i depends on row i alone.
     n_sites : int
         Number of variables.
     n_states : int or sequence of n_sites int, default=2
         Number of values of each variable.
     dtype : {"float32", "float64"} or torch.dtype, optional
-        Type of the tensor that f is given. If not given that of a module's parameters, or float32.
+        Type of the tensor that f takes. Default: that of a module's parameters, or float32.
     initial_state : array_like of shape (n_sites,) or callable, optional
         See `FunctionTarget`.
     names, shape, dims : optional
-        What the variables are called, or the shape that draws come back in: see `FunctionTarget`.
+        Names of the variables, or the shape of draws: see `FunctionTarget`.
 
     Attributes
     ----------
     density : callable
-        f as a function of states in NumPy, with the attributes ``function`` (f itself),
-        ``dtype`` and ``device``.
+        f as a function of NumPy states, with the attributes ``function`` (f itself), ``dtype``
+        and ``device``.
 
     Raises
     ------
     ImportError
         If torch is not installed.
     ValueError, TypeError
-        If an argument is not as described, or f does not return what it should.
+        If an argument, or what f returns, is not as described.
 
     See Also
     --------
@@ -59,11 +58,10 @@ class TorchTarget(FunctionTarget):
 
     Notes
     -----
-    The chain is exact for the values that f computes: the acceptance is taken in float64 from
-    log p as f gives it, in its ``dtype``; the gradient only decides what is proposed. A module is
-    used in evaluation mode, and its training modes are restored afterwards. Its parameters, and
-    their ``grad``, are left alone; it stays on its device, and `LSBSampler` runs there. A plain
-    function is called on the CPU. In one process all such functions are called one at a time.
+    The chain is exact for the values that f computes in its ``dtype``; the gradient affects only
+    the proposals. A module is used in evaluation mode, which is undone afterwards; its parameters
+    and their ``grad`` do not change. `LSBSampler` runs on the device of a module; a plain function
+    is called on the CPU. Within a process, such functions are called one at a time.
 
     References
     ----------

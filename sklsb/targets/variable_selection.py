@@ -22,35 +22,35 @@ from sklsb.targets._checks import (
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# A column counts as collinear with others if they leave at most this part of its variance
-# unexplained: half of the digits, so that rounding never decides it.
+# A column is collinear if others leave at most this part of its variance unexplained: half of the
+# digits, so that rounding never decides it.
 _LEAST = 1e-7
-# 1 + g and 1 + slab_sd^2 |x|^2 multiply the rounding error of what is left of y; beyond this,
-# half of the digits are lost.
+# 1 + g and 1 + slab_sd^2 |x|^2 multiply the rounding error of the residual of y; beyond this, half
+# of the digits are lost.
 _LARGEST_SCALE = 1e8
 _EPS = float(np.finfo(np.float64).eps)
-# Columns in a random state, at most; numbers in one batch of models.
+# Most columns in a random state; numbers in a batch of models.
 _MOST_ADDED, _BATCH = 10, 1 << 22
 
 
 class VariableSelection(Target):
-    r"""Posterior of the model of a linear regression: which columns of X explain y.
+    r"""Posterior of the columns of X that explain y in a linear regression.
 
     .. math:: y = \alpha + X_x \beta + \epsilon, \quad \epsilon \sim N(0, \sigma^2 I), \qquad
               p(x \mid y) \propto p(y \mid x) \, p(x), \qquad x \in \{0, 1\}^p
 
-    Column j is in the model if x_j = 1; the others have coefficient zero (a "spike"). Intercept,
+    Column j is in the model if x_j = 1; otherwise its coefficient is zero (a "spike"). Intercept,
     noise and coefficients are integrated out, under :math:`p(\alpha, \sigma^2) \propto 1/\sigma^2`
-    and one of two priors of the coefficients (the "slab"). With k the size of the model, the
-    columns and y centred, :math:`R_x^2` the coefficient of determination of least squares, and
-    the marginal likelihood relative to that of the empty model:
+    and one of two priors of the coefficients (the "slab"). Below, k is the size of the model,
+    columns and y are centred, :math:`R_x^2` is the coefficient of determination of least squares,
+    and marginal likelihoods are relative to the empty model:
 
     - ``"g"`` (Zellner; [1]_): :math:`\beta \mid \sigma^2 \sim N(0, g \sigma^2 (X_x^T X_x)^{-1})`,
 
       .. math:: \log \frac{p(y | x)}{p(y | 0)} = \frac{n - 1 - k}{2} \log(1 + g)
                 - \frac{n - 1}{2} \log\left(1 + g (1 - R_x^2)\right)
 
-      A model of n - 1 columns or more, or one of collinear columns, has probability zero.
+      Models of n - 1 columns or more, or of collinear columns, have probability zero.
 
     - ``"independent"`` ([2]_, with a spike at zero): :math:`\beta \mid \sigma^2 \sim N(0, s^2
       \sigma^2 I)` with s = ``slab_sd``; with :math:`M_x = I + s^2 X_x^T X_x`,
@@ -60,34 +60,33 @@ class VariableSelection(Target):
 
       Any model is possible.
 
-    The size has a beta-binomial prior: a column is in with probability w, and w ~ Beta(a, b), so
+    Each column is included with probability w ~ Beta(a, b), so
 
     .. math:: p(x) = B(k + a, p - k + b) / B(a, b)
 
-    For a = b = 1 every size from 0 to p is equally likely.
+    For a = b = 1 all sizes from 0 to p are equally likely.
 
     Parameters
     ----------
     X : array_like or data frame of shape (n, p)
-        Columns to choose from, without a constant one. More columns than rows are fine. The names
-        of a data frame's columns become the coordinate of the dimension "feature" if all are
-        strings, or all are integers.
+        Columns to choose from, none of them constant; more columns than rows are fine. Names of a
+        data frame's columns are the coordinate ``feature`` if all are strings or all are integers.
     y : array_like of shape (n,)
-        What they are to explain: measurements, not classes.
+        Response: measurements, not classes.
     prior : {"g", "independent"}, default="g"
         Prior of the coefficients. "g" does not depend on the units of the columns.
     g : float, optional
-        g of the prior "g", up to 1e8. Unit information if not given: n.
+        g of the prior "g", up to 1e8. Default: n (unit information).
     slab_sd : float, optional
-        Prior standard deviation s of a coefficient, in units of the noise's, of the prior
-        "independent"; 1 if not given. For the columns to mean the same, standardise them.
+        For the prior "independent", the prior standard deviation s of a coefficient in units of
+        the noise's; 1 by default. Standardise the columns to treat them alike.
     size_prior : (float, float), default=(1.0, 1.0)
-        a and b of the prior of the size.
+        a and b.
 
     Attributes
     ----------
     prior, g, slab_sd, size_prior
-        As given or by default; None where the prior has no such parameter.
+        Parameters; None if the prior has no such parameter.
     n_samples : int
         Number of rows.
     values : tuple of int
@@ -97,28 +96,28 @@ class VariableSelection(Target):
     ------
     ValueError
         If the shapes do not fit, n is less than 3 or p is 0; if an entry is not finite; if y or a
-        column of X is constant, or two columns have the same name; if a parameter is out of its
-        range or belongs to the other prior; if slab_sd^2 times the sum of squares of a centred
-        column exceeds 1e8.
+        column of X is constant, or two columns have the same name; if a parameter is out of range
+        or belongs to the other prior; if slab_sd^2 times the sum of squares of a centred column
+        exceeds 1e8.
     TypeError
         If X or y is not of real numbers.
 
     Warns
     -----
     ModelWarning
-        If y has two values only, as 0 and 1 or booleans: the noise of the model is Gaussian.
+        If y has only two values, such as 0 and 1: the noise of the model is Gaussian.
 
     Notes
     -----
-    Columns count as collinear if one of them has :math:`1 - R^2 \le 10^{-7}` given the others.
-    Rounding errors of log-ratios are of about 1e-16 n. They grow in proportion as this falls, up
-    to 1e-11 n; and as the part of y falls that is not explained: to 1e-15 n times g, or times
-    the largest slab_sd^2 times the sum of squares of a column, at the most (`rounding`).
+    Columns are collinear if one of them has :math:`1 - R^2 \le 10^{-7}` given the others. Rounding
+    errors of log-ratios are about 1e-16 n. They grow as :math:`1 - R^2` falls, up to 1e-11 n, and
+    as the unexplained part of y falls, up to 1e-15 n times g, or times the largest slab_sd^2 times
+    the sum of squares of a column (`rounding`).
 
-    The kernel keeps the part of a Cholesky factorisation that belongs to the included columns,
-    for all p columns. A transition at a model of k columns takes between p k and p k^2 operations:
-    columns more correlated with y come first, and only what follows the change is computed again.
-    The gram matrix and the list of touched moves take 12 p^2 bytes.
+    The kernel keeps a Cholesky factorisation of the included columns. A transition at a model of k
+    columns takes between p k and p k^2 operations, as columns more correlated with y come first
+    and only the part after a change is recomputed. The Gram matrix and the list of touched moves
+    take 12 p^2 bytes.
 
     References
     ----------
@@ -153,7 +152,7 @@ class VariableSelection(Target):
         slab_sd: float | None = None,
         size_prior: tuple[float, float] = (1.0, 1.0),
     ):
-        # What errors call the columns.
+        # Names of the columns in errors.
         called = [repr(name) for name in getattr(X, "columns", ())]
         columns, response = _check_data(X, y, called)
         if not ((response != response.min()) & (response != response.max())).any():
@@ -175,7 +174,7 @@ class VariableSelection(Target):
             scale = _slab_scale(self.slab_sd, norms, called)
             units *= scale
             largest = float(np.square(scale).max())
-        # Logarithms of sums of squares that linear algebra made, times half of the rows.
+        # Logarithms of sums of squares from linear algebra, times half of the rows.
         self.rounding = self.n_samples * (1e-11 + 4 * _EPS * largest)
         data = np.column_stack([units, _centred(response[:, None])[0]])
         # A rotation of the rows changes nothing.
@@ -208,17 +207,15 @@ class VariableSelection(Target):
 
     @property
     def coords(self) -> dict[str, Any]:
-        """Names of the columns, where they are plain strings or integers."""
         return super().coords if self._labels is None else {"feature": np.asarray(self._labels)}
 
     @property
     def _constants(self) -> tuple[float, float, float, float]:
         """Return 1 - h, the ridge, the weight of log det M, and the least 1 - R^2 of a column.
 
-        Both priors have, up to the prior of the size, log p = -weight * log det M - (n - 1) / 2 *
-        log E with M = ridge * I + A' A and E = 1 - h y' A M^-1 A' y, for A the columns in
-        ``_data`` and y of length one. For the prior "g" the columns have length one too, and
-        1 - h = 1 / (1 + g).
+        Up to the prior of the size, log p = -weight * log det M - (n - 1) / 2 * log E for both
+        priors, with M = ridge * I + A' A, E = 1 - h y' A M^-1 A' y, A the columns in ``_data`` and
+        y of length one. For the prior "g" columns have length one too, and 1 - h = 1 / (1 + g).
         """
         if self.g is not None:
             return 1.0 / (1.0 + self.g), 0.0, 0.0, _LEAST
@@ -226,7 +223,7 @@ class VariableSelection(Target):
 
     @property
     def _size_term(self) -> Array:
-        """What the size k adds to log p, k = 0, ..., p."""
+        """Terms of log p for the sizes 0 to p."""
         k = np.arange(self.n_sites + 1)
         a, b = self.size_prior
         result: Array = betaln(k + a, self.n_sites - k + b) - betaln(a, b)
@@ -238,8 +235,7 @@ class VariableSelection(Target):
     def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a model of at most 10 columns, shape (n_sites,).
 
-        Its size is uniform, and so are the columns, but that one which would make the model
-        impossible is left out.
+        Size and columns are uniform; a column that would make the model impossible is left out.
         """
         none = np.empty(0, dtype=np.int64)
         return self.draw_state_given(rng, none, none)
@@ -247,12 +243,12 @@ class VariableSelection(Target):
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        """Draw a model with at most 10 columns more than the evidence demands.
+        """Draw a model with at most 10 columns more than the evidence includes.
 
         Raises
         ------
         ValueError
-            If the evidence includes collinear columns, or too many: then so do all models.
+            If the evidence includes collinear columns, or too many.
         """
         x = np.zeros(self.n_sites, dtype=np.int8)
         x[sites] = observed
@@ -270,12 +266,11 @@ class VariableSelection(Target):
         return x
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Log of the marginal likelihood, relative to the empty model's, and of the prior.
+        """Log of marginal likelihood, relative to the empty model's, times prior.
 
         -inf for an impossible model.
         """
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         size = flat.sum(axis=1, dtype=np.int64)
         result = self._size_term[size]
         for k in np.unique(size[result > -np.inf]):
@@ -284,24 +279,19 @@ class VariableSelection(Target):
             for some in np.array_split(of_size, -(-of_size.size // at_once)):
                 included = np.nonzero(flat[some])[1].reshape(some.size, k)
                 result[some] += self._log_marginal(included)
-        return result.reshape(states.shape[:-1])
+        return result.reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x') - log p(x) for every x' that has one column more or less.
-
-        -inf where x' is impossible; NaN throughout if x itself is.
-        """
-        states = self.check_states(x)
-        flat = states.reshape(math.prod(states.shape[:-1]), self.n_sites)
+        flat, leading = self._flat(x)
         result = np.full(flat.shape, np.nan)
         for i in np.flatnonzero(self.log_prob(flat) > -np.inf):
             result[i] = self._ratios(np.flatnonzero(flat[i]))
-        return result.reshape(states.shape)
+        return result.reshape(*leading, self.n_sites)
 
     def _factor(self, included: NDArray[np.intp]) -> tuple[Array, Array, Array]:
-        """QR of the included columns over sqrt(ridge) I; and y over 0, rotated by Q, and the rest.
+        """QR of the included columns over sqrt(ridge) I; and y over 0, rotated by Q, and its rest.
 
-        ``included`` has shape (models, k), and so have the arrays their first axis.
+        The first axis is that of ``included``, shape (models, k).
         """
         columns = np.moveaxis(self._data[:, included], 0, 1)
         y = np.broadcast_to(self._data[:, -1:], (*columns.shape[:2], 1))
@@ -315,7 +305,7 @@ class VariableSelection(Target):
         return q, r, np.concatenate([rotated, y - q @ rotated], axis=1)[..., 0]
 
     def _error(self, rest: Array) -> Array:
-        """E of `_constants`, from the part of y that is not in the span of the columns."""
+        """E of `_constants`, from the part of y outside the span of the columns."""
         always = self._constants[0]
         return always + (1.0 - always) * np.square(rest).sum(axis=-1)
 
@@ -340,7 +330,7 @@ class VariableSelection(Target):
         k, rows, columns = included.size, len(self._data), self._data[:, :-1]
         q, r, rotated = (part[0] for part in self._factor(included[None]))
         inverse = np.linalg.inv(r)
-        # Of each column, how much is left, and its product with what is left of y ...
+        # For a column outside: its residual, and the product of that with the residual of y ...
         inside = q[:rows].T @ columns
         padded = np.concatenate([columns, np.zeros((len(q) - rows, self.n_sites))])
         left = ridge + np.square(padded - q @ inside).sum(axis=0)
@@ -351,7 +341,7 @@ class VariableSelection(Target):
         after = variance[:, None] + np.square(inverse @ inside) / left
         possible &= least * after.max(axis=0, initial=0.0) < 1.0
         change = -np.square(product) / left
-        # ... but of an included one its coefficient, and the variance of that.
+        # ... and for an included one: its coefficient, and the variance of that.
         possible[included], left[included] = True, variance
         change[included] = np.square(inverse @ rotated[:k]) / variance
         term, step = self._size_term, np.ones(self.n_sites, dtype=np.int64)
@@ -384,7 +374,6 @@ class VariableSelection(Target):
         )
 
     def view(self) -> VariableSelectionView:
-        """Arrays for the compiled kernels."""
         return self._view
 
     def _freeze(self) -> None:
@@ -392,7 +381,7 @@ class VariableSelection(Target):
 
 
 def _check_data(X: Any, y: Any, called: list[str]) -> tuple[Array, Array]:
-    """Return X and y as float64, or say what is wrong with them."""
+    """Return X and y as float64."""
     columns, response = _real_columns(X, called), real_array(y, "y")
     if columns.ndim != 2 or columns.shape[0] < 3 or columns.shape[1] < 1:
         raise ValueError(
@@ -404,7 +393,7 @@ def _check_data(X: Any, y: Any, called: list[str]) -> tuple[Array, Array]:
             f"y has shape {response.shape}; it must have one number for each of the "
             f"{len(columns)} rows of X."
         )
-    # In one order, so that sums are rounded in the same way however the data are stored.
+    # In one memory order, so that rounding does not depend on how the data are stored.
     columns, response = columns.astype(np.float64, order="C"), response.astype(np.float64)
     for j, name in enumerate(called):
         refuse(~np.isfinite(columns[:, j]), columns[:, j], f"X[{name}]", "it must be finite")
@@ -422,11 +411,11 @@ def _check_data(X: Any, y: Any, called: list[str]) -> tuple[Array, Array]:
 
 
 def _real_columns(X: Any, called: list[str]) -> NDArray[Any]:
-    """Return X as an array of real numbers; of a data frame column by column if need be."""
+    """Return X as an array of real numbers, from a data frame column by column if need be."""
     given = as_array(X, "X")
     if given.dtype.kind in "iufb" or not called:
         return real_array(given, "X")
-    # Of several types, as bool and float, or one at fault.
+    # Mixed types, such as bool and float, or a column at fault.
     columns = [
         real_array(given[:, j].tolist(), f"column {name} of X") for j, name in enumerate(called)
     ]
@@ -434,8 +423,8 @@ def _real_columns(X: Any, called: list[str]) -> NDArray[Any]:
 
 
 def _centred(columns: Array) -> tuple[Array, Array]:
-    """Return columns less their means and of length one, and the lengths they had."""
-    # Divided by the largest entry first: squares of 1e200 and 1e-200 are not numbers any more.
+    """Return centred columns of length one, and their lengths before."""
+    # Divided by the largest entry first: squares of 1e200 and 1e-200 overflow and underflow.
     scale = np.abs(columns).max(axis=0)
     result = columns / scale
     result -= result.mean(axis=0)
@@ -445,7 +434,7 @@ def _centred(columns: Array) -> tuple[Array, Array]:
 
 
 def _slab_scale(slab_sd: float, norms: Array, called: list[str]) -> Array:
-    """Length of each column in units of its prior, or say which is too long."""
+    """Return the length of each column in units of its prior."""
     with np.errstate(over="ignore"):
         scale: Array = slab_sd * norms
         square = np.square(scale)
@@ -461,7 +450,7 @@ def _slab_scale(slab_sd: float, norms: Array, called: list[str]) -> Array:
 
 
 def _plain_names(X: Any) -> list[Any] | None:
-    """Names of the columns of a data frame, if they may be coordinates."""
+    """Return the names of the columns of a data frame, if they can be coordinates."""
     names = list(getattr(X, "columns", ()))
     if not are_plain(names):
         return None

@@ -35,8 +35,7 @@ from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, 
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer
-from sklsb.targets._names import site_called, sites_by_name
-from sklsb.targets.base import Target
+from sklsb.targets.base import Target, site_called, sites_by_name
 
 _TASKS = ("log_partition", "marginals", "most_likely", "sample")
 

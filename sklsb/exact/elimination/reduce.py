@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.targets._sizes import log_prob_size
 from sklsb.targets._support import Support
 from sklsb.targets.base import Target
 
@@ -126,7 +125,7 @@ def strike(target: Target) -> Reduced:
         raise no_state(target, support.called(support.impossible))
     values = [np.flatnonzero(domain) for domain in support.domains]
     constant, taken, factors = 0.0, [], []
-    may_be_large = not target._trusts_factors or log_prob_size(target) > LARGE
+    may_be_large = not target._trusts_factors or target._log_prob_size > LARGE
     for scope, table in given:
         for axis, i in enumerate(scope):
             if values[i].size < table.shape[axis]:

@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
+from sklsb.exceptions import StoreError
 from sklsb.storage.codec import DamagedError, find_class, packed, unpacked, write_file
 from sklsb.storage.fingerprint import difference, fingerprint
-from sklsb.storage.stores import Store, StoreError
+from sklsb.storage.stores import Store
 from sklsb.targets.base import Target
 
 PathLike = str | os.PathLike[str]

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._system.memory import check_fits
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
-from sklsb.storage.stores import Store, StoreError, chunk_size, open_draws, open_stats
+from sklsb.exceptions import StoreError
+from sklsb.storage.stores import Store, chunk_size, open_draws, open_stats
 from sklsb.targets.base import States, Target
 
 # Bytes of states held for the statistics of `record`.

@@ -22,7 +22,6 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.targets._sizes import log_prob_size
 from sklsb.targets.base import Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
@@ -115,7 +114,7 @@ class Warned(ABC):
     def _warn_of_rounding(self) -> None:
         """Warn if rounding of log p matters."""
         target = self.target_
-        size = log_prob_size(target) or float(np.abs(self._ensemble.log_prob()).max(initial=0.0))
+        size = target._log_prob_size or float(np.abs(self._ensemble.log_prob()).max(initial=0.0))
         if rounding_of(size) > MOST_ROUNDING:
             warnings.warn(
                 f"Log p of {target!r:.200} is a sum of numbers as large as {size:.3g}, which a "

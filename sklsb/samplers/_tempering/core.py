@@ -15,7 +15,6 @@ from sklsb._kernels.tempering.lift import Conditionals, lift
 from sklsb.exact.elimination.blocks import neighbours
 from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, prune, strike
 from sklsb.exact.precision import rounding_of
-from sklsb.targets._sizes import log_prob_size
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
@@ -95,7 +94,7 @@ def core_of(target: Target, given: Any) -> Core | None:
     """
     if not target._has_factors:
         return None
-    rounded = rounding_of(log_prob_size(target)) > _MOST_ROUNDING
+    rounded = rounding_of(target._log_prob_size) > _MOST_ROUNDING
     plain = target.target if isinstance(target, Conditioned) else target
     if given == "auto" and not isinstance(plain, MarkovNetwork):
         given = None

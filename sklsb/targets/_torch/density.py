@@ -26,13 +26,12 @@ class DensityModel(Model):
         self._wrong = torch.zeros((), dtype=torch.bool, device=self.device)
 
     def start(self, x: Tensor) -> Carried:
-        """Log p, and its gradient by what the function is given."""
+        """Log p, and its gradient with respect to the argument of the function."""
         value, gradient = self.density.with_gradient(x)
         self._wrong |= (value.isnan() | (value == math.inf)).any()
         return value, gradient
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        """Log p."""
         return carried[0]
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
@@ -45,13 +44,11 @@ class DensityModel(Model):
         return ratios.clamp(-_LARGEST_RATIO, _LARGEST_RATIO)
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
-        """Evaluate it again."""
         there = self.start(y)
         return there, there[0] - carried[0]
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Modules as they are for use, not for training."""
         with self.density.evaluating():
             yield
 

@@ -17,15 +17,7 @@ _lock = threading.RLock()
 
 
 class Density:
-    """A function of tensors, called with states of NumPy.
-
-    Parameters
-    ----------
-    function : torch.nn.Module or callable
-        Of a tensor (n, n_sites), or (n, n_sites, n_values) of indicators; returns (n,).
-    dtype : torch.dtype or str, optional
-        Type of the tensor.
-    """
+    """A function of a tensor (n, n_sites), or of indicators (n, n_sites, n_values), for NumPy."""
 
     n_values = 2  # the largest number of values of a variable, or 2
 
@@ -44,12 +36,12 @@ class Density:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters and buffers of a module are, or the CPU."""
+        """Device of the parameters and buffers of a module, or the CPU."""
         return next((values.device for values in self._tensors()), torch.device("cpu"))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Switch modules to evaluation and back, with no other thread between."""
+        """Switch modules to evaluation mode, exclusively, and back."""
         modules = self.function.modules() if isinstance(self.function, torch.nn.Module) else ()
         with _lock:
             training = [module for module in modules if module.training]
@@ -62,13 +54,13 @@ class Density:
                     module.training = True
 
     def encode(self, value_index: Tensor) -> Tensor:
-        """Return what the function is given: the values 0 and 1, or indicators of the values."""
+        """Return the argument of the function: 0 and 1, or indicators of the values."""
         if self.n_values > 2:
             return torch.nn.functional.one_hot(value_index.long(), self.n_values).to(self.dtype)
         return value_index.to(self.dtype)
 
     def values(self, given: Tensor) -> Tensor:
-        """Call the function and check the shape of what it returns."""
+        """Call the function and check the shape of its result."""
         try:
             found = self.function(given)
         except Exception as error:
@@ -87,7 +79,7 @@ class Density:
         return found
 
     def with_gradient(self, value_index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log p and its gradient by what the function is given; no `.grad` is touched."""
+        """Return log p and its gradient with respect to the argument; leaves ``.grad`` alone."""
         given = self.encode(value_index).requires_grad_()
         with torch.enable_grad():
             value = self.values(given)
@@ -99,7 +91,7 @@ class Density:
                     "the log-density does not depend on its argument by operations that torch can "
                     "differentiate; use FunctionTarget for such a function."
                 )
-        # Not as views of the same number many times, which cannot be written to.
+        # Copies, as expanded tensors cannot be written to.
         return value.detach().double().clone(), gradient.contiguous()
 
     def __call__(self, states: States) -> NDArray[np.float64]:

@@ -26,7 +26,6 @@ class IsingModel(Model):
         return (torch.sparse.mm(self.couplings, self._spins(x).T).T,)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        """Log p."""
         return row_sum(self._spins(x) * (self.field + 0.5 * carried[0]))
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a first-order model offers, and what several models compute alike."""
+"""Base of first-order models, and their common computations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,27 +19,18 @@ Carried = tuple[Tensor, ...]
 class Model(ABC):
     """A log-density with its gradient, on a device; `Target._torch_model` makes it.
 
-    States x are value indices, integers of shape (n, n_sites). What chains carry along, tensors
-    with the chains first, are functions of the state alone. The moves of a site lead to its other
-    values in increasing order; they are padded to the same number for each site, and nobody looks
-    at the ratios of those that do not exist.
-
-    Attributes
-    ----------
-    device : torch.device
-        Where states are expected.
-    n_moves_per_site : int
-        The largest number of values less one, and at least 1.
+    States x are value indices, integers of shape (n, n_sites). Chains carry tensors, chains first,
+    that are functions of the state. The moves of a site lead to its other values in increasing
+    order, padded to the same number for each site; ratios of padding are never read.
     """
 
     device: Device
-    n_moves_per_site = 1
-    # Whether ratios may be infinite, and no numbers at impossible states.
-    has_zeros = False
+    n_moves_per_site = 1  # the largest number of values less one, and at least 1
+    has_zeros = False  # whether ratios may be infinite, or NaN at impossible states
 
     @abstractmethod
     def start(self, x: Tensor) -> Carried:
-        """Return what is carried at states x."""
+        """Return the carried tensors at states x."""
 
     @abstractmethod
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
@@ -51,9 +42,9 @@ class Model(ABC):
 
     @abstractmethod
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
-        """Return what is carried at y, and log p(y) - log p(x), float64 of shape (n,).
+        """Return the carried tensors at y, and log p(y) - log p(x), float64 of shape (n,).
 
-        y differs from x at no other than some sites, of shape (n, any), where one may stand twice.
+        y differs from x at most at these sites, of shape (n, any), with repetitions.
         """
 
     @contextmanager
@@ -62,7 +53,7 @@ class Model(ABC):
         yield
 
     def check(self) -> None:  # noqa: B027
-        """Raise what is wrong with values found since the last check."""
+        """Raise if a value since the last check was invalid."""
 
 
 def tensor(values: ArrayLike, device: Device, dtype: DType | None = None) -> Tensor:
@@ -83,7 +74,7 @@ def sparse(couplings: sp.csr_array, device: Device) -> Tensor:
 
 
 def row_sum(terms: Tensor) -> Tensor:
-    """Sum rows, one term after another, so that rounding does not depend on threads."""
+    """Sum rows in order, so that rounding does not depend on threads."""
     return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.sum(1)
 
 

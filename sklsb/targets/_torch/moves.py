@@ -17,7 +17,7 @@ def existing_moves(target: Target, n_moves_per_site: int) -> NDArray[np.bool_]:
 
 
 class Proposal(NamedTuple):
-    """Moves drawn together, and the way back; (n, n_flips) but for y, (n, n_sites)."""
+    """Moves drawn together, and their inverses; all (n, n_flips) but y, (n, n_sites)."""
 
     move: Tensor
     site: Tensor
@@ -27,29 +27,12 @@ class Proposal(NamedTuple):
 
 
 class PaddedMoves:
-    """Moves numbered site by site, the same number of them for each site.
+    """Moves numbered site by site, ``n_per_site`` for each site.
 
-    Move m sets site ``m // n_per_site`` to that one of its other values, in increasing order,
-    whose number among them is ``m % n_per_site``. Sites of fewer values are padded with moves
-    that do not exist.
-
-    Parameters
-    ----------
-    target : Target
-        Tells the number of values of each site, and which sites are observed.
-    n_per_site : int
-        Moves of each site, those included that do not exist.
-    device : torch.device
-        Where states are.
-
-    Attributes
-    ----------
-    existing : ndarray of int64, shape (n_moves,)
-        Moves that exist, in the order of `Target.log_ratios`.
-    free : Tensor of int64, shape (n_free,)
-        Those of them that change no observed site.
-    excluded : Tensor of bool or None
-        Whether each padded move is none of these; None if all of them are.
+    Move m sets site ``m // n_per_site`` to number ``m % n_per_site`` of its other values, in
+    increasing order. Sites of fewer values are padded with moves that do not exist. ``existing``
+    are the others, in the order of `Target.log_ratios`; ``free`` are the existing moves of sites
+    that are not observed, and ``excluded`` masks the rest, or is None.
     """
 
     def __init__(self, target: Target, n_per_site: int, device: torch.device):

@@ -10,7 +10,7 @@ from sklsb.targets.base import States, Target
 
 
 def _parsed(device: str) -> torch.device:
-    """Return a device that is there, or say what is wrong with it."""
+    """Return a device, if it is there."""
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -26,20 +26,13 @@ def _parsed(device: str) -> torch.device:
 
 
 def model_on(target: Target, device: str | None, dtype: torch.dtype) -> Model:
-    """Return a target's model, or say what is wrong with the target or the device.
+    """Return a target's model on a device; by default the CPU, or where the target's tensors are.
 
-    Parameters
-    ----------
-    target : Target
-        What to make it of.
-    device : str or None
-        Where it should be; None for the CPU, or where the target's tensors are.
-    dtype : torch.dtype
-        Of first-order log-ratios, where there is a choice.
+    ``dtype`` is the type of first-order log-ratios, where there is a choice.
     """
     place = torch.device("cpu") if device is None else _parsed(device)
     model = target._torch_model(place, dtype)
-    # "cuda" is the same as the number of the device that it stands for.
+    # "cuda" means the current CUDA device.
     same = model.device in (place, torch.empty(0, device=place).device)
     if device is not None and not same:
         raise ValueError(
@@ -51,12 +44,12 @@ def model_on(target: Target, device: str | None, dtype: torch.dtype) -> Model:
 
 
 def device_of(target: Target, device: str | None) -> torch.device:
-    """Return where to run, or say what is wrong with it or with the target."""
+    """Return the device to run on."""
     return model_on(target, device, torch.float32).device
 
 
 def first_order_ratios(target: Target, states: States) -> NDArray[np.float64]:
-    """First-order log-ratios of a target's model at states, (..., n_moves)."""
+    """Return the first-order log-ratios of a target's model at states, (..., n_moves)."""
     flat = states.reshape(-1, target.n_sites)
     model = model_on(target, None, torch.float64)
     x = torch.as_tensor(np.searchsorted(target.values, flat)).to(model.device)

@@ -41,7 +41,6 @@ class PottsModel(Model):
         return of_values.expand(*x.shape, -1).gather(2, x.long()[:, :, None])[:, :, 0]
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        """Log p."""
         return row_sum(self._at(self.field, x) + 0.5 * self._at(carried[0], x))
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
@@ -49,7 +48,6 @@ class PottsModel(Model):
         return of_other_values(self.field.expand_as(carried[0]), x) + of_other_values(carried[0], x)
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
-        """As for the Ising model."""
         there = self.start(y)
         near = carried[0] + there[0]
         change = self._at(self.field, y) - self._at(self.field, x)

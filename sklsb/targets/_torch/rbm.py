@@ -10,21 +10,21 @@ from torch.nn.functional import embedding_bag, pad
 
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, tensor
 
-# Rows of a product of matrices are then the same, bit for bit, whatever their number (on CPUs).
+# With multiples of it, rows of a matrix product do not depend on their number (on CPUs).
 _ROWS = 16
-# Beyond it single precision would round too much, in the end overflow.
+# Beyond it, single precision would round too much or overflow.
 _LARGEST_SINGLE = 1e6
-# Rounding of the activations, beyond which they are carried in two parts.
+# Rounding of the activations beyond which they are carried in two parts.
 _SMALLEST_PART = 1e-12
 
 
 class RBMModel(Model):
-    """Activations a of the hidden units are carried; they change by a row of W for each flip.
+    """Carries the activations a of the hidden units; each flip adds a row of W.
 
-    W and c are rounded to multiples of 2^-52 of what a can reach, so that sums are exact and a
-    does not depend on the way to a state. Where weights of very different sizes meet, what that
-    cuts off is carried as a second part. The functions of torch for sigma(a) and log(1 + exp a)
-    round differently at the ends of tensors, so others take their place.
+    W and c are rounded to multiples of 2^-52 of the largest possible a, so that sums are exact and
+    a does not depend on the path. If weights differ much in size, the rounded-off rest is carried
+    as a second part. Torch's sigma(a) and log(1 + exp a) round differently at the ends of tensors,
+    so they are not used.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class RBMModel(Model):
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def _with_rest(self, parts: list[Tensor]) -> Carried:
-        """Add log(1 + exp(-abs(a))), what log(1 + exp a) is more than the positive part of a."""
+        """Add log(1 + exp(-abs(a))), the excess of log(1 + exp a) over the positive part of a."""
         return *parts, self._activation(parts).abs().neg_().exp_().add_(1.0).log_()
 
     def _change(self, carried: Carried, there: Carried) -> Tensor:
-        """Sum of the changes of log(1 + exp a), none of which rounds at the size of a."""
+        """Sum of the changes of log(1 + exp a), without rounding errors of the size of a."""
         a, b = self._activation(carried[:-1]), self._activation(there[:-1])
         change = b.clamp(min=0.0) - a.clamp(min=0.0)
         if len(self.parts) > 1:
@@ -71,12 +71,11 @@ class RBMModel(Model):
         return (change + (there[-1] - carried[-1])).sum(1)
 
     def start(self, x: Tensor) -> Carried:
-        """Return the parts of the activations, and what the logarithms take beside them."""
+        """Return the parts of the activations, and the rest of the logarithms."""
         ones = x.double()
         return self._with_rest([bias + ones @ weights for weights, bias in self.parts])
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
-        """Add the rows of the units that changed."""
         change = (y.gather(1, sites) - x.gather(1, sites)).double()
         if sites.shape[1] > 1:  # each site once
             same = sites[:, :, None] == sites[:, None, :]
@@ -94,7 +93,6 @@ class RBMModel(Model):
         return there, visible + self._change(carried, there)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        """Log p."""
         activation = self._activation(carried[:-1])
         return x.double() @ self.visible_bias + (activation.clamp(min=0.0) + carried[-1]).sum(1)
 
