@@ -2,7 +2,8 @@
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
 functions with `implements`. Functions called from these are decorated with ``inlined``. Kernels for
-classes outside the package are compiled in every process and never kept on disk. See ``doc/add_target.rst`` and ``doc/add_sampler.rst``.
+classes outside the package are compiled in every process and never kept on disk. See
+``doc/add_target.rst`` and ``doc/add_sampler.rst``.
 """
 
 from sklsb._kernels._jit import implements, inlined

@@ -19,6 +19,7 @@ from processes import run_python
 from sklearn.base import clone
 
 from sklsb import RBM, GibbsSampler, HammingBallSampler, LSBSampler, Mixture, exact, extending
+from sklsb._kernels.objectives import Objective
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import OBJECTIVES
 from sklsb.ensembles.rules import Balanced, RandomBlocks
@@ -290,7 +291,7 @@ def test_unknown_objectives_are_refused():
         with pytest.raises(ValueError, match=r"give a string that is none of .*'kl'"):
             extending.objective(taken)
     with pytest.raises(TypeError, match="NoPart is no compiled objective"):
-        objectives.Objective("unknown", NoPart())
+        Objective("unknown", NoPart())
     # What was declared in another process is named when it is missed.
     kept = pickle.dumps(coming_back)
     del OBJECTIVES["coming back"]
