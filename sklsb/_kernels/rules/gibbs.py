@@ -65,6 +65,7 @@ class RandomBlocks(NamedTuple):
 
     @property
     def facts(self) -> Facts:
+        """Properties of the rule."""
         return Facts(
             n_uniforms=self.block_size + 1,
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
@@ -75,6 +76,7 @@ class RandomBlocks(NamedTuple):
         return largest_ball(target.cardinalities[self.sites], self.block_size, self.block_size)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
+        """Allocate the list of the states of a block."""
         return new_ball(n_chains, self.block_size, self.n_states(target))
 
 

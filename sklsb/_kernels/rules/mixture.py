@@ -39,6 +39,7 @@ class Mixture(NamedTuple):
 
     @property
     def facts(self) -> Facts:
+        """Properties that follow from those of both rules."""
         parts: tuple[Rule, ...] = (self.first, self.second)
         one, other = (part.facts for part in parts)
         same_sweep = one.transitions_per_sweep == other.transitions_per_sweep
@@ -60,6 +61,7 @@ class Mixture(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> Parts:
+        """Allocate the parts of both rules."""
         first, second = (rule.new_part(target, n_chains) for rule in (self.first, self.second))
         return Parts(first, second, np.full((n_chains, 1), -1))
 
