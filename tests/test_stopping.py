@@ -194,7 +194,7 @@ def test_redraws_that_are_made_ahead(sampler):
 def test_what_is_refused():
     sampler = chains(n_burn_in=5)
     for stop in (400, EffectiveSampleSize, [Seconds(1), "ess"]):
-        with pytest.raises(TypeError, match=r"give a rule of sklsb\.stopping, as Eff"):
+        with pytest.raises(TypeError, match=r"give a rule of sklsb\.diagnostics, such as Eff"):
             sampler.sample(10, stop=stop)
     with pytest.raises(TypeError, match="The stop rule <lambda> returned None; it must return"):
         sampler.sample(100, stop=lambda run: None)

@@ -141,8 +141,11 @@ class BalancingFunction(ABC):
                 f"{type(self).__name__}.even_part({knots[k]}) is {value[k]} (slope of the tail "
                 f"{tail}); the even part of log g must be finite."
             )
-        slope = np.append(np.diff(value), tail * self.knot_step)
-        return Table(np.array(value, order="C"), slope, 1 / self.knot_step)
+        return self._as_table(np.array(value, order="C"), tail)
+
+    def _as_table(self, value: Array, tail_slope: float) -> Table:
+        slope = np.append(np.diff(value), tail_slope * self.knot_step)
+        return Table(value, slope, 1 / self.knot_step)
 
     def check_even(self) -> None:
         """Raise ValueError if `even_part` is not even at the knots."""
@@ -466,9 +469,7 @@ class Lipschitz(LearnableFunction):
     def table(self) -> Table:
         """Tabulate the even part for the kernels."""
         value, slope, _ = self._at_knots
-        return Table(
-            value, np.append(np.diff(value), slope[-1] * self.knot_step), 1 / self.knot_step
-        )
+        return self._as_table(value, slope[-1])
 
     def vjp(self, grad_knots: ArrayLike) -> Array:
         """Gradient by theta; see `LearnableFunction.vjp`."""
@@ -551,9 +552,7 @@ class Network(LearnableFunction):
 
     def table(self) -> Table:
         """Tabulate the even part for the kernels."""
-        value = self._at_knots[0]
-        tail = self._tail_slope() * self.knot_step
-        return Table(value, np.append(np.diff(value), tail), 1 / self.knot_step)
+        return self._as_table(self._at_knots[0], self._tail_slope())
 
     def vjp(self, grad_knots: ArrayLike) -> Array:
         """Gradient by theta; see `LearnableFunction.vjp`."""

@@ -209,7 +209,7 @@ def check_stop(stop: Any) -> tuple[Rule, ...]:
     for rule in rules:
         if isinstance(rule, type) or not callable(rule):
             raise TypeError(
-                f"stop is {stop!r}; give a rule of sklsb.diagnostics, as "
+                f"stop is {stop!r}; give a rule of sklsb.diagnostics, such as "
                 "EffectiveSampleSize(400), a callable that takes a RunSoFar and returns whether to "
                 "stop, or a list of them."
             )
