@@ -20,6 +20,7 @@ from sklsb.balancing.functions import (
     Lipschitz,
     get_balancing,
 )
+from sklsb.balancing.learners import name_of, new_learner, of_burn_in
 from sklsb.balancing.learning import (
     MIXING,
     MOST_UPDATES,
@@ -34,7 +35,6 @@ from sklsb.balancing.learning import (
     burn_in,
     fit_flux,
 )
-from sklsb.balancing.objectives import name_of, new_learner, of_burn_in
 from sklsb.balancing.pilot import STARVED, Outcome, compare, n_runs, starved
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
