@@ -319,23 +319,6 @@ def f():
     assert found == ["sklsb.a.b"]
 
 
-def length(function):
-    """Lines of a function, without its decorators and its docstring."""
-    first = function.body[0]
-    doc = ast.get_docstring(function, clean=False) is not None
-    of_doc = first.end_lineno - first.lineno + 1 if doc else 0
-    return function.end_lineno - function.lineno + 1 - of_doc
-
-
-def test_functions_are_short():
-    long = {}
-    for path, _, _, tree in SOURCES:
-        for node in ast.walk(tree) if not path.startswith("_kernels/") else ():
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > 80:
-                long[f"{path}: {node.name}"] = length(node)
-    assert long == {}
-
-
 def test_torch_has_one_place():
     for path, _, text, _ in SOURCES:
         if "/_torch/" not in path:
