@@ -18,7 +18,7 @@ from sklsb.balancing.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, re
 from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
-from sklsb.exceptions import SamplerWarning
+from sklsb.exceptions import PrecisionWarning, SamplerWarning
 from sklsb.testing._probe import Probe
 
 EVERY_OBJECTIVE = ("auto", *OBJECTIVES, *MIXING)
@@ -389,6 +389,7 @@ def test_theta_stays_finite_on_extreme_targets(kind, name):
         sampler = LSBSampler(function, objective=name, pilot=False, n_burn_in=200, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplerWarning)
+            warnings.simplefilter("ignore", PrecisionWarning)  # of the field of 1e300
             sampler.fit(ising(GRAPHS[-1], kind))
         for learned in (sampler.balancing_, sampler.burn_in_balancing_):
             assert np.isfinite(learned.theta).all()
