@@ -208,8 +208,9 @@ class BalancingFunction(ABC):
             By name. Samplers call them ``balancing__bound`` and so on.
         """
         found = inspect.signature(type(self).__init__).parameters.values()
-        names = [p.name for p in list(found)[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+        plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names = [p.name for p in list(found)[1:] if p.kind in plain]
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> "BalancingFunction":
         """Set some parameters; the others, and learned parameters, stay.
@@ -237,6 +238,13 @@ class BalancingFunction(ABC):
         if params:
             self.__dict__ = type(self)(**(known | params)).__dict__
         return self
+
+    def _same(self, other: Any) -> bool:
+        """Whether another function is of the same class and has the same parameters."""
+        mine, others = self.get_params(), other.get_params()
+        return type(other) is type(self) and all(
+            np.array_equal(mine[name], others[name]) for name in mine
+        )
 
     def __sklearn_clone__(self) -> "BalancingFunction":
         return copy.copy(self)

@@ -217,8 +217,9 @@ class LSBSampler(BaseSampler):
         self._function.table()
         if self.warm_start and hasattr(self, "balancing_"):
             learned = isinstance(self._function, LearnableFunction)
-            given, before = self.balancing, self._fitted_with
-            if learned and (given is before or (isinstance(given, str) and given == before)):
+            given, function = self._fitted_with
+            same = self.balancing is given or (isinstance(given, str) and self.balancing == given)
+            if learned and same and self._function._same(function):
                 self._function = self.burn_in_balancing_
         name_of(self.objective)
         if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
@@ -320,7 +321,7 @@ class LSBSampler(BaseSampler):
             "burn_in_balancing_": moving,
             "balancing_": moving,
             "history_": self._history(history, learner, target),
-            "_fitted_with": self.balancing,
+            "_fitted_with": (self.balancing, copy.copy(get_balancing(self.balancing))),
             "_starving": [],
         }
         if learner is not None and target.n_sites:

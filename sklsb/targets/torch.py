@@ -1,6 +1,7 @@
 """Anything with a gradient on torch as a target."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,9 +112,9 @@ class TorchTarget(FunctionTarget):
             dims=dims,
         )
 
-    @property
+    @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]
-        return str(self.density.dtype) == "torch.float32"
+        return str(self.density.dtype) == "torch.float32" or super()._is_single
 
     @property
     def _named(self) -> Any:

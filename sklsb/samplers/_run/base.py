@@ -246,7 +246,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_last_draws"):
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
-        self._settings = {name: repr(value) for name, value in self.get_params().items()}
+        self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
         self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
