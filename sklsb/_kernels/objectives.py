@@ -145,8 +145,11 @@ class Objective:
             )
         return OBJECTIVES[given]
 
-    def __reduce__(self) -> Any:
-        return Objective.of, (self.name,)
+    def __getstate__(self) -> dict[str, str]:
+        return {"name": self.name}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__dict__.update(vars(Objective.of(state["name"])))
 
 
 OBJECTIVES = {
