@@ -121,7 +121,7 @@ def check_stride(package, target, every, log_omega):
     def evaluate(every, u):
         balanced = package.ensembles.rules.Balanced(table)
         chains = package.testing._probe.Probe(target, balanced, x).ensemble
-        exact = package.balancing.learning.OBJECTIVES["exact"]
+        exact = importlib.import_module("sklsb._kernels.objectives").OBJECTIVES["exact"]
         found = checks._found_enumerated(exact, table, log_omega, chains, every, u)
         return found[:2]
 
