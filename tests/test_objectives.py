@@ -355,7 +355,7 @@ def test_permuted_chains_change_the_gradient_by_rounding(name):
 
 def check_bad_batch(package, bad, objective="bound", optimizer="adam"):
     """A gradient that is not finite is left out and counted, and learning goes on."""
-    learning = package.balancing.learning
+    learning = importlib.import_module("sklsb.balancing.learning")
     step = learning.OPTIMIZERS[optimizer](0.01)
     learner = learning.Learner(package.Mixture(), objective, step)
     knots = np.linspace(1, 2, learner.function.knots.size)
