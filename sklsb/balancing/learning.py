@@ -408,9 +408,10 @@ class _Flux:
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)
 
-    def _value_and_gradient(self, table: Table) -> tuple[float, Array]:
-        if self.kind == "flux":
-            return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
+    def _local(self, table: Table) -> tuple[float, Array]:
+        return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
+
+    def _global(self, table: Table) -> tuple[float, Array]:
         flow = self.ensemble.flux(Balanced(table), self.sites, np.zeros(self.sites.size))[2]
         moving = (flow > 0.0) & (self.variance > 0.0)
         terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
@@ -425,7 +426,7 @@ class _Flux:
             with np.errstate(all="ignore"):
                 function = self.function.with_theta(theta)
                 table = function.table()
-                value, by_knots = self._value_and_gradient(table)
+                value, by_knots = (self._local if self.kind == "flux" else self._global)(table)
                 away = theta - self.function.theta
                 value += _RIDGE * float(away @ away)
                 gradient = function.vjp(by_knots) + 2.0 * _RIDGE * away
