@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sklsb import FunctionTarget, Ising, MarkovNetwork, anneal, exact
-from sklsb.exceptions import InterruptedWarning
+from sklsb.exceptions import InterruptedWarning, PrecisionWarning
 
 RNG = np.random.default_rng(0)
 
@@ -186,3 +186,19 @@ def test_errors(params, error, match):
 def test_not_a_target():
     with pytest.raises(TypeError, match="not a sklsb Target"):
         anneal(np.eye(3))
+
+
+@pytest.mark.parametrize("n_sweeps", [None, 200])
+def test_what_rounding_loses_is_told_and_not_proven(n_sweeps):
+    couplings = -1e16 * (np.ones((3, 3)) - np.eye(3))  # two of three bonds, whatever the fields
+    target = Ising(couplings, [0.5, -0.4, 0.3])
+    effort = {"seconds": 0.3} if n_sweeps is None else {"n_sweeps": n_sweeps}
+    with pytest.warns(PrecisionWarning, match="the answer may be wrong"):
+        found = anneal(target, random_state=0, **effort)
+    assert not found.attrs["proven"]
+
+
+def test_the_best_chain_comes_first_where_lp_cannot_tell():
+    field = np.array([1e17, 0.6, -0.4, 0.3])
+    found = anneal(Ising(np.zeros((4, 4)), field), n_sweeps=8, random_state=0)
+    assert found["x"].values[0].tolist() == [1, 1, -1, 1]

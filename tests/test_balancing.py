@@ -768,3 +768,42 @@ def test_a_new_architecture_starts_anew_unless_parameters_are_given():
     assert Lipschitz().set_params(architecture="network").theta.size == 31
     with pytest.raises(ValueError, match=r"theta has shape \(41,\)"):
         Lipschitz().with_theta(np.zeros(41)).set_params(architecture="network")
+
+
+class Keyword(BalancingFunction):
+    def __init__(self, a=1.0, *, b=2.0):
+        self.a, self.b = a, b
+
+    def even_part(self, u):
+        return -self.b * np.log1p(np.abs(u))
+
+
+class Tilted(LearnableFunction):
+    """A learnable function whose parameters are no argument."""
+
+    def __init__(self, scale=1.0):
+        self.scale, self.theta = scale, self._check_theta(np.zeros(1), 1)
+
+    def even_part(self, u):
+        return self.scale * self.theta[0] * np.tanh(np.abs(u))
+
+    def vjp(self, grad_knots):
+        return np.array([grad_knots @ (self.scale * np.tanh(self.knots))])
+
+
+def test_keyword_only_parameters_and_what_was_learned_stay():
+    function = Keyword(b=5.0).set_params(a=3.0)
+    assert function.get_params() == {"a": 3.0, "b": 5.0}
+    assert repr(function) == "Keyword(a=3.0, b=5.0)"
+    learned = Tilted().with_theta([0.3]).set_params(scale=2.0)
+    assert (learned.scale, learned.theta.tolist()) == (2.0, [0.3])
+
+
+def test_a_warm_start_sees_a_parameter_that_was_set():
+    settings = {"n_burn_in": 50, "pilot": False, "objective": "kl", "random_state": 0}
+    sampler = LSBSampler(Lipschitz(0.5), warm_start=True, **settings)
+    target = Ising([[0.0, 0.4], [0.4, 0.0]], [0.3, 0.1])
+    sampler.fit(target).fit(target)
+    assert sampler.burn_in_balancing_.bound == 0.5
+    sampler.set_params(balancing__bound=1.5).fit(target)
+    assert sampler.burn_in_balancing_.bound == sampler.balancing_.bound == 1.5

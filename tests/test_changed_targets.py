@@ -358,5 +358,14 @@ def test_a_store_has_draws_of_one_log_p(tmp_path):
     sampler = lsb().fit(FunctionTarget(f, 3))
     sampler.sample(10, store=tmp_path / "run.zarr")
     f.slope = -2.0
-    with pytest.raises(StoreError, match="does not end where the chains of this sampler are"):
+    with pytest.raises(StoreError, match=r"has changed .* holds draws from the old one: give anot"):
         sampler.sample(10, store=tmp_path / "run.zarr")
+
+
+def test_a_torch_function_that_rounds_to_single_precision_inside_is_not_accused():
+    torch = pytest.importorskip("torch", reason="the function is on torch")
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(24, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1)]
+    net = torch.nn.Sequential(*layers)
+    target = TorchTarget(lambda x: net(x.float())[:, 0].double(), 24, dtype="float64")
+    GibbsSampler(**COMMON).fit(target).sample(5)

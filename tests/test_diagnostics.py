@@ -536,7 +536,7 @@ def test_mmd_in_blocks_is_that_of_all_pairs_at_once(monkeypatch):
     whole = mmd(x, y)
     assert whole == pytest.approx(literal_mmd(x, y), abs=1e-13)
     for size in (1, 7, 31):
-        monkeypatch.setattr(diagnostics, "_PAIRED", size)
+        monkeypatch.setattr("sklsb.diagnostics.measures._PAIRED", size)
         assert mmd(x, y) == pytest.approx(whole, abs=1e-13)
 
 

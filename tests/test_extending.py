@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import types
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from processes import run_python
 from sklearn.base import clone
 
 from sklsb import RBM, GibbsSampler, HammingBallSampler, LSBSampler, Mixture, exact, extending
+from sklsb._kernels._jit import _made_of
 from sklsb._kernels.objectives import Objective
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import OBJECTIVES
@@ -199,6 +201,29 @@ def test_classes_of_one_name_run_their_own_code(case, expected, tmp_path):
         assert line.startswith(wanted)
 
 
+def test_what_compiled_code_refers_to_is_compared():
+    module, inner = types.ModuleType("constants"), types.ModuleType("inner")
+    module.beta, module.inner, inner.gamma = 1.0, inner, 3.0
+
+    def scaled(v):
+        return module.beta * v + module.inner.gamma
+
+    def with_default(factor):
+        def function(v, k=factor):
+            return v * k
+
+        return function
+
+    made = [_made_of(scaled, [])]
+    for name, where, value in (("beta", module, 2.0), ("gamma", inner, 4.0)):
+        setattr(where, name, value)
+        made.append(_made_of(scaled, []))
+    assert made[0] != made[1] != made[2] != made[0]
+    assert made[2] == _made_of(scaled, [])
+    assert _made_of(with_default(1.0), []) == _made_of(with_default(1.0), [])
+    assert _made_of(with_default(1.0), []) != _made_of(with_default(2.0), [])
+
+
 # ----------------------------------------------------------------- objectives
 
 
@@ -276,6 +301,19 @@ def test_objective_of_ones_own_in_files(tmp_path):
     for again in (loaded, copied):
         assert again.objective.compiled is coming_back.compiled
         np.testing.assert_array_equal(again.sample(20)["x"], wanted)
+
+
+def test_a_clone_keeps_the_objective_that_it_was_given():
+    def declare(factor):
+        @extending.objective("mine")
+        def mine(t, log_t, log_ratio, stays):
+            return factor * t, factor
+
+        return mine
+
+    first, second = declare(1.0), declare(2.0)
+    assert first is not second
+    assert clone(LSBSampler(objective=first)).objective is first
 
 
 def test_unknown_objectives_are_refused():

@@ -117,3 +117,14 @@ def test_entry_points(files, monkeypatch):
     finally:
         _formats._load_entry_points.cache_clear()
         sys.modules.pop("a_format", None)
+
+
+def test_the_longest_suffix_that_fits_tells_the_format(files):
+    @register("spins", ".my.uai")
+    def read_spins(path):
+        return Ising([[0.0]], [0.5])
+
+    assert format_of("one.MY.uai.gz").name == "spins"
+    assert format_of("one.uai").name == "uai"
+    with pytest.raises(ValueError, match=r"the suffix '\.GZ' must begin with a dot, and not be"):
+        register("packed", ".GZ")(read_spins)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Potts, Target, exact
-from sklsb.exceptions import ModelWarning
+from sklsb.exceptions import ModelWarning, PrecisionWarning
 from sklsb.targets._graphs import LARGEST_FIELD
 from sklsb.testing import check_target
 
@@ -461,7 +461,8 @@ def test_largest_allowed_field_can_be_sampled():
     limit = LARGEST_FIELD
     field = limit * np.array([1.0, -1.0, 1.0])
     sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=50, random_state=0)
-    sampler.fit(Ising(np.zeros((3, 3)), field))
+    with pytest.warns(PrecisionWarning, match="log p"):
+        sampler.fit(Ising(np.zeros((3, 3)), field))
     np.testing.assert_array_equal(sampler.state_, [[1, -1, 1], [1, -1, 1]])
 
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from threading import Lock
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import llvmlite
@@ -226,12 +226,47 @@ def _called(cls: type) -> str:
     return cls.__qualname__.rpartition(".")[2]
 
 
+class _Identity:
+    """An object that is compared by identity; it stays alive, or its address could come again."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    __hash__ = object.__hash__
+
+
 @cache
-def _globals_of(code: CodeType) -> list[str]:
-    """Names of global variables that code reads."""
-    found = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
-    inside = (_globals_of(part) for part in code.co_consts if isinstance(part, CodeType))
-    return sorted(found.union(*inside))
+def _names_in(code: CodeType) -> set[tuple[str, ...]]:
+    """Names of variables from outside that code reads, each with the attributes taken from it."""
+    found: set[tuple[str, ...]] = set()
+    path: tuple[str, ...] = ()
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            path = (step.argval,)
+        elif path and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            path = (*path, step.argval)
+        else:
+            path = ()
+        found |= {path} - {()}
+    return found.union(*(_names_in(c) for c in code.co_consts if isinstance(c, CodeType)))
+
+
+def _referred(function: FunctionType) -> Iterator[Any]:
+    """Yield what the code of a function refers to: defaults, closure, globals, parts of modules."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    enclosed = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            enclosed[name] = cell.cell_contents
+    for name, *attributes in sorted(_names_in(function.__code__)):
+        value = enclosed.get(name, function.__globals__.get(name))
+        for attribute in attributes:
+            value = getattr(value, attribute, None) if isinstance(value, ModuleType) else None
+        yield None if isinstance(value, ModuleType) else value
 
 
 def _made_of(value: Any, seen: list[Any]) -> Any:
@@ -240,18 +275,15 @@ def _made_of(value: Any, seen: list[Any]) -> Any:
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, bool | int | float | complex | str | np.generic):
         return type(value), repr(value)
-    if type(value) is tuple:
-        return [_made_of(part, seen) for part in value]
+    if isinstance(value, tuple):
+        return type(value), [_made_of(part, seen) for part in value]
     function = getattr(value, "py_func", None if seen else value)
     if not isinstance(function, FunctionType) or function.__module__ in _sources():
-        return id(value)
+        return _Identity(value)
     if function in seen:
         return None
     seen.append(function)
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    around = function.__globals__
-    cells += [around[name] for name in _globals_of(function.__code__) if name in around]
-    return function.__code__, [_made_of(cell, seen) for cell in cells]
+    return function.__code__, [_made_of(part, seen) for part in _referred(function)]
 
 
 _uncached: list[str] = []  # why kernels are not cached on disk

@@ -151,6 +151,12 @@ class Objective:
     def __setstate__(self, state: dict[str, str]) -> None:
         self.__dict__.update(vars(Objective.of(state["name"])))
 
+    def __deepcopy__(self, memory: Any) -> "Objective":  # not by its name: it may be declared anew
+        return self
+
+    def __copy__(self) -> "Objective":
+        return self
+
 
 OBJECTIVES = {
     one.name: one

@@ -351,6 +351,14 @@ class LearnableFunction(BalancingFunction):
         new._is_initial = False
         return new
 
+    def set_params(self, **params: Any) -> "LearnableFunction":
+        """Set some parameters; the others, and a ``theta`` that is not the initial one, stay."""
+        theta, is_initial = self.theta, self._is_initial
+        super().set_params(**params)
+        if not is_initial and "theta" not in self.get_params():
+            self.theta = self._check_theta(theta, self.theta.size)
+        return self
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters of ``__init__``, with None for an initial ``theta``."""
         params = super().get_params(deep)

@@ -103,7 +103,7 @@ def register(
                 f"the format {name!r} is that of {known.read.__module__}; give another name."
             )
         for suffix in suffixes:
-            if not suffix.startswith(".") or suffix in (".", ".gz"):
+            if not suffix.startswith(".") or suffix.lower() in (".", ".gz"):
                 raise ValueError(f"the suffix {suffix!r} must begin with a dot, and not be .gz.")
             for other in _FORMATS.values():
                 if suffix.lower() in other.suffixes and other.name != name:
@@ -145,10 +145,10 @@ def format_of(path: PathLike, name: str | None = None) -> Format:
         if name not in known:
             raise ValueError(f"the format is {name!r}; known are {listed}.")
         return known[name]
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() != ".gz"]
-    for found in known.values():
-        if suffixes and suffixes[-1] in found.suffixes:
-            return found
+    end = Path(path).name.lower().removesuffix(".gz")
+    fitting = [(suffix, f) for f in known.values() for suffix in f.suffixes if end.endswith(suffix)]
+    if fitting:
+        return max(fitting, key=lambda one: len(one[0]))[1]
     raise ValueError(
         f"{path} does not tell its format by its name; give it as format, or --format "
         f"on the command line. Known are {listed}; sklsb.io.register declares others."

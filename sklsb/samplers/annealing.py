@@ -22,8 +22,8 @@ from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, eliminated, fits, ordered
 from sklsb.exact.elimination.order import is_affordable
-from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.precision import log_prob_from_top
+from sklsb.exact.elimination.reduce import LARGE, strike
+from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of, warn_if_lost
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import free_sites
@@ -187,6 +187,8 @@ def anneal(
     InterruptedWarning
         After a Ctrl-C, which returns the best states so far. A second Ctrl-C raises a
         KeyboardInterrupt.
+    PrecisionWarning
+        If terms of log p cancel that are so large that rounding loses which state is the best.
 
     See Also
     --------
@@ -235,10 +237,17 @@ def anneal(
 
 
 def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.Dataset:
+    """Label the best states; where rounding loses which of them is best, warn."""
+    height = log_prob_from_top(target, x)
+    size = float(np.abs(height.max()))
+    warn_if_lost(target, size, stacklevel=4)
+    if target._log_prob_size > LARGE:  # lp may be the same where one is better
+        order = np.argsort(-height, kind="stable")
+        x, log_prob = x[order], log_prob[order]
     return xr.Dataset(
         {"x": (("chain", *target.dims), x.reshape(len(x), *target.shape))},
         coords={"chain": np.arange(len(x)), **target.coords, "lp": ("chain", log_prob)},
-        attrs={"proven": proven},
+        attrs={"proven": proven and rounding_of(size) <= MOST_ROUNDING},
     )
 
 

@@ -225,7 +225,7 @@ class RBM(Target):
     def symmetry(self) -> str | None:
         size = np.abs(self.weights)
         off = [
-            np.abs(2.0 * bias + self.weights.sum(axis)) <= _SAME * size.sum(axis)
+            np.abs(2.0 * bias + self.weights.sum(axis)) <= np.minimum(_SAME * size.sum(axis), 1e-6)
             for bias, axis in ((self.visible_bias, 1), (self.hidden_bias, 0))
         ]
         return "cycle" if off[0].all() and off[1].all() else None

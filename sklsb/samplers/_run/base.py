@@ -7,6 +7,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import joblib
@@ -27,10 +28,11 @@ from sklsb._system.progress import (
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch, check_stop
 from sklsb.diagnostics.tally import Counters, Tally
+from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exceptions import InterruptedWarning
+from sklsb.exceptions import InterruptedWarning, StoreError
 from sklsb.samplers._run.checks import check_bool, check_count, is_n_jobs
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
@@ -48,7 +50,12 @@ from sklsb.samplers._run.sinks import (
 from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.warnings import Warned
 from sklsb.storage.fingerprint import by_kernels, checked, differ
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Conditioned, States, Target
+
+
+def _is_of_package(target: Target) -> bool:
+    plain = target.target if isinstance(target, Conditioned) else target
+    return type(plain).__module__.startswith("sklsb.")
 
 
 class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
@@ -235,6 +242,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 states, spent, kept = self.make_starts(target, streams)
             ensemble = self.make_ensemble(target, states, streams)
             ensemble.add_evaluations(spent)
+            if isinstance(ensemble, Ensemble) and not _is_of_package(target):
+                checked(ensemble)  # most faults of a class of one's own show before the work
             with ensemble.threads():
                 fitted = self.burn_in(target, ensemble)
                 ensemble = self._settle(ensemble, fitted)
@@ -260,12 +269,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         tally = Tally.by_sweep(self.target_, len(self._ensemble), self._sweep, kept)
         self._ensemble.counters = Counters(tally=tally)
 
-    def _follow_target(self) -> None:
-        """If log p of the target has changed, go on from the new one."""
+    def _follow_target(self, store: Any = None) -> None:
+        """If log p of the target has changed, go on from the new one; not into a store."""
         told = self._change_of_target()
         if not told:
             return
         before = self._ensemble
+        if store is not None and Path(store).exists():
+            raise StoreError(f"{told} {store} holds draws from the old one: give another path.")
         if not (self._can_follow and self.target_._may_change):
             raise ValueError(
                 f"{told} What {type(self).__name__} keeps is of the old one: make a new target, "
@@ -460,7 +471,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         step = self._check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
         with self._alone():
-            self._follow_target()
+            self._follow_target(store)
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with deferred_interrupt() as interrupted:
             with self._alone(), self._sink(n, step, wanted, store) as sink:
