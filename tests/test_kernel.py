@@ -252,6 +252,7 @@ def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
     assert np.array_equal(sampler.state_, np.tile(np.sign(target.field), (16, 1)))
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.PrecisionWarning")
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_the_largest_field_allowed_is_sampled(function):
     field = np.array([1e303, -1e303])
@@ -454,7 +455,8 @@ def test_an_edited_callee_is_compiled_again(copied, file, old, new):
     # What was edited is told by plain Python, and no old entry is left.
     assert found == package.run(NUMBA_DISABLE_JIT="1")
     assert len(package.kept()) == len(old_files)
-    assert not package.kept().keys() & old_files.keys()
+    left = {path.name.split("-")[0] for path in package.kept().keys() & old_files.keys()}
+    assert left == ({"log_probs"} if file.startswith("rules/") else set())  # it has no rule
 
 
 def test_an_edit_of_another_target_compiles_nothing_again(cached, tmp_path):

@@ -175,7 +175,7 @@ def test_a_sampler_is_saved(tmp_path):
 
 
 def test_files(tmp_path):
-    model = io.Model("MARKOV", (2, 3), [(0, 1)], [table])
+    model = io.uai.Model("MARKOV", (2, 3), [(0, 1)], [table])
     io.uai.write_uai(tmp_path / "pair.uai", model)
     found = MarkovNetwork.from_uai(tmp_path / "pair.uai")
     wanted = table.ravel() / table.sum()
