@@ -243,6 +243,7 @@ def test_offsets_move_and_caches_still_equal_a_rebuild():
     assert any(moved)
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.PrecisionWarning")
 @pytest.mark.parametrize("kind", ["field 700", "field 1e300"])
 @pytest.mark.parametrize("function", [Barker(), Sqrt(), Min(), Max()], ids=repr)
 def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
