@@ -40,7 +40,7 @@ def check_visits(package):
 def check_lost(package):
     """Chains that have lost a rare value that chains keep do not agree, whatever R-hat says."""
     tally = inside(package, "diagnostics.tally")
-    target = package.Ising(np.zeros((2, 2)))
+    target = package.Ising(np.zeros((2, 2)), [1.0, 1.0])  # no symmetry tells
     made = tally.Tally(target, 2, kept=[tally.RareValue(1, 0, 100.0)])
     x = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), size=(2, 400, 2))
     x[:, :, 1] = 1

@@ -164,11 +164,6 @@ def check_fast_potts(package):
         tests.check_step(sampler, tests.TARGETS[name])
 
 
-def check_in_place(package):
-    with pytest.MonkeyPatch.context() as patch:
-        anew("test_torch").test_states_are_the_same_where_they_are_kept_in_place(patch)
-
-
 def check_flips(package):
     tests = anew("test_torch")
     tests.test_flips_adapt_within_their_limits_and_then_stay()
@@ -201,7 +196,6 @@ TORCH_CHECKS = [
     check_first_order,
     check_fast_chain,
     check_fast_potts,
-    check_in_place,
     check_flips,
     check_philox,
 ]
@@ -409,13 +403,6 @@ MUTANTS = {
         "((u_select[:, :1] - self.lazy) / (1.0 - self.lazy))",
         "(u_select[:, :1] - 0.0)",
         check_fast_potts,
-        ".",
-    ),
-    "refused moves kept where states are kept in place": Mutant(
-        WALKERS,
-        "here.copy_(torch.where(mask, there, here))",
-        "here.copy_(there)",
-        check_in_place,
         ".",
     ),
     "the way back of several values off by one": Mutant(
