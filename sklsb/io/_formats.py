@@ -146,7 +146,8 @@ def format_of(path: PathLike, name: str | None = None) -> Format:
             raise ValueError(f"the format is {name!r}; known are {listed}.")
         return known[name]
     end = Path(path).name.lower().removesuffix(".gz")
-    fitting = [(suffix, f) for f in known.values() for suffix in f.suffixes if end.endswith(suffix)]
+    suffixes = [(suffix, f) for f in known.values() for suffix in f.suffixes]
+    fitting = [one for one in suffixes if end.endswith(one[0]) and end != one[0]]
     if fitting:
         return max(fitting, key=lambda one: len(one[0]))[1]
     raise ValueError(
