@@ -238,7 +238,7 @@ def anneal(
 
 def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.Dataset:
     """Label the best states; where rounding loses which of them is best, warn."""
-    height = log_prob_from_top(target, x)
+    height = log_prob_from_top(target, x) if target._has_factors else log_prob
     size = float(np.abs(height.max()))
     warn_if_lost(target, size, stacklevel=4)
     if target._log_prob_size > LARGE:  # lp may be the same where one is better
