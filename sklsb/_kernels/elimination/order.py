@@ -1,4 +1,4 @@
-"""Orders of elimination: greedy, by fill and size, with noise."""
+"""Greedy orders of elimination: the variable that connects fewest others comes next."""
 
 import math
 from typing import NamedTuple
@@ -7,10 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import inlined, kernel
+from sklsb._kernels.elimination.bits import count
 
 # Added to the key of a variable that must come last, or whose table exceeds all limits.
 _LAST = 1e9
 _HUGE = 1e6
+# Weight of the size of the table, beside the logarithm of the fill.
+_TIE = 0.01
 # Number of neighbours from which a table is certainly too large.
 _MANY = 64
 
@@ -30,18 +33,6 @@ class Graph(NamedTuple):
     order: NDArray[np.int64]  # (n,) out
     done: NDArray[np.int64]  # (2,) variables eliminated, words of bits read
     total: NDArray[np.float64]  # (1,) entries of all tables
-    random: NDArray[np.uint64]  # (1,) state of the random numbers
-
-
-@inlined
-def _count(word):
-    """Count the bits."""
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + (
-        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
-    )
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
 
 
 @inlined
@@ -52,34 +43,22 @@ def _list(row, out):
         word = row[w]
         while word != np.uint64(0):
             low = word & (~word + np.uint64(1))
-            out[n] = 64 * w + np.int64(_count(low - np.uint64(1)))
+            out[n] = 64 * w + np.int64(count(low - np.uint64(1)))
             n += 1
             word ^= low
     return n
 
 
 @inlined
-def _uniform(state):
-    """Draw a uniform number in (0, 1), by SplitMix64."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return (np.float64(z >> np.uint64(12)) + 0.5) * 2.0**-52
-
-
-@inlined
-def _weigh(graph, v, score):
+def _weigh(graph, v, most):
     """Compute the key of a variable."""
-    fill_weight, size_weight, noise, most = score
     words = graph.near.shape[1]
     n = _list(graph.near[v], graph.one)
     size = graph.log_k[v]
     for a in range(n):
         size += graph.log_k[graph.one[a]]
     graph.size[v] = size
-    key = size_weight * size + _LAST * graph.late[v]
+    key = _TIE * size + _LAST * graph.late[v]
     if size > most:  # a bad choice whatever its fill
         key += _HUGE + size
     else:
@@ -87,14 +66,12 @@ def _weigh(graph, v, score):
         for a in range(n):
             u = graph.one[a]
             for w in range(words):
-                fill += np.int64(_count(graph.near[v, w] & ~graph.near[u, w]))
+                fill += np.int64(count(graph.near[v, w] & ~graph.near[u, w]))
         fill -= n
         graph.done[1] += n * words
         if fill == 0:
             key -= 1e3
-        key += fill_weight * math.log1p(np.float64(fill))
-        if noise > 0.0:
-            key -= noise * math.log(-math.log(_uniform(graph.random)))
+        key += math.log1p(np.float64(fill))
     graph.key[v] = key
     graph.stale[v] = 0
 
@@ -129,12 +106,11 @@ def _remove(graph, v):
 
 
 @kernel
-def find_order(graph, score, most_total, most_words):
+def find_order(graph, most, most_total, most_words):
     """Eliminate the variable of least key repeatedly; return whether there is more to do.
 
-    ``score`` = (weight of the fill, weight of the size, noise, log2 of the largest table whose fill
-    is counted). It gives up when ``total`` exceeds ``most_total``, and pauses after ``most_words``
-    words of bits.
+    ``most`` is log2 of the largest table whose fill is counted. It gives up when ``total`` exceeds
+    ``most_total``, and pauses after ``most_words`` words of bits.
     """
     n = graph.left.size
     stop = graph.done[1] + most_words
@@ -145,7 +121,7 @@ def find_order(graph, score, most_total, most_words):
         for v in range(n):
             if graph.left[v]:
                 if graph.stale[v]:
-                    _weigh(graph, v, score)
+                    _weigh(graph, v, most)
                 if graph.key[v] < key:
                     best, key = v, graph.key[v]
         graph.done[1] += n >> 3

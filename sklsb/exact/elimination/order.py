@@ -1,10 +1,11 @@
 """Orders of elimination.
 
-The first order is greedy, by the connections that an elimination adds. Then random ones are tried
-as long as that takes little work beside the best order's. Work is counted, not timed, so a model
-always gets the same order.
+The first order is greedy, by the connections that an elimination adds. It is turned into a tree of
+joins, which is annealed as long as that takes less time than the elimination. Time is counted in
+moves, never measured, so a model always gets the same order.
 """
 
+import itertools
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -12,18 +13,22 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.order import Graph, find_order
 from sklsb.exact.elimination.reduce import Factor
+from sklsb.exact.elimination.trees import ContractionTree
 
-# Most random tries, and the work below which there are none.
-_TRIES = 512
+# Work below which the greedy order is good enough.
 _ENOUGH = 2.0**20
-# Words of bits that random tries may read, per entry of the best order so far and in all.
-_WORDS_PER_ENTRY = 2.0
-_MOST_WORDS = 2.0**31
+# Longest search, in table entries, relative to the best work so far and in all; and moves per join
+# of its first and its longest rounds.
+_SHARE, _MOST_SEARCH = 4.0, 2.0**32
+_FEWEST_MOVES, _MOST_MOVES = 300, 4800
+# Inverse temperatures at which rounds begin.
+_HOTTEST = (1.0, 1.5, 3.0)
+# Rounds without an improvement of this size, in log2 of the work, after which it ends.
+_MOST_STALE, _IMPROVEMENT = 8, 0.03
 # The graph is a matrix of bits, which limits the number of variables.
 MOST_VARIABLES = 1 << 15
 # Words of bits between two returns to Python, a tenth of a second.
 _WORDS_PER_CALL = 1 << 26
-_FILL = (1.0, 0.01, 0.0)
 
 
 def _graph(
@@ -57,20 +62,15 @@ def _graph(
         order=np.zeros(n, dtype=np.int64),
         done=np.zeros(2, dtype=np.int64),
         total=np.zeros(1),
-        random=np.zeros(1, dtype=np.uint64),
     )
 
 
-def _try(
-    graph: Graph, score: tuple[float, float, float], seed: int, most: float, limit: float
-) -> tuple[NDArray[np.int64] | None, float, int]:
-    """Return an order (None if its work exceeds ``most``), its work, and the words of bits read."""
+def _greedy(graph: Graph, most: float, limit: float) -> tuple[NDArray[np.int64] | None, float]:
+    """Return the greedy order (None if its work exceeds ``most``) and its work."""
     mine = Graph._make(array.copy() for array in graph)
-    mine.random[0] = seed
-    while find_order(mine, (*score, limit), most, _WORDS_PER_CALL):
+    while find_order(mine, limit, most, _WORDS_PER_CALL):
         pass
-    found = mine.order if mine.done[0] == mine.order.size else None
-    return found, float(mine.total[0]), int(mine.done[1])
+    return (mine.order if mine.done[0] == mine.order.size else None), float(mine.total[0])
 
 
 def _is_hopeless(graph: Graph, max_work: float) -> bool:
@@ -89,13 +89,6 @@ def _is_hopeless(graph: Graph, max_work: float) -> bool:
         left[: degree.size][gone] = 0
 
 
-def _score(seed: int) -> tuple[float, float, float]:
-    rng = np.random.default_rng([seed, 0x5B])
-    fill = float(rng.choice([1.0, 1.0, 0.5, 0.0]))
-    size = float(rng.choice([0.1, 0.3, 1.0] if fill == 0.0 else [0.0, 0.1, 0.3, 1.0]))
-    return fill, size, float(10.0 ** rng.uniform(-3.0, -0.5))
-
-
 def is_affordable(
     variables: Sequence[int],
     factors: Sequence[Factor],
@@ -105,7 +98,7 @@ def is_affordable(
     """Whether the greedy order takes at most ``max_work``; no other is tried."""
     graph = _graph(variables, [factor.scope for factor in factors], sizes, ())
     limit = float(np.log2(max(2.0, max_work)))
-    return _try(graph, _FILL, 0, max_work, limit)[0] is not None
+    return _greedy(graph, max_work, limit)[0] is not None
 
 
 def best_order(
@@ -123,18 +116,30 @@ def best_order(
     if not variables:
         return [], 0.0
     graph = _graph(variables, [factor.scope for factor in factors], sizes, late)
-    limit = float(np.log2(max_work)) + 1.0
-    found, work, words = _try(graph, _FILL, 0, np.inf, limit)
-    order = np.arange(len(variables)) if found is None else found
-    if work > max_work and _is_hopeless(graph, max_work):
-        return [variables[i] for i in order.tolist()], work
-    spent = 0
-    for seed in range(1, _TRIES + 1):
-        affordable = min(_WORDS_PER_ENTRY * work, _MOST_WORDS)
-        if work < _ENOUGH or spent + words > affordable:
-            break
-        found, total, words = _try(graph, _score(seed), seed, work, limit)
-        spent += words
-        if found is not None and total < work:
-            order, work = found, total
-    return [variables[i] for i in order.tolist()], work
+    found, work = _greedy(graph, np.inf, float(np.log2(max_work)) + 1.0)
+    order = range(len(variables)) if found is None else found.tolist()
+    greedy = [variables[i] for i in order]
+    if work < _ENOUGH or len(factors) < 3 or (work > max_work and _is_hopeless(graph, max_work)):
+        return greedy, work
+    inside = set(variables)
+    scopes = [inside.intersection(factor.scope) for factor in factors]
+    log_k = np.log2(sizes.astype(np.float64))
+    tree = _annealed(ContractionTree.from_order(greedy, scopes, late, log_k), work, max_work)
+    return tree.order(), 2.0**tree.log2_work
+
+
+def _annealed(first: ContractionTree, work: float, max_work: float) -> ContractionTree:
+    """Anneal in rounds, as long as they take less than what the best tree found would."""
+    best, log2_best, spent, moves, stale = first, first.log2_work, 0.0, _FEWEST_MOVES, 0
+    for seed in itertools.count():
+        left = min(_SHARE * min(2.0**log2_best, max_work), _MOST_SEARCH) - spent
+        if left < first.price(moves) or stale == _MOST_STALE:
+            return best
+        tree = (first if seed < 2 else best).copy(seed)
+        tree.anneal(moves, _HOTTEST[seed % len(_HOTTEST)], np.inf)
+        spent += tree.price(moves)
+        moves = min(2 * moves, _MOST_MOVES)
+        stale += 1
+        if tree.log2_work < log2_best:
+            stale *= log2_best - tree.log2_work < _IMPROVEMENT
+            best, log2_best = tree, tree.log2_work

@@ -1,0 +1,224 @@
+"""Contraction trees: orders of elimination that can be improved by local moves.
+
+The leaves of a tree are tables; each other node joins two nodes. A variable is summed out where
+nothing outside the node contains it. Variables in the order in which they leave the tree, children
+first, are an order of elimination of nearly the same work.
+"""
+
+import heapq
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.elimination.trees import ONE, Tree, rotate, weigh
+
+Set = frozenset[int]
+# Most inner nodes that are improved together: sets of their variables are bits of a few words.
+_MOST_NODES = 2048
+# Nodes whose work is less than that of the worst one by this factor, in log2, can wait.
+_SMALL = 12.0
+_N_TEMPERATURES = 60
+_COLDEST = 10.0
+# Time of a move, and of each word of bits in it, in table entries.
+_OF_MOVE, _OF_WORD = 32.0, 3.0
+
+
+@dataclass
+class ContractionTree:
+    """A tree over ``len(left) // 2 + 1`` tables, which are its first nodes; the last is its root.
+
+    ``open`` holds the variables of each node that occur elsewhere too.
+    """
+
+    log_k: NDArray[np.float64]  # log2 of the number of values of each variable
+    left: list[int]
+    right: list[int]
+    open: list[Set]
+    alone: list[int]  # variables of one table each
+    _random: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(1, dtype=np.uint64))
+
+    @classmethod
+    def from_order(
+        cls,
+        order: Sequence[int],
+        scopes: Sequence[Collection[int]],
+        late: Collection[int],
+        log_k: NDArray[np.float64],
+    ) -> "ContractionTree":
+        """Join tables as an order of elimination does, small ones first."""
+        times: dict[int, int] = dict.fromkeys(late, 1)  # as if the root were in a table with them
+        for scope in scopes:
+            for v in scope:
+                times[v] = times.get(v, 0) + 1
+        alone = [v for v in order if times.get(v, 0) < 2]
+        # How many tables of each node contain a variable, until all do.
+        inside = [{v: 1 for v in scope if times[v] > 1} for scope in scopes]
+        left, right = [-1] * len(scopes), [-1] * len(scopes)
+        place = {v: i for i, v in enumerate(order)}
+        waiting: list[list[int]] = [[] for _ in [*order, "root"]]
+
+        def put(node: int, after: int) -> None:
+            later = [place[v] for v in inside[node] if place[v] > after]
+            waiting[min(later, default=len(order))].append(node)
+
+        for node in range(len(scopes)):
+            put(node, -1)
+        for i in range(len(waiting)):
+            nodes = sorted(waiting[i], key=lambda q: (len(inside[q]), q))
+            while len(nodes) > 1:
+                a, b, *nodes = nodes
+                both = inside[a] | inside[b]
+                for v in inside[a].keys() & inside[b].keys():
+                    both[v] = inside[a][v] + inside[b][v]
+                left.append(a)
+                right.append(b)
+                inside.append({v: m for v, m in both.items() if m < times[v]})
+                nodes.insert(0, len(left) - 1)
+            if nodes and i < len(order):
+                put(nodes[0], i)
+        return cls(log_k, left, right, [frozenset(found) for found in inside], alone)
+
+    @property
+    def n_leaves(self) -> int:
+        return len(self.left) // 2 + 1
+
+    def _size(self, variables: Set) -> float:
+        return float(self.log_k[list(variables)].sum())
+
+    def _joined(self, node: int) -> Set:
+        """Variables of the table that a node makes."""
+        return self.open[self.left[node]] | self.open[self.right[node]]
+
+    def order(self) -> list[int]:
+        """Variables in the order in which they leave the tree, those left at the root last."""
+        found, stack = [], [len(self.left) - 1]
+        while stack:  # parents before children, so backwards
+            node = stack.pop()
+            if node >= self.n_leaves:
+                gone = self._joined(node) - self.open[node]
+                found += sorted(gone, key=lambda v: (self.log_k[v], -v))
+                stack += [self.left[node], self.right[node]]
+        last = sorted(self.open[-1], key=lambda v: (-self.log_k[v], v))
+        return [*self.alone, *reversed(found), *last]
+
+    def without(self, variable: int) -> "ContractionTree":
+        """Return the tree given the value of a variable."""
+        gone = frozenset((variable,))
+        open_ = [found - gone for found in self.open]
+        alone = [v for v in self.alone if v != variable]
+        return ContractionTree(
+            self.log_k, [*self.left], [*self.right], open_, alone, self._random.copy()
+        )
+
+    def copy(self, seed: int) -> "ContractionTree":
+        """Return a tree to be changed by other random numbers."""
+        random = np.array([seed], dtype=np.uint64)
+        return ContractionTree(
+            self.log_k, [*self.left], [*self.right], [*self.open], self.alone, random
+        )
+
+    @property
+    def log2_work(self) -> float:
+        """Log2 of the entries of all joined tables."""
+        sizes = [self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))]
+        return float(np.logaddexp2.reduce(sizes, initial=-math.inf))
+
+    # ----------------------------------------------------------------- annealing
+
+    def price(self, moves_per_node: int) -> float:
+        """Time of `anneal`, in table entries."""
+        n = self.n_leaves - 1
+        words = 1 + min(n, 2 * _MOST_NODES) / 64
+        return moves_per_node * n * (_OF_MOVE + _OF_WORD * words)
+
+    def anneal(self, moves_per_node: int, hottest: float, roof: float) -> None:
+        """Improve the tree, in parts if it is large.
+
+        Inverse temperatures rise from ``hottest``. ``roof`` is log2 of the entries of a table that
+        memory has room for; larger ones are avoided.
+        """
+        sizes = {q: self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))}
+        worst = max(sizes.values(), default=0.0)
+        parent = {child: q for q in sizes for child in (self.left[q], self.right[q])}
+        waiting = {q for q, size in sizes.items() if size > worst - _SMALL}
+        while waiting:
+            worst_node = max(waiting, key=lambda q: (sizes[q], q))
+            part = self._around(worst_node, sizes, parent)
+            waiting -= set(part)
+            self._anneal(part, moves_per_node, hottest, roof)
+            for q in part:
+                for child in (self.left[q], self.right[q]):
+                    parent[child] = q
+
+    def _around(self, node: int, sizes: dict[int, float], parent: dict[int, int]) -> list[int]:
+        """Return connected inner nodes around one, the largest tables first; parents are last."""
+        found: set[int] = set()
+        heap = [(-sizes[node], node)]
+        while heap and len(found) < _MOST_NODES:
+            _, q = heapq.heappop(heap)
+            found.add(q)
+            for near in (self.left[q], self.right[q], parent.get(q, -1)):
+                if near >= self.n_leaves and near not in found:
+                    heapq.heappush(heap, (-sizes[near], near))
+        top = next(q for q in found if parent.get(q) not in found)
+        result, stack = [], [top]
+        while stack:
+            q = stack.pop()
+            result.append(q)
+            stack += [c for c in (self.left[q], self.right[q]) if c in found]
+        return result[::-1]
+
+    def _anneal(self, part: list[int], moves_per_node: int, hottest: float, roof: float) -> None:
+        """Improve a connected part of the tree, given as inner nodes."""
+        inside = set(part)
+        nodes = [c for q in part for c in (self.left[q], self.right[q]) if c not in inside] + part
+        index = {q: i for i, q in enumerate(nodes)}
+        variables = sorted(set().union(*(self.open[q] for q in nodes)))
+        places, log_k = _places(self.log_k[variables])
+        at = dict(zip(variables, places.tolist(), strict=True))
+        n_leaves = len(nodes) - len(part)
+        tree = Tree(
+            left=np.full(len(nodes), -1),
+            right=np.full(len(nodes), -1),
+            open=np.zeros((len(nodes), log_k.size), dtype=np.uint64),
+            cost=np.zeros(len(nodes), dtype=np.int64),
+            log_k=log_k,
+            random=self._random,
+        )
+        top = math.inf if math.isinf(roof) else ONE * roof
+        roof_ = int(min(top, 2.0**62))
+        for i, q in enumerate(nodes):
+            where = np.array([at[v] for v in self.open[q]], dtype=np.int64)
+            np.bitwise_or.at(tree.open[i], where >> 6, _bit(where))
+            if i >= n_leaves:
+                tree.left[i], tree.right[i] = index[self.left[q]], index[self.right[q]]
+        steps = np.geomspace(hottest, _COLDEST, _N_TEMPERATURES)
+        n_moves = max(1, moves_per_node * len(part) // steps.size)
+        with np.errstate(over="ignore"):  # without compilation
+            weigh(tree, roof_)
+            for beta in steps.tolist():
+                rotate(tree, beta, n_moves, roof_)
+        names = np.full(64 * log_k.size, -1)
+        names[places] = variables
+        for i in range(n_leaves, len(nodes)):
+            q = nodes[i]
+            self.left[q], self.right[q] = nodes[tree.left[i]], nodes[tree.right[i]]
+            bits = np.unpackbits(tree.open[i].view(np.uint8), bitorder="little")
+            self.open[q] = frozenset(names[np.flatnonzero(bits)].tolist())
+
+
+def _bit(places: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return np.uint64(1) << (places & 63).astype(np.uint64)
+
+
+def _places(log_k: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a bit for each variable, and log2 of the number of values for each word."""
+    places, of_words = np.empty(log_k.size, dtype=np.int64), []
+    for value in np.unique(log_k):
+        who = np.flatnonzero(log_k == value)
+        places[who] = 64 * len(of_words) + np.arange(who.size)
+        of_words += [round(ONE * float(value))] * (-(-who.size // 64))
+    return places, np.array(of_words, dtype=np.int64)
