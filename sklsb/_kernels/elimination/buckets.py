@@ -22,12 +22,14 @@ class Buckets(NamedTuple):
 
     A bucket holds the tables and messages that are joined before its variable is summed out. The
     axes of its message are their other variables, the one eliminated last first. Memory holds the
-    tables, then the messages, all flat; a position is an index into it.
+    tables, the messages, and on the way back the joint probabilities of the axes of each message,
+    its belief, all flat; a position is an index into it.
     """
 
     variable: Int64
     k: Int64  # its number of values
     message: Int64  # position; -1 if constant and not made
+    belief: Int64  # position of the belief, with axes like the message's; -1 if there is none
     message_size: Int64
     inner_axes: Int64  # number of last axes of the message whose entries are made together
     inner_size: Int64
@@ -37,6 +39,7 @@ class Buckets(NamedTuple):
     axis_k: Int64
     factor_start: Int64  # of each bucket, with the end
     position: Int64  # of each factor: a table or a message
+    sender: Int64  # the bucket that sent it; -1 for a table
     own_stride: Int64  # of the variable of the bucket
     stride_start: Int64
     stride: Int64  # of the axes of the message

@@ -32,15 +32,14 @@ def _weigh(buckets, memory, room, n_factors, k, mode):
 
 
 @kernel
-def spread(buckets, memory, base, room, joint, marginal, progress, settings):
-    """Pass the probabilities of each message's axes on to the buckets below it.
+def spread(buckets, memory, base, room, marginal, progress, settings):
+    """Pass the belief of each bucket, in memory, on to the buckets whose messages it joins.
 
-    ``joint`` is laid out like the messages in memory, 1 at the roots and 0 elsewhere. ``marginal``
-    of shape (variables, largest number of values) is added to. ``progress`` = (bucket, entry), from
-    the last bucket down; ``settings`` = (way of joining, position of the first message, entries per
-    call). Returns the number of entries passed on.
+    Beliefs are 1 at the roots and 0 elsewhere at first. ``marginal`` of shape (variables, largest
+    number of values) is added to. ``progress`` = (bucket, entry), from the last bucket down;
+    ``settings`` = (way of joining, entries per call). Returns the number of entries passed on.
     """
-    mode, shift, budget = settings
+    mode, budget = settings
     i, entry, spent, made = progress[0], progress[1], 0, 0
     while i >= 0 and spent < budget:
         if buckets.message[i] < 0:  # barren: the joint distribution of its neighbours is unknown
@@ -49,12 +48,12 @@ def spread(buckets, memory, base, room, joint, marginal, progress, settings):
         first = buckets.factor_start[i]
         n_factors = buckets.factor_start[i + 1] - first
         axes = buckets.axis_start[i + 1] - buckets.axis_start[i]
-        k, size, mine = buckets.k[i], buckets.message_size[i], buckets.message[i] - shift
+        k, size, mine = buckets.k[i], buckets.message_size[i], buckets.belief[i]
         for q in range(n_factors):
             room.kind[q] = first + q
         count_from(buckets, base, room, i, n_factors, axes, entry)
         while entry < size and spent < budget:
-            p = joint[np.uint64(mine + entry)]
+            p = memory[np.uint64(mine + entry)]
             total = _weigh(buckets, memory, room, n_factors, k, mode) if p > 0.0 else 0.0
             if total > 0.0:
                 scale = p / total
@@ -63,9 +62,11 @@ def spread(buckets, memory, base, room, joint, marginal, progress, settings):
                     marginal[buckets.variable[i], v] += weight
                     for q in range(n_factors):
                         f = first + q
-                        if buckets.position[f] >= shift:
-                            at = np.int64(room.at[q]) + v * buckets.own_stride[f] - shift
-                            joint[np.uint64(at)] += weight
+                        sender = buckets.sender[f]
+                        if sender >= 0:
+                            at = np.int64(room.at[q]) + v * buckets.own_stride[f]
+                            at += buckets.belief[sender] - buckets.message[sender]
+                            memory[np.uint64(at)] += weight
             advance(buckets, room, i, n_factors, axes)
             entry += 1
             spent += k

@@ -242,24 +242,24 @@ def _add_logs(a, b):
 
 
 @kernel
-def bound_lost(buckets, sender, least_of_table, exponents, n, bounds):
+def bound_lost(buckets, least_of_table, exponents, n, bounds):
     """Bound what underflow has lost of the messages of the first n buckets, in log2.
 
-    ``sender`` is the bucket that sent each factor, or -1 for a table; ``least_of_table`` the
-    smallest nonzero entry of a table. ``bounds`` gets, for each bucket, the smallest nonzero entry
-    of its message and what it has lost, both relative to its largest entry. Returns the smallest
-    nonzero product in the next bucket.
+    ``least_of_table`` is the smallest nonzero entry of each table. ``bounds`` gets, for each
+    bucket, the smallest nonzero entry of its message and what it has lost, both relative to its
+    largest entry. Returns the smallest nonzero product in the next bucket.
     """
     least, lost = bounds
     low = 0.0
     for i in range(min(n + 1, buckets.variable.size)):
         low, gone = 0.0, -np.inf
         for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
-            if sender[f] < 0:
+            sender = buckets.sender[f]
+            if sender < 0:
                 low += least_of_table[f]
             else:
-                low += least[sender[f]]
-                gone = _add_logs(gone, lost[sender[f]])
+                low += least[sender]
+                gone = _add_logs(gone, lost[sender])
         if low < SMALLEST:
             n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
             gone = _add_logs(gone, SMALLEST + math.log2(2.0 * n_factors + 1.0))

@@ -60,7 +60,7 @@ class Passes:
         self._room = new_room(buckets)
         sends = buckets.message >= 0
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
-        self._sender, self._least = self._senders()
+        self._least = self._least_entries()
         self._bounds = np.zeros((2, buckets.variable.size))
         self._lost = -math.inf  # log2 of what the present messages have lost
         self.use(mode)
@@ -114,7 +114,7 @@ class Passes:
         buckets = self.plan.buckets
         least, lost = self._bounds
         n = buckets.variable.size if failed is None else failed
-        low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
+        low = bound_lost(buckets, self._least, self.exponents, n, (least, lost))
         if failed is not None:
             return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
         self._lost = float(np.logaddexp2.reduce(lost[self.roots], initial=-math.inf))
@@ -123,20 +123,16 @@ class Passes:
         logs = np.log(self.memory[buckets.message[self.roots]])
         return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
 
-    def _senders(self) -> tuple[NDArray[np.int64], Array]:
-        """Return the bucket that sent each factor (-1: a table) and log2 of its least entry."""
+    def _least_entries(self) -> Array:
+        """Return log2 of the smallest nonzero entry of each table; 0 for messages."""
         plan, buckets = self.plan, self.plan.buckets
-        sends = np.flatnonzero(buckets.message >= 0)
-        is_message = buckets.position >= plan.n_tables
-        sender = np.full(buckets.position.size, -1)
-        rank = np.searchsorted(buckets.message[sends], buckets.position[is_message])
-        sender[is_message] = sends[rank]
+        is_table = buckets.sender < 0
         least = np.zeros(buckets.position.size)
-        starts, inverse = np.unique(buckets.position[~is_message], return_inverse=True)
+        starts, inverse = np.unique(buckets.position[is_table], return_inverse=True)
         finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
         if starts.size:
-            least[~is_message] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
-        return sender, least
+            least[is_table] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
+        return least
 
     def states(self, n: int, x: NDArray[np.int64]) -> Values:
         """Return ``n`` copies of a state, as columns."""
@@ -191,14 +187,18 @@ class Passes:
     def marginals(self, k: int) -> Array:
         """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones."""
         plan, buckets = self.plan, self.plan.buckets
-        joint = np.zeros(plan.n_entries - plan.n_tables)
-        joint[buckets.message[self.roots] - plan.n_tables] = 1.0
         result = np.zeros((self.n_sites, k))
         progress = np.array([buckets.variable.size - 1, 0])
-        settings = self.mode, plan.n_tables, _SPREAD_BUDGET[self.mode]
-        while progress[0] >= 0:
-            args = (buckets, self.memory, self.base, self._room, joint, result, progress)
-            self.progress(int(spread(*args, settings)))
+        settings = self.mode, _SPREAD_BUDGET[self.mode]
+        # Beliefs, zero at first, are held only here. Large memory grows without being copied.
+        self.memory.resize(plan.n_entries + plan.n_messages, refcheck=False)
+        try:
+            self.memory[buckets.belief[self.roots]] = 1.0
+            while progress[0] >= 0:
+                args = (buckets, self.memory, self.base, self._room, result, progress)
+                self.progress(int(spread(*args, settings)))
+        finally:
+            self.memory.resize(plan.n_entries, refcheck=False)
         eliminated = buckets.variable[buckets.message >= 0]
         result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
         return result

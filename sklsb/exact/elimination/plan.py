@@ -28,13 +28,18 @@ class Plan:
     log_tables: Array  # flat; messages follow them in memory
     shift: float
     barren_shift: float
-    n_entries: int  # of tables and messages
+    n_messages: int  # entries of all messages; beliefs on the way back have as many
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
 
     @property
     def n_tables(self) -> int:
         """Entries of the tables: the position of the first message."""
         return self.log_tables.size
+
+    @property
+    def n_entries(self) -> int:
+        """Entries of tables and messages: the position of the first belief."""
+        return self.n_tables + self.n_messages
 
 
 class _Builder:
@@ -53,7 +58,7 @@ class _Builder:
         for name, value in values.items():
             self.columns[name].append(value)
 
-    def open(self, variable: int, axes: Sequence[int], message: int, row_sum: float) -> None:
+    def open(self, variable: int, axes: Sequence[int], row_sum: float) -> None:
         """Begin a bucket."""
         cards = [int(self.sizes[u]) for u in axes]
         inner_axes, inner_size = 0, 1
@@ -64,7 +69,6 @@ class _Builder:
         self.add(
             variable=variable,
             k=int(self.sizes[variable]),
-            message=message,
             message_size=math.prod(cards),
             inner_axes=inner_axes,
             inner_size=inner_size,
@@ -83,12 +87,15 @@ class _Builder:
         self.n_tables += table.size
         return at
 
-    def factor(self, position: int, strides: dict[int, int], given: dict[int, int]) -> None:
-        """Add a table or a message to the open bucket."""
+    def factor(
+        self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
+    ) -> None:
+        """Add a table, or the message of bucket ``sender``, to the open bucket."""
         variable, axes, inner = self._bucket
         row, own = [strides.get(u, 0) for u in axes], strides[variable]
         self.add(
             position=position,
+            sender=sender,
             own_stride=own,
             stride_start=len(self.columns["stride"]),
             offset_start=self._offset(own, tuple(row[len(row) - len(inner) :]), inner),
@@ -157,15 +164,16 @@ def build(
     for b in barren:
         others = [v for v in b.factor.scope if v != b.variable]
         row_sum = math.exp(b.log_high - float(b.factor.table.max()))
-        builder.open(b.variable, others, -1, row_sum if b.log_low < 0.0 else 0.0)
+        builder.open(b.variable, others, row_sum if b.log_low < 0.0 else 0.0)
         strides = _strides(b.factor.scope, b.factor.table.shape)
         builder.factor(builder.table(b.factor.table), strides, {})
-    # Messages follow all tables in memory, so their positions are final only when those are known.
+    # Messages follow all tables in memory, and beliefs all messages, so their positions are final
+    # only when those are known.
     arrived: list[list[int]] = [[] for _ in order]
     messages = 0
     starts: list[int] = []
     for i, v in enumerate(order):
-        builder.open(v, axes[i], messages, 0.0)
+        builder.open(v, axes[i], 0.0)
         for scope, table in waiting[i]:
             # The variable eliminated first changes fastest, as in messages.
             mine = sorted(scope, key=lambda u: -place.get(u, len(order)))
@@ -175,19 +183,21 @@ def build(
             builder.factor(builder.table(turned), strides, conditioned)
         for j in arrived[i]:
             strides = _strides(axes[j], [int(sizes[u]) for u in axes[j]])
-            builder.factor(-1 - starts[j], strides, {})
+            builder.factor(starts[j], strides, {}, len(barren) + j)
         starts.append(messages)
         messages += math.prod(int(sizes[u]) for u in axes[i])
         if axes[i]:
             arrived[place[axes[i][-1]]].append(i)
-    columns, n, n_tables = builder.columns, len(barren), builder.n_tables
-    columns["position"] = [p if p >= 0 else n_tables - 1 - p for p in columns["position"]]
-    columns["message"][n:] = [m + n_tables for m in columns["message"][n:]]
+    columns, n_tables = builder.columns, builder.n_tables
+    is_message = [sender >= 0 for sender in columns["sender"]]
+    columns["position"] = list(np.add(columns["position"], np.multiply(is_message, n_tables)))
+    columns["message"] = [-1] * len(barren) + [n_tables + m for m in starts]
+    columns["belief"] = [-1] * len(barren) + [n_tables + messages + m for m in starts]
     return Plan(
         builder.finish(),
         np.concatenate([*builder.tables, np.empty(0)]),
         math.fsum(float(f.table.max()) for part in waiting for f in part),
         math.fsum(float(b.factor.table.max()) for b in barren),
-        n_tables + messages,
+        messages,
         inside,
     )
