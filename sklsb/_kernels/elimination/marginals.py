@@ -35,13 +35,13 @@ def _weigh(buckets, memory, room, n_factors, k, mode):
 def spread(buckets, memory, base, room, marginal, progress, settings):
     """Pass the belief of each bucket, in memory, on to the buckets whose messages it joins.
 
-    Beliefs are 1 at the roots and 0 elsewhere at first. ``marginal`` of shape (variables, largest
-    number of values) is added to. ``progress`` = (bucket, entry), from the last bucket down;
-    ``settings`` = (way of joining, entries per call). Returns the number of entries passed on.
+    Beliefs are 1 at the roots. ``marginal`` of shape (variables, largest number of values) is added
+    to. ``progress`` = (bucket, entry, last bucket), from the first bucket down; ``settings`` = (way
+    of joining, entries per call). Returns the number of entries passed on.
     """
     mode, budget = settings
     i, entry, spent, made = progress[0], progress[1], 0, 0
-    while i >= 0 and spent < budget:
+    while i >= progress[2] and spent < budget:
         if buckets.message[i] < 0:  # barren: the joint distribution of its neighbours is unknown
             i -= 1
             continue
@@ -51,6 +51,10 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
         k, size, mine = buckets.k[i], buckets.message_size[i], buckets.belief[i]
         for q in range(n_factors):
             room.kind[q] = first + q
+            sender = buckets.sender[first + q]
+            if entry == 0 and sender >= 0:  # until now, other arrays may have lain there
+                below = buckets.belief[sender]
+                memory[below : below + buckets.message_size[sender]] = 0.0
         count_from(buckets, base, room, i, n_factors, axes, entry)
         while entry < size and spent < budget:
             p = memory[np.uint64(mine + entry)]

@@ -196,12 +196,13 @@ def _rescale(memory, first, size, top):
 def send(buckets, memory, base, room, exponents, progress, mode, budget):
     """Make messages, bucket by bucket, about ``budget`` entries per call.
 
-    ``progress`` = (bucket, block, 1 if a message is all zero), where the next call continues.
+    ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
+    call continues.
     ``exponents`` gets the power of two that each message was divided by. Returns the number of
     entries made; each bucket counts 64 more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
-    while i < buckets.variable.size and spent < budget and progress[2] == 0:
+    while i < progress[3] and spent < budget and progress[2] == 0:
         if buckets.message[i] < 0:
             i += 1
             continue

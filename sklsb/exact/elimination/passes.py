@@ -85,24 +85,39 @@ class Passes:
         if inside == -math.inf:
             return -math.inf
         place_all(buckets, x, self.base)
-        progress = np.zeros(3, dtype=np.int64)
         self.exponents[:] = 0
-        made = 0
-        while progress[0] < buckets.variable.size and not progress[2]:
-            args = (buckets, self.memory, self.base, self._room, self.exponents, progress)
-            n = int(send(*args, self.mode, _BUDGET[self.mode]))
-            made += n
-            self.progress(n)
+        made, failed = self._send(0, buckets.variable.size)
         total = inside + plan.shift
         self._lost = -math.inf
         if self.mode == LINEAR:
-            found = total + self._log_sum(int(progress[0]) if progress[2] else None)
+            found = total + self._log_sum(failed)
             if math.isnan(found):  # all are made again
                 self.progress(-made)
             return found
-        if progress[2]:
+        if failed is not None:
             return -math.inf
         return total + float(self.memory[buckets.message[self.roots]].sum())
+
+    def _send(self, first: int, end: int) -> tuple[int, int | None]:
+        """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
+        progress, made = np.array([first, 0, 0, end]), 0
+        while progress[0] < end and not progress[2]:
+            args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents, progress)
+            n = int(send(*args, self.mode, _BUDGET[self.mode]))
+            made += n
+            self.progress(n)
+        return made, int(progress[0]) if progress[2] else None
+
+    def _go_back(self, through: Callable[[int, int], None]) -> None:
+        """Go back through all buckets; messages that were freed are made again before.
+
+        ``through`` is called with the first bucket and the one after the last.
+        """
+        for step in self.plan.back:
+            if step.sends:
+                self._send(step.first, step.end)
+            else:
+                through(step.first, step.end)
 
     def _log_sum(self, failed: int | None) -> float:
         """Logarithm of the product of the roots; NaN if underflow may have lost it.
@@ -146,18 +161,26 @@ class Passes:
         return self._backward(x, u, DRAW, 0, room)
 
     def largest(self, x: Values) -> None:
-        """Choose the most probable values, after a forward pass in mode MAX."""
-        self._backward(x, np.zeros((x.shape[1], 0)), LARGEST, 0)
+        """Choose the most probable values, once after a forward pass in mode MAX."""
+        u = np.zeros((x.shape[1], 0))
+        self._go_back(lambda first, end: self._backward(x, u, LARGEST, first, end=end))
 
     def probabilities(self, x: Values, last: int = 0) -> Array:
         """Probability that a draw has the values in x for all buckets from ``last`` on."""
         return self._backward(x, np.zeros((x.shape[1], 0)), FOLLOW, last)
 
     def _backward(
-        self, x: Values, u: Array, way: int, last: int, room: Room | None = None
+        self,
+        x: Values,
+        u: Array,
+        way: int,
+        last: int,
+        room: Room | None = None,
+        end: int | None = None,
     ) -> Array:
         p = np.ones(x.shape[1])
-        settings = min(self.mode, LOG), way, last
+        first = (self.plan.buckets.variable.size if end is None else end) - 1
+        settings = min(self.mode, LOG), way, first, last
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
             end = a + part.shape[1]
@@ -185,20 +208,21 @@ class Passes:
         return not doubtful.any()
 
     def marginals(self, k: int) -> Array:
-        """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones."""
-        plan, buckets = self.plan, self.plan.buckets
-        result = np.zeros((self.n_sites, k))
-        progress = np.array([buckets.variable.size - 1, 0])
+        """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones.
+
+        Once after a forward pass.
+        """
+        buckets, result = self.plan.buckets, np.zeros((self.n_sites, k))
         settings = self.mode, _SPREAD_BUDGET[self.mode]
-        # Beliefs, zero at first, are held only here. Large memory grows without being copied.
-        self.memory.resize(plan.n_entries + plan.n_messages, refcheck=False)
-        try:
-            self.memory[buckets.belief[self.roots]] = 1.0
-            while progress[0] >= 0:
+
+        def through(first: int, end: int) -> None:
+            progress = np.array([end - 1, 0, first])
+            while progress[0] >= first:
                 args = (buckets, self.memory, self.base, self._room, result, progress)
                 self.progress(int(spread(*args, settings)))
-        finally:
-            self.memory.resize(plan.n_entries, refcheck=False)
+
+        self.memory[buckets.belief[self.roots]] = 1.0
+        self._go_back(through)
         eliminated = buckets.variable[buckets.message >= 0]
         result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
         return result

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import BLOCK, Buckets
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
+from sklsb.exact.elimination.schedule import Schedule, Step, scheduled
 from sklsb.exact.elimination.slicing import cliques
 
 # Positions are 32-bit numbers in the passes.
@@ -28,18 +29,14 @@ class Plan:
     log_tables: Array  # flat; messages follow them in memory
     shift: float
     barren_shift: float
-    n_messages: int  # entries of all messages; beliefs on the way back have as many
+    n_entries: int  # of tables, messages and beliefs, as far as they are held at once
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
+    back: list[Step]
 
     @property
     def n_tables(self) -> int:
         """Entries of the tables: the position of the first message."""
         return self.log_tables.size
-
-    @property
-    def n_entries(self) -> int:
-        """Entries of tables and messages: the position of the first belief."""
-        return self.n_tables + self.n_messages
 
 
 class _Builder:
@@ -145,12 +142,14 @@ def build(
     factors: Sequence[Factor],
     sizes: NDArray[np.int64],
     barren: Sequence[Barren] = (),
+    schedule: Schedule | None = None,
 ) -> Plan:
     """Lay out the buckets of an order; variables outside it are conditioned on.
 
-    Barren variables send no message and are drawn last.
+    Barren variables send no message and are drawn last. Without a ``schedule`` all messages stay.
     """
     axes = cliques(order, factors)
+    schedule = schedule or scheduled(order, axes, sizes, "draws", math.inf)[1]
     place = {v: i for i, v in enumerate(order)}
     waiting: list[list[Factor]] = [[] for _ in order]
     inside = []
@@ -167,11 +166,8 @@ def build(
         builder.open(b.variable, others, row_sum if b.log_low < 0.0 else 0.0)
         strides = _strides(b.factor.scope, b.factor.table.shape)
         builder.factor(builder.table(b.factor.table), strides, {})
-    # Messages follow all tables in memory, and beliefs all messages, so their positions are final
-    # only when those are known.
+    # Messages follow all tables in memory, so positions are final only when those are known.
     arrived: list[list[int]] = [[] for _ in order]
-    messages = 0
-    starts: list[int] = []
     for i, v in enumerate(order):
         builder.open(v, axes[i], 0.0)
         for scope, table in waiting[i]:
@@ -183,21 +179,20 @@ def build(
             builder.factor(builder.table(turned), strides, conditioned)
         for j in arrived[i]:
             strides = _strides(axes[j], [int(sizes[u]) for u in axes[j]])
-            builder.factor(starts[j], strides, {}, len(barren) + j)
-        starts.append(messages)
-        messages += math.prod(int(sizes[u]) for u in axes[i])
+            builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
         if axes[i]:
             arrived[place[axes[i][-1]]].append(i)
-    columns, n_tables = builder.columns, builder.n_tables
+    columns, n, n_tables = builder.columns, len(barren), builder.n_tables
     is_message = [sender >= 0 for sender in columns["sender"]]
     columns["position"] = list(np.add(columns["position"], np.multiply(is_message, n_tables)))
-    columns["message"] = [-1] * len(barren) + [n_tables + m for m in starts]
-    columns["belief"] = [-1] * len(barren) + [n_tables + messages + m for m in starts]
+    columns["message"] = [-1] * n + [n_tables + at for at in schedule.message]
+    columns["belief"] = [-1] * n + [n_tables + at if at >= 0 else -1 for at in schedule.belief]
     return Plan(
         builder.finish(),
         np.concatenate([*builder.tables, np.empty(0)]),
         math.fsum(float(f.table.max()) for part in waiting for f in part),
         math.fsum(float(b.factor.table.max()) for b in barren),
-        messages,
+        n_tables + schedule.n_entries,
         inside,
+        [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],
     )

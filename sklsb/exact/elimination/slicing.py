@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb.exact.elimination.reduce import Factor
+from sklsb.exact.elimination.schedule import Need, peak_of
 
 
 def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, ...]]:
@@ -60,8 +61,9 @@ def choose_slices(
     sizes: NDArray[np.int64],
     most: float,
     keep: Collection[int] = (),
+    need: Need = "draws",
 ) -> list[int]:
-    """Choose variables greedily until the messages take at most ``most`` entries.
+    """Choose variables greedily until at most ``most`` entries of messages are held at once.
 
     Each choice makes the work grow least, relative to the logarithm of its number of values.
     """
@@ -78,7 +80,14 @@ def choose_slices(
     allowed = np.array([v not in keep for v in order])
     left = np.ones(n, dtype=np.bool_)
     chosen: list[int] = []
-    while left.any() and float(np.exp2(size[left] - log_k[left]).sum()) > most:
+
+    def fits() -> bool:
+        if np.exp2(size[left] - log_k[left]).max(initial=0.0) > most:
+            return False
+        rest = [v for v in order if v not in set(chosen)]
+        return peak_of(rest, cliques(rest, factors), sizes, need, most, keep)[0] <= most
+
+    while left.any() and not fits():
         entries = np.where(left, np.exp2(size), 0.0)
         saved = np.bincount(col, entries[row], n) * (1.0 - np.exp2(-log_k))
         grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
