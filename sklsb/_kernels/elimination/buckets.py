@@ -7,12 +7,16 @@ from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-# Most entries of a message that are made together, and draws made together.
-BLOCK = 128
+# Draws made together.
 BATCH = 128
 # How tables are joined and summed out: products and sums, the same as logarithms, or sums and
 # maxima of logarithms.
 LINEAR, LOG, MAX = 0, 1, 2
+# A factor whose entries are the same throughout a block, or follow one another in it.
+CONSTANT, RUN = -1, -2
+# Messages of at least so many entries stay as they are if their largest entry is at least 2**-16:
+# to scale them by another power of two would take as long as to make them.
+LARGE = 1 << 12
 # How values are chosen on the way back: drawn, most probable, or those of a given state.
 DRAW, LARGEST, FOLLOW = 0, 1, 2
 
@@ -21,7 +25,7 @@ class Buckets(NamedTuple):
     """One bucket per variable, in the order of elimination.
 
     A bucket holds the tables and messages that are joined before its variable is summed out. The
-    axes of its message are their other variables, the one eliminated last first. Memory holds the
+    axes of its message are their other variables, the one eliminated next first. Memory holds the
     tables, the messages, and on the way back the joint probabilities of the axes of each message,
     its belief, all flat; a position is an index into it.
     """
@@ -43,8 +47,8 @@ class Buckets(NamedTuple):
     own_stride: Int64  # of the variable of the bucket
     stride_start: Int64
     stride: Int64  # of the axes of the message
-    offset_start: Int64  # into ``offset``; -1 for a factor without inner axes
-    offset: NDArray[np.uint32]  # of each value and entry of a block, relative to the first
+    offset_start: Int64  # into ``offset``, or CONSTANT or RUN
+    offset: NDArray[np.uint32]  # of each entry of a block, relative to the first
     given_start: Int64  # of each factor, with the end
     given_variable: Int64  # in its scope, conditioned on
     given_stride: Int64
@@ -53,31 +57,30 @@ class Buckets(NamedTuple):
 class Room(NamedTuple):
     """Memory for the work on one bucket."""
 
-    block: Float64  # (largest k * BLOCK,)
+    block: Float64  # (largest k * inner_size,) one row for each value of the variable
     common: Float64  # what all blocks have in common
-    outer: Float64  # (largest k,)
     at: NDArray[np.uint64]  # (most factors,) positions
-    kind: Int64  # (most factors,) factors of a bucket, those that vary between blocks first
+    kind: Int64  # (most factors,) factors of a bucket, those that all blocks have in common last
     counter: Int64  # (most axes,)
     step: Int64  # (most factors, most axes) what is added to a position when an axis advances
-    top: Float64  # (1,) largest entry so far
+    top: Float64  # (largest inner_size,) largest entries so far at each place of a block
     weight: Float64  # (largest k, BATCH)
     place: NDArray[np.uint32]  # (BATCH,)
 
 
 def new_room(buckets: Buckets) -> Room:
     k = int(buckets.k.max(initial=1))
+    block = int((buckets.k * buckets.inner_size).max(initial=1))
     factors = int(np.diff(buckets.factor_start).max(initial=0)) + 1
     axes = int(np.diff(buckets.axis_start).max(initial=0)) + 1
     return Room(
-        block=np.empty(k * BLOCK),
-        common=np.empty(k * BLOCK),
-        outer=np.empty(k),
+        block=np.empty(block),
+        common=np.empty(block),
         at=np.zeros(factors, np.uint64),
         kind=np.zeros(factors, np.int64),
         counter=np.zeros(axes, np.int64),
         step=np.zeros((factors, axes), np.int64),
-        top=np.zeros(1),
+        top=np.zeros(int(buckets.inner_size.max(initial=1))),
         weight=np.empty((k, BATCH)),
         place=np.zeros(BATCH, np.uint32),
     )

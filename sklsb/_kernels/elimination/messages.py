@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
-from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._kernels.elimination.buckets import CONSTANT, LARGE, LINEAR, MAX, RUN
 
 # Log2 of the smallest float of full precision.
 SMALLEST = -1022.0
@@ -28,21 +28,17 @@ def place_all(buckets, x, base):
 
 
 @inlined
-def _join(one, other, mode):
-    return one * other if mode == LINEAR else one + other
-
-
-@inlined
-def _sort_factors(buckets, i, room):
+def sort_factors(buckets, i, room):
     """Sort the factors of a bucket into ``room.kind``; return how many vary between blocks.
 
-    Those come first.
+    Those come first. Factors that are constant in a block count as varying: to join them takes no
+    time. If there is one block, all vary.
     """
-    outer_axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
     first, last = buckets.factor_start[i], buckets.factor_start[i + 1]
+    outer_axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
     n, back = 0, last - first
     for f in range(first, last):
-        varies = False
+        varies = outer_axes == 0 or buckets.offset_start[f] == CONSTANT
         for a in range(outer_axes):
             if buckets.stride[buckets.stride_start[f] + a] != 0:
                 varies = True
@@ -56,8 +52,32 @@ def _sort_factors(buckets, i, room):
 
 
 @inlined
-def _join_block(memory, offset, at, start, values, n, mode):
-    """Join a table with a block."""
+def _begin(source, at, constant, values, n, mode):
+    """Join a run of entries with a constant."""
+    o = np.uint64(at)
+    if mode == LINEAR:
+        for j in range(n):
+            values[j] = constant * source[o + np.uint64(j)]
+    else:
+        for j in range(n):
+            values[j] = constant + source[o + np.uint64(j)]
+
+
+@inlined
+def _join_run(memory, at, values, n, mode):
+    """Join a factor whose entries follow one another with a row of a block."""
+    o = np.uint64(at)
+    if mode == LINEAR:
+        for j in range(n):
+            values[j] *= memory[o + np.uint64(j)]
+    else:
+        for j in range(n):
+            values[j] += memory[o + np.uint64(j)]
+
+
+@inlined
+def _join_scattered(memory, offset, start, at, values, n, mode):
+    """Join a factor by the offsets of its entries with a row of a block."""
     q, o = np.uint64(start), np.uint64(at)
     if mode == LINEAR:
         for j in range(n):
@@ -68,32 +88,64 @@ def _join_block(memory, offset, at, start, values, n, mode):
 
 
 @inlined
-def _join_value(memory, at, stride, values, k, mode):
-    """Join a table that depends only on the variable of the bucket."""
-    for v in range(k):
-        values[v] = _join(values[v], memory[np.uint64(at + v * stride)], mode)
+def _join_row(buckets, memory, room, factors, v, values, n, mode):
+    """Join factors number first, ..., last - 1 of ``room.kind``, at one value, into a row.
+
+    ``factors`` = (first, last, whether the row in ``room.common`` is joined too).
+    """
+    first, last, has_common = factors
+    constant = 1.0 if mode == LINEAR else 0.0
+    for q in range(first, last):
+        f = room.kind[q]
+        if buckets.offset_start[f] == CONSTANT:
+            entry = memory[room.at[q] + np.uint64(v * buckets.own_stride[f])]
+            constant = constant * entry if mode == LINEAR else constant + entry
+    begun = has_common
+    if has_common:
+        _begin(room.common, v * n, constant, values, n, mode)
+    for q in range(first, last):
+        f = room.kind[q]
+        start = buckets.offset_start[f]
+        at = room.at[q] + np.uint64(v * buckets.own_stride[f])
+        if start == RUN:
+            if begun:
+                _join_run(memory, at, values, n, mode)
+            else:
+                _begin(memory, at, constant, values, n, mode)
+                begun = True
+        elif start >= 0:
+            if not begun:
+                for j in range(n):
+                    values[j] = constant
+                begun = True
+            _join_scattered(memory, buckets.offset, start, at, values, n, mode)
+    if not begun:
+        for j in range(n):
+            values[j] = constant
 
 
 @inlined
-def _prepare_common(buckets, memory, base, room, i, n_varying, mode):
-    """Join the factors that do not vary between blocks."""
-    k, n = buckets.k[i], buckets.inner_size[i]
-    neutral = 1.0 if mode == LINEAR else 0.0
-    for v in range(k):
-        room.outer[v] = neutral
+def join_common(buckets, memory, base, room, i, n_varying, mode):
+    """Join the factors that all blocks have in common into ``room.common``."""
+    n = buckets.inner_size[i]
     n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+    if n_varying == n_factors:
+        return
     for q in range(n_varying, n_factors):
-        f = room.kind[q]
-        if buckets.offset_start[f] < 0:
-            _join_value(memory, base[f], buckets.own_stride[f], room.outer, k, mode)
-    for v in range(k):
-        for j in range(n):
-            room.common[v * n + j] = room.outer[v]
-    for q in range(n_varying, n_factors):
-        f = room.kind[q]
-        start = buckets.offset_start[f]
-        if start >= 0:
-            _join_block(memory, buckets.offset, base[f], start, room.common, k * n, mode)
+        room.at[q] = np.uint64(base[room.kind[q]])
+    for v in range(buckets.k[i]):
+        row = room.common[v * n : (v + 1) * n]
+        _join_row(buckets, memory, room, (n_varying, n_factors, False), v, row, n, mode)
+
+
+@inlined
+def join_block(buckets, memory, room, i, n_varying, mode):
+    """Join all factors in one block, where ``room.at`` is, into the rows of ``room.block``."""
+    n = buckets.inner_size[i]
+    has_common = n_varying < buckets.factor_start[i + 1] - buckets.factor_start[i]
+    for v in range(buckets.k[i]):
+        row = room.block[v * n : (v + 1) * n]
+        _join_row(buckets, memory, room, (0, n_varying, has_common), v, row, n, mode)
 
 
 @inlined
@@ -139,8 +191,9 @@ def _sum_out(values, k, n, mode):
     """Sum, or maximise, over the values of the variable; the result is put first."""
     if mode == LINEAR:
         for v in range(1, k):
+            row = values[v * n : (v + 1) * n]
             for j in range(n):
-                values[j] += values[v * n + j]
+                values[j] += row[j]
         return
     for j in range(n):
         top = values[j]
@@ -155,40 +208,37 @@ def _sum_out(values, k, n, mode):
 
 
 @inlined
-def _make_block(buckets, memory, room, i, n_varying, out, mode):
-    """Make one block of a message; ``room.top`` keeps the largest entry."""
-    k, n = buckets.k[i], buckets.inner_size[i]
-    neutral = 1.0 if mode == LINEAR else 0.0
-    for v in range(k):
-        room.outer[v] = neutral
-    for q in range(n_varying):
-        f = room.kind[q]
-        if buckets.offset_start[f] < 0:
-            _join_value(memory, np.int64(room.at[q]), buckets.own_stride[f], room.outer, k, mode)
-    for v in range(k):
-        factor = room.outer[v]
-        for j in range(n):
-            room.block[v * n + j] = _join(room.common[v * n + j], factor, mode)
-    for q in range(n_varying):
-        start = buckets.offset_start[room.kind[q]]
-        if start >= 0:
-            _join_block(memory, buckets.offset, room.at[q], start, room.block, k * n, mode)
-    _sum_out(room.block, k, n, mode)
-    top = room.top[0]
+def _store(memory, out, room, n, scale):
+    """Store one block of a message; ``room.top`` keeps the largest entries."""
+    o = np.uint64(out)
     for j in range(n):
-        memory[np.uint64(out + j)] = room.block[j]
-        top = max(top, room.block[j])
-    room.top[0] = top
+        entry = room.block[j] * scale
+        memory[o + np.uint64(j)] = entry
+        room.top[j] = entry if entry > room.top[j] else room.top[j]
+
+
+@inlined
+def _halvings(buckets, i):
+    """How often a large message is halved, so that sums of entries of at most 1 are at most 1."""
+    n = 0
+    if buckets.message_size[i] >= LARGE:
+        while (1 << n) < buckets.k[i]:
+            n += 1
+    return n
 
 
 @inlined
 def _rescale(memory, first, size, top):
-    """Divide a message by the power of two above its largest entry; return the exponent."""
+    """Divide a message by the power of two above its largest entry; return the exponent.
+
+    Large messages stay as they are if the exponent is small.
+    """
     exponent = math.frexp(top)[1]
-    if exponent != 0:
-        scale = math.ldexp(1.0, -exponent)
-        for j in range(size):
-            memory[np.uint64(first + j)] *= scale
+    if exponent == 0 or (size >= LARGE and exponent > -16):
+        return 0
+    scale = math.ldexp(1.0, -exponent)
+    for j in range(size):
+        memory[np.uint64(first + j)] *= scale
     return exponent
 
 
@@ -202,34 +252,41 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
     entries made; each bucket counts 64 more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
+    least = 0.0 if mode == LINEAR else -np.inf
     while i < progress[3] and spent < budget and progress[2] == 0:
         if buckets.message[i] < 0:
             i += 1
             continue
-        n = buckets.inner_size[i]
+        k, n = buckets.k[i], buckets.inner_size[i]
         n_blocks = buckets.message_size[i] // n
         axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
-        n_varying = _sort_factors(buckets, i, room)
-        _prepare_common(buckets, memory, base, room, i, n_varying, mode)
+        n_varying = sort_factors(buckets, i, room)
+        join_common(buckets, memory, base, room, i, n_varying, mode)
         count_from(buckets, base, room, i, n_varying, axes, block)
+        halvings = _halvings(buckets, i) if mode == LINEAR else 0
+        scale = math.ldexp(1.0, -halvings)
         if block == 0:
-            room.top[0] = 0.0 if mode == LINEAR else -np.inf
+            for j in range(n):
+                room.top[j] = least
         while block < n_blocks and spent < budget:
-            out = buckets.message[i] + block * n
-            _make_block(buckets, memory, room, i, n_varying, out, mode)
+            join_block(buckets, memory, room, i, n_varying, mode)
+            _sum_out(room.block, k, n, mode)
+            _store(memory, buckets.message[i] + block * n, room, n, scale)
             advance(buckets, room, i, n_varying, axes)
             block += 1
-            spent += n * buckets.k[i]
-            made += n * buckets.k[i]
+            spent += n * k
+            made += n * k
         spent += 64
         if block == n_blocks:
-            top = room.top[0]
-            if not top > (0.0 if mode == LINEAR else -np.inf):
+            top = least
+            for j in range(n):
+                top = max(top, room.top[j])
+            if not top > least:
                 progress[2] = 1
                 break
             if mode == LINEAR:
                 size = buckets.message_size[i]
-                exponents[i] = _rescale(memory, buckets.message[i], size, top)
+                exponents[i] = halvings + _rescale(memory, buckets.message[i], size, top)
             i, block = i + 1, 0
     progress[0], progress[1] = i, block
     return made
@@ -247,13 +304,14 @@ def bound_lost(buckets, least_of_table, exponents, n, bounds):
     """Bound what underflow has lost of the messages of the first n buckets, in log2.
 
     ``least_of_table`` is the smallest nonzero entry of each table. ``bounds`` gets, for each
-    bucket, the smallest nonzero entry of its message and what it has lost, both relative to its
-    largest entry. Returns the smallest nonzero product in the next bucket.
+    bucket, the smallest nonzero entry of its message and what it has lost, both as stored, where no
+    entry is above 1. Returns the smallest nonzero product in the next bucket, as halved there.
     """
     least, lost = bounds
     low = 0.0
     for i in range(min(n + 1, buckets.variable.size)):
-        low, gone = 0.0, -np.inf
+        halvings = _halvings(buckets, i)
+        low, gone = -float(halvings), -np.inf
         for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
             sender = buckets.sender[f]
             if sender < 0:
@@ -263,7 +321,8 @@ def bound_lost(buckets, least_of_table, exponents, n, bounds):
                 gone = _add_logs(gone, lost[sender])
         if low < SMALLEST:
             n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-            gone = _add_logs(gone, SMALLEST + math.log2(2.0 * n_factors + 1.0))
-        least[i] = low - exponents[i]
+            own = SMALLEST + halvings + math.log2(2.0 * n_factors + 1.0)
+            gone = _add_logs(gone, own)
+        least[i] = low + halvings - exponents[i]
         lost[i] = gone + math.log2(float(buckets.k[i])) + 1.0 - exponents[i]
     return low

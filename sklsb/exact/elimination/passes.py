@@ -27,7 +27,7 @@ from sklsb.exact.elimination.reduce import Array
 Values = NDArray[np.uint32]
 # Table entries between two returns to Python, about a tenth of a second.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
-_SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
+_SPREAD_BUDGET = {LINEAR: 1 << 23, LOG: 1 << 20}
 # Log2 of what underflow may lose, relative to the sum and to a single probability, and of what
 # counts as nothing (below 1e-300).
 _MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.elimination.buckets import BLOCK, Buckets
+from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
+from sklsb.exact.elimination.layout import Layout, choose_layout, join_tables, n_entries
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
 from sklsb.exact.elimination.schedule import Schedule, Step, scheduled
 from sklsb.exact.elimination.slicing import cliques
@@ -55,32 +56,27 @@ class _Builder:
         for name, value in values.items():
             self.columns[name].append(value)
 
-    def open(self, variable: int, axes: Sequence[int], row_sum: float) -> None:
+    def open(self, variable: int, layout: Layout, row_sum: float) -> None:
         """Begin a bucket."""
-        cards = [int(self.sizes[u]) for u in axes]
-        inner_axes, inner_size = 0, 1
-        for k in reversed(cards):
-            if inner_size * k > BLOCK:
-                break
-            inner_axes, inner_size = inner_axes + 1, inner_size * k
+        cards = [int(self.sizes[u]) for u in layout.axes]
         self.add(
             variable=variable,
             k=int(self.sizes[variable]),
             message_size=math.prod(cards),
-            inner_axes=inner_axes,
-            inner_size=inner_size,
+            inner_axes=layout.n_inner,
+            inner_size=n_entries(layout.inner, self.sizes),
             row_sum=row_sum,
             axis_start=len(self.columns["axis_variable"]),
             factor_start=len(self.columns["position"]),
         )
-        self.columns["axis_variable"] += axes
+        self.columns["axis_variable"] += layout.axes
         self.columns["axis_k"] += cards
-        self._bucket = variable, tuple(axes), tuple(cards[len(cards) - inner_axes :])
+        self._bucket = variable, layout
 
     def table(self, table: Array) -> int:
         """Store a table; return its position."""
         at = self.n_tables
-        self.tables.append(table.ravel() - table.max())
+        self.tables.append(table.ravel() - _largest(table))
         self.n_tables += table.size
         return at
 
@@ -88,33 +84,36 @@ class _Builder:
         self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
     ) -> None:
         """Add a table, or the message of bucket ``sender``, to the open bucket."""
-        variable, axes, inner = self._bucket
-        row, own = [strides.get(u, 0) for u in axes], strides[variable]
+        variable, layout = self._bucket
+        row = [strides.get(u, 0) for u in layout.axes]
         self.add(
             position=position,
             sender=sender,
-            own_stride=own,
+            own_stride=strides[variable],
             stride_start=len(self.columns["stride"]),
-            offset_start=self._offset(own, tuple(row[len(row) - len(inner) :]), inner),
+            offset_start=self._offset(tuple(strides.get(u, 0) for u in layout.inner)),
             given_start=len(self.columns["given_variable"]),
         )
         self.columns["stride"] += row
         self.columns["given_variable"] += given.keys()
         self.columns["given_stride"] += given.values()
 
-    def _offset(self, own: int, row: tuple[int, ...], inner: tuple[int, ...]) -> int:
+    def _offset(self, strides: tuple[int, ...]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
-        if not any(row):
-            return -1
-        k = int(self.sizes[self._bucket[0]])
-        key = (own, k, row, inner)
+        inner = tuple(int(self.sizes[u]) for u in self._bucket[1].inner)
+        if not any(strides):
+            return CONSTANT
+        key = strides, inner
         if key not in self._patterns:
-            offsets = own * np.arange(k)
-            for stride, size in zip(row, inner, strict=True):
+            offsets = np.zeros(1, dtype=np.int64)
+            for stride, size in zip(strides, inner, strict=True):
                 offsets = np.add.outer(offsets, stride * np.arange(size)).ravel()
-            self._patterns[key] = self._n_offsets
-            self._offsets.append(offsets)
-            self._n_offsets += offsets.size
+            if np.array_equal(offsets, np.arange(offsets.size)):
+                self._patterns[key] = RUN
+            else:
+                self._patterns[key] = self._n_offsets
+                self._offsets.append(offsets)
+                self._n_offsets += offsets.size
         return self._patterns[key]
 
     def finish(self) -> Buckets:
@@ -126,6 +125,12 @@ class _Builder:
         arrays["row_sum"] = np.array(columns["row_sum"], dtype=np.float64)
         arrays["offset"] = np.concatenate([*self._offsets, np.empty(0)]).astype(np.uint32)
         return Buckets(**arrays)
+
+
+def _largest(table: Array) -> float:
+    """Return the largest logarithm of a table, or 0 if all are -inf."""
+    top = float(table.max())
+    return top if top > -math.inf else 0.0
 
 
 def _strides(scope: Sequence[int], shape: Sequence[int]) -> dict[int, int]:
@@ -163,23 +168,27 @@ def build(
     for b in barren:
         others = [v for v in b.factor.scope if v != b.variable]
         row_sum = math.exp(b.log_high - float(b.factor.table.max()))
-        builder.open(b.variable, others, row_sum if b.log_low < 0.0 else 0.0)
+        builder.open(b.variable, Layout(tuple(others), 0), row_sum if b.log_low < 0.0 else 0.0)
         strides = _strides(b.factor.scope, b.factor.table.shape)
         builder.factor(builder.table(b.factor.table), strides, {})
     # Messages follow all tables in memory, so positions are final only when those are known.
     arrived: list[list[int]] = [[] for _ in order]
+    layouts: list[Layout] = []
+    shifts = []
     for i, v in enumerate(order):
-        builder.open(v, axes[i], 0.0)
-        for scope, table in waiting[i]:
-            # The variable eliminated first changes fastest, as in messages.
-            mine = sorted(scope, key=lambda u: -place.get(u, len(order)))
-            turned = table.transpose([scope.index(u) for u in mine])
-            strides = _strides(mine, turned.shape)
-            conditioned = {u: strides[u] for u in mine if u not in place}
-            builder.factor(builder.table(turned), strides, conditioned)
+        layout = choose_layout(v, axes[i][::-1], [layouts[j].axes for j in arrived[i]], sizes)
+        builder.open(v, layout, 0.0)
+        given = [u for u in {u for f in waiting[i] for u in f.scope} if u not in place]
+        for scope, table in join_tables(v, layout, waiting[i], given, sizes):
+            strides = _strides(scope, table.shape)
+            conditioned = {u: strides[u] for u in scope if u not in place}
+            builder.factor(builder.table(table), strides, conditioned)
+            shifts.append(_largest(table))
         for j in arrived[i]:
-            strides = _strides(axes[j], [int(sizes[u]) for u in axes[j]])
+            mine = layouts[j].axes
+            strides = _strides(mine, [int(sizes[u]) for u in mine])
             builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
+        layouts.append(layout)
         if axes[i]:
             arrived[place[axes[i][-1]]].append(i)
     columns, n, n_tables = builder.columns, len(barren), builder.n_tables
@@ -190,7 +199,7 @@ def build(
     return Plan(
         builder.finish(),
         np.concatenate([*builder.tables, np.empty(0)]),
-        math.fsum(float(f.table.max()) for part in waiting for f in part),
+        math.fsum(shifts),
         math.fsum(float(b.factor.table.max()) for b in barren),
         n_tables + schedule.n_entries,
         inside,
