@@ -90,7 +90,7 @@ def _pass_on(buckets, memory, room, q, v, values, total):
 
 @inlined
 def _clear_below(buckets, memory, i):
-    """Set the beliefs that a bucket adds to to zero: until now, other arrays may have lain there."""
+    """Set the beliefs below a bucket to zero: until now, other arrays may have lain there."""
     for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
         sender = buckets.sender[f]
         if sender >= 0:
