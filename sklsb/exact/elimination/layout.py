@@ -22,7 +22,7 @@ _SMALL_BLOCK, _BLOCK = 128, 1 << 10
 # Most entries of a joined table, alone and relative to the clique.
 _JOINED, _SHARE = 1 << 14, 16
 # Nanoseconds per block, per factor and value of a block, and per entry: of a run, and by offsets.
-_PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 10.0, 2.0, 0.2, 2.0
+_PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 40.0, 6.0, 0.3, 2.0
 
 
 class Layout(NamedTuple):
@@ -49,7 +49,11 @@ class Layout(NamedTuple):
             is_run = tuple(scope[len(scope) - len(inner) :]) == inner
             if not is_run and not set(inner).isdisjoint(scope):
                 slow.update(scope)
-        return [u for u in self.outer if u in slow], [u for u in self.outer if u not in slow]
+        # The longest factor is read in its order, and each of its entries once.
+        longest = max(scopes, key=len, default=())
+        place = {u: i for i, u in enumerate(longest)}
+        order = sorted(self.outer, key=lambda u: place.get(u, len(place)))
+        return [u for u in order if u in slow], [u for u in order if u not in slow]
 
 
 def n_entries(scope: Sequence[int], sizes: NDArray[np.int64]) -> int:
