@@ -25,7 +25,7 @@ class Buckets(NamedTuple):
     """One bucket per variable, in the order of elimination.
 
     A bucket holds the tables and messages that are joined before its variable is summed out. The
-    axes of its message are their other variables, the one eliminated next first. Memory holds the
+    axes of its message are their other variables. Memory holds the
     tables, the messages, and on the way back the joint probabilities of the axes of each message,
     its belief, all flat; a position is an index into it.
     """
@@ -39,8 +39,9 @@ class Buckets(NamedTuple):
     inner_size: Int64
     row_sum: Float64  # for a constant message: the largest row sum of its table; else 0
     axis_start: Int64  # of each bucket, with the end
-    axis_variable: Int64
+    axis_variable: Int64  # in the order in which they are gone through, the slowest first
     axis_k: Int64
+    axis_stride: Int64  # in the message
     factor_start: Int64  # of each bucket, with the end
     position: Int64  # of each factor: a table or a message
     sender: Int64  # the bucket that sent it; -1 for a table
@@ -58,11 +59,12 @@ class Room(NamedTuple):
     """Memory for the work on one bucket."""
 
     block: Float64  # (largest k * inner_size,) one row for each value of the variable
-    common: Float64  # what all blocks have in common
-    at: NDArray[np.uint64]  # (most factors,) positions
-    kind: Int64  # (most factors,) factors of a bucket, those that all blocks have in common last
+    common: Float64  # what successive blocks have in common
+    kept: Float64  # sums of successive blocks on the way back
+    at: NDArray[np.uint64]  # (most factors + 1,) positions; the last, relative, in the message
+    kind: Int64  # (most factors,) factors of a bucket, scattered ones last
     counter: Int64  # (most axes,)
-    step: Int64  # (most factors, most axes) what is added to a position when an axis advances
+    step: Int64  # (most factors + 1, most axes) added to a position when an axis advances
     top: Float64  # (largest inner_size,) largest entries so far at each place of a block
     weight: Float64  # (largest k, BATCH)
     place: NDArray[np.uint32]  # (BATCH,)
@@ -76,6 +78,7 @@ def new_room(buckets: Buckets) -> Room:
     return Room(
         block=np.empty(block),
         common=np.empty(block),
+        kept=np.zeros(block),
         at=np.zeros(factors, np.uint64),
         kind=np.zeros(factors, np.int64),
         counter=np.zeros(axes, np.int64),

@@ -10,7 +10,6 @@ from sklsb._kernels.elimination.messages import (
     advance,
     count_from,
     join_block,
-    join_common,
     sort_factors,
 )
 
@@ -72,7 +71,7 @@ def _sum(values, n):
 
 @inlined
 def _pass_on(buckets, memory, room, q, v, values, total):
-    """Add a row of probabilities to the belief of the sender of a factor."""
+    """Add a row of probabilities, with its sum, to the belief of the sender of a factor."""
     f, n = room.kind[q], values.size
     sender, start = buckets.sender[f], buckets.offset_start[f]
     shift = buckets.belief[sender] - buckets.message[sender] + v * buckets.own_stride[f]
@@ -99,6 +98,26 @@ def _clear_below(buckets, memory, i):
                 memory[np.uint64(first + j)] = 0.0
 
 
+@inlined
+def _keep(room, n):
+    """Add a block of probabilities to those kept for scattered factors."""
+    for j in range(n):
+        room.kept[j] += room.block[j]
+
+
+@inlined
+def _release(buckets, memory, room, i, n_direct):
+    """Add the probabilities kept to the beliefs of the senders of scattered factors."""
+    n = buckets.inner_size[i]
+    for v in range(buckets.k[i]):
+        row = room.kept[v * n : (v + 1) * n]
+        for q in range(n_direct, buckets.factor_start[i + 1] - buckets.factor_start[i]):
+            if buckets.sender[room.kind[q]] >= 0:
+                _pass_on(buckets, memory, room, q, v, row, 0.0)
+        for j in range(n):
+            row[j] = 0.0
+
+
 @kernel
 def spread(buckets, memory, base, room, marginal, progress, settings):
     """Pass the belief of each bucket, in memory, on to the buckets whose messages it joins.
@@ -117,15 +136,16 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
             _clear_below(buckets, memory, i)
         k, n = buckets.k[i], buckets.inner_size[i]
         n_blocks = buckets.message_size[i] // n
-        axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
         n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-        n_varying = sort_factors(buckets, i, room)
-        join_common(buckets, memory, base, room, i, n_varying, mode)
-        count_from(buckets, base, room, i, n_factors, axes, block)
+        n_direct, period = sort_factors(buckets, i, room)
+        count_from(buckets, base, room, i, block)
+        fresh = True
         while block < n_blocks and spent < budget:
-            at = buckets.belief[i] + block * n
+            fresh = fresh or block % period == 0
+            at = buckets.belief[i] + np.int64(room.at[n_factors])
             if not _is_zero(memory, at, n):
-                join_block(buckets, memory, room, i, n_varying, mode)
+                join_block(buckets, memory, room, i, n_direct, fresh, mode)
+                fresh = False
                 if mode != LINEAR:
                     _exponentiate(room.block, k, n)
                 _share_out(memory, at, room, k, n)
@@ -133,10 +153,14 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
                     row = room.block[v * n : (v + 1) * n]
                     total = _sum(row, n)
                     marginal[buckets.variable[i], v] += total
-                    for q in range(n_factors):
+                    for q in range(n_direct):
                         if buckets.sender[room.kind[q]] >= 0:
                             _pass_on(buckets, memory, room, q, v, row, total)
-            advance(buckets, room, i, n_factors, axes)
+                if n_direct < n_factors:
+                    _keep(room, k * n)
+            if n_direct < n_factors and ((block + 1) % period == 0 or spent + n * k >= budget):
+                _release(buckets, memory, room, i, n_direct)
+            advance(buckets, room, i)
             block += 1
             spent += n * k
             made += n * k

@@ -28,27 +28,39 @@ def place_all(buckets, x, base):
 
 
 @inlined
-def sort_factors(buckets, i, room):
-    """Sort the factors of a bucket into ``room.kind``; return how many vary between blocks.
+def outer_axes(buckets, i):
+    """Return how many axes of a bucket's message lead from block to block."""
+    return buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
 
-    Those come first. Factors that are constant in a block count as varying: to join them takes no
-    time. If there is one block, all vary.
+
+@inlined
+def sort_factors(buckets, i, room):
+    """Sort the factors of a bucket into ``room.kind``, scattered ones last.
+
+    Scattered ones, by offsets in a block, are joined once for successive blocks that have them in
+    common. Returns the number of other factors, and of those blocks. If there is one block, none
+    counts as scattered.
     """
-    first, last = buckets.factor_start[i], buckets.factor_start[i + 1]
-    outer_axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
+    first, last, outer = (
+        buckets.factor_start[i],
+        buckets.factor_start[i + 1],
+        outer_axes(buckets, i),
+    )
     n, back = 0, last - first
     for f in range(first, last):
-        varies = outer_axes == 0 or buckets.offset_start[f] == CONSTANT
-        for a in range(outer_axes):
-            if buckets.stride[buckets.stride_start[f] + a] != 0:
-                varies = True
-        if varies:
+        if outer == 0 or buckets.offset_start[f] < 0:
             room.kind[n] = f
             n += 1
         else:
             back -= 1
             room.kind[back] = f
-    return n
+    period = 1
+    for a in range(outer - 1, -1, -1):
+        for q in range(n, last - first):
+            if buckets.stride[buckets.stride_start[room.kind[q]] + a] != 0:
+                return n, period
+        period *= buckets.axis_k[buckets.axis_start[i] + a]
+    return n, period
 
 
 @inlined
@@ -125,45 +137,45 @@ def _join_row(buckets, memory, room, factors, v, values, n, mode):
 
 
 @inlined
-def join_common(buckets, memory, base, room, i, n_varying, mode):
-    """Join the factors that all blocks have in common into ``room.common``."""
+def _join_rows(buckets, memory, room, i, factors, block, mode):
+    """Join factors, see `_join_row`, into one row of a block for each value."""
     n = buckets.inner_size[i]
+    for v in range(buckets.k[i]):
+        row = block[v * n : (v + 1) * n]
+        _join_row(buckets, memory, room, factors, v, row, n, mode)
+
+
+@inlined
+def join_block(buckets, memory, room, i, n_direct, fresh, mode):
+    """Join all factors in one block, where ``room.at`` is, into the rows of ``room.block``.
+
+    If ``fresh``, the scattered ones are joined anew.
+    """
     n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-    if n_varying == n_factors:
-        return
-    for q in range(n_varying, n_factors):
-        room.at[q] = np.uint64(base[room.kind[q]])
-    for v in range(buckets.k[i]):
-        row = room.common[v * n : (v + 1) * n]
-        _join_row(buckets, memory, room, (n_varying, n_factors, False), v, row, n, mode)
+    scattered = n_direct < n_factors
+    if scattered and fresh:
+        _join_rows(buckets, memory, room, i, (n_direct, n_factors, False), room.common, mode)
+    _join_rows(buckets, memory, room, i, (0, n_direct, scattered), room.block, mode)
 
 
 @inlined
-def join_block(buckets, memory, room, i, n_varying, mode):
-    """Join all factors in one block, where ``room.at`` is, into the rows of ``room.block``."""
-    n = buckets.inner_size[i]
-    has_common = n_varying < buckets.factor_start[i + 1] - buckets.factor_start[i]
-    for v in range(buckets.k[i]):
-        row = room.block[v * n : (v + 1) * n]
-        _join_row(buckets, memory, room, (0, n_varying, has_common), v, row, n, mode)
-
-
-@inlined
-def count_from(buckets, base, room, i, n_factors, axes, index):
-    """Set the counter of a bucket's first axes, and the positions of its factors, to an index.
+def count_from(buckets, base, room, i, index):
+    """Set the counter of a bucket's outer axes, and all positions, to a block.
 
     Also sets the steps: changes of a position when an axis advances and all after it restart.
     """
-    start = buckets.axis_start[i]
+    start, axes = buckets.axis_start[i], outer_axes(buckets, i)
+    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
     for a in range(axes - 1, -1, -1):
         size = buckets.axis_k[start + a]
         room.counter[a] = index % size
         index //= size
-    for q in range(n_factors):
-        f = room.kind[q]
-        at, back = base[f], 0
+    for q in range(n_factors + 1):
+        at, back, first = 0, 0, 0
+        if q < n_factors:
+            at, first = base[room.kind[q]], buckets.stride_start[room.kind[q]]
         for a in range(axes - 1, -1, -1):
-            stride = buckets.stride[buckets.stride_start[f] + a]
+            stride = buckets.stride[first + a] if q < n_factors else buckets.axis_stride[start + a]
             at += stride * room.counter[a]
             room.step[q, a] = stride - back
             back += stride * (buckets.axis_k[start + a] - 1)
@@ -171,10 +183,9 @@ def count_from(buckets, base, room, i, n_factors, axes, index):
 
 
 @inlined
-def advance(buckets, room, i, n_factors, axes):
-    """Go on to the next index."""
-    start = buckets.axis_start[i]
-    a = axes - 1
+def advance(buckets, room, i):
+    """Go on to the next block."""
+    start, a = buckets.axis_start[i], outer_axes(buckets, i) - 1
     while a >= 0:
         room.counter[a] += 1
         if room.counter[a] < buckets.axis_k[start + a]:
@@ -182,7 +193,7 @@ def advance(buckets, room, i, n_factors, axes):
         room.counter[a] = 0
         a -= 1
     if a >= 0:
-        for q in range(n_factors):
+        for q in range(buckets.factor_start[i + 1] - buckets.factor_start[i] + 1):
             room.at[q] += np.uint64(room.step[q, a])
 
 
@@ -259,20 +270,22 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
             continue
         k, n = buckets.k[i], buckets.inner_size[i]
         n_blocks = buckets.message_size[i] // n
-        axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
-        n_varying = sort_factors(buckets, i, room)
-        join_common(buckets, memory, base, room, i, n_varying, mode)
-        count_from(buckets, base, room, i, n_varying, axes, block)
+        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+        n_direct, period = sort_factors(buckets, i, room)
+        count_from(buckets, base, room, i, block)
         halvings = _halvings(buckets, i) if mode == LINEAR else 0
         scale = math.ldexp(1.0, -halvings)
         if block == 0:
             for j in range(n):
                 room.top[j] = least
+        fresh = True
         while block < n_blocks and spent < budget:
-            join_block(buckets, memory, room, i, n_varying, mode)
+            join_block(buckets, memory, room, i, n_direct, fresh or block % period == 0, mode)
+            fresh = False
             _sum_out(room.block, k, n, mode)
-            _store(memory, buckets.message[i] + block * n, room, n, scale)
-            advance(buckets, room, i, n_varying, axes)
+            out = buckets.message[i] + np.int64(room.at[n_factors])
+            _store(memory, out, room, n, scale)
+            advance(buckets, room, i)
             block += 1
             spent += n * k
             made += n * k

@@ -18,11 +18,11 @@ from sklsb.exact.elimination.reduce import Array, Factor
 LARGE = 1 << 12
 # Most entries of a message that are made together: of small cliques, and, times the number of
 # values summed out, of large ones.
-_SMALL_BLOCK, _BLOCK = 128, 1 << 11
+_SMALL_BLOCK, _BLOCK = 128, 1 << 10
 # Most entries of a joined table, alone and relative to the clique.
 _JOINED, _SHARE = 1 << 14, 16
 # Nanoseconds per block, per factor and value of a block, and per entry: of a run, and by offsets.
-_PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 20.0, 4.0, 0.2, 1.2
+_PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 40.0, 6.0, 0.3, 2.0
 
 
 class Layout(NamedTuple):
@@ -38,6 +38,22 @@ class Layout(NamedTuple):
     @property
     def inner(self) -> tuple[int, ...]:
         return self.axes[len(self.axes) - self.n_inner :]
+
+    def loops(self, scopes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+        """Split the outer axes into those of scattered factors, and those gone through faster.
+
+        A factor is scattered if it depends on inner axes, and is no run of entries in a block.
+        """
+        inner, slow = self.inner, set()
+        for scope in scopes:
+            is_run = tuple(scope[len(scope) - len(inner) :]) == inner
+            if not is_run and not set(inner).isdisjoint(scope):
+                slow.update(scope)
+        # The longest factor is read in its order, and each of its entries once.
+        longest = max(scopes, key=len, default=())
+        place = {u: i for i, u in enumerate(longest)}
+        order = sorted(self.outer, key=lambda u: place.get(u, len(place)))
+        return [u for u in order if u in slow], [u for u in order if u not in slow]
 
 
 def n_entries(scope: Sequence[int], sizes: NDArray[np.int64]) -> int:
@@ -65,7 +81,7 @@ def choose_layout(
         for m, n in _inner_sizes(order, sizes):
             if k * n <= _BLOCK:
                 layout = Layout(order, m)
-                found.append((_cost(layout, messages, k, n), layout))
+                found.append((_cost(layout, messages, sizes, k, n), layout))
     return min(found, key=lambda pair: pair[0])[1]
 
 
@@ -78,17 +94,16 @@ def _inner_sizes(axes: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[tupl
         yield m, n
 
 
-def _cost(layout: Layout, messages: Sequence[Sequence[int]], k: int, n: int) -> float:
+def _cost(
+    layout: Layout, messages: Sequence[Sequence[int]], sizes: NDArray[np.int64], k: int, n: int
+) -> float:
     """Estimate the time per entry of a clique in nanoseconds."""
-    inner = layout.inner
-    per_entry, per_row = 0.0, _PER_ROW
-    for message in messages:
-        per_row += _PER_ROW
-        if tuple(message[len(message) - len(inner) :]) == inner:
-            per_entry += _RUN
-        elif not set(inner).isdisjoint(message):
-            per_entry += _SCATTERED
-    return per_entry + (_PER_BLOCK / k + per_row) / n
+    inner = set(layout.inner)
+    inside = sum(not inner.isdisjoint(message) for message in messages)
+    runs = sum(message[len(message) - len(inner) :] == layout.inner for message in messages)
+    _, fast = layout.loops(messages)
+    per_entry = _RUN * inside + _SCATTERED * (inside - runs) / n_entries(fast, sizes)
+    return per_entry + (_PER_BLOCK / k + _PER_ROW * (1 + len(messages))) / n
 
 
 def join_tables(

@@ -56,9 +56,15 @@ class _Builder:
         for name, value in values.items():
             self.columns[name].append(value)
 
-    def open(self, variable: int, layout: Layout, row_sum: float) -> None:
-        """Begin a bucket."""
-        cards = [int(self.sizes[u]) for u in layout.axes]
+    def open(
+        self, variable: int, layout: Layout, row_sum: float, scopes: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Begin a bucket, of factors with the given scopes."""
+        slow, fast = layout.loops(scopes)
+        self._variable, self._inner = variable, layout.inner
+        self._axes = [*slow, *fast, *layout.inner]
+        cards = [int(self.sizes[u]) for u in self._axes]
+        strides = _strides(layout.axes, [int(self.sizes[u]) for u in layout.axes])
         self.add(
             variable=variable,
             k=int(self.sizes[variable]),
@@ -69,9 +75,9 @@ class _Builder:
             axis_start=len(self.columns["axis_variable"]),
             factor_start=len(self.columns["position"]),
         )
-        self.columns["axis_variable"] += layout.axes
+        self.columns["axis_variable"] += self._axes
+        self.columns["axis_stride"] += [strides[u] for u in self._axes]
         self.columns["axis_k"] += cards
-        self._bucket = variable, layout
 
     def table(self, table: Array) -> int:
         """Store a table; return its position."""
@@ -84,14 +90,13 @@ class _Builder:
         self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
     ) -> None:
         """Add a table, or the message of bucket ``sender``, to the open bucket."""
-        variable, layout = self._bucket
-        row = [strides.get(u, 0) for u in layout.axes]
+        row = [strides.get(u, 0) for u in self._axes]
         self.add(
             position=position,
             sender=sender,
-            own_stride=strides[variable],
+            own_stride=strides[self._variable],
             stride_start=len(self.columns["stride"]),
-            offset_start=self._offset(tuple(strides.get(u, 0) for u in layout.inner)),
+            offset_start=self._offset(tuple(strides.get(u, 0) for u in self._inner)),
             given_start=len(self.columns["given_variable"]),
         )
         self.columns["stride"] += row
@@ -100,7 +105,7 @@ class _Builder:
 
     def _offset(self, strides: tuple[int, ...]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
-        inner = tuple(int(self.sizes[u]) for u in self._bucket[1].inner)
+        inner = tuple(int(self.sizes[u]) for u in self._inner)
         if not any(strides):
             return CONSTANT
         key = strides, inner
@@ -176,10 +181,12 @@ def build(
     layouts: list[Layout] = []
     shifts = []
     for i, v in enumerate(order):
-        layout = choose_layout(v, axes[i][::-1], [layouts[j].axes for j in arrived[i]], sizes)
-        builder.open(v, layout, 0.0)
-        given = [u for u in {u for f in waiting[i] for u in f.scope} if u not in place]
-        for scope, table in join_tables(v, layout, waiting[i], given, sizes):
+        received = [layouts[j].axes for j in arrived[i]]
+        layout = choose_layout(v, axes[i][::-1], received, sizes)
+        given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
+        tables = join_tables(v, layout, waiting[i], given, sizes)
+        builder.open(v, layout, 0.0, [*received, *(scope for scope, _ in tables)])
+        for scope, table in tables:
             strides = _strides(scope, table.shape)
             conditioned = {u: strides[u] for u in scope if u not in place}
             builder.factor(builder.table(table), strides, conditioned)
