@@ -64,8 +64,8 @@ def _tree_of(order: Sequence[int], axes: Axes, sizes: Int64) -> _Tree:
     logs = np.log2(sizes.astype(np.float64))
     size = np.array([logs[list(a)].sum() for a in axes])
     with np.errstate(over="ignore"):
-        work = np.minimum(np.exp2(size + logs[list(order)]), _HUGE)
         size = np.minimum(np.rint(np.exp2(size)), _HUGE)
+    work = size * sizes[list(order)]
     child = np.argsort(parent, kind="stable")
     return _Tree(parent, size, work, child, np.searchsorted(parent[child], np.arange(n + 2)))
 

@@ -259,7 +259,7 @@ def exact_hint(target: Target) -> str:
         model = prune(struck, (), DEFECT)
         if not is_affordable(model.free, model.factors, model.sizes, _SAVED * MAX_WORK):
             return ""
-        found = ordered(struck, need="marginals", limits=limits)
+        found = ordered(struck, limits=limits)
     except (TypeError, ValueError):  # no state is possible, or the factors are wrong
         return ""
     if not fits(found.cost, limits):
