@@ -283,7 +283,7 @@ def test_marginals_of_barren_variables_one_by_one(monkeypatch):
         struck = strike(target)
         parts, _ = answers.whole_or_parts(struck, (MAX_WORK, MAX_MEMORY))
         assert len(parts) == 1 + len(prune(struck).barren)
-        whole = Elimination(ordered(struck, pruned=False, copies=2)).marginals()
+        whole = Elimination(ordered(struck, pruned=False, need="marginals")).marginals()
         assert np.abs(exact.marginals(target)["p"].values - whole).max() < 1e-14
 
 
@@ -350,7 +350,7 @@ def test_marginals_of_such_networks_are_bounded(monkeypatch):
 def test_exact_marginals_go_before_cheap_ones(monkeypatch):
     monkeypatch.setattr("sklsb.exact.elimination.marginals._CHEAP", 1.0)
     struck = strike(two_layers(2e-4, n_off=30))
-    whole = ordered(struck, pruned=False, copies=2).cost
+    whole = ordered(struck, pruned=False, need="marginals").cost
     # One elimination for each of ten variables is less work if the others are put aside.
     parts, cost = answers.whole_or_parts(struck, (1.01 * 2.0**whole.log2_work, MAX_MEMORY))
     assert [found.model.log_defect for found, _ in parts] == [0.0]

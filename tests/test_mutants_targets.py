@@ -13,7 +13,10 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS = (f"exact/elimination/{name}.py" for name in ("independent", "marginals"))
+INDEPENDENT, MARGINALS, SCHEDULE = (
+    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "schedule")
+)
+SPREAD = "_kernels/elimination/marginals.py"
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
     f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
@@ -82,6 +85,12 @@ def check_answers(package):
     tests = anew("test_elimination")
     for seed in range(4):
         tests.test_answers_equal_enumeration(seed)
+
+
+def check_memory(package):
+    tests = anew("test_elimination_memory")
+    tests.test_whatever_is_read_is_there("sum")
+    tests.test_answers_are_right_whatever_is_held(2)
 
 
 def check_independent(package):
@@ -185,6 +194,7 @@ CHECKS = [
     check_potts_view,
     check_function,
     check_answers,
+    check_memory,
     check_independent,
     check_uai,
     check_bad_uai,
@@ -325,6 +335,20 @@ MUTANTS = {
         "result[variables] = elimination.marginals()[variables]",
         "result[variables] = elimination.marginals()[variables[::-1]]",
         check_answers,
+        ".",
+    ),
+    "a message freed one step early": Mutant(
+        SCHEDULE,
+        "time[kept[first]], time[kept[last]]",
+        "time[kept[first]], time[kept[last]] - 1",
+        check_memory,
+        ".",
+    ),
+    "beliefs added to what lay there before": Mutant(
+        SPREAD,
+        "memory[np.uint64(first + j)] = 0.0",
+        "memory[np.uint64(first + j)] *= 1.0",
+        check_memory,
         ".",
     ),
     # Files

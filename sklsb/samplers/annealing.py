@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
-from sklsb._kernels.elimination.buckets import MAX
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, eliminated, fits, ordered
+from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, best_state, fits, ordered
 from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import LARGE, strike
 from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of, warn_if_lost
@@ -267,8 +266,8 @@ def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -
     struck = strike(target)
     if not is_affordable(struck.free, struck.factors, struck.sizes, limits[0]):
         return None
-    found = ordered(struck, pruned=False, limits=limits)
-    return eliminated(found, verbose, MAX).most_likely() if fits(found.cost, limits) else None
+    found = ordered(struck, pruned=False, need="state", limits=limits)
+    return best_state(found, verbose)[0] if fits(found.cost, limits) else None
 
 
 def _for_sweeps(annealer: _Annealer, n_sweeps: int, verbose: int) -> None:

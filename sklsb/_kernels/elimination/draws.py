@@ -108,16 +108,16 @@ def _row_sums(weight, k, largest, mode, p):
 
 @kernel
 def backward(buckets, memory, base, room, x, u, p, settings):
-    """Choose values from the last bucket to the first, for several states.
+    """Choose values from one bucket down to another, for several states.
 
     ``x`` of shape (variables, states) has the given values. ``settings`` = (way of joining, way of
-    choosing, last bucket to choose). ``p`` gets the probability of the given values, or of
+    choosing, first bucket, last bucket). ``p`` gets the probability of the given values, or of
     accepting a draw where rows of tables do not sum to 1.
     """
-    mode, way, last = settings
+    mode, way, first, last = settings
     for t in range(p.size):
         p[t] = 1.0
-    for i in range(buckets.variable.size - 1, last - 1, -1):
+    for i in range(first, last - 1, -1):
         k, values = buckets.k[i], x[buckets.variable[i]]
         _weigh(buckets, memory, base, x, i, room, mode)
         if way == LARGEST:

@@ -5,73 +5,167 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
-from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb._kernels.elimination.messages import advance, count_from
+from sklsb._kernels.elimination.buckets import CONSTANT, LINEAR, RUN
+from sklsb._kernels.elimination.messages import (
+    advance,
+    count_from,
+    join_block,
+    sort_factors,
+)
 
 
 @inlined
-def _weigh(buckets, memory, room, n_factors, k, mode):
-    """Compute unnormalised conditional probabilities of a variable's values; return their sum."""
-    total = 0.0
-    for v in range(k):
-        weight = 1.0 if mode == LINEAR else 0.0
-        for q in range(n_factors):
-            at = room.at[q] + np.uint64(v * buckets.own_stride[room.kind[q]])
-            weight = weight * memory[at] if mode == LINEAR else weight + memory[at]
-        room.outer[v] = weight
-        total += weight
-    if mode != LINEAR:
+def _is_zero(memory, at, n):
+    """Whether a block of a belief is zero throughout."""
+    o = np.uint64(at)
+    for j in range(n):
+        if memory[o + np.uint64(j)] != 0.0:
+            return False
+    return True
+
+
+@inlined
+def _exponentiate(block, k, n):
+    """Turn logarithms into weights, the largest of which is 1 at each place."""
+    for j in range(n):
         top = -np.inf
         for v in range(k):
-            top = max(top, room.outer[v])
-        total = 0.0
+            top = max(top, block[v * n + j])
         for v in range(k):
-            room.outer[v] = math.exp(room.outer[v] - top) if top > -np.inf else 0.0
-            total += room.outer[v]
-    return total
+            block[v * n + j] = math.exp(block[v * n + j] - top) if top > -np.inf else 0.0
+
+
+@inlined
+def _share_out(memory, at, room, k, n):
+    """Turn the weights of a variable's values into probabilities that sum to the belief."""
+    o, ratio = np.uint64(at), room.top
+    for j in range(n):
+        ratio[j] = room.block[j]
+    for v in range(1, k):
+        row = room.block[v * n : (v + 1) * n]
+        for j in range(n):
+            ratio[j] += row[j]
+    for j in range(n):
+        total = ratio[j]
+        ratio[j] = memory[o + np.uint64(j)] / (total if total > 0.0 else np.inf)
+    for v in range(k):
+        row = room.block[v * n : (v + 1) * n]
+        for j in range(n):
+            row[j] *= ratio[j]
+
+
+@inlined
+def _sum(values, n):
+    """Sum in four parts, which a processor adds at once."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    whole = n - n % 4
+    for j in range(0, whole, 4):
+        a += values[j]
+        b += values[j + 1]
+        c += values[j + 2]
+        d += values[j + 3]
+    for j in range(whole, n):
+        a += values[j]
+    return (a + b) + (c + d)
+
+
+@inlined
+def _pass_on(buckets, memory, room, q, v, values, total):
+    """Add a row of probabilities, with its sum, to the belief of the sender of a factor."""
+    f, n = room.kind[q], values.size
+    sender, start = buckets.sender[f], buckets.offset_start[f]
+    shift = buckets.belief[sender] - buckets.message[sender] + v * buckets.own_stride[f]
+    at = np.uint64(np.int64(room.at[q]) + shift)
+    if start == CONSTANT:
+        memory[at] += total
+    elif start == RUN:
+        for j in range(n):
+            memory[at + np.uint64(j)] += values[j]
+    else:
+        first = np.uint64(start)
+        for j in range(n):
+            memory[at + np.uint64(buckets.offset[first + np.uint64(j)])] += values[j]
+
+
+@inlined
+def _clear_below(buckets, memory, i):
+    """Set the beliefs below a bucket to zero: until now, other arrays may have lain there."""
+    for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
+        sender = buckets.sender[f]
+        if sender >= 0:
+            first = buckets.belief[sender]
+            for j in range(buckets.message_size[sender]):
+                memory[np.uint64(first + j)] = 0.0
+
+
+@inlined
+def _keep(room, n):
+    """Add a block of probabilities to those kept for scattered factors."""
+    for j in range(n):
+        room.kept[j] += room.block[j]
+
+
+@inlined
+def _release(buckets, memory, room, i, n_direct):
+    """Add the probabilities kept to the beliefs of the senders of scattered factors."""
+    n = buckets.inner_size[i]
+    for v in range(buckets.k[i]):
+        row = room.kept[v * n : (v + 1) * n]
+        for q in range(n_direct, buckets.factor_start[i + 1] - buckets.factor_start[i]):
+            if buckets.sender[room.kind[q]] >= 0:
+                _pass_on(buckets, memory, room, q, v, row, 0.0)
+        for j in range(n):
+            row[j] = 0.0
 
 
 @kernel
-def spread(buckets, memory, base, room, joint, marginal, progress, settings):
-    """Pass the probabilities of each message's axes on to the buckets below it.
+def spread(buckets, memory, base, room, marginal, progress, settings):
+    """Pass the belief of each bucket, in memory, on to the buckets whose messages it joins.
 
-    ``joint`` is laid out like the messages in memory, 1 at the roots and 0 elsewhere. ``marginal``
-    of shape (variables, largest number of values) is added to. ``progress`` = (bucket, entry), from
-    the last bucket down; ``settings`` = (way of joining, position of the first message, entries per
-    call). Returns the number of entries passed on.
+    Beliefs are 1 at the roots. ``marginal`` of shape (variables, largest number of values) is added
+    to. ``progress`` = (bucket, block, last bucket), from the first bucket down; ``settings`` = (way
+    of joining, entries per call). Returns the number of entries passed on.
     """
-    mode, shift, budget = settings
-    i, entry, spent, made = progress[0], progress[1], 0, 0
-    while i >= 0 and spent < budget:
+    mode, budget = settings
+    i, block, spent, made = progress[0], progress[1], 0, 0
+    while i >= progress[2] and spent < budget:
         if buckets.message[i] < 0:  # barren: the joint distribution of its neighbours is unknown
             i -= 1
             continue
-        first = buckets.factor_start[i]
-        n_factors = buckets.factor_start[i + 1] - first
-        axes = buckets.axis_start[i + 1] - buckets.axis_start[i]
-        k, size, mine = buckets.k[i], buckets.message_size[i], buckets.message[i] - shift
-        for q in range(n_factors):
-            room.kind[q] = first + q
-        count_from(buckets, base, room, i, n_factors, axes, entry)
-        while entry < size and spent < budget:
-            p = joint[np.uint64(mine + entry)]
-            total = _weigh(buckets, memory, room, n_factors, k, mode) if p > 0.0 else 0.0
-            if total > 0.0:
-                scale = p / total
+        if block == 0:
+            _clear_below(buckets, memory, i)
+        k, n = buckets.k[i], buckets.inner_size[i]
+        n_blocks = buckets.message_size[i] // n
+        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+        n_direct, period = sort_factors(buckets, i, room)
+        count_from(buckets, base, room, i, block)
+        fresh = True
+        while block < n_blocks and spent < budget:
+            fresh = fresh or block % period == 0
+            at = buckets.belief[i] + np.int64(room.at[n_factors])
+            if not _is_zero(memory, at, n):
+                join_block(buckets, memory, room, i, n_direct, fresh, mode)
+                fresh = False
+                if mode != LINEAR:
+                    _exponentiate(room.block, k, n)
+                _share_out(memory, at, room, k, n)
                 for v in range(k):
-                    weight = room.outer[v] * scale
-                    marginal[buckets.variable[i], v] += weight
-                    for q in range(n_factors):
-                        f = first + q
-                        if buckets.position[f] >= shift:
-                            at = np.int64(room.at[q]) + v * buckets.own_stride[f] - shift
-                            joint[np.uint64(at)] += weight
-            advance(buckets, room, i, n_factors, axes)
-            entry += 1
-            spent += k
-            made += k
+                    row = room.block[v * n : (v + 1) * n]
+                    total = _sum(row, n)
+                    marginal[buckets.variable[i], v] += total
+                    for q in range(n_direct):
+                        if buckets.sender[room.kind[q]] >= 0:
+                            _pass_on(buckets, memory, room, q, v, row, total)
+                if n_direct < n_factors:
+                    _keep(room, k * n)
+            if n_direct < n_factors and ((block + 1) % period == 0 or spent + n * k >= budget):
+                _release(buckets, memory, room, i, n_direct)
+            advance(buckets, room, i)
+            block += 1
+            spent += n * k
+            made += n * k
         spent += 64
-        if entry == size:
-            i, entry = i - 1, 0
-    progress[0], progress[1] = i, entry
+        if block == n_blocks:
+            i, block = i - 1, 0
+    progress[0], progress[1] = i, block
     return made

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
-from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._kernels.elimination.buckets import CONSTANT, LARGE, LINEAR, MAX, RUN
 
 # Log2 of the smallest float of full precision.
 SMALLEST = -1022.0
@@ -28,36 +28,68 @@ def place_all(buckets, x, base):
 
 
 @inlined
-def _join(one, other, mode):
-    return one * other if mode == LINEAR else one + other
+def outer_axes(buckets, i):
+    """Return how many axes of a bucket's message lead from block to block."""
+    return buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
 
 
 @inlined
-def _sort_factors(buckets, i, room):
-    """Sort the factors of a bucket into ``room.kind``; return how many vary between blocks.
+def sort_factors(buckets, i, room):
+    """Sort the factors of a bucket into ``room.kind``, scattered ones last.
 
-    Those come first.
+    Scattered ones, by offsets in a block, are joined once for successive blocks that have them in
+    common. Returns the number of other factors, and of those blocks. If there is one block, none
+    counts as scattered.
     """
-    outer_axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
-    first, last = buckets.factor_start[i], buckets.factor_start[i + 1]
+    first, last, outer = (
+        buckets.factor_start[i],
+        buckets.factor_start[i + 1],
+        outer_axes(buckets, i),
+    )
     n, back = 0, last - first
     for f in range(first, last):
-        varies = False
-        for a in range(outer_axes):
-            if buckets.stride[buckets.stride_start[f] + a] != 0:
-                varies = True
-        if varies:
+        if outer == 0 or buckets.offset_start[f] < 0:
             room.kind[n] = f
             n += 1
         else:
             back -= 1
             room.kind[back] = f
-    return n
+    period = 1
+    for a in range(outer - 1, -1, -1):
+        for q in range(n, last - first):
+            if buckets.stride[buckets.stride_start[room.kind[q]] + a] != 0:
+                return n, period
+        period *= buckets.axis_k[buckets.axis_start[i] + a]
+    return n, period
 
 
 @inlined
-def _join_block(memory, offset, at, start, values, n, mode):
-    """Join a table with a block."""
+def _begin(source, at, constant, values, n, mode):
+    """Join a run of entries with a constant."""
+    o = np.uint64(at)
+    if mode == LINEAR:
+        for j in range(n):
+            values[j] = constant * source[o + np.uint64(j)]
+    else:
+        for j in range(n):
+            values[j] = constant + source[o + np.uint64(j)]
+
+
+@inlined
+def _join_run(memory, at, values, n, mode):
+    """Join a factor whose entries follow one another with a row of a block."""
+    o = np.uint64(at)
+    if mode == LINEAR:
+        for j in range(n):
+            values[j] *= memory[o + np.uint64(j)]
+    else:
+        for j in range(n):
+            values[j] += memory[o + np.uint64(j)]
+
+
+@inlined
+def _join_scattered(memory, offset, start, at, values, n, mode):
+    """Join a factor by the offsets of its entries with a row of a block."""
     q, o = np.uint64(start), np.uint64(at)
     if mode == LINEAR:
         for j in range(n):
@@ -68,50 +100,82 @@ def _join_block(memory, offset, at, start, values, n, mode):
 
 
 @inlined
-def _join_value(memory, at, stride, values, k, mode):
-    """Join a table that depends only on the variable of the bucket."""
-    for v in range(k):
-        values[v] = _join(values[v], memory[np.uint64(at + v * stride)], mode)
+def _join_row(buckets, memory, room, factors, v, values, n, mode):
+    """Join factors number first, ..., last - 1 of ``room.kind``, at one value, into a row.
 
-
-@inlined
-def _prepare_common(buckets, memory, base, room, i, n_varying, mode):
-    """Join the factors that do not vary between blocks."""
-    k, n = buckets.k[i], buckets.inner_size[i]
-    neutral = 1.0 if mode == LINEAR else 0.0
-    for v in range(k):
-        room.outer[v] = neutral
-    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-    for q in range(n_varying, n_factors):
+    ``factors`` = (first, last, whether the row in ``room.common`` is joined too).
+    """
+    first, last, has_common = factors
+    constant = 1.0 if mode == LINEAR else 0.0
+    for q in range(first, last):
         f = room.kind[q]
-        if buckets.offset_start[f] < 0:
-            _join_value(memory, base[f], buckets.own_stride[f], room.outer, k, mode)
-    for v in range(k):
-        for j in range(n):
-            room.common[v * n + j] = room.outer[v]
-    for q in range(n_varying, n_factors):
+        if buckets.offset_start[f] == CONSTANT:
+            entry = memory[room.at[q] + np.uint64(v * buckets.own_stride[f])]
+            constant = constant * entry if mode == LINEAR else constant + entry
+    begun = has_common
+    if has_common:
+        _begin(room.common, v * n, constant, values, n, mode)
+    for q in range(first, last):
         f = room.kind[q]
         start = buckets.offset_start[f]
-        if start >= 0:
-            _join_block(memory, buckets.offset, base[f], start, room.common, k * n, mode)
+        at = room.at[q] + np.uint64(v * buckets.own_stride[f])
+        if start == RUN:
+            if begun:
+                _join_run(memory, at, values, n, mode)
+            else:
+                _begin(memory, at, constant, values, n, mode)
+                begun = True
+        elif start >= 0:
+            if not begun:
+                for j in range(n):
+                    values[j] = constant
+                begun = True
+            _join_scattered(memory, buckets.offset, start, at, values, n, mode)
+    if not begun:
+        for j in range(n):
+            values[j] = constant
 
 
 @inlined
-def count_from(buckets, base, room, i, n_factors, axes, index):
-    """Set the counter of a bucket's first axes, and the positions of its factors, to an index.
+def _join_rows(buckets, memory, room, i, factors, block, mode):
+    """Join factors, see `_join_row`, into one row of a block for each value."""
+    n = buckets.inner_size[i]
+    for v in range(buckets.k[i]):
+        row = block[v * n : (v + 1) * n]
+        _join_row(buckets, memory, room, factors, v, row, n, mode)
+
+
+@inlined
+def join_block(buckets, memory, room, i, n_direct, fresh, mode):
+    """Join all factors in one block, where ``room.at`` is, into the rows of ``room.block``.
+
+    If ``fresh``, the scattered ones are joined anew.
+    """
+    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+    scattered = n_direct < n_factors
+    if scattered and fresh:
+        _join_rows(buckets, memory, room, i, (n_direct, n_factors, False), room.common, mode)
+    _join_rows(buckets, memory, room, i, (0, n_direct, scattered), room.block, mode)
+
+
+@inlined
+def count_from(buckets, base, room, i, index):
+    """Set the counter of a bucket's outer axes, and all positions, to a block.
 
     Also sets the steps: changes of a position when an axis advances and all after it restart.
     """
-    start = buckets.axis_start[i]
+    start, axes = buckets.axis_start[i], outer_axes(buckets, i)
+    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
     for a in range(axes - 1, -1, -1):
         size = buckets.axis_k[start + a]
         room.counter[a] = index % size
         index //= size
-    for q in range(n_factors):
-        f = room.kind[q]
-        at, back = base[f], 0
+    for q in range(n_factors + 1):
+        at, back, first = 0, 0, 0
+        if q < n_factors:
+            at, first = base[room.kind[q]], buckets.stride_start[room.kind[q]]
         for a in range(axes - 1, -1, -1):
-            stride = buckets.stride[buckets.stride_start[f] + a]
+            stride = buckets.stride[first + a] if q < n_factors else buckets.axis_stride[start + a]
             at += stride * room.counter[a]
             room.step[q, a] = stride - back
             back += stride * (buckets.axis_k[start + a] - 1)
@@ -119,10 +183,9 @@ def count_from(buckets, base, room, i, n_factors, axes, index):
 
 
 @inlined
-def advance(buckets, room, i, n_factors, axes):
-    """Go on to the next index."""
-    start = buckets.axis_start[i]
-    a = axes - 1
+def advance(buckets, room, i):
+    """Go on to the next block."""
+    start, a = buckets.axis_start[i], outer_axes(buckets, i) - 1
     while a >= 0:
         room.counter[a] += 1
         if room.counter[a] < buckets.axis_k[start + a]:
@@ -130,7 +193,7 @@ def advance(buckets, room, i, n_factors, axes):
         room.counter[a] = 0
         a -= 1
     if a >= 0:
-        for q in range(n_factors):
+        for q in range(buckets.factor_start[i + 1] - buckets.factor_start[i] + 1):
             room.at[q] += np.uint64(room.step[q, a])
 
 
@@ -139,8 +202,9 @@ def _sum_out(values, k, n, mode):
     """Sum, or maximise, over the values of the variable; the result is put first."""
     if mode == LINEAR:
         for v in range(1, k):
+            row = values[v * n : (v + 1) * n]
             for j in range(n):
-                values[j] += values[v * n + j]
+                values[j] += row[j]
         return
     for j in range(n):
         top = values[j]
@@ -155,40 +219,37 @@ def _sum_out(values, k, n, mode):
 
 
 @inlined
-def _make_block(buckets, memory, room, i, n_varying, out, mode):
-    """Make one block of a message; ``room.top`` keeps the largest entry."""
-    k, n = buckets.k[i], buckets.inner_size[i]
-    neutral = 1.0 if mode == LINEAR else 0.0
-    for v in range(k):
-        room.outer[v] = neutral
-    for q in range(n_varying):
-        f = room.kind[q]
-        if buckets.offset_start[f] < 0:
-            _join_value(memory, np.int64(room.at[q]), buckets.own_stride[f], room.outer, k, mode)
-    for v in range(k):
-        factor = room.outer[v]
-        for j in range(n):
-            room.block[v * n + j] = _join(room.common[v * n + j], factor, mode)
-    for q in range(n_varying):
-        start = buckets.offset_start[room.kind[q]]
-        if start >= 0:
-            _join_block(memory, buckets.offset, room.at[q], start, room.block, k * n, mode)
-    _sum_out(room.block, k, n, mode)
-    top = room.top[0]
+def _store(memory, out, room, n, scale):
+    """Store one block of a message; ``room.top`` keeps the largest entries."""
+    o = np.uint64(out)
     for j in range(n):
-        memory[np.uint64(out + j)] = room.block[j]
-        top = max(top, room.block[j])
-    room.top[0] = top
+        entry = room.block[j] * scale
+        memory[o + np.uint64(j)] = entry
+        room.top[j] = entry if entry > room.top[j] else room.top[j]
+
+
+@inlined
+def _halvings(buckets, i):
+    """How often a large message is halved, so that sums of entries of at most 1 are at most 1."""
+    n = 0
+    if buckets.message_size[i] >= LARGE:
+        while (1 << n) < buckets.k[i]:
+            n += 1
+    return n
 
 
 @inlined
 def _rescale(memory, first, size, top):
-    """Divide a message by the power of two above its largest entry; return the exponent."""
+    """Divide a message by the power of two above its largest entry; return the exponent.
+
+    Large messages stay as they are if the exponent is small.
+    """
     exponent = math.frexp(top)[1]
-    if exponent != 0:
-        scale = math.ldexp(1.0, -exponent)
-        for j in range(size):
-            memory[np.uint64(first + j)] *= scale
+    if exponent == 0 or (size >= LARGE and exponent > -16):
+        return 0
+    scale = math.ldexp(1.0, -exponent)
+    for j in range(size):
+        memory[np.uint64(first + j)] *= scale
     return exponent
 
 
@@ -196,39 +257,49 @@ def _rescale(memory, first, size, top):
 def send(buckets, memory, base, room, exponents, progress, mode, budget):
     """Make messages, bucket by bucket, about ``budget`` entries per call.
 
-    ``progress`` = (bucket, block, 1 if a message is all zero), where the next call continues.
+    ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
+    call continues.
     ``exponents`` gets the power of two that each message was divided by. Returns the number of
     entries made; each bucket counts 64 more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
-    while i < buckets.variable.size and spent < budget and progress[2] == 0:
+    least = 0.0 if mode == LINEAR else -np.inf
+    while i < progress[3] and spent < budget and progress[2] == 0:
         if buckets.message[i] < 0:
             i += 1
             continue
-        n = buckets.inner_size[i]
+        k, n = buckets.k[i], buckets.inner_size[i]
         n_blocks = buckets.message_size[i] // n
-        axes = buckets.axis_start[i + 1] - buckets.axis_start[i] - buckets.inner_axes[i]
-        n_varying = _sort_factors(buckets, i, room)
-        _prepare_common(buckets, memory, base, room, i, n_varying, mode)
-        count_from(buckets, base, room, i, n_varying, axes, block)
+        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+        n_direct, period = sort_factors(buckets, i, room)
+        count_from(buckets, base, room, i, block)
+        halvings = _halvings(buckets, i) if mode == LINEAR else 0
+        scale = math.ldexp(1.0, -halvings)
         if block == 0:
-            room.top[0] = 0.0 if mode == LINEAR else -np.inf
+            for j in range(n):
+                room.top[j] = least
+        fresh = True
         while block < n_blocks and spent < budget:
-            out = buckets.message[i] + block * n
-            _make_block(buckets, memory, room, i, n_varying, out, mode)
-            advance(buckets, room, i, n_varying, axes)
+            join_block(buckets, memory, room, i, n_direct, fresh or block % period == 0, mode)
+            fresh = False
+            _sum_out(room.block, k, n, mode)
+            out = buckets.message[i] + np.int64(room.at[n_factors])
+            _store(memory, out, room, n, scale)
+            advance(buckets, room, i)
             block += 1
-            spent += n * buckets.k[i]
-            made += n * buckets.k[i]
+            spent += n * k
+            made += n * k
         spent += 64
         if block == n_blocks:
-            top = room.top[0]
-            if not top > (0.0 if mode == LINEAR else -np.inf):
+            top = least
+            for j in range(n):
+                top = max(top, room.top[j])
+            if not top > least:
                 progress[2] = 1
                 break
             if mode == LINEAR:
                 size = buckets.message_size[i]
-                exponents[i] = _rescale(memory, buckets.message[i], size, top)
+                exponents[i] = halvings + _rescale(memory, buckets.message[i], size, top)
             i, block = i + 1, 0
     progress[0], progress[1] = i, block
     return made
@@ -242,27 +313,29 @@ def _add_logs(a, b):
 
 
 @kernel
-def bound_lost(buckets, sender, least_of_table, exponents, n, bounds):
+def bound_lost(buckets, least_of_table, exponents, n, bounds):
     """Bound what underflow has lost of the messages of the first n buckets, in log2.
 
-    ``sender`` is the bucket that sent each factor, or -1 for a table; ``least_of_table`` the
-    smallest nonzero entry of a table. ``bounds`` gets, for each bucket, the smallest nonzero entry
-    of its message and what it has lost, both relative to its largest entry. Returns the smallest
-    nonzero product in the next bucket.
+    ``least_of_table`` is the smallest nonzero entry of each table. ``bounds`` gets, for each
+    bucket, the smallest nonzero entry of its message and what it has lost, both as stored, where no
+    entry is above 1. Returns the smallest nonzero product in the next bucket, as halved there.
     """
     least, lost = bounds
     low = 0.0
     for i in range(min(n + 1, buckets.variable.size)):
-        low, gone = 0.0, -np.inf
+        halvings = _halvings(buckets, i)
+        low, gone = -float(halvings), -np.inf
         for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
-            if sender[f] < 0:
+            sender = buckets.sender[f]
+            if sender < 0:
                 low += least_of_table[f]
             else:
-                low += least[sender[f]]
-                gone = _add_logs(gone, lost[sender[f]])
+                low += least[sender]
+                gone = _add_logs(gone, lost[sender])
         if low < SMALLEST:
             n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-            gone = _add_logs(gone, SMALLEST + math.log2(2.0 * n_factors + 1.0))
-        least[i] = low - exponents[i]
+            own = SMALLEST + halvings + math.log2(2.0 * n_factors + 1.0)
+            gone = _add_logs(gone, own)
+        least[i] = low + halvings - exponents[i]
         lost[i] = gone + math.log2(float(buckets.k[i])) + 1.0 - exponents[i]
     return low

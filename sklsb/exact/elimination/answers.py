@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from sklsb import __version__
-from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.draws import draws_dataset
@@ -21,6 +21,7 @@ from sklsb.exact.elimination.engine import (
     Elimination,
     EliminationCost,
     Limits,
+    best_state,
     check_fits,
     check_limits,
     eliminated,
@@ -33,11 +34,18 @@ from sklsb.exact.elimination.engine import (
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
 from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer
 from sklsb.targets.base import Target, site_called, sites_by_name
 
-_TASKS = ("log_partition", "marginals", "most_likely", "sample")
+# Tasks by what messages are made for.
+_TASKS: dict[str, Need] = {
+    "log_partition": "sum",
+    "marginals": "marginals",
+    "most_likely": "state",
+    "sample": "draws",
+}
 
 
 def check_target(target: Any) -> Target:
@@ -61,7 +69,7 @@ def elimination_cost(
         Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
         variables below which nothing is observed need no table.
     max_memory : float, default=2**28
-        Bytes. Tables that do not fit are made piece by piece, which takes more work.
+        Bytes. Tables that do not fit are made repeatedly or piece by piece, which takes more work.
 
     Returns
     -------
@@ -93,7 +101,7 @@ def elimination_cost(
     struck = strike(check_target(target))
     if task == "marginals":
         return whole_or_parts(struck, limits)[1]
-    return ordered(struck, pruned=task != "most_likely", limits=limits).cost
+    return ordered(struck, pruned=task != "most_likely", need=_TASKS[task], limits=limits).cost
 
 
 def log_partition(
@@ -144,7 +152,8 @@ def log_partition(
     79.060017
     """
     limits = check_limits(max_work, max_memory)
-    elimination = eliminated(that_fits(check_target(target), limits, verbose), verbose)
+    found = that_fits(check_target(target), limits, verbose, need="sum")
+    elimination = eliminated(found, verbose)
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     return log_partition_of(elimination)
 
@@ -180,7 +189,8 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
             f"variables names {len(sites)} variables with 2**{math.log2(size):.1f} joint values; "
             f"max_memory holds 2**{math.log2(limits[1] / 8):.1f}. Name fewer."
         )
-    found = ordered(struck, keep=[i for i in sites if struck.sizes[i] > 1], limits=limits)
+    keep = [i for i in sites if struck.sizes[i] > 1]
+    found = ordered(struck, keep=keep, need="sum", limits=limits)
     check_fits(target, found.cost, limits)
     with shown(verbose)(2.0**found.cost.log2_work) as progress:
         elimination = Elimination(found, LINEAR, progress)
@@ -293,9 +303,8 @@ def most_likely(
     4.0
     """
     limits = check_limits(max_work, max_memory)
-    found = that_fits(check_target(target), limits, verbose, pruned=False)
-    elimination = eliminated(found, verbose, MAX)
-    x = elimination.most_likely()
+    found = that_fits(check_target(target), limits, verbose, pruned=False, need="state")
+    x, elimination = best_state(found, verbose)
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})

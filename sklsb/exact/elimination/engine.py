@@ -18,6 +18,7 @@ from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
+from sklsb.exact.elimination.schedule import Need, Schedule, scheduled
 from sklsb.exact.elimination.slicing import choose_slices, cliques, log2_work_of, work_of
 from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
@@ -33,6 +34,8 @@ _STATES = 1 << 12
 _COPIES_OF_TABLES = 4
 # Work beyond which slicing is pointless.
 _HOPELESS = 2.0**62
+# Attempts to keep memory in spite of gaps between messages.
+_ATTEMPTS = 4
 
 
 class EliminationCost(NamedTuple):
@@ -41,11 +44,12 @@ class EliminationCost(NamedTuple):
     Attributes
     ----------
     log2_work : float
-        Logarithm to base 2 of the number of table entries that are computed.
+        Logarithm to base 2 of the number of table entries that are computed, some of them
+        repeatedly to save memory.
     log2_memory : float
-        Logarithm to base 2 of the bytes held at once: the messages, and each table four times (as
-        given, as logarithms, as factors, and during conversion). The target and draws are not
-        counted.
+        Logarithm to base 2 of the bytes held at once: as many messages as must be, and each table
+        four times (as given, as logarithms, as factors, and during conversion). The target and
+        draws are not counted.
     n_configurations : int
         Number of joint values of the variables conditioned on to save memory; the elimination is
         run once for each. 1 if there are none.
@@ -79,6 +83,13 @@ class Ordered:
     order: list[int]  # variables summed out
     given: list[int]  # variables conditioned on
     cost: EliminationCost
+    schedule: Schedule | None = None  # without one, all messages stay
+
+    @property
+    def n_forward(self) -> float:
+        """Table entries made before the first way back, for one of the configurations."""
+        again = self.schedule.n_again if self.schedule else 0.0
+        return 2.0**self.cost.log2_work / self.cost.n_configurations - again
 
     @property
     def n_uniforms(self) -> int:
@@ -91,8 +102,24 @@ def _log2(value: float) -> float:
     return math.log2(value) if value > 1.0 else 0.0
 
 
-def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits) -> Ordered:
-    """Find an order and, where memory is short, what to condition on."""
+def _sliced(
+    order: list[int], model: Reduced, keep: Collection[int], need: Need, room: float
+) -> tuple[list[int], list[int], Schedule]:
+    """Condition on as little as keeps ``room``; return the rest of the order, that, a schedule."""
+    most = room
+    for _ in range(_ATTEMPTS):
+        given = choose_slices(order, model.factors, model.sizes, most, keep, need)
+        left = [v for v in order if v not in set(given)]
+        axes = cliques(left, model.factors)
+        left, schedule = scheduled(left, axes, model.sizes, need, room, keep)
+        if schedule.n_entries <= room or room <= 0.0:
+            break
+        most *= 0.95 * room / schedule.n_entries
+    return left, given, schedule
+
+
+def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) -> Ordered:
+    """Find an order, which messages to hold, and what to condition on where memory is short."""
     max_work, max_memory = limits
     model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
     for scope, table in model.factors:
@@ -106,26 +133,21 @@ def _ordered(model: Reduced, keep: Collection[int], copies: int, limits: Limits)
         )
     late = [v for v in free if v in keep]
     order, total = best_order(free, model.factors, sizes, late, max_work)
+    if not total < _HOPELESS:
+        work, messages = log2_work_of(order, cliques(order, model.factors), sizes)
+        return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1))
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
-    given: list[int] = []
-    work, messages = work_of(order, cliques(order, model.factors), sizes)
-    room = max_memory / 8 - n_tables
-    if total < _HOPELESS and copies * messages > room:
-        given = choose_slices(order, model.factors, sizes, room / copies, keep)
-        order = [v for v in order if v not in set(given)]
-        work, messages = work_of(order, cliques(order, model.factors), sizes)
-    if math.isinf(work):
-        log_work, log_messages = log2_work_of(order, cliques(order, model.factors), sizes)
-        cost = EliminationCost(log_work, log_messages + math.log2(8 * copies), 1)
-        return Ordered(model, order, given, cost)
-    configurations = math.prod(int(sizes[v]) for v in given)
+    order, given, schedule = _sliced(order, model, keep, need, max_memory / 8 - n_tables)
+    n = math.prod(int(sizes[v]) for v in given)
+    work, _ = work_of(order, cliques(order, model.factors), sizes)
+    n_back = 1 if need == "state" else n  # only the best configuration has a way back
     cost = EliminationCost(
-        _log2(work) + _log2(configurations),
-        _log2(8 * max(n_tables + copies * messages, configurations)),
-        configurations,
+        _log2(work * n + schedule.n_again * n_back),
+        _log2(8 * max(n_tables + schedule.n_entries, n)),
+        n,
     )
-    return Ordered(model, order, given, cost)
+    return Ordered(model, order, given, cost, None if need == "draws" else schedule)
 
 
 def ordered(
@@ -133,25 +155,25 @@ def ordered(
     *,
     keep: Collection[int] = (),
     pruned: bool = True,
-    copies: int = 1,
+    need: Need = "draws",
     limits: Limits = (MAX_WORK, MAX_MEMORY),
 ) -> Ordered:
     """Shrink what `strike` has left of a target and find an order; nothing is eliminated yet.
 
     Variables in ``keep`` are summed out last and never conditioned on. Barren variables are put
-    aside if ``pruned``: not where a maximum or their marginals are wanted. ``copies`` is how often
-    the messages are held.
+    aside if ``pruned``: not where a maximum or their marginals are wanted. ``need`` is what the
+    messages are made for, which decides how long they are held.
     """
     if not pruned:
-        return _ordered(struck, keep, copies, limits)
+        return _ordered(struck, keep, need, limits)
     model = prune(struck, keep)
-    found = _ordered(model, keep, copies, limits)
+    found = _ordered(model, keep, need, limits)
     if fits(found.cost, limits):
         return found
     # Last resort: put aside tables whose rows sum to 1 only approximately.
     loose = prune(struck, keep, DEFECT)
     if len(loose.barren) > len(model.barren) and loose.log_defect <= _DEFECTS:
-        other = _ordered(loose, keep, copies, limits)
+        other = _ordered(loose, keep, need, limits)
         if fits(other.cost, limits):
             return other
     return found
@@ -199,7 +221,8 @@ class Elimination:
         self.found, self.model = found, found.model
         self.target = found.model.target
         self.sizes = self.model.sizes
-        plan = build(found.order, self.model.factors, self.sizes, self.model.barren)
+        factors, barren = self.model.factors, self.model.barren
+        plan = build(found.order, factors, self.sizes, barren, found.schedule)
         self.passes = Passes(plan, self.sizes.size, mode, progress)
         self.n_buckets = plan.buckets.variable.size
         self._mode = mode
@@ -336,6 +359,7 @@ class Elimination:
         c = int(self.log_sums.argmax())
         self.forward(c)
         x = self.passes.states(1, self.configuration(c))
+        self._at = None  # the way back may use messages up
         self.passes.largest(x)
         result: States = self.values_of(x)[0]
         return result
@@ -366,9 +390,13 @@ class Elimination:
         summed = np.zeros((self.sizes.size, k), dtype=np.bool_)
         summed[order] = np.arange(k) < self.sizes[order, np.newaxis]
 
+        def of_messages() -> Array:
+            self._at = None  # the way back may use messages up
+            return self.passes.marginals(k)[summed]
+
         def of_configuration(c: int) -> Array:
             found = np.zeros(summed.shape)
-            found[summed] = self._resolved(c, lambda: self.passes.marginals(k)[summed])
+            found[summed] = self._resolved(c, of_messages)
             found[given, self.configuration(c)[given]] = 1.0
             return found
 
@@ -427,17 +455,36 @@ def shown(verbose: int) -> Callable[[float], Progress]:
     return lambda entries: Progress(verbose, "eliminate", round(entries), "entries")
 
 
-def that_fits(target: Target, limits: Limits, verbose: int = 0, *, pruned: bool = True) -> Ordered:
+def that_fits(
+    target: Target,
+    limits: Limits,
+    verbose: int = 0,
+    *,
+    pruned: bool = True,
+    need: Need = "draws",
+) -> Ordered:
     """Find an order that keeps the limits; refuse the target if there is none."""
     with Progress(verbose, "order of elimination"):
-        found = ordered(strike(target), pruned=pruned, limits=limits)
+        found = ordered(strike(target), pruned=pruned, need=need, limits=limits)
     check_fits(target, found.cost, limits)
     return found
 
 
-def eliminated(found: Ordered, verbose: int, mode: int = LINEAR) -> Elimination:
+def eliminated(found: Ordered, verbose: int) -> Elimination:
     """Eliminate all configurations, with a progress line."""
-    elimination = Elimination(found, mode)
+    elimination = Elimination(found)
     with shown(verbose)(2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         elimination.run()
     return elimination
+
+
+def best_state(found: Ordered, verbose: int) -> tuple[States, Elimination]:
+    """Return the state of the largest product, with a progress line."""
+    elimination = Elimination(found, MAX)
+    with shown(verbose)(2.0**found.cost.log2_work) as progress:
+        with elimination.watched(progress):
+            elimination.run()
+        # Messages of the best configuration may be made a second time, which the cost leaves out.
+        elimination.forward(int(elimination.log_sums.argmax()))
+        with elimination.watched(progress):
+            return elimination.most_likely(), elimination

@@ -36,12 +36,12 @@ def whole_or_parts(
     Returns eliminations with the variables whose marginals they give, and the cost of all.
     """
     n = len(struck.values)
-    whole = ordered(struck, pruned=False, copies=2, limits=limits)
+    whole = ordered(struck, pruned=False, need="marginals", limits=limits)
     one = [(whole, list(range(n)))], whole.cost
     if whole.cost.log2_work <= math.log2(_CHEAP):
         return one
     exact = fits(whole.cost, limits)
-    core = ordered(struck, copies=2, limits=limits)
+    core = ordered(struck, need="marginals", limits=limits)
     if not core.model.barren or (exact and core.model.log_defect > 0.0):
         return one
     most = min(n_entries(whole.cost), limits[0])
@@ -52,7 +52,7 @@ def whole_or_parts(
     for i in sorted(barren):
         if work > most:
             return one
-        part = ordered(struck, keep=[i], limits=share)
+        part = ordered(struck, keep=[i], need="sum", limits=share)
         if exact and part.model.log_defect > 0.0:  # exact rather than cheap
             return one
         parts.append((part, [i]))
@@ -75,7 +75,8 @@ def all_marginals(
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
     # The pass back takes as much as the pass forward.
-    entries = 2.0**cost.log2_work + 2.0 ** parts[0][0].cost.log2_work
+    whole = parts[0][0]
+    entries = 2.0**cost.log2_work + whole.n_forward * whole.cost.n_configurations
     size = 0.0
     with shown(entries) as progress:
         for found, variables in parts:

@@ -27,7 +27,7 @@ from sklsb.exact.elimination.reduce import Array
 Values = NDArray[np.uint32]
 # Table entries between two returns to Python, about a tenth of a second.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
-_SPREAD_BUDGET = {LINEAR: 1 << 21, LOG: 1 << 19}
+_SPREAD_BUDGET = {LINEAR: 1 << 23, LOG: 1 << 20}
 # Log2 of what underflow may lose, relative to the sum and to a single probability, and of what
 # counts as nothing (below 1e-300).
 _MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0
@@ -60,7 +60,7 @@ class Passes:
         self._room = new_room(buckets)
         sends = buckets.message >= 0
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
-        self._sender, self._least = self._senders()
+        self._least = self._least_entries()
         self._bounds = np.zeros((2, buckets.variable.size))
         self._lost = -math.inf  # log2 of what the present messages have lost
         self.use(mode)
@@ -85,24 +85,39 @@ class Passes:
         if inside == -math.inf:
             return -math.inf
         place_all(buckets, x, self.base)
-        progress = np.zeros(3, dtype=np.int64)
         self.exponents[:] = 0
-        made = 0
-        while progress[0] < buckets.variable.size and not progress[2]:
-            args = (buckets, self.memory, self.base, self._room, self.exponents, progress)
-            n = int(send(*args, self.mode, _BUDGET[self.mode]))
-            made += n
-            self.progress(n)
+        made, failed = self._send(0, buckets.variable.size)
         total = inside + plan.shift
         self._lost = -math.inf
         if self.mode == LINEAR:
-            found = total + self._log_sum(int(progress[0]) if progress[2] else None)
+            found = total + self._log_sum(failed)
             if math.isnan(found):  # all are made again
                 self.progress(-made)
             return found
-        if progress[2]:
+        if failed is not None:
             return -math.inf
         return total + float(self.memory[buckets.message[self.roots]].sum())
+
+    def _send(self, first: int, end: int) -> tuple[int, int | None]:
+        """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
+        progress, made = np.array([first, 0, 0, end]), 0
+        while progress[0] < end and not progress[2]:
+            args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents, progress)
+            n = int(send(*args, self.mode, _BUDGET[self.mode]))
+            made += n
+            self.progress(n)
+        return made, int(progress[0]) if progress[2] else None
+
+    def _go_back(self, through: Callable[[int, int], None]) -> None:
+        """Go back through all buckets; messages that were freed are made again before.
+
+        ``through`` is called with the first bucket and the one after the last.
+        """
+        for step in self.plan.back:
+            if step.sends:
+                self._send(step.first, step.end)
+            else:
+                through(step.first, step.end)
 
     def _log_sum(self, failed: int | None) -> float:
         """Logarithm of the product of the roots; NaN if underflow may have lost it.
@@ -114,7 +129,7 @@ class Passes:
         buckets = self.plan.buckets
         least, lost = self._bounds
         n = buckets.variable.size if failed is None else failed
-        low = bound_lost(buckets, self._sender, self._least, self.exponents, n, (least, lost))
+        low = bound_lost(buckets, self._least, self.exponents, n, (least, lost))
         if failed is not None:
             return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
         self._lost = float(np.logaddexp2.reduce(lost[self.roots], initial=-math.inf))
@@ -123,20 +138,16 @@ class Passes:
         logs = np.log(self.memory[buckets.message[self.roots]])
         return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
 
-    def _senders(self) -> tuple[NDArray[np.int64], Array]:
-        """Return the bucket that sent each factor (-1: a table) and log2 of its least entry."""
+    def _least_entries(self) -> Array:
+        """Return log2 of the smallest nonzero entry of each table; 0 for messages."""
         plan, buckets = self.plan, self.plan.buckets
-        sends = np.flatnonzero(buckets.message >= 0)
-        is_message = buckets.position >= plan.n_tables
-        sender = np.full(buckets.position.size, -1)
-        rank = np.searchsorted(buckets.message[sends], buckets.position[is_message])
-        sender[is_message] = sends[rank]
+        is_table = buckets.sender < 0
         least = np.zeros(buckets.position.size)
-        starts, inverse = np.unique(buckets.position[~is_message], return_inverse=True)
+        starts, inverse = np.unique(buckets.position[is_table], return_inverse=True)
         finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
         if starts.size:
-            least[~is_message] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
-        return sender, least
+            least[is_table] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
+        return least
 
     def states(self, n: int, x: NDArray[np.int64]) -> Values:
         """Return ``n`` copies of a state, as columns."""
@@ -150,18 +161,26 @@ class Passes:
         return self._backward(x, u, DRAW, 0, room)
 
     def largest(self, x: Values) -> None:
-        """Choose the most probable values, after a forward pass in mode MAX."""
-        self._backward(x, np.zeros((x.shape[1], 0)), LARGEST, 0)
+        """Choose the most probable values, once after a forward pass in mode MAX."""
+        u = np.zeros((x.shape[1], 0))
+        self._go_back(lambda first, end: self._backward(x, u, LARGEST, first, end=end))
 
     def probabilities(self, x: Values, last: int = 0) -> Array:
         """Probability that a draw has the values in x for all buckets from ``last`` on."""
         return self._backward(x, np.zeros((x.shape[1], 0)), FOLLOW, last)
 
     def _backward(
-        self, x: Values, u: Array, way: int, last: int, room: Room | None = None
+        self,
+        x: Values,
+        u: Array,
+        way: int,
+        last: int,
+        room: Room | None = None,
+        end: int | None = None,
     ) -> Array:
         p = np.ones(x.shape[1])
-        settings = min(self.mode, LOG), way, last
+        first = (self.plan.buckets.variable.size if end is None else end) - 1
+        settings = min(self.mode, LOG), way, first, last
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
             end = a + part.shape[1]
@@ -189,16 +208,21 @@ class Passes:
         return not doubtful.any()
 
     def marginals(self, k: int) -> Array:
-        """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones."""
-        plan, buckets = self.plan, self.plan.buckets
-        joint = np.zeros(plan.n_entries - plan.n_tables)
-        joint[buckets.message[self.roots] - plan.n_tables] = 1.0
-        result = np.zeros((self.n_sites, k))
-        progress = np.array([buckets.variable.size - 1, 0])
-        settings = self.mode, plan.n_tables, _SPREAD_BUDGET[self.mode]
-        while progress[0] >= 0:
-            args = (buckets, self.memory, self.base, self._room, joint, result, progress)
-            self.progress(int(spread(*args, settings)))
+        """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones.
+
+        Once after a forward pass.
+        """
+        buckets, result = self.plan.buckets, np.zeros((self.n_sites, k))
+        settings = self.mode, _SPREAD_BUDGET[self.mode]
+
+        def through(first: int, end: int) -> None:
+            progress = np.array([end - 1, 0, first])
+            while progress[0] >= first:
+                args = (buckets, self.memory, self.base, self._room, result, progress)
+                self.progress(int(spread(*args, settings)))
+
+        self.memory[buckets.belief[self.roots]] = 1.0
+        self._go_back(through)
         eliminated = buckets.variable[buckets.message >= 0]
         result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
         return result

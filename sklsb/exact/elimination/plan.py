@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.elimination.buckets import BLOCK, Buckets
+from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
+from sklsb.exact.elimination.layout import Layout, choose_layout, join_tables, n_entries
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
+from sklsb.exact.elimination.schedule import Schedule, Step, scheduled
 from sklsb.exact.elimination.slicing import cliques
 
 # Positions are 32-bit numbers in the passes.
@@ -28,8 +30,9 @@ class Plan:
     log_tables: Array  # flat; messages follow them in memory
     shift: float
     barren_shift: float
-    n_entries: int  # of tables and messages
+    n_entries: int  # of tables, messages and beliefs, as far as they are held at once
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
+    back: list[Step]
 
     @property
     def n_tables(self) -> int:
@@ -53,64 +56,69 @@ class _Builder:
         for name, value in values.items():
             self.columns[name].append(value)
 
-    def open(self, variable: int, axes: Sequence[int], message: int, row_sum: float) -> None:
-        """Begin a bucket."""
-        cards = [int(self.sizes[u]) for u in axes]
-        inner_axes, inner_size = 0, 1
-        for k in reversed(cards):
-            if inner_size * k > BLOCK:
-                break
-            inner_axes, inner_size = inner_axes + 1, inner_size * k
+    def open(
+        self, variable: int, layout: Layout, row_sum: float, scopes: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Begin a bucket, of factors with the given scopes."""
+        slow, fast = layout.loops(scopes)
+        self._variable, self._inner = variable, layout.inner
+        self._axes = [*slow, *fast, *layout.inner]
+        cards = [int(self.sizes[u]) for u in self._axes]
+        strides = _strides(layout.axes, [int(self.sizes[u]) for u in layout.axes])
         self.add(
             variable=variable,
             k=int(self.sizes[variable]),
-            message=message,
             message_size=math.prod(cards),
-            inner_axes=inner_axes,
-            inner_size=inner_size,
+            inner_axes=layout.n_inner,
+            inner_size=n_entries(layout.inner, self.sizes),
             row_sum=row_sum,
             axis_start=len(self.columns["axis_variable"]),
             factor_start=len(self.columns["position"]),
         )
-        self.columns["axis_variable"] += axes
+        self.columns["axis_variable"] += self._axes
+        self.columns["axis_stride"] += [strides[u] for u in self._axes]
         self.columns["axis_k"] += cards
-        self._bucket = variable, tuple(axes), tuple(cards[len(cards) - inner_axes :])
 
     def table(self, table: Array) -> int:
         """Store a table; return its position."""
         at = self.n_tables
-        self.tables.append(table.ravel() - table.max())
+        self.tables.append(table.ravel() - _largest(table))
         self.n_tables += table.size
         return at
 
-    def factor(self, position: int, strides: dict[int, int], given: dict[int, int]) -> None:
-        """Add a table or a message to the open bucket."""
-        variable, axes, inner = self._bucket
-        row, own = [strides.get(u, 0) for u in axes], strides[variable]
+    def factor(
+        self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
+    ) -> None:
+        """Add a table, or the message of bucket ``sender``, to the open bucket."""
+        row = [strides.get(u, 0) for u in self._axes]
         self.add(
             position=position,
-            own_stride=own,
+            sender=sender,
+            own_stride=strides[self._variable],
             stride_start=len(self.columns["stride"]),
-            offset_start=self._offset(own, tuple(row[len(row) - len(inner) :]), inner),
+            offset_start=self._offset(tuple(strides.get(u, 0) for u in self._inner)),
             given_start=len(self.columns["given_variable"]),
         )
         self.columns["stride"] += row
         self.columns["given_variable"] += given.keys()
         self.columns["given_stride"] += given.values()
 
-    def _offset(self, own: int, row: tuple[int, ...], inner: tuple[int, ...]) -> int:
+    def _offset(self, strides: tuple[int, ...]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
-        if not any(row):
-            return -1
-        k = int(self.sizes[self._bucket[0]])
-        key = (own, k, row, inner)
+        inner = tuple(int(self.sizes[u]) for u in self._inner)
+        if not any(strides):
+            return CONSTANT
+        key = strides, inner
         if key not in self._patterns:
-            offsets = own * np.arange(k)
-            for stride, size in zip(row, inner, strict=True):
+            offsets = np.zeros(1, dtype=np.int64)
+            for stride, size in zip(strides, inner, strict=True):
                 offsets = np.add.outer(offsets, stride * np.arange(size)).ravel()
-            self._patterns[key] = self._n_offsets
-            self._offsets.append(offsets)
-            self._n_offsets += offsets.size
+            if np.array_equal(offsets, np.arange(offsets.size)):
+                self._patterns[key] = RUN
+            else:
+                self._patterns[key] = self._n_offsets
+                self._offsets.append(offsets)
+                self._n_offsets += offsets.size
         return self._patterns[key]
 
     def finish(self) -> Buckets:
@@ -122,6 +130,12 @@ class _Builder:
         arrays["row_sum"] = np.array(columns["row_sum"], dtype=np.float64)
         arrays["offset"] = np.concatenate([*self._offsets, np.empty(0)]).astype(np.uint32)
         return Buckets(**arrays)
+
+
+def _largest(table: Array) -> float:
+    """Return the largest logarithm of a table, or 0 if all are -inf."""
+    top = float(table.max())
+    return top if top > -math.inf else 0.0
 
 
 def _strides(scope: Sequence[int], shape: Sequence[int]) -> dict[int, int]:
@@ -138,12 +152,14 @@ def build(
     factors: Sequence[Factor],
     sizes: NDArray[np.int64],
     barren: Sequence[Barren] = (),
+    schedule: Schedule | None = None,
 ) -> Plan:
     """Lay out the buckets of an order; variables outside it are conditioned on.
 
-    Barren variables send no message and are drawn last.
+    Barren variables send no message and are drawn last. Without a ``schedule`` all messages stay.
     """
     axes = cliques(order, factors)
+    schedule = schedule or scheduled(order, axes, sizes, "draws", math.inf)[1]
     place = {v: i for i, v in enumerate(order)}
     waiting: list[list[Factor]] = [[] for _ in order]
     inside = []
@@ -157,37 +173,42 @@ def build(
     for b in barren:
         others = [v for v in b.factor.scope if v != b.variable]
         row_sum = math.exp(b.log_high - float(b.factor.table.max()))
-        builder.open(b.variable, others, -1, row_sum if b.log_low < 0.0 else 0.0)
+        builder.open(b.variable, Layout(tuple(others), 0), row_sum if b.log_low < 0.0 else 0.0)
         strides = _strides(b.factor.scope, b.factor.table.shape)
         builder.factor(builder.table(b.factor.table), strides, {})
-    # Messages follow all tables in memory, so their positions are final only when those are known.
+    # Messages follow all tables in memory, so positions are final only when those are known.
     arrived: list[list[int]] = [[] for _ in order]
-    messages = 0
-    starts: list[int] = []
+    layouts: list[Layout] = []
+    shifts = []
     for i, v in enumerate(order):
-        builder.open(v, axes[i], messages, 0.0)
-        for scope, table in waiting[i]:
-            # The variable eliminated first changes fastest, as in messages.
-            mine = sorted(scope, key=lambda u: -place.get(u, len(order)))
-            turned = table.transpose([scope.index(u) for u in mine])
-            strides = _strides(mine, turned.shape)
-            conditioned = {u: strides[u] for u in mine if u not in place}
-            builder.factor(builder.table(turned), strides, conditioned)
+        received = [layouts[j].axes for j in arrived[i]]
+        layout = choose_layout(v, axes[i][::-1], received, sizes)
+        given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
+        tables = join_tables(v, layout, waiting[i], given, sizes)
+        builder.open(v, layout, 0.0, [*received, *(scope for scope, _ in tables)])
+        for scope, table in tables:
+            strides = _strides(scope, table.shape)
+            conditioned = {u: strides[u] for u in scope if u not in place}
+            builder.factor(builder.table(table), strides, conditioned)
+            shifts.append(_largest(table))
         for j in arrived[i]:
-            strides = _strides(axes[j], [int(sizes[u]) for u in axes[j]])
-            builder.factor(-1 - starts[j], strides, {})
-        starts.append(messages)
-        messages += math.prod(int(sizes[u]) for u in axes[i])
+            mine = layouts[j].axes
+            strides = _strides(mine, [int(sizes[u]) for u in mine])
+            builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
+        layouts.append(layout)
         if axes[i]:
             arrived[place[axes[i][-1]]].append(i)
     columns, n, n_tables = builder.columns, len(barren), builder.n_tables
-    columns["position"] = [p if p >= 0 else n_tables - 1 - p for p in columns["position"]]
-    columns["message"][n:] = [m + n_tables for m in columns["message"][n:]]
+    is_message = [sender >= 0 for sender in columns["sender"]]
+    columns["position"] = list(np.add(columns["position"], np.multiply(is_message, n_tables)))
+    columns["message"] = [-1] * n + [n_tables + at for at in schedule.message]
+    columns["belief"] = [-1] * n + [n_tables + at if at >= 0 else -1 for at in schedule.belief]
     return Plan(
         builder.finish(),
         np.concatenate([*builder.tables, np.empty(0)]),
-        math.fsum(float(f.table.max()) for part in waiting for f in part),
+        math.fsum(shifts),
         math.fsum(float(b.factor.table.max()) for b in barren),
-        n_tables + messages,
+        n_tables + schedule.n_entries,
         inside,
+        [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],
     )

@@ -9,6 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb.exact.elimination.reduce import Factor
+from sklsb.exact.elimination.schedule import Need, peak_of
+
+# Time of all ways through the tables beside the way forward.
+WAYS: dict[Need, float] = {"sum": 1.0, "state": 1.0, "marginals": 3.0, "draws": 1.0}
 
 
 def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, ...]]:
@@ -60,10 +64,12 @@ def choose_slices(
     sizes: NDArray[np.int64],
     most: float,
     keep: Collection[int] = (),
+    need: Need = "draws",
 ) -> list[int]:
-    """Choose variables greedily until the messages take at most ``most`` entries.
+    """Choose variables greedily until at most ``most`` entries of messages are held at once.
 
-    Each choice makes the work grow least, relative to the logarithm of its number of values.
+    Each choice makes the work grow least, relative to the logarithm of its number of values. More
+    are chosen where that is less work than to make messages again.
     """
     axes = cliques(order, factors)
     logs = np.log2(sizes.astype(np.float64))
@@ -78,16 +84,35 @@ def choose_slices(
     allowed = np.array([v not in keep for v in order])
     left = np.ones(n, dtype=np.bool_)
     chosen: list[int] = []
-    while left.any() and float(np.exp2(size[left] - log_k[left]).sum()) > most:
+    best, least = chosen, np.inf
+
+    def rate() -> tuple[float, float]:
+        """Return the work of what is chosen, inf if it does not fit, and the least possible."""
+        if np.exp2(size[left] - log_k[left]).max(initial=0.0) > most:
+            return np.inf, 0.0
+        rest = [v for v in order if v not in set(chosen)]
+        axes = cliques(rest, factors)
+        peak, again = peak_of(rest, axes, sizes, need, most, keep)
+        times = float(np.exp2(logs[chosen].sum()))
+        work = times * WAYS[need] * work_of(rest, axes, sizes)[0]
+        again *= 1.0 if need == "state" else times
+        return (work + again if peak <= most else np.inf), work
+
+    while True:
+        found, bound = rate()
+        if found < least:
+            best, least = chosen.copy(), found
+        if bound >= least or not left.any():
+            break
         entries = np.where(left, np.exp2(size), 0.0)
         saved = np.bincount(col, entries[row], n) * (1.0 - np.exp2(-log_k))
         grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
         score = np.where(left & allowed, (grown - np.log2(entries.sum())) / log_k, np.inf)
-        best = int(score.argmin())
-        if not left[best] or not allowed[best]:
+        choice = int(score.argmin())
+        if not left[choice] or not allowed[choice]:
             break
-        chosen.append(order[best])
-        size[row[col == best]] -= log_k[best]
-        row, col = row[col != best], col[col != best]
-        left[best] = False
-    return chosen
+        chosen.append(order[choice])
+        size[row[col == choice]] -= log_k[choice]
+        row, col = row[col != choice], col[col != choice]
+        left[choice] = False
+    return best

@@ -1,0 +1,328 @@
+"""Which messages are held when, and which are made again on the way back.
+
+A message is freed when the bucket that joins it is done. The way back, from the last bucket to the
+first, needs it a second time. Where not all fit until then, buckets are divided into *parts*, and
+these into smaller ones: messages that lead out of a part stay, and those inside it are made again
+when the way back comes to it.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Axes = Sequence[tuple[int, ...]]
+# What messages are made for: a sum or a maximum alone; the state of the maximum or all marginals,
+# on one way back; draws, on many.
+Need = Literal["sum", "state", "marginals", "draws"]
+# Messages that take this share of memory together stay for good, the smallest ones, and all but the
+# largest so many.
+_SHARE, _MOST_PLACED = 1 / 16, 4096
+# Levels of parts, which is also how often a message may be made again; sizes of parts at the first
+# one, relative to all messages. At each further level they are smaller by the same ratio.
+_LEVELS, _RATIOS, _IDLE = 2, [2.0 ** (-j / 2) for j in range(1, 21)], 2
+# Larger sizes are all alike; sums of them are finite.
+_HUGE = 2.0**900
+
+
+class Step(NamedTuple):
+    """A step of the way back: make messages of buckets again, or go back through buckets."""
+
+    sends: bool
+    first: int
+    end: int
+
+
+class Schedule(NamedTuple):
+    """Where messages and beliefs lie, relative to the end of the tables, and the way back."""
+
+    message: Int64
+    belief: Int64  # -1 where none is needed
+    n_entries: int  # held at most
+    back: list[Step]
+    n_again: float  # entries of the tables of messages that are made again
+
+
+class _Tree(NamedTuple):
+    """Each bucket sends its message to its parent."""
+
+    parent: Int64  # the number of buckets where the message is a number
+    size: Float64  # entries of the message
+    work: Float64  # entries of the table
+    child: Int64  # children of each bucket in turn
+    child_start: Int64
+
+
+def _tree_of(order: Sequence[int], axes: Axes, sizes: Int64) -> _Tree:
+    n = len(order)
+    place = {v: i for i, v in enumerate(order)}
+    parent = np.array([place[a[-1]] if a else n for a in axes], dtype=np.int64)
+    logs = np.log2(sizes.astype(np.float64))
+    size = np.array([logs[list(a)].sum() for a in axes])
+    with np.errstate(over="ignore"):
+        size = np.minimum(np.rint(np.exp2(size)), _HUGE)
+    work = size * sizes[list(order)]
+    child = np.argsort(parent, kind="stable")
+    return _Tree(parent, size, work, child, np.searchsorted(parent[child], np.arange(n + 2)))
+
+
+def depth_first(
+    order: Sequence[int], axes: Axes, sizes: Int64, late: Collection[int] = ()
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return an order with the same messages, of which few are held at once, and their axes.
+
+    A variable comes right after those below it in the tree. Of several subtrees the one comes first
+    that holds most beyond its message. Variables in ``late`` stay last.
+    """
+    tree, n = _tree_of(order, axes, sizes), len(order)
+    children = np.split(tree.child, tree.child_start[1:-1])
+    peak = np.zeros(n)
+    for i, mine in enumerate(children[:n]):
+        mine[:] = mine[np.argsort(tree.size[mine] - peak[mine], kind="stable")]
+        held = np.cumsum(tree.size[mine])
+        during = held - tree.size[mine] + peak[mine]
+        peak[i] = max(during.max(initial=0.0), held[-1:].sum() + tree.size[i])
+    stack, found = children[n].tolist(), []
+    while stack:
+        found.append(stack.pop())
+        stack += children[found[-1]].tolist()
+    last = {i for i, v in enumerate(order) if v in late}
+    found = [i for i in reversed(found) if i not in last] + sorted(last)
+    return [order[i] for i in found], [axes[i] for i in found]
+
+
+class _Lives(NamedTuple):
+    """Spans of steps in which messages, or the beliefs numbered after them, are held."""
+
+    owner: Int64
+    begin: Int64
+    end: Int64
+
+    def peak(self, size: Float64) -> float:
+        """Most entries held at once, given those of each owner."""
+        n, mine = int(self.end.max(initial=0)) + 2, size[self.owner]
+        change = np.bincount(self.begin, mine, n) - np.bincount(self.end + 1, mine, n)
+        return float(np.cumsum(change).max())
+
+
+def _lives(tree: _Tree, steps: Sequence[Step], need: Need) -> _Lives:
+    """Return when what takes memory is held: from when it is made to its last use before that."""
+    n = tree.parent.size
+    spans = [np.arange(s.first, s.end)[:: 1 if s.sends else -1] for s in steps]
+    bucket = np.concatenate(spans)
+    sends = np.repeat([s.sends for s in steps], [span.size for span in spans])
+    # Whatever is done with a bucket uses the messages of its children.
+    n_used = np.diff(tree.child_start)[bucket]
+    used_at = np.repeat(np.arange(bucket.size), n_used)
+    skipped = np.repeat(tree.child_start[bucket] - np.cumsum(n_used) + n_used, n_used)
+    used = tree.child[np.arange(used_at.size) + skipped]
+    owner = np.concatenate([bucket[sends], used])
+    time = np.concatenate([np.flatnonzero(sends), used_at])
+    made = np.arange(owner.size) < np.count_nonzero(sends)
+    kept = np.flatnonzero(tree.size[owner] > 0)
+    kept = kept[np.lexsort((time[kept], owner[kept]))]
+    first = np.flatnonzero(made[kept])
+    last = np.append(first[1:], kept.size)[: first.size] - 1
+    owner, begin, end = owner[kept[first]], time[kept[first]], time[kept[last]]
+    if need == "marginals":
+        spread_at = np.zeros(n, dtype=np.int64)
+        spread_at[bucket[~sends]] = np.flatnonzero(~sends)
+        below = np.flatnonzero(tree.size > 0)
+        owner = np.concatenate([owner, n + below])
+        begin = np.concatenate([begin, spread_at[tree.parent[below]]])
+        end = np.concatenate([end, spread_at[below]])
+    return _Lives(owner, begin, end)
+
+
+class _Parts:
+    """Ways back through parts of the buckets."""
+
+    def __init__(self, tree: _Tree):
+        n = tree.parent.size
+        self.tree = tree
+        self._before = np.append(0.0, np.cumsum(tree.size))
+        # Entries of the messages that are held between two buckets, in one direction.
+        used = np.bincount(np.minimum(tree.parent, n - 1) + 1, tree.size, n + 1)
+        self._between = self._before - np.cumsum(used)
+
+    def way_back(self, first: int, end: int, quotas: Sequence[float], made: bool) -> list[Step]:
+        """Go back through a part whose messages are ``made``, or must be.
+
+        A part is divided where its messages have more entries than ``quotas`` say for each level.
+        """
+        steps = [] if made else self._inside(first, end)
+        if not quotas:
+            return [*steps, Step(False, first, end)]
+        cuts = [first, *self._cuts(first, end, quotas[0]), end]
+        for a, b in reversed(list(pairwise(cuts))):
+            steps += self.way_back(a, b, quotas[1:], b == end)
+        return steps
+
+    def _inside(self, first: int, end: int) -> list[Step]:
+        """Make the messages again that do not lead out of a part, which are used up."""
+        mine = slice(first, end)
+        sent = np.flatnonzero((self.tree.parent[mine] < end) & (self.tree.size[mine] > 0)) + first
+        runs = np.split(sent, np.flatnonzero(np.diff(sent) > 1) + 1)
+        return [Step(True, int(run[0]), int(run[-1]) + 1) for run in runs if run.size]
+
+    def _cuts(self, first: int, end: int, quota: float) -> list[int]:
+        """Divide a part where little is held in between."""
+        cuts = []
+        while self._before[end] - self._before[first] > quota:
+            full = self._before[first] + quota * np.array([0.5, 1.0])
+            low, high = np.searchsorted(self._before, full, "right") - 1
+            low = max(int(low), first + 1)
+            high = max(int(high), low)
+            if high >= end:
+                break
+            first = high - int(np.argmin(self._between[low : high + 1][::-1]))
+            cuts.append(first)
+        return cuts
+
+
+def _steps(tree: _Tree, need: Need, room: float) -> tuple[list[Step], float]:
+    """Return the steps after the way forward that keep the room, or else hold least; their peak.
+
+    Few messages are made again.
+    """
+    n, parts, total = tree.parent.size, _Parts(tree), float(tree.size.sum())
+    forward = Step(True, 0, n)
+    if need == "sum":
+        return [], _lives(tree, [forward], need).peak(tree.size)
+    size = np.tile(tree.size, 2)
+    best: tuple[list[Step], float] = [], np.inf
+    for level in range(_LEVELS + 1):
+        least, idle = np.inf, 0
+        for ratio in _RATIOS if level else [1.0]:
+            quotas = [total * ratio**j for j in range(1, level + 1)]
+            steps = parts.way_back(0, n, quotas, True)
+            peak = _lives(tree, [forward, *steps], need).peak(size)
+            if peak < best[1]:
+                best = steps, peak
+            idle = 0 if peak < 0.99 * least else idle + 1
+            least = min(least, peak)
+            if best[1] <= room or idle > _IDLE:
+                break
+        if best[1] <= room:
+            break
+    return best
+
+
+def _staying(tree: _Tree, need: Need, room: float, n_late: int) -> NDArray[np.bool_]:
+    """Which messages stay for good."""
+    n, copies = tree.parent.size, 1 + (need == "marginals")
+    if need == "draws":
+        return np.ones(n, dtype=np.bool_)
+    smallest = np.argsort(tree.size, kind="stable")
+    few = np.cumsum(tree.size[smallest]) * copies <= room * _SHARE
+    stays = tree.parent >= n - n_late
+    stays[smallest[few | (np.arange(n) < n - _MOST_PLACED)]] = True
+    return stays
+
+
+def _without(tree: _Tree, stays: NDArray[np.bool_]) -> _Tree:
+    return tree._replace(size=np.where(stays, 0.0, tree.size))
+
+
+def _n_again(tree: _Tree, steps: Sequence[Step]) -> float:
+    return float(sum(tree.work[s.first : s.end].sum() for s in steps if s.sends))
+
+
+def _arranged(
+    order: Sequence[int],
+    axes: Axes,
+    sizes: Int64,
+    need: Need,
+    room: float,
+    late: Collection[int],
+) -> tuple[list[int], _Tree, NDArray[np.bool_]]:
+    """Return an order, its tree, and which messages stay for good; the order stays if all do."""
+    tree, n_late = _tree_of(order, axes, sizes), len(set(late).intersection(order))
+    stays = _staying(tree, need, room, n_late)
+    if stays.all():
+        return list(order), tree, stays
+    turned, axes = depth_first(order, axes, sizes, late)
+    tree = _tree_of(turned, axes, sizes)
+    return turned, tree, _staying(tree, need, room, n_late)
+
+
+def peak_of(
+    order: Sequence[int],
+    axes: Axes,
+    sizes: Int64,
+    need: Need,
+    room: float,
+    late: Collection[int] = (),
+) -> tuple[float, float]:
+    """Return the entries that an order holds at most, and those that it makes again.
+
+    It makes again no more than it must to keep ``room``; if it cannot, it holds little more than it
+    must. Sizes beyond 2**900 count as that.
+    """
+    _, tree, stays = _arranged(order, axes, sizes, need, room, late)
+    held = (1 + (need == "marginals")) * float(tree.size[stays].sum())
+    if stays.all():
+        return held, 0.0
+    placed = _without(tree, stays)
+    steps, peak = _steps(placed, need, room - held)
+    return held + peak, _n_again(placed, steps)
+
+
+def _first_fit(lives: _Lives, size: Float64) -> Int64:
+    """Return an address for each owner, the largest first, so that none overlap while held."""
+    at = np.zeros(size.size, dtype=np.int64)
+    placed = np.zeros(lives.owner.size, dtype=np.bool_)
+    spans: dict[int, list[int]] = {}
+    for j, i in enumerate(lives.owner.tolist()):
+        spans.setdefault(i, []).append(j)
+    for i in sorted(spans, key=lambda i: -size[i]):
+        near = np.zeros(placed.size, dtype=np.bool_)
+        for j in spans[i]:
+            near |= (lives.begin <= lives.end[j]) & (lives.begin[j] <= lives.end)
+        near &= placed
+        low = at[lives.owner[near]]
+        high = low + size[lives.owner[near]]
+        turn = np.argsort(low, kind="stable")
+        free = np.append(0, np.maximum.accumulate(high[turn]))
+        at[i] = free[np.argmax(np.append(low[turn], np.inf) - free >= size[i])]
+        placed[spans[i]] = True
+    return at
+
+
+def scheduled(
+    order: Sequence[int],
+    axes: Axes,
+    sizes: Int64,
+    need: Need,
+    room: float,
+    late: Collection[int] = (),
+) -> tuple[list[int], Schedule]:
+    """Lay out messages and beliefs in at most ``room`` entries, if possible.
+
+    Returns an order of the same messages too. Messages of variables in ``late``, which come last,
+    and those sent to them, stay.
+    """
+    turned, tree, stays = _arranged(order, axes, sizes, need, room, late)
+    n, back, placed = len(turned), [Step(False, 0, len(turned))], _without(tree, stays)
+    kept = (tree.size - placed.size).astype(np.int64)
+    message = np.cumsum(kept) - kept
+    belief = np.full(n, -1, dtype=np.int64)
+    held = int(kept.sum())
+    if need == "marginals":
+        belief = held + message
+        held *= 2
+    if stays.all():
+        return turned, Schedule(message, belief, held, back, 0.0)
+    back, _ = _steps(placed, need, room - held)
+    size = np.tile(placed.size, 2)
+    lives = _lives(placed, [Step(True, 0, n), *back], need)
+    at = _first_fit(lives, size)
+    message = np.where(stays, message, held + at[:n])
+    if need == "marginals":
+        belief = np.where(stays, belief, held + at[n:])
+    top = int((at + size)[lives.owner].max())
+    return turned, Schedule(message, belief, held + top, back, _n_again(placed, back))
