@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
 from sklsb._system.progress import Progress
-from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
+from sklsb.exact.elimination.order import MOST_VARIABLES, Order, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.schedule import Need, Schedule, scheduled
-from sklsb.exact.elimination.slicing import choose_slices, cliques, log2_work_of, work_of
+from sklsb.exact.elimination.slicing import HOPELESS, choose_slices, cliques, log2_work_of, work_of
 from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 
@@ -32,8 +32,6 @@ DEFECT, _DEFECTS = 1e-3, 0.1
 _STATES = 1 << 12
 # Copies held of each table.
 _COPIES_OF_TABLES = 4
-# Work beyond which slicing is pointless.
-_HOPELESS = 2.0**62
 # Attempts to keep memory in spite of gaps between messages.
 _ATTEMPTS = 4
 
@@ -103,13 +101,12 @@ def _log2(value: float) -> float:
 
 
 def _sliced(
-    order: list[int], model: Reduced, keep: Collection[int], need: Need, room: float
+    found: Order, model: Reduced, keep: Collection[int], need: Need, room: float
 ) -> tuple[list[int], list[int], Schedule]:
     """Condition on as little as keeps ``room``; return the rest of the order, that, a schedule."""
     most = room
     for _ in range(_ATTEMPTS):
-        given = choose_slices(order, model.factors, model.sizes, most, keep, need)
-        left = [v for v in order if v not in set(given)]
+        left, given = choose_slices(found, model.factors, model.sizes, most, keep, need)
         axes = cliques(left, model.factors)
         left, schedule = scheduled(left, axes, model.sizes, need, room, keep)
         if schedule.n_entries <= room or room <= 0.0:
@@ -132,13 +129,15 @@ def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
             f"found for {MOST_VARIABLES} at most. Use a sampler."
         )
     late = [v for v in free if v in keep]
-    order, total = best_order(free, model.factors, sizes, late, max_work)
-    if not total < _HOPELESS:
-        work, messages = log2_work_of(order, cliques(order, model.factors), sizes)
-        return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1))
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
-    order, given, schedule = _sliced(order, model, keep, need, max_memory / 8 - n_tables)
+    room = max_memory / 8 - n_tables
+    found = best_order(free, model.factors, sizes, late, max_work, room)
+    order = found.variables
+    work, messages = log2_work_of(order, cliques(order, model.factors), sizes)
+    if work > math.log2(HOPELESS):
+        return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1))
+    order, given, schedule = _sliced(found, model, keep, need, room)
     n = math.prod(int(sizes[v]) for v in given)
     work, _ = work_of(order, cliques(order, model.factors), sizes)
     n_back = 1 if need == "state" else n  # only the best configuration has a way back

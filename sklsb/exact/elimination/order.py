@@ -7,6 +7,8 @@ moves, never measured, so a model always gets the same order.
 
 import itertools
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,10 @@ _ENOUGH = 2.0**20
 # of its first and its longest rounds.
 _SHARE, _MOST_SEARCH = 4.0, 2.0**32
 _FEWEST_MOVES, _MOST_MOVES = 300, 4800
-# Inverse temperatures at which rounds begin.
-_HOTTEST = (1.0, 1.5, 3.0)
+# Moves per join after a variable is conditioned on.
+_MOVES_GIVEN = 600
+# Inverse temperatures at which rounds begin: at the first tree, and twice at the best one.
+_HOTTEST = (1.0, 1.0, 2.0)
 # Rounds without an improvement of this size, in log2 of the work, after which it ends.
 _MOST_STALE, _IMPROVEMENT = 8, 0.03
 # The graph is a matrix of bits, which limits the number of variables.
@@ -101,45 +105,94 @@ def is_affordable(
     return _greedy(graph, max_work, limit)[0] is not None
 
 
+@dataclass
+class Order:
+    """An order of elimination, and the tree that it was read from, if it is worth improving."""
+
+    variables: list[int]
+    log2_work: float  # of all joined tables
+    tree: ContractionTree | None
+    left: float  # time for further search, in table entries
+    roof: float = np.inf  # log2 of the entries of a table that memory has room for
+
+    def under(self, roof: float) -> "Order":
+        """Return an order of smaller tables, if some exceed the roof."""
+        new = replace(self, roof=roof)
+        if self.tree is None or self.tree.log2_work(roof) == self.tree.log2_work():
+            return new
+        return new._annealed(self.tree)
+
+    def given(self, variable: int) -> "Order":
+        """Return an order of the other variables, given one; the tree is annealed again."""
+        if self.tree is None:
+            return replace(self, variables=[v for v in self.variables if v != variable])
+        return self._annealed(self.tree.without(variable))
+
+    def _annealed(self, tree: ContractionTree) -> "Order":
+        """Return the order of a tree, improved as long as time is left."""
+        left = self.left
+        for hottest in _HOTTEST[1:]:
+            if left < tree.price(_MOVES_GIVEN):
+                break
+            left -= tree.price(_MOVES_GIVEN)
+            other = tree.copy(len(self.variables))
+            other.anneal(_MOVES_GIVEN, hottest, self.roof)
+            if other.log2_work(self.roof) < tree.log2_work(self.roof):
+                tree = other
+        return replace(
+            self, variables=tree.order(), log2_work=tree.log2_work(), tree=tree, left=left
+        )
+
+
 def best_order(
     variables: Sequence[int],
     factors: Sequence[Factor],
     sizes: NDArray[np.int64],
     late: Collection[int] = (),
     max_work: float = 2.0**30,
-) -> tuple[list[int], float]:
-    """Return an order of elimination and the number of table entries that it takes.
+    room: float = np.inf,
+) -> Order:
+    """Return an order of elimination of little work, and of messages that fit into ``room``.
 
     ``sizes`` are those of all variables of the model; variables in ``late`` come last. If no order
     can keep ``max_work``, the greedy one is returned.
     """
     if not variables:
-        return [], 0.0
+        return Order([], -np.inf, None, 0.0, np.inf)
     graph = _graph(variables, [factor.scope for factor in factors], sizes, late)
     found, work = _greedy(graph, np.inf, float(np.log2(max_work)) + 1.0)
-    order = range(len(variables)) if found is None else found.tolist()
-    greedy = [variables[i] for i in order]
-    if work < _ENOUGH or len(factors) < 3 or (work > max_work and _is_hopeless(graph, max_work)):
-        return greedy, work
+    places = range(len(variables)) if found is None else found.tolist()
+    greedy = [variables[i] for i in places]
+    log2_work = float(np.log2(work))
+    hopeless = work > max_work and _is_hopeless(graph, max_work)
+    if work < _ENOUGH or len(factors) < 3 or hopeless:
+        return Order(greedy, log2_work, None, 0.0, np.inf)
     inside = set(variables)
     scopes = [inside.intersection(factor.scope) for factor in factors]
-    log_k = np.log2(sizes.astype(np.float64))
-    tree = _annealed(ContractionTree.from_order(greedy, scopes, late, log_k), work, max_work)
-    return tree.order(), 2.0**tree.log2_work
+    tree = ContractionTree.from_order(greedy, scopes, late, np.log2(sizes.astype(np.float64)))
+    order = _annealed(Order(greedy, tree.log2_work(), tree, 0.0), max_work)
+    order.left = _patience(order, max_work)  # as much again for what memory asks
+    return order.under(float(np.log2(max(room, 2.0))) - 1.0)
 
 
-def _annealed(first: ContractionTree, work: float, max_work: float) -> ContractionTree:
-    """Anneal in rounds, as long as they take less than what the best tree found would."""
-    best, log2_best, spent, moves, stale = first, first.log2_work, 0.0, _FEWEST_MOVES, 0
+def _patience(order: Order, max_work: float) -> float:
+    """Time that a search for a better order may take."""
+    return min(_SHARE * min(2.0 ** min(order.log2_work, 1000.0), max_work), _MOST_SEARCH)
+
+
+def _annealed(first: Order, max_work: float) -> Order:
+    """Anneal in rounds, as long as they take less than what the best order found would."""
+    best, spent, moves, stale = first, 0.0, _FEWEST_MOVES, 0
+    first_tree = cast(ContractionTree, first.tree)
     for seed in itertools.count():
-        left = min(_SHARE * min(2.0**log2_best, max_work), _MOST_SEARCH) - spent
-        if left < first.price(moves) or stale == _MOST_STALE:
+        price = first_tree.price(moves)
+        if spent + price > _patience(best, max_work) or stale == _MOST_STALE:
             return best
-        tree = (first if seed < 2 else best).copy(seed)
-        tree.anneal(moves, _HOTTEST[seed % len(_HOTTEST)], np.inf)
-        spent += tree.price(moves)
-        moves = min(2 * moves, _MOST_MOVES)
-        stale += 1
-        if tree.log2_work < log2_best:
-            stale *= log2_best - tree.log2_work < _IMPROVEMENT
-            best, log2_best = tree, tree.log2_work
+        turn = seed % len(_HOTTEST)
+        tree = cast(ContractionTree, best.tree if turn else first.tree).copy(seed)
+        tree.anneal(moves, _HOTTEST[turn], np.inf)
+        spent, moves, stale = spent + price, min(2 * moves, _MOST_MOVES), stale + 1
+        log2_work = tree.log2_work()
+        if log2_work < best.log2_work:
+            stale *= best.log2_work - log2_work < _IMPROVEMENT
+            best = Order(tree.order(), log2_work, tree, 0.0)

@@ -3,14 +3,19 @@
 The elimination is then run for each joint value of these variables.
 """
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb.exact.elimination.order import Order
 from sklsb.exact.elimination.reduce import Factor
 from sklsb.exact.elimination.schedule import Need, peak_of
 
+Int64 = NDArray[np.int64]
+# Work, in table entries, beyond which no more variables are chosen.
+HOPELESS = 2.0**62
 # Time of all ways through the tables beside the way forward.
 WAYS: dict[Need, float] = {"sum": 1.0, "state": 1.0, "marginals": 3.0, "draws": 1.0}
 
@@ -34,7 +39,7 @@ def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, 
 
 
 def work_of(
-    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Int64
 ) -> tuple[float, float]:
     """Return the number of entries of all tables and of all messages; inf beyond 2**1024."""
     with np.errstate(over="ignore"):
@@ -43,7 +48,7 @@ def work_of(
 
 
 def log2_work_of(
-    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Int64
 ) -> tuple[float, float]:
     """Return log2 of what `work_of` returns, always finite."""
     messages = _log2_messages(axes, sizes)
@@ -51,68 +56,62 @@ def log2_work_of(
     return float(np.logaddexp2.reduce(tables)), float(np.logaddexp2.reduce(messages))
 
 
-def _log2_messages(
-    axes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _log2_messages(axes: Sequence[tuple[int, ...]], sizes: Int64) -> NDArray[np.float64]:
     logs = np.log2(sizes.astype(np.float64))
     return np.array([float(logs[list(found)].sum()) for found in axes])
 
 
+def _next_slice(
+    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Int64, keep: Collection[int]
+) -> int | None:
+    """Return the variable whose value, if given, makes the work grow least.
+
+    The growth is relative to the logarithm of its number of values.
+    """
+    place = {v: i for i, v in enumerate(order)}
+    allowed = np.array([v not in keep for v in order], dtype=np.bool_)
+    if not allowed.any():
+        return None
+    # Variables of each table, sparse: a matrix would be larger than the messages.
+    row = np.repeat(np.arange(len(order)), [1 + len(found) for found in axes])
+    near = [(v, *found) for v, found in zip(order, axes, strict=True)]
+    col = np.array([place[u] for found in near for u in found], dtype=np.int64)
+    log_k = np.log2(sizes[list(order)].astype(np.float64))
+    size = np.bincount(row, log_k[col], len(order))
+    entries = np.exp2(size - size.max())
+    saved = np.bincount(col, entries[row], len(order)) * (1.0 - np.exp2(-log_k))
+    grown = log_k + np.log2(np.maximum(entries.sum() - saved, 1e-300) / entries.sum())
+    return order[int(np.where(allowed, grown / log_k, np.inf).argmin())]
+
+
 def choose_slices(
-    order: Sequence[int],
+    found: Order,
     factors: Sequence[Factor],
-    sizes: NDArray[np.int64],
+    sizes: Int64,
     most: float,
     keep: Collection[int] = (),
     need: Need = "draws",
-) -> list[int]:
-    """Choose variables greedily until at most ``most`` entries of messages are held at once.
+) -> tuple[list[int], list[int]]:
+    """Condition on variables until at most ``most`` entries of messages are held at once.
 
-    Each choice makes the work grow least, relative to the logarithm of its number of values. More
-    are chosen where that is less work than to make messages again.
+    More are chosen where that is less work than to make messages again. Returns an order of the
+    rest, and the variables chosen.
     """
-    axes = cliques(order, factors)
-    logs = np.log2(sizes.astype(np.float64))
-    place = {v: i for i, v in enumerate(order)}
-    n = len(order)
-    # Variables of each table, sparse: a matrix would be larger than the messages.
-    row = np.repeat(np.arange(n), [1 + len(found) for found in axes])
-    near = [(v, *found) for v, found in zip(order, axes, strict=True)]
-    col = np.array([place[u] for found in near for u in found], dtype=np.int64)
-    log_k = logs[list(order)]
-    size = np.bincount(row, log_k[col], n)
-    allowed = np.array([v not in keep for v in order])
-    left = np.ones(n, dtype=np.bool_)
     chosen: list[int] = []
-    best, least = chosen, np.inf
-
-    def rate() -> tuple[float, float]:
-        """Return the work of what is chosen, inf if it does not fit, and the least possible."""
-        if np.exp2(size[left] - log_k[left]).max(initial=0.0) > most:
-            return np.inf, 0.0
-        rest = [v for v in order if v not in set(chosen)]
-        axes = cliques(rest, factors)
-        peak, again = peak_of(rest, axes, sizes, need, most, keep)
-        times = float(np.exp2(logs[chosen].sum()))
-        work = times * WAYS[need] * work_of(rest, axes, sizes)[0]
-        again *= 1.0 if need == "state" else times
-        return (work + again if peak <= most else np.inf), work
-
+    best, least = (found.variables, chosen), np.inf
     while True:
-        found, bound = rate()
-        if found < least:
-            best, least = chosen.copy(), found
-        if bound >= least or not left.any():
-            break
-        entries = np.where(left, np.exp2(size), 0.0)
-        saved = np.bincount(col, entries[row], n) * (1.0 - np.exp2(-log_k))
-        grown = np.log2(np.maximum((entries.sum() - saved) * np.exp2(log_k), 1.0))
-        score = np.where(left & allowed, (grown - np.log2(entries.sum())) / log_k, np.inf)
-        choice = int(score.argmin())
-        if not left[choice] or not allowed[choice]:
-            break
-        chosen.append(order[choice])
-        size[row[col == choice]] -= log_k[choice]
-        row, col = row[col != choice], col[col != choice]
-        left[choice] = False
-    return best
+        axes = cliques(found.variables, factors)
+        times = math.prod(float(k) for k in sizes[chosen])
+        work = times * WAYS[need] * work_of(found.variables, axes, sizes)[0]
+        if work >= min(least, HOPELESS):
+            return best
+        if np.exp2(_log2_messages(axes, sizes)).max(initial=0.0) <= most:
+            peak, again = peak_of(found.variables, axes, sizes, need, most, keep)
+            again *= 1.0 if need == "state" else times
+            if peak <= most and work + again < least:
+                best, least = (found.variables, [*chosen]), work + again
+        choice = _next_slice(found.variables, axes, sizes, keep) if found.variables else None
+        if choice is None:
+            return best
+        chosen.append(choice)
+        found = found.given(choice)

@@ -120,11 +120,11 @@ class ContractionTree:
             self.log_k, [*self.left], [*self.right], [*self.open], self.alone, random
         )
 
-    @property
-    def log2_work(self) -> float:
-        """Log2 of the entries of all joined tables."""
+    def log2_work(self, roof: float = math.inf) -> float:
+        """Log2 of the entries of all joined tables, those beyond the roof counted as in `anneal`."""
         sizes = [self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))]
-        return float(np.logaddexp2.reduce(sizes, initial=-math.inf))
+        charged = [size + max(0.0, size - roof) for size in sizes]
+        return float(np.logaddexp2.reduce(charged, initial=-math.inf))
 
     # ----------------------------------------------------------------- annealing
 
@@ -138,7 +138,7 @@ class ContractionTree:
         """Improve the tree, in parts if it is large.
 
         Inverse temperatures rise from ``hottest``. ``roof`` is log2 of the entries of a table that
-        memory has room for; larger ones are avoided.
+        memory has room for; what exceeds it counts twice.
         """
         sizes = {q: self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))}
         worst = max(sizes.values(), default=0.0)
