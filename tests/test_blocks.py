@@ -255,7 +255,7 @@ def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch
     assert sampler.blocks_.kind == "none"
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "whole"
-    assert "copies of the chains disagree" in sampler.blocks_.why
+    assert "scouts disagree" in sampler.blocks_.why
 
 
 def two_state_chains(rng, shape, rho):
