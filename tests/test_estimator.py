@@ -749,7 +749,7 @@ def test_a_parameter_of_a_name_is_refused_with_advice(target):
     words = r"balancing__bound .* but balancing is 'learned'; give .* balancing=Lipschitz\("
     with pytest.raises(ValueError, match=words):
         LSBSampler().set_params(balancing__bound=1.0)
-    with pytest.raises(ValueError, match="explorer__block_size .* but explorer is 'auto'; give an"):
+    with pytest.raises(ValueError, match=r"block_size .* but explorer is 'auto'; give an"):
         ParallelTempering().set_params(explorer__block_size=2)
     with pytest.raises(ValueError, match="Invalid parameter 'balance'"):
         LSBSampler().set_params(balance__bound=1.0)

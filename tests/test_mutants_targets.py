@@ -13,7 +13,9 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS = (f"exact/elimination/{name}.py" for name in ("independent", "marginals"))
+INDEPENDENT, MARGINALS, ANSWERS = (
+    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "answers")
+)
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
     f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
@@ -82,6 +84,10 @@ def check_answers(package):
     tests = anew("test_elimination")
     for seed in range(4):
         tests.test_answers_equal_enumeration(seed)
+
+
+def check_most_likely(package):
+    anew("test_elimination").check_most_likely(0, 20)
 
 
 def check_independent(package):
@@ -185,6 +191,7 @@ CHECKS = [
     check_potts_view,
     check_function,
     check_answers,
+    check_most_likely,
     check_independent,
     check_uai,
     check_bad_uai,
@@ -326,6 +333,13 @@ MUTANTS = {
         "result[variables] = elimination.marginals()[variables[::-1]]",
         check_answers,
         ".",
+    ),
+    "a most likely state by sums where maxima belong": Mutant(
+        ANSWERS,
+        "elimination = eliminated(found, verbose, MAX)",
+        "elimination = eliminated(found, verbose, LINEAR)",
+        check_most_likely,
+        "another state is more probable",
     ),
     # Files
     "tables of a file with the axes turned": Mutant(
