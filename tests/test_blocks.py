@@ -332,7 +332,7 @@ def test_blocks_of_a_model_with_zeros_are_doubted():
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        (Ising.lattice(np.full((4, 4), 0.2), 0.2), "no zero ties variables, and copies"),
+        (Ising.lattice(np.full((4, 4), 0.2), 0.2), "no zero ties variables, and scouts"),
         (potts(nx.path_graph(4), "zeros"), "no zero ties variables"),
         (RBM(np.ones((3, 2)), np.zeros(3), np.zeros(2)), "not made of factors"),
         (either().condition({0: 1, 1: 0}), "one state is possible|no zero ties"),
