@@ -255,7 +255,7 @@ def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch
     assert sampler.blocks_.kind == "none"
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
     assert sampler.blocks_.kind == "whole"
-    assert "copies of the chains disagree" in sampler.blocks_.why
+    assert "scouts disagree" in sampler.blocks_.why
 
 
 def two_state_chains(rng, shape, rho):
@@ -332,7 +332,7 @@ def test_blocks_of_a_model_with_zeros_are_doubted():
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        (Ising.lattice(np.full((4, 4), 0.2), 0.2), "no zero ties variables, and copies"),
+        (Ising.lattice(np.full((4, 4), 0.2), 0.2), "no zero ties variables, and scouts"),
         (potts(nx.path_graph(4), "zeros"), "no zero ties variables"),
         (RBM(np.ones((3, 2)), np.zeros(3), np.zeros(2)), "not made of factors"),
         (either().condition({0: 1, 1: 0}), "one state is possible|no zero ties"),

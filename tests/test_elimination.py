@@ -152,6 +152,52 @@ def test_answers_equal_enumeration(seed):
     assert np.abs(joint - expected).max() < 1e-14 * size
 
 
+def tables_at_random(rng, n=6):
+    """Numbers of values, evidence, and tables in which the largest sum hides the largest entry."""
+    k = rng.integers(2, 4, n)
+    tables = {}
+    for _ in range(rng.integers(n, 2 * n)):
+        scope = tuple(rng.permutation(n)[: rng.integers(1, 4)].tolist())
+        # A few entries stand out, and may stand beside zeros.
+        table = rng.random(k[list(scope)]) ** 0.25
+        tables[scope] = np.where(rng.random(table.shape) < 0.1, 0.0, table)
+    evidence = {int(rng.integers(n)): 0} if rng.random() < 0.5 else {}
+    return k, evidence, tables
+
+
+def most_likely_by_brute_force(k, evidence, tables):
+    """The product of all tables as one array, without the package: its largest entry."""
+    product = np.ones(k)
+    for scope, table in tables.items():
+        order = np.argsort(scope)
+        shape = np.ones(len(k), dtype=int)
+        shape[list(scope)] = table.shape
+        product = product * table.transpose(order).reshape(shape)
+    for site, value in evidence.items():
+        product = np.where(np.indices(product.shape)[site] == value, product, 0.0)
+    return product
+
+
+def check_most_likely(seed, n_models):
+    rng, tried = np.random.default_rng(seed), 0
+    while tried < n_models:
+        k, evidence, tables = tables_at_random(rng)
+        product = most_likely_by_brute_force(k, evidence, tables)
+        if not product.any():
+            continue
+        tried += 1
+        network = MarkovNetwork(k, tables.items()).condition(evidence)
+        found = exact.most_likely(network)
+        best = product[tuple(found["x"].values)]
+        assert best == pytest.approx(product.max(), rel=1e-12), "another state is more probable"
+        assert float(found["lp"]) == pytest.approx(math.log(product.max()), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_most_likely_state_of_random_tables(seed):
+    check_most_likely(seed, 50)
+
+
 @pytest.mark.parametrize("memory", [MAX_MEMORY, 240])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_way_back_along_every_completion(seed, memory):

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sklsb import (
     BalancingFunction,
     Barker,
+    EliminationSampler,
     FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
@@ -30,6 +31,7 @@ from sklsb import (
     LSBSampler,
     Mixture,
     Network,
+    ParallelTempering,
     Potts,
 )
 from sklsb.balancing import Lipschitz
@@ -740,6 +742,52 @@ def test_silent_by_default(target, capsys):
     assert captured.out == captured.err == ""
 
 
+# ----------------------------------------------------------------- parameters of a fitted sampler
+
+
+def test_a_parameter_of_a_name_is_refused_with_advice(target):
+    words = r"balancing__bound .* but balancing is 'learned'; give .* balancing=Lipschitz\("
+    with pytest.raises(ValueError, match=words):
+        LSBSampler().set_params(balancing__bound=1.0)
+    with pytest.raises(ValueError, match=r"block_size .* but explorer is 'auto'; give an"):
+        ParallelTempering().set_params(explorer__block_size=2)
+    with pytest.raises(ValueError, match="Invalid parameter 'balance'"):
+        LSBSampler().set_params(balance__bound=1.0)
+    both = LSBSampler().set_params(balancing=Lipschitz(), balancing__bound=0.7)
+    assert both.balancing.bound == 0.7
+    with pytest.raises(ValueError, match="but balancing is 'sqrt'"):
+        both.set_params(balancing="sqrt", balancing__bound=0.7)
+    assert both.balancing.bound == 0.7
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.TemperingWarning")
+@pytest.mark.parametrize(
+    ("sampler", "later"),
+    [
+        (LSBSampler(**SHORT), {"balancing": "max", "lazy": 0.9, "pilot": False, "blocks": None}),
+        (GibbsSampler(**SHORT), {"block_size": 2, "scan": "systematic"}),
+        (HammingBallSampler(2, **SHORT), {"block_size": 3, "radius": 2}),
+        (EliminationSampler(n_chains=2, random_state=0), {}),
+        (
+            ParallelTempering(n_replicas=4, **SHORT),
+            {"explorer": GibbsSampler(block_size=2), "n_replicas": 3, "crossover": True},
+        ),
+    ],
+    ids=["lsb", "gibbs", "ball", "elimination", "tempering"],
+)
+def test_parameters_set_after_fit_wait_for_the_next_one(sampler, later, target, capsys):
+    one, other = clone(sampler).fit(target), clone(sampler).fit(target)
+    same = {"n_chains": 7, "random_state": 5, "n_burn_in": 50, "init": "uniform"}
+    known = other.get_params()
+    later = later | {name: value for name, value in same.items() if name in known}
+    other.set_params(**later)
+    same_chains(one, other)
+    assert not capsys.readouterr().err
+    other.set_params(verbose=1, n_jobs=2)  # these count at once
+    same_chains(one, other)
+    assert "sample: 100%" in capsys.readouterr().err
+
+
 # ----------------------------------------------------------------- warnings
 
 
@@ -753,6 +801,18 @@ def test_frozen_sites(target):
     assert issubclass(FrozenSitesWarning, SamplerWarning)
     with pytest.warns(FrozenSitesWarning):
         sampler.sample(200)
+
+
+def test_few_chances_are_said_with_what_helps():
+    """Draws of single transitions: the variables that never changed may not have been tried."""
+    target = Ising.lattice(np.random.default_rng(0).normal(size=(20, 20)), 0.1)
+    sampler = make().fit(target)
+    with pytest.warns(FrozenSitesWarning, match=r'sample\(n, thin="sweep"\), or more draws'):
+        sampler.sample(200)
+    stuck = make().fit(Ising(np.zeros((3, 3)), [60.0, 1.0, 1.0]))
+    with pytest.warns(FrozenSitesWarning) as seen:
+        stuck.sample(200, thin="sweep")
+    assert not any("more draws" in str(w.message) for w in seen)
 
 
 def test_short_run_is_said_once():

@@ -247,6 +247,25 @@ def test_a_function_is_not_called_where_evidence_does_not_hold():
     assert (seen[:, [0, 3]] == [1, 0]).all()
 
 
+def test_a_function_that_changes_is_not_called_where_evidence_does_not_hold():
+    """How much its rounding may be is found out where the evidence holds, too."""
+    weight, seen = [1.0], []
+
+    def watched(x):
+        seen.append(np.array(x))
+        return weight[0] * batched(x)
+
+    given = FunctionTarget(watched, D, vectorized=True).condition({0: 1, 3: 0})
+    sampler = LSBSampler("sqrt", n_burn_in=50, n_chains=2, random_state=0).fit(given)
+    seen.clear()
+    weight[0] = 2.0
+    sampler.sample(50)
+    assert sampler.sample_stats_["lp"].values[0, -1] == given.log_prob(sampler.state_[0])
+    seen = np.concatenate([np.atleast_2d(x) for x in seen])
+    assert len(seen) > 32
+    assert (seen[:, [0, 3]] == [1, 0]).all()
+
+
 @numba.njit
 def where_the_first_is_one(x):
     if x[0] != 1:

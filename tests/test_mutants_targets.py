@@ -13,8 +13,8 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS, SCHEDULE = (
-    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "schedule")
+INDEPENDENT, MARGINALS, ANSWERS, SCHEDULE = (
+    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "answers", "schedule")
 )
 SPREAD = "_kernels/elimination/marginals.py"
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
@@ -91,6 +91,10 @@ def check_memory(package):
     tests = anew("test_elimination_memory")
     tests.test_whatever_is_read_is_there("sum")
     tests.test_answers_are_right_whatever_is_held(2)
+
+
+def check_most_likely(package):
+    anew("test_elimination").check_most_likely(0, 20)
 
 
 def check_independent(package):
@@ -195,6 +199,7 @@ CHECKS = [
     check_function,
     check_answers,
     check_memory,
+    check_most_likely,
     check_independent,
     check_uai,
     check_bad_uai,
@@ -350,6 +355,13 @@ MUTANTS = {
         "memory[np.uint64(first + j)] *= 1.0",
         check_memory,
         ".",
+    ),
+    "a most likely state by sums where maxima belong": Mutant(
+        ANSWERS,
+        "elimination = eliminated(found, verbose, MAX)",
+        "elimination = eliminated(found, verbose, LINEAR)",
+        check_most_likely,
+        "another state is more probable",
     ),
     # Files
     "tables of a file with the axes turned": Mutant(

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from sklsb import (
     RBM,
@@ -21,7 +22,7 @@ from sklsb import (
     anneal,
     exact,
 )
-from sklsb.exceptions import PrecisionWarning
+from sklsb.exceptions import PrecisionWarning, SamplerWarning
 
 ALLOW_FROZEN = "ignore::sklsb.exceptions.FrozenSitesWarning"
 ALLOW_ROUNDING = "ignore::sklsb.exceptions.PrecisionWarning"
@@ -265,3 +266,21 @@ def test_probabilities_down_to_1e_minus_300(seed):
                 if true > Fraction(1, 10**300):
                     worst = max(worst, abs(float(Fraction(float(mine)) / true - 1)))
     assert worst < 1e-9
+
+
+@pytest.mark.parametrize("size", [1e155, 1e301])
+@pytest.mark.parametrize(
+    "sampler", [GibbsSampler(), LSBSampler("barker", blocks=None), ParallelTempering()]
+)
+def test_no_warning_of_numpy_comes_with_large_couplings(sampler, size):
+    """From uniform starts log p falls by a size whose square is no float."""
+    couplings = np.random.default_rng(0).normal(size=(4, 4)) / 9
+    target = Ising(size * np.triu(couplings, 1) + size * np.triu(couplings, 1).T, np.ones(4))
+    sampler = clone(sampler).set_params(n_burn_in=0, init="uniform", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SamplerWarning)
+        warnings.simplefilter("ignore", PrecisionWarning)
+        sampler.fit(target).sample(300, stop=lambda run: run.ess > 1e9)
+        moments = sampler.sample(300, record="moments")
+    assert np.isfinite(moments["p"].values).all()

@@ -51,7 +51,7 @@ def test_a_fit_says_what_it_does():
         "burn-in",
         "learning to mix",
         "pilot",
-        "copies of the chains",
+        "scouts",
         "sample",
     ]
     assert re.match(r"starts: 100%\|#+\| 2/2 \[.*chains", last["starts"])
@@ -113,8 +113,29 @@ def test_drawing_says_what_the_draws_show(stream):
     if stream is io.StringIO:  # of all draws, as nothing was shown before
         means = draws["lp"].mean("draw").values
         assert rows == [f"  chain {c}: lp {mean:.6g}" for c, mean in enumerate(means)]
-    lines, _ = shown_by(stream(), 1, stop=lambda run: run.total_draws > 60)
-    assert lines[-1].startswith("sample:  32%|")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_a_stopped_run_ends_its_line_and_says_why(stream):
+    def enough(run):
+        return run.total_draws > 60
+
+    lines, draws = shown_by(stream(), 1, stop=enough)
+    made = 2 * 2 * draws.sizes["draw"]
+    assert made < 1600
+    assert lines[-1].startswith("sample: 100%|")
+    assert f" {made}/{made} [" in lines[-1]
+    assert lines[-1].endswith(", stopped by enough]")
+    lines, draws = shown_by(stream(), 1, stop=lambda run: False)
+    assert "stopped by" not in lines[-1]
+    assert draws.attrs["stopped_by"] == ""
+    sampler = GibbsSampler(n_chains=2, n_burn_in=10, random_state=0).fit(MODEL)
+    sampler.sample(400, thin=2, stop=enough)
+    sampler.set_params(verbose=1)
+    again = written(stream(), lambda: sampler.sample(400, thin=2, stop=enough))
+    last = again.strip().replace("\r", "\n").split("\n")[-1]
+    assert "stopped by enough" in last
+    assert "%" not in last  # nothing was left to do
 
 
 def test_columns():

@@ -1,6 +1,7 @@
 """Stores: whatever happens to a run, it goes on bit for bit, or says why it cannot."""
 
 import contextlib
+import hashlib
 import pickle
 import shutil
 import sys
@@ -25,9 +26,11 @@ from sklsb import (
     MarkovNetwork,
     ParallelTempering,
     Potts,
+    __version__,
     open_draws,
 )
 from sklsb.exceptions import SamplerWarning, StoreError, StoreWarning
+from sklsb.samplers._run.base import BaseSampler
 from sklsb.storage import stores
 from sklsb.storage.codec import find_class, packed, unpacked
 from sklsb.storage.stores import Store
@@ -457,6 +460,53 @@ def test_a_reader_sees_whole_draws_while_they_come(tmp_path, monkeypatch, small_
     draw(sampler, 200, store=path)
     assert seen == sorted(seen)
     assert len(set(seen)) > 5
+
+
+def naming(data, old, new):
+    """The bytes of a file that names something else."""
+    assert len(old) == len(new)
+    assert data.count(old)
+    body = data[40:].replace(old, new)
+    return data[:8] + hashlib.blake2b(body, digest_size=32).digest() + body
+
+
+MOVED = {
+    "a module": (b"sklsb.ensembles.streams", b"sklsb.ensembles.strings", "strings.Streams"),
+    "a folder": (b"sklsb.ensembles.streams", b"sklsb.ensemblez.streams", "streams.Streams"),
+    "a class": (b'"Streams"', b'"Strings"', "streams.Strings"),
+    "an array": (b'"moved"', b'"movex"', "mov"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "word"), MOVED.values(), ids=MOVED)
+def test_files_that_name_what_is_gone(store, tmp_path, old, new, word):
+    told = rf"was written by sklsb {__version__} and cannot be read by .*{word}.*or fit again"
+    sampler, target = fitted("random")
+    found = unpacked(sampler._packed())
+    inner = naming(found["sampler"].tobytes(), old, new)
+    (tmp_path / "fitted").write_bytes(
+        packed(found | {"sampler": np.frombuffer(inner, dtype=np.uint8)})
+    )
+    with pytest.raises(StoreError, match=told):
+        GibbsSampler.load(tmp_path / "fitted", target)
+    shutil.copytree(store[0], tmp_path / "run.zarr")
+    for name in ("checkpoint.0", "checkpoint.1"):
+        path = tmp_path / "run.zarr" / "sklsb" / name
+        found = unpacked(path.read_bytes())
+        chains = naming(found["chains"].tobytes(), old, new)
+        path.write_bytes(packed(found | {"chains": np.frombuffer(chains, dtype=np.uint8)}))
+    with pytest.raises(StoreError, match=told):
+        GibbsSampler.resume(tmp_path / "run.zarr", TARGET)
+
+
+@pytest.mark.parametrize("module", ["sklsb.samplers.gone", "sklsb.gone.gibbs", "sklsb.exact"])
+def test_files_of_samplers_that_are_gone(tmp_path, module):
+    sampler, target = fitted("random")
+    found = unpacked(sampler._packed())
+    (tmp_path / "fitted").write_bytes(packed(found | {"class": (module, "GibbsSampler")}))
+    told = rf"by sklsb {__version__} and cannot be read by .*{module}.GibbsSampler is no class"
+    with pytest.raises(StoreError, match=told):
+        BaseSampler.load(tmp_path / "fitted", target)
 
 
 def test_what_files_hold(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Potts, Target, exact
+from sklsb import RBM, GibbsSampler, Ising, LSBSampler, MarkovNetwork, Potts, Target, exact
 from sklsb.exceptions import ModelWarning, PrecisionWarning
 from sklsb.targets._graphs import LARGEST_FIELD
 from sklsb.testing import check_target
@@ -750,3 +750,15 @@ def test_a_wrong_symmetry_is_found(claimed, match):
 
     with pytest.raises(AssertionError, match=match):
         check_target(Wrong(random_couplings(5, 0), np.ones(5)))
+
+
+@pytest.mark.parametrize("claimed", ["swap", "reversed", True, ["cycle"]])
+def test_fit_refuses_an_unknown_symmetry(claimed):
+    class Wrong(Ising):
+        symmetry = claimed
+
+    words = rf"symmetry of Wrong.* is {re.escape(repr(claimed))}; .*\['cycle', 'reverse'\], or None"
+    sampler = GibbsSampler(n_chains=2)
+    with pytest.raises(ValueError, match=words):
+        sampler.fit(Wrong(random_couplings(5, 0)))
+    assert not hasattr(sampler, "target_")

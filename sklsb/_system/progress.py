@@ -126,7 +126,7 @@ class Progress:
         self._columns, self._rows = columns, verbose > 1
         self._shown = bool(verbose) and total != 0 and sys.stderr is not None
         self._compilation = _Compilation(self._compiling)
-        self._said_compiling = False
+        self._said_compiling, self._why = False, ""
 
     def __call__(self, n: float = 1) -> None:
         """Count n steps."""
@@ -134,6 +134,11 @@ class Progress:
             self._bar.n += n
             if time.perf_counter() >= self._due:
                 self._show()
+
+    def end(self, why: str) -> None:
+        """End before all steps are counted: the line says why, and that there are no more."""
+        if self._shown:
+            self._bar.total, self._why = self._bar.n, why
 
     def __enter__(self) -> Self:
         self._began, self._clock = time.perf_counter(), _CLOCK.get()
@@ -179,6 +184,8 @@ class Progress:
         parts = [] if self._columns is None else self._columns.columns(last)
         if self._compilation.seconds >= _PAUSE:
             parts.append(f"{self._compilation.seconds:.1f} s compiling")
+        if self._why:
+            parts.append(self._why)
         now = time.perf_counter()
         pause = max(_FIRST_PAUSE, now - self._began)
         if self._rows and self._columns is not None and (last or now >= self._rows_due):

@@ -148,6 +148,7 @@ class Moments:
         return np.where(np.arange(p.shape[1]) < self.sizes[:, np.newaxis], errors, 0.0)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of log p above 1e154
 def _errors(means: Array) -> Array:
     """Return standard errors of the mean of all batches, (n_chains, n_batches, ...).
 

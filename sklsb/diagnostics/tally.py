@@ -33,6 +33,8 @@ CHANCE = 0.01
 _FEWEST_VISITS = 4
 # Looks at a chain per sweep.
 _LOOKS_PER_SWEEP = 4
+# Squares of a log p above 1e154 are infinite, and errors and sizes from them unknown.
+_beyond_floats = np.errstate(over="ignore", invalid="ignore")
 
 Array = NDArray[np.float64]
 
@@ -234,6 +236,7 @@ class Tally:
             setattr(made, name, np.concatenate([getattr(part, name) for part in parts]))
         return made
 
+    @_beyond_floats
     def add(self, states: States, lp: Array, thin: int) -> None:
         """Count the next draws, (n_chains, n_draws, n_sites), ``thin`` transitions apart."""
         n = states.shape[1]
@@ -320,6 +323,7 @@ class Tally:
         image = p[2 * first + np.repeat(size, size) - 1 - np.arange(n_counts)]
         return np.where(k > 2, (p + image) / 2, 0.5)
 
+    @_beyond_floats
     def of_lp(self) -> Agreement:
         """Compare log p, by normal scores of its ranks; the effective size is that of its mean."""
         n = -(-self.n_draws // self.lp_every)

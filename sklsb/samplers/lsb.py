@@ -119,8 +119,8 @@ class LSBSampler(BaseSampler):
     blocks : "auto", None or int, default="auto"
         Exact redraws of blocks of variables given the others, by elimination: a coin that does not
         depend on the state decides between a locally balanced transition and a redraw. "auto": only
-        if needed, because zeros tie variables together or copies of the chains disagree after the
-        burn-in. The block is the whole model if eliminating it takes at most 2**30 table entries,
+        if needed, because zeros tie variables together or scouts, trial chains after the burn-in,
+        disagree. The block is the whole model if eliminating it takes at most 2**30 table entries,
         or else one of up to 16 blocks with tables of at most 2**12 entries. An int w, at most 21:
         always, with tables of at most 2**w entries. None: never. Only with ``fast=False``, on
         targets made of factors.
@@ -191,6 +191,7 @@ class LSBSampler(BaseSampler):
     """
 
     rule_parameters = ("balancing", "lazy")
+    _objects = {"balancing": "an object of sklsb.balancing, such as balancing=Lipschitz(...),"}
 
     balancing: str | BalancingFunction = "learned"
     _: KW_ONLY

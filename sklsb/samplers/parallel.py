@@ -190,7 +190,7 @@ def sample_chains(
         done = parallel(joblib.delayed(_work)(lean, span, job, path) for span, path in calls)
         progress(job.n_chains)
     lean._ensemble, acceptance, findings = _together(lean, job, done)
-    lean._warn_about_draws(lean._ensemble.counters.n_transitions, acceptance)
+    lean._warn_about_draws(job.n, lean._ensemble.counters.n_transitions, acceptance)
     if job.n:
         lean._warn_of(findings)
     if store is None:

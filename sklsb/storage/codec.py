@@ -129,7 +129,7 @@ def find_class(module: str, name: str) -> Any:
     this package that do not say ``_in_files = False``.
     """
     own = module.split(".")[0] == "sklsb"
-    found: Any = importlib.import_module(module) if own else sys.modules.get(module)
+    found: Any = _own_module(module) if own else sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     allowed = isinstance(found, type) and (
@@ -137,11 +137,25 @@ def find_class(module: str, name: str) -> Any:
         or (issubclass(found, tuple) and hasattr(found, "_fields"))
     )
     if not allowed:
+        where = (
+            "of this version"
+            if own
+            else "that this process knows; import the module that defines it first"
+        )
         raise TypeError(
-            f"{module}.{name} is no class of a sampler, a rule or a balancing function that this "
-            "process knows; import the module that defines it first."
+            f"{module}.{name} is no class of a sampler, a rule or a balancing function {where}."
         )
     return found
+
+
+def _own_module(module: str) -> Any:
+    """Return a module of this package, or None if there is none of this name."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "sklsb":  # torch, for example
+            raise
+        return None
 
 
 class _Decoder:

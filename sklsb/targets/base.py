@@ -91,6 +91,10 @@ def no_gradient(target: "Target") -> TypeError:
     )
 
 
+# Changes of all variables at once that leave log p as it is.
+SYMMETRIES = ("cycle", "reverse")
+
+
 class Target(ABC):
     """A distribution on a product of finite sets, known up to a constant.
 
@@ -133,6 +137,10 @@ class Target(ABC):
     _in_files = False  # files of samplers hold no target
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
     _is_single: bool = False  # whether log p is computed in single precision
+
+    def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
+        """Return `_is_single`, from states with these values only."""
+        return self._is_single
 
     @property
     def n_sites(self) -> int:
@@ -455,11 +463,14 @@ class Conditioned(Target):
     coords = _of_target("coords")
     graph = _of_target("graph")
     _may_change = _of_target("_may_change")
-    _is_single = _of_target("_is_single")
     _has_factors = _of_target("_has_factors")
     _trusts_factors = _of_target("_trusts_factors")
     _joint_zeros = _of_target("_joint_zeros")
     _log_prob_size = _of_target("_log_prob_size")
+
+    @cached_property
+    def _is_single(self) -> bool:  # type: ignore[override]
+        return self.target._is_single_given(self.sites, self.observed)
 
     @property
     def n_possible(self) -> NDArray[np.int64]:

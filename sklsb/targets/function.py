@@ -218,8 +218,13 @@ class FunctionTarget(Target):
 
     @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]
+        none = np.empty(0, dtype=np.int64)
+        return self._is_single_given(none, none)
+
+    def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         """Whether values have single precision, or rounding that depends on the batch."""
         states = np.random.default_rng(1).integers(self._cardinalities, size=(32, self.n_sites))
+        states[:, sites] = observed
         found = self.function(states) if self.vectorized else self.function(states[0])
         if np.asarray(found).dtype in (np.float16, np.float32):
             return True

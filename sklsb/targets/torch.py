@@ -1,7 +1,6 @@
 """Anything with a gradient on torch as a target."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,9 +111,9 @@ class TorchTarget(FunctionTarget):
             dims=dims,
         )
 
-    @cached_property
-    def _is_single(self) -> bool:  # type: ignore[override]
-        return str(self.density.dtype) == "torch.float32" or super()._is_single
+    def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
+        in_single = str(self.density.dtype) == "torch.float32"
+        return in_single or super()._is_single_given(sites, observed)
 
     @property
     def _named(self) -> Any:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklsb.balancing.functions import Barker
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, Systematic
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import SYMMETRIES, States, Target
 from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, rounding, size
 from sklsb.testing._probe import Probe, check_caches
 
@@ -91,7 +91,7 @@ def _check_symmetry(target: Target, x: States, log_p: NDArray[np.float64], gate:
     if target.symmetry is None:
         return
     expect(
-        target.symmetry in ("cycle", "reverse"),
+        target.symmetry in SYMMETRIES,
         f"symmetry is {target.symmetry!r}; it must be 'cycle', 'reverse' or None.",
     )
     index, k = np.searchsorted(target.values, x), target.cardinalities

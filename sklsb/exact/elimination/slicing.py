@@ -98,7 +98,8 @@ def choose_slices(
     rest, and the variables chosen.
     """
     chosen: list[int] = []
-    best, least = (found.variables, chosen), np.inf
+    best: tuple[list[int], list[int]] = found.variables, []
+    least = np.inf
     while True:
         axes = cliques(found.variables, factors)
         times = math.prod(float(k) for k in sizes[chosen])

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import joblib
 import numpy as np
@@ -50,7 +50,7 @@ from sklsb.samplers._run.sinks import (
 from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.warnings import Warned
 from sklsb.storage.fingerprint import by_kernels, checked, differ
-from sklsb.targets.base import Conditioned, States, Target
+from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 
 
 def _is_of_package(target: Target) -> bool:
@@ -67,6 +67,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     # Parameters that determine the transition; None if unknown.
     rule_parameters: ClassVar[tuple[str, ...] | None] = None
+    # What parameters that may be a name take besides, for errors.
+    _objects: ClassVar[dict[str, str]] = {}
 
     n_chains: int
     init: str = "both"
@@ -83,6 +85,37 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _law: tuple[States, NDArray[np.float64]] | None = None
     # Whether chains can go on if log p has changed since `fit`.
     _can_follow = True
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, which count from the next `fit` on.
+
+        Only ``n_jobs`` and ``verbose`` also count from the next call of `sample`, and ``n_burn_in``
+        for the new chains of `sample_chains`.
+
+        Parameters
+        ----------
+        **params : Any
+            Parameters by name; those of a parameter that is an object as in ``balancing__bound``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter, or what it belongs to is not an object with parameters.
+        """
+        for name in params:
+            owner, _, inner = name.partition("__")
+            value = params.get(owner, getattr(self, owner, None))
+            if inner and owner in self._get_param_names() and not hasattr(value, "set_params"):
+                advice = self._objects.get(owner, "an object with this parameter")
+                raise ValueError(
+                    f"{name} is the parameter {inner!r} of an object, but {owner} is {value!r}; "
+                    f"give {advice} first."
+                )
+        return cast(Self, super().set_params(**params))
 
     @abstractmethod
     def check_parameters(self, target: Target) -> None:
@@ -204,6 +237,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             raise TypeError(
                 f"target is {target!r:.200}, not a sklsb Target; build one, for example "
                 f"sklsb.targets.Ising(couplings, field).{hint}"
+            )
+        if not (target.symmetry is None or target.symmetry in SYMMETRIES):
+            raise ValueError(
+                f"symmetry of {target!r:.200} is {target.symmetry!r}; it must be one of "
+                f"{list(SYMMETRIES)}, or None if no symmetry is known."
             )
         n_chains = check_count(self.n_chains, "n_chains", 1)
         if not is_n_jobs(self.n_jobs):
@@ -423,8 +461,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             where the chains of this sampler are, and the draws are appended.
         stop : callable or list of callable, optional
             Rules, any of which ends the call: see `sklsb.diagnostics`. The attribute
-            ``stopped_by`` names the one that did, if any. The draws are a prefix of those that a
-            call without rules would return.
+            ``stopped_by`` names the one that did; it is "" if none did, so the call made all n
+            draws or was interrupted. The draws are a prefix of those that a call without rules
+            would return.
 
         Returns
         -------
@@ -483,7 +522,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
             result, self.sample_stats_ = sink.result(done, attrs)
             self._last_draws = weakref.ref(result)
-            self._warn_about_draws(done * step, sink.acceptance(done))
+            self._warn_about_draws(done, done * step, sink.acceptance(done))
             if done:
                 self._warn_of(self._findings())
             if interrupted() and not told:
@@ -573,6 +612,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     InterruptedWarning,
                     stacklevel=3,
                 )
+            if watch.stopped_by:
+                line.end(f"stopped by {watch.stopped_by}")
             sink.end(watch.stopped_by if watch.rules else None)
         return done
 

@@ -192,7 +192,7 @@ def add_blocks(
     why = _why_not(target, blocks, fast)
     if why:
         return ensemble, BlockChoice("none", why)
-    with Progress(verbose, "copies of the chains"):
+    with Progress(verbose, "scouts"):
         needed, why = _why(target, ensemble, blocks, n_burn_in)
     if not needed:
         return ensemble, BlockChoice("none", why)
@@ -280,8 +280,8 @@ def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:
     ensemble.chains.evaluations[:] += scouts.chains.evaluations
     ensemble.chains.evaluations[0] += exact[1] if exact else 0
     if found:
-        return True, f"copies of the chains disagree after the burn-in, {found}"
-    return False, "copies of the chains agree after the burn-in"
+        return True, f"scouts disagree after the burn-in, {found}"
+    return False, "scouts agree after the burn-in"
 
 
 def _look(scouts: BalancedEnsemble, steps: int) -> Looks:

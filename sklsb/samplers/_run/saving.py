@@ -2,6 +2,8 @@
 
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +20,22 @@ from sklsb.targets.base import Target
 PathLike = str | os.PathLike[str]
 # Most states at which log p is compared.
 _MOST_PROBES = 8
+
+
+@contextmanager
+def _readable(path: Path, data: bytes) -> Iterator[None]:
+    """Raise a StoreError that names the version if this one cannot read the bytes of a sampler."""
+    try:
+        yield
+    except (StoreError, DamagedError):
+        raise
+    except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
+        version = unpacked(data).get("version", "of an unknown version")
+        raise StoreError(
+            f"{path} was written by sklsb {version} and cannot be read by {__version__}: "
+            f"{str(error).rstrip('.')}. If nothing else helps, read it with that version, or fit "
+            "again."
+        ) from error
 
 
 class Keeping:
@@ -55,7 +73,11 @@ class Keeping:
     def _unpacked(cls, data: bytes, target: Target, path: Path) -> Self:
         if not isinstance(target, Target):
             raise TypeError(f"target is {target!r:.200}, not a sklsb Target; give the one of fit.")
-        found = unpacked(data)
+        with _readable(path, data):
+            return cls._decoded(unpacked(data), target, path)
+
+    @classmethod
+    def _decoded(cls, found: dict[str, Any], target: Target, path: Path) -> Self:
         module, name = found["class"]
         made: Any = cls
         if inspect.isabstract(cls):
@@ -65,15 +87,9 @@ class Keeping:
         other = difference(target, found["target"])
         if other:
             raise StoreError(f"{path} is of another target: {other}.")
-        try:
-            state = unpacked(found["sampler"].tobytes(), {"target": target})
-            sampler = made.__new__(made)
-            sampler.__dict__.update(state, target_=target)
-        except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"{path} was written by sklsb {found['version']} and cannot be read by "
-                f"{__version__}: {error}"
-            ) from error
+        state = unpacked(found["sampler"].tobytes(), {"target": target})
+        sampler: Self = made.__new__(made)
+        sampler.__dict__.update(state, target_=target)
         return sampler
 
     def save(self, path: PathLike) -> None:
@@ -119,7 +135,8 @@ class Keeping:
         ------
         StoreError
             If the target differs, or the file is damaged, of another format version, or of another
-            class of samplers. It is a ValueError that says which.
+            class of samplers, or names what this version does not have. It is a ValueError that
+            says which.
         OSError
             If the file cannot be read.
         """
@@ -164,9 +181,11 @@ class Keeping:
         place = Path(path)
         store, chains = Store.open(place, verify=True)
         store.close()
-        sampler = cls._unpacked(store.sampler(), target, place)
-        before: Any = sampler._ensemble
-        state = unpacked(chains, {"target": target} | before.fixed())
-        sampler._ensemble = object.__new__(type(before))
-        sampler._ensemble.__setstate__(state)
+        data = store.sampler()
+        sampler = cls._unpacked(data, target, place)
+        with _readable(place, data):
+            before: Any = sampler._ensemble
+            state = unpacked(chains, {"target": target} | before.fixed())
+            sampler._ensemble = object.__new__(type(before))
+            sampler._ensemble.__setstate__(state)
         return sampler

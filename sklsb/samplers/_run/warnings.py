@@ -31,6 +31,9 @@ _IMAGES = {
     "cycle": "Here no value is more probable than another, so each must be seen as often. ",
     "reverse": "Here a value is as probable as its opposite, so both must be seen as often. ",
 }
+_MORE_CHANCES = (
+    ' They may have had few chances to: draw a sweep apart, sample(n, thin="sweep"), or more draws.'
+)
 
 
 class Warned(ABC):
@@ -60,7 +63,7 @@ class Warned(ABC):
     def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:  # noqa: B027
         """Warn about these findings."""
 
-    def _warn_about_draws(self, n_transitions: int, acceptance: float | None) -> None:
+    def _warn_about_draws(self, n_draws: int, n_transitions: int, acceptance: float | None) -> None:
         if not n_transitions:
             return
         if acceptance is not None:
@@ -77,12 +80,15 @@ class Warned(ABC):
             called = "" if label == first else f", {label!r}"
             # After a few transitions this is normal, and the search for advice takes long.
             hint = self._exact_hint() if made >= self._sweep else ""
+            isolated = self._isolation(n_transitions)
+            # Draws a sweep apart have given each variable its chances.
+            more = "" if isolated or n_transitions >= n_draws * self._sweep else _MORE_CHANCES
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN."
-                f"{self._isolation(n_transitions)}{hint}",
+                f"{isolated}{more}{hint}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
