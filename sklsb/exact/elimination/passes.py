@@ -108,7 +108,7 @@ class Passes:
             self.progress(n)
         return made, int(progress[0]) if progress[2] else None
 
-    def _go_back(self, through: Callable[[int, int], None]) -> None:
+    def _go_back(self, through: Callable[[int, int], object]) -> None:
         """Go back through all buckets; messages that were freed are made again before.
 
         ``through`` is called with the first bucket and the one after the last.
