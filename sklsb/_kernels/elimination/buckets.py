@@ -37,6 +37,7 @@ class Buckets(NamedTuple):
     message_size: Int64
     inner_axes: Int64  # number of last axes of the message whose entries are made together
     inner_size: Int64
+    n_pieces: Int64  # equal ranges of blocks that add to different entries on the way back
     row_sum: Float64  # for a constant message: the largest row sum of its table; else 0
     axis_start: Int64  # of each bucket, with the end
     axis_variable: Int64  # in the order in which they are gone through, the slowest first

@@ -17,11 +17,10 @@ from sklsb._kernels.elimination.messages import (
 @inlined
 def _is_zero(memory, at, n):
     """Whether a block of a belief is zero throughout."""
-    o = np.uint64(at)
-    for j in range(n):
-        if memory[o + np.uint64(j)] != 0.0:
-            return False
-    return True
+    j = 0
+    while j < n and memory[np.uint64(at + j)] == 0.0:
+        j += 1
+    return j == n
 
 
 @inlined
@@ -107,52 +106,72 @@ def _release(buckets, memory, room, i, n_direct):
             row[j] = 0.0
 
 
+@inlined
+def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
+    """Pass on blocks first, ..., last - 1 of the belief of a bucket."""
+    k, n = buckets.k[i], buckets.inner_size[i]
+    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+    n_direct, period = sort_factors(buckets, i, room)
+    count_from(buckets, base, room, i, first)
+    fresh = True
+    for block in range(first, last):
+        fresh = fresh or block % period == 0
+        at = buckets.belief[i] + np.int64(room.at[n_factors])
+        if not _is_zero(memory, at, n):
+            join_block(buckets, memory, room, i, n_direct, fresh, mode)
+            fresh = False
+            if mode != LINEAR:
+                _exponentiate(room.block, k, n)
+            _share_out(memory, at, room, k, n)
+            for v in range(k):
+                row = room.block[v * n : (v + 1) * n]
+                total = _sum(row, n)
+                marginal[v] += total
+                for q in range(n_direct):
+                    if buckets.sender[room.kind[q]] >= 0:
+                        _pass_on(buckets, memory, room, q, v, row, total)
+            if n_direct < n_factors:
+                _keep(room, k * n)
+        if n_direct < n_factors and ((block + 1) % period == 0 or block + 1 == last):
+            _release(buckets, memory, room, i, n_direct)
+        advance(buckets, room, i)
+
+
 @kernel
 def spread(buckets, memory, base, room, marginal, progress, settings):
     """Pass the belief of each bucket, in memory, on to the buckets whose messages it joins.
 
     Beliefs are 1 at the roots and 0 elsewhere at first. ``marginal`` of shape (variables, largest
-    number of values) is added to. ``progress`` = (bucket, block), from the last bucket down;
-    ``settings`` = (way of joining, entries per call). Returns the number of entries passed on.
+    number of values) is added to. ``progress`` = (bucket, block, last bucket), from the first
+    bucket down; ``settings`` = (way of joining, entries per call). Returns the number of entries
+    passed on.
     """
     mode, budget = settings
     i, block, spent, made = progress[0], progress[1], 0, 0
-    while i >= 0 and spent < budget:
+    while i >= progress[2] and spent < budget:
         if buckets.message[i] < 0:  # barren: the joint distribution of its neighbours is unknown
             i -= 1
             continue
-        k, n = buckets.k[i], buckets.inner_size[i]
-        n_blocks = buckets.message_size[i] // n
-        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-        n_direct, period = sort_factors(buckets, i, room)
-        count_from(buckets, base, room, i, block)
-        fresh = True
-        while block < n_blocks and spent < budget:
-            fresh = fresh or block % period == 0
-            at = buckets.belief[i] + np.int64(room.at[n_factors])
-            if not _is_zero(memory, at, n):
-                join_block(buckets, memory, room, i, n_direct, fresh, mode)
-                fresh = False
-                if mode != LINEAR:
-                    _exponentiate(room.block, k, n)
-                _share_out(memory, at, room, k, n)
-                for v in range(k):
-                    row = room.block[v * n : (v + 1) * n]
-                    total = _sum(row, n)
-                    marginal[buckets.variable[i], v] += total
-                    for q in range(n_direct):
-                        if buckets.sender[room.kind[q]] >= 0:
-                            _pass_on(buckets, memory, room, q, v, row, total)
-                if n_direct < n_factors:
-                    _keep(room, k * n)
-            if n_direct < n_factors and ((block + 1) % period == 0 or spent + n * k >= budget):
-                _release(buckets, memory, room, i, n_direct)
-            advance(buckets, room, i)
-            block += 1
-            spent += n * k
-            made += n * k
-        spent += 64
+        n = buckets.inner_size[i]
+        entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
+        last = min(n_blocks, block + 1 + (budget - spent) // entries)
+        row = marginal[buckets.variable[i]]
+        _spread_blocks(buckets, memory, base, room, row, i, block, last, mode)
+        made += entries * (last - block)
+        spent += entries * (last - block) + 64
+        block = last
         if block == n_blocks:
             i, block = i - 1, 0
     progress[0], progress[1] = i, block
     return made
+
+
+@kernel
+def spread_part(buckets, memory, base, room, marginal, mode, i, first, last):
+    """Pass on some blocks of a belief; ``marginal`` gets the sums for the values of its variable.
+
+    Threads may pass on other pieces at once, in rooms of their own.
+    """
+    for v in range(buckets.k[i]):
+        marginal[v] = 0.0
+    _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode)

@@ -253,55 +253,85 @@ def _rescale(memory, first, size, top):
     return exponent
 
 
+@inlined
+def _send_blocks(buckets, memory, base, room, i, first, last, mode):
+    """Make blocks first, ..., last - 1 of a message."""
+    k, n = buckets.k[i], buckets.inner_size[i]
+    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+    n_direct, period = sort_factors(buckets, i, room)
+    count_from(buckets, base, room, i, first)
+    scale = math.ldexp(1.0, -_halvings(buckets, i)) if mode == LINEAR else 1.0
+    for block in range(first, last):
+        fresh = block == first or block % period == 0
+        join_block(buckets, memory, room, i, n_direct, fresh, mode)
+        _sum_out(room.block, k, n, mode)
+        _store(memory, buckets.message[i] + np.int64(room.at[n_factors]), room, n, scale)
+        advance(buckets, room, i)
+
+
+@inlined
+def _forget_top(room, n, mode):
+    for j in range(n):
+        room.top[j] = 0.0 if mode == LINEAR else -np.inf
+
+
+@inlined
+def _finish(buckets, memory, room, exponents, i, mode):
+    """Scale a message by its largest entries in ``room.top``; return whether it is all zero."""
+    least = 0.0 if mode == LINEAR else -np.inf
+    top = least
+    for j in range(buckets.inner_size[i]):
+        top = max(top, room.top[j])
+    if not top > least:
+        return True
+    if mode == LINEAR:
+        exponent = _rescale(memory, buckets.message[i], buckets.message_size[i], top)
+        exponents[i] = _halvings(buckets, i) + exponent
+    return False
+
+
 @kernel
 def send(buckets, memory, base, room, exponents, progress, mode, budget):
     """Make messages, bucket by bucket, about ``budget`` entries per call.
 
-    ``progress`` = (bucket, block, 1 if a message is all zero), where the next call continues.
-    ``exponents`` gets the power of two that each message was divided by. Returns the number of
-    entries made; each bucket counts 64 more against the budget.
+    ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
+    call continues. ``exponents`` gets the power of two that each message was divided by. Returns
+    the number of entries made; each bucket counts 64 more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
-    least = 0.0 if mode == LINEAR else -np.inf
-    while i < buckets.variable.size and spent < budget and progress[2] == 0:
+    while i < progress[3] and spent < budget and progress[2] == 0:
         if buckets.message[i] < 0:
             i += 1
             continue
-        k, n = buckets.k[i], buckets.inner_size[i]
-        n_blocks = buckets.message_size[i] // n
-        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-        n_direct, period = sort_factors(buckets, i, room)
-        count_from(buckets, base, room, i, block)
-        halvings = _halvings(buckets, i) if mode == LINEAR else 0
-        scale = math.ldexp(1.0, -halvings)
+        n = buckets.inner_size[i]
+        entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
         if block == 0:
-            for j in range(n):
-                room.top[j] = least
-        fresh = True
-        while block < n_blocks and spent < budget:
-            join_block(buckets, memory, room, i, n_direct, fresh or block % period == 0, mode)
-            fresh = False
-            _sum_out(room.block, k, n, mode)
-            out = buckets.message[i] + np.int64(room.at[n_factors])
-            _store(memory, out, room, n, scale)
-            advance(buckets, room, i)
-            block += 1
-            spent += n * k
-            made += n * k
-        spent += 64
+            _forget_top(room, n, mode)
+        last = min(n_blocks, block + 1 + (budget - spent) // entries)
+        _send_blocks(buckets, memory, base, room, i, block, last, mode)
+        made += entries * (last - block)
+        spent += entries * (last - block) + 64
+        block = last
         if block == n_blocks:
-            top = least
-            for j in range(n):
-                top = max(top, room.top[j])
-            if not top > least:
+            if _finish(buckets, memory, room, exponents, i, mode):
                 progress[2] = 1
                 break
-            if mode == LINEAR:
-                size = buckets.message_size[i]
-                exponents[i] = halvings + _rescale(memory, buckets.message[i], size, top)
             i, block = i + 1, 0
     progress[0], progress[1] = i, block
     return made
+
+
+@kernel
+def send_part(buckets, memory, base, room, mode, i, first, last):
+    """Make some blocks of a message: threads may make others at once, in rooms of their own."""
+    _forget_top(room, buckets.inner_size[i], mode)
+    _send_blocks(buckets, memory, base, room, i, first, last, mode)
+
+
+@kernel
+def finish(buckets, memory, room, exponents, i, mode):
+    """Finish a message made in parts, whose largest entries are in ``room.top``."""
+    return _finish(buckets, memory, room, exponents, i, mode)
 
 
 @inlined

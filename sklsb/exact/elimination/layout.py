@@ -21,6 +21,8 @@ LARGE = 1 << 12
 _SMALL_BLOCK, _BLOCK = 128, 1 << 10
 # Most entries of a joined table, alone and relative to the clique.
 _JOINED, _SHARE = 1 << 14, 16
+# Pieces that threads work on.
+_PIECES = 8
 # Nanoseconds per block, per factor and value of a block, and per entry: of a run, and by offsets.
 _PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 40.0, 6.0, 0.3, 2.0
 
@@ -39,18 +41,20 @@ class Layout(NamedTuple):
     def inner(self) -> tuple[int, ...]:
         return self.axes[len(self.axes) - self.n_inner :]
 
-    def loops(self, scopes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    def loops(
+        self, messages: Sequence[Sequence[int]], tables: Sequence[Sequence[int]] = ()
+    ) -> tuple[list[int], list[int]]:
         """Split the outer axes into those of scattered factors, and those gone through faster.
 
         A factor is scattered if it depends on inner axes, and is no run of entries in a block.
         """
         inner, slow = self.inner, set()
-        for scope in scopes:
+        for scope in (*messages, *tables):
             is_run = tuple(scope[len(scope) - len(inner) :]) == inner
             if not is_run and not set(inner).isdisjoint(scope):
                 slow.update(scope)
-        # The longest factor is read in its order, and each of its entries once.
-        longest = max(scopes, key=len, default=())
+        # The longest message is read in its order, and each of its entries once.
+        longest = max(messages, key=len, default=())
         place = {u: i for i, u in enumerate(longest)}
         order = sorted(self.outer, key=lambda u: place.get(u, len(place)))
         return [u for u in order if u in slow], [u for u in order if u not in slow]
@@ -60,15 +64,28 @@ def n_entries(scope: Sequence[int], sizes: NDArray[np.int64]) -> int:
     return math.prod(int(sizes[u]) for u in scope)
 
 
+def n_pieces(
+    axes: Sequence[int], messages: Sequence[Sequence[int]], sizes: NDArray[np.int64]
+) -> int:
+    """Into how many pieces the first axes divide a bucket, if all its messages have them."""
+    n = 1
+    for u in axes:
+        if n >= _PIECES or not all(u in message for message in messages):
+            break
+        n *= int(sizes[u])
+    return n
+
+
 def choose_layout(
     variable: int,
     axes: Sequence[int],
     messages: Sequence[Sequence[int]],
     sizes: NDArray[np.int64],
 ) -> Layout:
-    """Choose how the message of a bucket is laid out, given its axes, the one summed out next first.
+    """Choose how the message of a bucket is laid out.
 
-    That one stays the slowest. ``messages`` are the axes of the messages joined here.
+    The first of its axes, which is summed out next, stays the slowest. ``messages`` are the axes of
+    the messages joined here.
     """
     k = int(sizes[variable])
     if k * n_entries(axes, sizes) < LARGE:

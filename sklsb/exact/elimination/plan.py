@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
-from sklsb.exact.elimination.layout import Layout, choose_layout, join_tables, n_entries
+from sklsb.exact.elimination.layout import (
+    Layout,
+    choose_layout,
+    join_tables,
+    n_entries,
+    n_pieces,
+)
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
 from sklsb.exact.elimination.slicing import cliques
 
@@ -60,10 +66,15 @@ class _Builder:
             self.columns[name].append(value)
 
     def open(
-        self, variable: int, layout: Layout, row_sum: float, scopes: Sequence[Sequence[int]] = ()
+        self,
+        variable: int,
+        layout: Layout,
+        row_sum: float,
+        messages: Sequence[Sequence[int]] = (),
+        tables: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Begin a bucket, of factors with the given scopes."""
-        slow, fast = layout.loops(scopes)
+        """Begin a bucket, of messages and tables with the given scopes."""
+        slow, fast = layout.loops(messages, tables)
         self._variable, self._inner = variable, layout.inner
         self._axes = [*slow, *fast, *layout.inner]
         cards = [int(self.sizes[u]) for u in self._axes]
@@ -74,6 +85,7 @@ class _Builder:
             message_size=math.prod(cards),
             inner_axes=layout.n_inner,
             inner_size=n_entries(layout.inner, self.sizes),
+            n_pieces=n_pieces([*slow, *fast], messages, self.sizes),
             row_sum=row_sum,
             axis_start=len(self.columns["axis_variable"]),
             factor_start=len(self.columns["position"]),
@@ -189,7 +201,7 @@ def build(
         layout = choose_layout(v, axes[i][::-1], received, sizes)
         given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
         tables = join_tables(v, layout, waiting[i], given, sizes)
-        builder.open(v, layout, 0.0, [*received, *(scope for scope, _ in tables)])
+        builder.open(v, layout, 0.0, received, [scope for scope, _ in tables])
         for scope, table in tables:
             strides = _strides(scope, table.shape)
             conditioned = {u: strides[u] for u in scope if u not in place}
