@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb.exact.elimination.reduce import Array, Factor
 
@@ -48,6 +47,8 @@ class Layout(NamedTuple):
 
         A factor is scattered if it depends on inner axes, and is no run of entries in a block.
         """
+        if not self.outer:
+            return [], []
         inner, slow = self.inner, set()
         for scope in (*messages, *tables):
             is_run = tuple(scope[len(scope) - len(inner) :]) == inner
@@ -60,19 +61,17 @@ class Layout(NamedTuple):
         return [u for u in order if u in slow], [u for u in order if u not in slow]
 
 
-def n_entries(scope: Sequence[int], sizes: NDArray[np.int64]) -> int:
-    return math.prod(int(sizes[u]) for u in scope)
+def n_entries(scope: Sequence[int], sizes: Sequence[int]) -> int:
+    return math.prod(sizes[u] for u in scope)
 
 
-def n_pieces(
-    axes: Sequence[int], messages: Sequence[Sequence[int]], sizes: NDArray[np.int64]
-) -> int:
+def n_pieces(axes: Sequence[int], messages: Sequence[Sequence[int]], sizes: Sequence[int]) -> int:
     """Into how many pieces the first axes divide a bucket, if all its messages have them."""
     n = 1
     for u in axes:
         if n >= _PIECES or not all(u in message for message in messages):
             break
-        n *= int(sizes[u])
+        n *= sizes[u]
     return n
 
 
@@ -80,14 +79,14 @@ def choose_layout(
     variable: int,
     axes: Sequence[int],
     messages: Sequence[Sequence[int]],
-    sizes: NDArray[np.int64],
+    sizes: Sequence[int],
 ) -> Layout:
     """Choose how the message of a bucket is laid out.
 
     The first of its axes, which is summed out next, stays the slowest. ``messages`` are the axes of
     the messages joined here.
     """
-    k = int(sizes[variable])
+    k = sizes[variable]
     if k * n_entries(axes, sizes) < LARGE:
         blocks = [m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK]
         return Layout(tuple(axes), blocks[-1])
@@ -102,17 +101,17 @@ def choose_layout(
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _inner_sizes(axes: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _inner_sizes(axes: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield numbers of last axes with their numbers of entries."""
     n = 1
     yield 0, n
     for m, u in enumerate(reversed(axes), 1):
-        n *= int(sizes[u])
+        n *= sizes[u]
         yield m, n
 
 
 def _cost(
-    layout: Layout, messages: Sequence[Sequence[int]], sizes: NDArray[np.int64], k: int, n: int
+    layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int], k: int, n: int
 ) -> float:
     """Estimate the time per entry of a clique in nanoseconds."""
     inner = set(layout.inner)
@@ -128,7 +127,7 @@ def join_tables(
     layout: Layout,
     tables: Sequence[Factor],
     given: Sequence[int],
-    sizes: NDArray[np.int64],
+    sizes: Sequence[int],
 ) -> list[Factor]:
     """Join small tables of a large clique, and spread them over the block.
 
@@ -137,7 +136,7 @@ def join_tables(
     """
     order = [*given, *layout.outer, variable, *layout.inner]
     turned = [_turned(table, order) for table in tables]
-    clique = int(sizes[variable]) * n_entries(layout.axes, sizes)
+    clique = sizes[variable] * n_entries(layout.axes, sizes)
     if clique < LARGE:
         return turned
     most = min(_JOINED, clique // _SHARE)
@@ -169,10 +168,10 @@ def _turned(factor: Factor, order: Sequence[int]) -> Factor:
     return Factor(tuple(scope), factor.table.transpose([factor.scope.index(u) for u in scope]))
 
 
-def _joined(scope: Sequence[int], members: Sequence[Factor], sizes: NDArray[np.int64]) -> Factor:
+def _joined(scope: Sequence[int], members: Sequence[Factor], sizes: Sequence[int]) -> Factor:
     """Return the sum of logarithmic tables over a common scope, axes in the same order."""
-    table: Array = np.zeros([int(sizes[u]) for u in scope])
+    table: Array = np.zeros([sizes[u] for u in scope])
     for member in members:
-        shape = [int(sizes[u]) if u in member.scope else 1 for u in scope]
+        shape = [sizes[u] if u in member.scope else 1 for u in scope]
         table += member.table.reshape(shape)
     return Factor(tuple(scope), table)

@@ -118,17 +118,16 @@ class Passes:
     def _send(self, first: int, end: int) -> tuple[int, int | None]:
         """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
         progress, made = np.array([first, 0, 0, end]), 0
-        shared = self._shared if self._pool else []
-        while progress[0] < end and not progress[2]:
-            if progress[0] in shared:
-                n = self._send_shared(progress)
-            else:
-                progress[3] = min((i for i in shared if i > progress[0]), default=end)
-                progress[3] = min(progress[3], end)
-                args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents)
-                n = int(send(*args, progress, self.mode, _BUDGET[self.mode]))
+        shared = [i for i in self._shared if first <= i < end] if self._pool else []
+        args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents, progress)
+        for stop in (*shared, end):
+            progress[3] = stop
+            while progress[0] < stop and not progress[2]:
+                n = int(send(*args, self.mode, _BUDGET[self.mode]))
                 self.progress(n)
-            made += n
+                made += n
+            if stop < end and not progress[2]:
+                made += self._send_shared(progress)
         return made, int(progress[0]) if progress[2] else None
 
     def _send_shared(self, progress: NDArray[np.int64]) -> int:
@@ -271,7 +270,7 @@ class Passes:
     def _spread(self, first: int, end: int, result: Array) -> None:
         """Go back through some buckets; add to the probabilities of their variables' values."""
         settings = self.mode, _SPREAD_BUDGET[self.mode]
-        shared = [i for i in self._shared if self.plan.buckets.n_pieces[i] > 1]
+        shared = [i for i in self._shared if self.plan.n_pieces[i] > 1]
         progress = np.array([end - 1, 0, first])
         while progress[0] >= first:
             if progress[0] in shared:
@@ -285,7 +284,7 @@ class Passes:
     def _spread_shared(self, i: int, result: Array) -> None:
         """Pass on one belief in pieces; sums do not depend on the number of threads."""
         buckets = self.plan.buckets
-        n = int(buckets.n_pieces[i])
+        n = int(self.plan.n_pieces[i])
         sums = np.zeros((n, result.shape[1]))
 
         def work(room: Room, part: int, first: int, last: int) -> None:
