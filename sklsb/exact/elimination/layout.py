@@ -95,7 +95,7 @@ def choose_layout(
         late = [u for u in first if u in axes[1:]]
         order = (*axes[:1], *(u for u in axes[1:] if u not in late), *late)
         for m, n in _inner_sizes(order, sizes):
-            if k * n <= _BLOCK:
+            if n == 1 or k * n <= _BLOCK:
                 layout = Layout(order, m)
                 found.append((_cost(layout, messages, sizes, k, n), layout))
     return min(found, key=lambda pair: pair[0])[1]

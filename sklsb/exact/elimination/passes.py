@@ -169,7 +169,8 @@ class Passes:
                     found += [future.result() for future in futures]
                 finally:
                     wait(futures)  # no thread may go on after an interrupt
-            self.progress(self._entries(i) * len(pairs) // n)
+            done = ends[a + len(pairs)] - ends[a]
+            self.progress(self._entries(i) // blocks * done)
         return found
 
     def _log_sum(self, failed: int | None) -> float:
