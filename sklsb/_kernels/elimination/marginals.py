@@ -125,22 +125,18 @@ def _spread_block(buckets, memory, at, room, marginal, i, mode):
 @inlined
 def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
     """Pass on blocks first, ..., last - 1 of the belief of a bucket."""
-    n, period, n_factors = (
-        buckets.inner_size[i],
-        buckets.period[i],
-        buckets.factor_start[i + 1] - buckets.factor_start[i],
-    )
+    n, n_factors = buckets.inner_size[i], buckets.factor_start[i + 1] - buckets.factor_start[i]
     keeps = buckets.scattered_start[i] < buckets.factor_start[i + 1]
     count_from(buckets, base, room, i, first)
     fresh = True
     for block in range(first, last):
-        fresh = fresh or block % period == 0
+        fresh = fresh or block % buckets.period[i] == 0
         at = buckets.belief[i] + np.int64(room.at[n_factors])
         if not _is_zero(memory, at, n):
             join_block(buckets, memory, room, i, fresh, mode)
             fresh = False
             _spread_block(buckets, memory, at, room, marginal, i, mode)
-        if keeps and ((block + 1) % period == 0 or block + 1 == last):
+        if keeps and ((block + 1) % buckets.period[i] == 0 or block + 1 == last):
             _release(buckets, memory, room, i)
         advance(buckets, room, i)
 
