@@ -850,8 +850,8 @@ MUTANTS = {
     # Elimination and redraws
     "a message that is not summed": Mutant(
         MESSAGES,
-        "for v in range(1, k):\n            for j in range(n):\n                values[j] +=",
-        "for v in range(2, k):\n            for j in range(n):\n                values[j] +=",
+        "for v in range(1, k):\n            row = values[",
+        "for v in range(2, k):\n            row = values[",
         check_elimination,
         "log Z against",
     ),

@@ -37,12 +37,14 @@ class Buckets(NamedTuple):
     message_size: Int64
     inner_axes: Int64  # number of last axes of the message whose entries are made together
     inner_size: Int64
+    period: Int64  # how many successive blocks have the scattered factors in common
     row_sum: Float64  # for a constant message: the largest row sum of its table; else 0
     axis_start: Int64  # of each bucket, with the end
     axis_variable: Int64  # in the order in which they are gone through, the slowest first
     axis_k: Int64
     axis_stride: Int64  # in the message
-    factor_start: Int64  # of each bucket, with the end
+    factor_start: Int64  # of each bucket, with the end; constant factors first, scattered ones last
+    scattered_start: Int64  # of each bucket: its first factor joined once for many blocks
     position: Int64  # of each factor: a table or a message
     sender: Int64  # the bucket that sent it; -1 for a table
     own_stride: Int64  # of the variable of the bucket
@@ -62,7 +64,6 @@ class Room(NamedTuple):
     common: Float64  # what successive blocks have in common
     kept: Float64  # sums of successive blocks on the way back
     at: NDArray[np.uint64]  # (most factors + 1,) positions; the last, relative, in the message
-    kind: Int64  # (most factors,) factors of a bucket, scattered ones last
     counter: Int64  # (most axes,)
     step: Int64  # (most factors + 1, most axes) added to a position when an axis advances
     top: Float64  # (largest inner_size,) largest entries so far at each place of a block
@@ -80,7 +81,6 @@ def new_room(buckets: Buckets) -> Room:
         common=np.empty(block),
         kept=np.zeros(block),
         at=np.zeros(factors, np.uint64),
-        kind=np.zeros(factors, np.int64),
         counter=np.zeros(axes, np.int64),
         step=np.zeros((factors, axes), np.int64),
         top=np.zeros(int(buckets.inner_size.max(initial=1))),

@@ -10,18 +10,16 @@ from sklsb._kernels.elimination.messages import (
     advance,
     count_from,
     join_block,
-    sort_factors,
 )
 
 
 @inlined
 def _is_zero(memory, at, n):
     """Whether a block of a belief is zero throughout."""
-    o = np.uint64(at)
-    for j in range(n):
-        if memory[o + np.uint64(j)] != 0.0:
-            return False
-    return True
+    j = 0
+    while j < n and memory[np.uint64(at + j)] == 0.0:
+        j += 1
+    return j == n
 
 
 @inlined
@@ -70,12 +68,13 @@ def _sum(values, n):
 
 
 @inlined
-def _pass_on(buckets, memory, room, q, v, values, total):
+def _pass_on(buckets, memory, room, i, f, v, values, total):
     """Add a row of probabilities, with its sum, to the belief of the sender of a factor."""
-    f, n = room.kind[q], values.size
-    sender, start = buckets.sender[f], buckets.offset_start[f]
+    n, sender, start = values.size, buckets.sender[f], buckets.offset_start[f]
+    if sender < 0:
+        return
     shift = buckets.belief[sender] - buckets.message[sender] + v * buckets.own_stride[f]
-    at = np.uint64(np.int64(room.at[q]) + shift)
+    at = np.uint64(np.int64(room.at[f - buckets.factor_start[i]]) + shift)
     if start == CONSTANT:
         memory[at] += total
     elif start == RUN:
@@ -106,16 +105,51 @@ def _keep(room, n):
 
 
 @inlined
-def _release(buckets, memory, room, i, n_direct):
+def _release(buckets, memory, room, i):
     """Add the probabilities kept to the beliefs of the senders of scattered factors."""
     n = buckets.inner_size[i]
     for v in range(buckets.k[i]):
         row = room.kept[v * n : (v + 1) * n]
-        for q in range(n_direct, buckets.factor_start[i + 1] - buckets.factor_start[i]):
-            if buckets.sender[room.kind[q]] >= 0:
-                _pass_on(buckets, memory, room, q, v, row, 0.0)
+        for f in range(buckets.scattered_start[i], buckets.factor_start[i + 1]):
+            _pass_on(buckets, memory, room, i, f, v, row, 0.0)
         for j in range(n):
             row[j] = 0.0
+
+
+@inlined
+def _spread_block(buckets, memory, at, room, marginal, i, mode):
+    """Pass on the block of a belief that begins at a position."""
+    k, n, scattered = buckets.k[i], buckets.inner_size[i], buckets.scattered_start[i]
+    if mode != LINEAR:
+        _exponentiate(room.block, k, n)
+    _share_out(memory, at, room, k, n)
+    for v in range(k):
+        row = room.block[v * n : (v + 1) * n]
+        total = _sum(row, n)
+        marginal[v] += total
+        for f in range(buckets.factor_start[i], scattered):
+            _pass_on(buckets, memory, room, i, f, v, row, total)
+    if scattered < buckets.factor_start[i + 1]:
+        _keep(room, k * n)
+
+
+@inlined
+def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
+    """Pass on blocks first, ..., last - 1 of the belief of a bucket."""
+    n, n_factors = buckets.inner_size[i], buckets.factor_start[i + 1] - buckets.factor_start[i]
+    keeps = buckets.scattered_start[i] < buckets.factor_start[i + 1]
+    count_from(buckets, base, room, i, first)
+    fresh = True
+    for block in range(first, last):
+        fresh = fresh or block % buckets.period[i] == 0
+        at = buckets.belief[i] + np.int64(room.at[n_factors])
+        if not _is_zero(memory, at, n):
+            join_block(buckets, memory, room, i, fresh, mode)
+            fresh = False
+            _spread_block(buckets, memory, at, room, marginal, i, mode)
+        if keeps and ((block + 1) % buckets.period[i] == 0 or block + 1 == last):
+            _release(buckets, memory, room, i)
+        advance(buckets, room, i)
 
 
 @kernel
@@ -134,38 +168,32 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
             continue
         if block == 0:
             _clear_below(buckets, memory, i)
-        k, n = buckets.k[i], buckets.inner_size[i]
-        n_blocks = buckets.message_size[i] // n
-        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-        n_direct, period = sort_factors(buckets, i, room)
-        count_from(buckets, base, room, i, block)
-        fresh = True
-        while block < n_blocks and spent < budget:
-            fresh = fresh or block % period == 0
-            at = buckets.belief[i] + np.int64(room.at[n_factors])
-            if not _is_zero(memory, at, n):
-                join_block(buckets, memory, room, i, n_direct, fresh, mode)
-                fresh = False
-                if mode != LINEAR:
-                    _exponentiate(room.block, k, n)
-                _share_out(memory, at, room, k, n)
-                for v in range(k):
-                    row = room.block[v * n : (v + 1) * n]
-                    total = _sum(row, n)
-                    marginal[buckets.variable[i], v] += total
-                    for q in range(n_direct):
-                        if buckets.sender[room.kind[q]] >= 0:
-                            _pass_on(buckets, memory, room, q, v, row, total)
-                if n_direct < n_factors:
-                    _keep(room, k * n)
-            if n_direct < n_factors and ((block + 1) % period == 0 or spent + n * k >= budget):
-                _release(buckets, memory, room, i, n_direct)
-            advance(buckets, room, i)
-            block += 1
-            spent += n * k
-            made += n * k
-        spent += 64
+        n = buckets.inner_size[i]
+        entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
+        last = min(n_blocks, block + 1 + (budget - spent) // entries)
+        row = marginal[buckets.variable[i]]
+        _spread_blocks(buckets, memory, base, room, row, i, block, last, mode)
+        made += entries * (last - block)
+        spent += entries * (last - block) + 64
+        block = last
         if block == n_blocks:
             i, block = i - 1, 0
     progress[0], progress[1] = i, block
     return made
+
+
+@kernel
+def clear_below(buckets, memory, i):
+    """Call `_clear_below` from Python."""
+    _clear_below(buckets, memory, i)
+
+
+@kernel
+def spread_part(buckets, memory, base, room, marginal, mode, i, first, last):
+    """Pass on some blocks of a belief; ``marginal`` gets the sums for the values of its variable.
+
+    Threads may pass on other pieces at once, in rooms of their own.
+    """
+    for v in range(buckets.k[i]):
+        marginal[v] = 0.0
+    _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode)

@@ -34,36 +34,6 @@ def outer_axes(buckets, i):
 
 
 @inlined
-def sort_factors(buckets, i, room):
-    """Sort the factors of a bucket into ``room.kind``, scattered ones last.
-
-    Scattered ones, by offsets in a block, are joined once for successive blocks that have them in
-    common. Returns the number of other factors, and of those blocks. If there is one block, none
-    counts as scattered.
-    """
-    first, last, outer = (
-        buckets.factor_start[i],
-        buckets.factor_start[i + 1],
-        outer_axes(buckets, i),
-    )
-    n, back = 0, last - first
-    for f in range(first, last):
-        if outer == 0 or buckets.offset_start[f] < 0:
-            room.kind[n] = f
-            n += 1
-        else:
-            back -= 1
-            room.kind[back] = f
-    period = 1
-    for a in range(outer - 1, -1, -1):
-        for q in range(n, last - first):
-            if buckets.stride[buckets.stride_start[room.kind[q]] + a] != 0:
-                return n, period
-        period *= buckets.axis_k[buckets.axis_start[i] + a]
-    return n, period
-
-
-@inlined
 def _begin(source, at, constant, values, n, mode):
     """Join a run of entries with a constant."""
     o = np.uint64(at)
@@ -100,62 +70,59 @@ def _join_scattered(memory, offset, start, at, values, n, mode):
 
 
 @inlined
-def _join_row(buckets, memory, room, factors, v, values, n, mode):
-    """Join factors number first, ..., last - 1 of ``room.kind``, at one value, into a row.
+def _join_row(buckets, memory, room, i, part, v, values, n, mode):
+    """Join factors of a bucket, at one value of its variable, into a row of a block.
 
-    ``factors`` = (first, last, whether the row in ``room.common`` is joined too).
+    ``part`` = (first, last, whether the row in ``room.common`` is joined too).
     """
-    first, last, has_common = factors
+    first, last, begun = part
     constant = 1.0 if mode == LINEAR else 0.0
-    for q in range(first, last):
-        f = room.kind[q]
-        if buckets.offset_start[f] == CONSTANT:
-            entry = memory[room.at[q] + np.uint64(v * buckets.own_stride[f])]
-            constant = constant * entry if mode == LINEAR else constant + entry
-    begun = has_common
-    if has_common:
+    f = first
+    while f < last and buckets.offset_start[f] == CONSTANT:
+        entry = memory[_position(buckets, room, i, f, v)]
+        constant = constant * entry if mode == LINEAR else constant + entry
+        f += 1
+    if begun:
         _begin(room.common, v * n, constant, values, n, mode)
-    for q in range(first, last):
-        f = room.kind[q]
-        start = buckets.offset_start[f]
-        at = room.at[q] + np.uint64(v * buckets.own_stride[f])
-        if start == RUN:
-            if begun:
-                _join_run(memory, at, values, n, mode)
-            else:
-                _begin(memory, at, constant, values, n, mode)
-                begun = True
-        elif start >= 0:
-            if not begun:
-                for j in range(n):
-                    values[j] = constant
-                begun = True
-            _join_scattered(memory, buckets.offset, start, at, values, n, mode)
-    if not begun:
+    elif f < last and buckets.offset_start[f] == RUN:
+        _begin(memory, _position(buckets, room, i, f, v), constant, values, n, mode)
+        f += 1
+    else:
         for j in range(n):
             values[j] = constant
+    while f < last and buckets.offset_start[f] == RUN:
+        _join_run(memory, _position(buckets, room, i, f, v), values, n, mode)
+        f += 1
+    for g in range(f, last):
+        start, at = buckets.offset_start[g], _position(buckets, room, i, g, v)
+        _join_scattered(memory, buckets.offset, start, at, values, n, mode)
 
 
 @inlined
-def _join_rows(buckets, memory, room, i, factors, block, mode):
-    """Join factors, see `_join_row`, into one row of a block for each value."""
-    n = buckets.inner_size[i]
-    for v in range(buckets.k[i]):
-        row = block[v * n : (v + 1) * n]
-        _join_row(buckets, memory, room, factors, v, row, n, mode)
+def _position(buckets, room, i, f, v):
+    """Return where a factor's entries at a value begin in the present block."""
+    return room.at[f - buckets.factor_start[i]] + np.uint64(v * buckets.own_stride[f])
 
 
 @inlined
-def join_block(buckets, memory, room, i, n_direct, fresh, mode):
+def join_block(buckets, memory, room, i, fresh, mode):
     """Join all factors in one block, where ``room.at`` is, into the rows of ``room.block``.
 
     If ``fresh``, the scattered ones are joined anew.
     """
-    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-    scattered = n_direct < n_factors
-    if scattered and fresh:
-        _join_rows(buckets, memory, room, i, (n_direct, n_factors, False), room.common, mode)
-    _join_rows(buckets, memory, room, i, (0, n_direct, scattered), room.block, mode)
+    n, k = buckets.inner_size[i], buckets.k[i]
+    first, middle, last = (
+        buckets.factor_start[i],
+        buckets.scattered_start[i],
+        buckets.factor_start[i + 1],
+    )
+    if fresh and middle < last:
+        for v in range(k):
+            row = room.common[v * n : (v + 1) * n]
+            _join_row(buckets, memory, room, i, (middle, last, False), v, row, n, mode)
+    for v in range(k):
+        row = room.block[v * n : (v + 1) * n]
+        _join_row(buckets, memory, room, i, (first, middle, middle < last), v, row, n, mode)
 
 
 @inlined
@@ -165,17 +132,20 @@ def count_from(buckets, base, room, i, index):
     Also sets the steps: changes of a position when an axis advances and all after it restart.
     """
     start, axes = buckets.axis_start[i], outer_axes(buckets, i)
-    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+    first = buckets.factor_start[i]
+    n_factors = buckets.factor_start[i + 1] - first
     for a in range(axes - 1, -1, -1):
         size = buckets.axis_k[start + a]
         room.counter[a] = index % size
         index //= size
     for q in range(n_factors + 1):
-        at, back, first = 0, 0, 0
-        if q < n_factors:
-            at, first = base[room.kind[q]], buckets.stride_start[room.kind[q]]
+        at = base[first + q] if q < n_factors else 0
+        strides = buckets.stride_start[first + q] if q < n_factors else 0
+        back = 0
         for a in range(axes - 1, -1, -1):
-            stride = buckets.stride[first + a] if q < n_factors else buckets.axis_stride[start + a]
+            stride = buckets.axis_stride[start + a]
+            if q < n_factors:
+                stride = buckets.stride[strides + a]
             at += stride * room.counter[a]
             room.step[q, a] = stride - back
             back += stride * (buckets.axis_k[start + a] - 1)
@@ -253,56 +223,84 @@ def _rescale(memory, first, size, top):
     return exponent
 
 
+@inlined
+def _send_blocks(buckets, memory, base, room, i, first, last, mode):
+    """Make blocks first, ..., last - 1 of a message."""
+    k, n = buckets.k[i], buckets.inner_size[i]
+    n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
+    count_from(buckets, base, room, i, first)
+    scale = math.ldexp(1.0, -_halvings(buckets, i)) if mode == LINEAR else 1.0
+    for block in range(first, last):
+        fresh = block == first or block % buckets.period[i] == 0
+        join_block(buckets, memory, room, i, fresh, mode)
+        _sum_out(room.block, k, n, mode)
+        _store(memory, buckets.message[i] + np.int64(room.at[n_factors]), room, n, scale)
+        advance(buckets, room, i)
+
+
+@inlined
+def _forget_top(room, n, mode):
+    for j in range(n):
+        room.top[j] = 0.0 if mode == LINEAR else -np.inf
+
+
+@inlined
+def _finish(buckets, memory, room, exponents, i, mode):
+    """Scale a message by its largest entries in ``room.top``; return whether it is all zero."""
+    least = 0.0 if mode == LINEAR else -np.inf
+    top = least
+    for j in range(buckets.inner_size[i]):
+        top = max(top, room.top[j])
+    if not top > least:
+        return True
+    if mode == LINEAR:
+        exponent = _rescale(memory, buckets.message[i], buckets.message_size[i], top)
+        exponents[i] = _halvings(buckets, i) + exponent
+    return False
+
+
 @kernel
 def send(buckets, memory, base, room, exponents, progress, mode, budget):
     """Make messages, bucket by bucket, about ``budget`` entries per call.
 
     ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
-    call continues.
-    ``exponents`` gets the power of two that each message was divided by. Returns the number of
-    entries made; each bucket counts 64 more against the budget.
+    call continues. ``exponents`` gets the power of two that each message was divided by. Returns
+    the number of entries made; each bucket counts 64 more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
-    least = 0.0 if mode == LINEAR else -np.inf
     while i < progress[3] and spent < budget and progress[2] == 0:
         if buckets.message[i] < 0:
             i += 1
             continue
-        k, n = buckets.k[i], buckets.inner_size[i]
-        n_blocks = buckets.message_size[i] // n
-        n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
-        n_direct, period = sort_factors(buckets, i, room)
-        count_from(buckets, base, room, i, block)
-        halvings = _halvings(buckets, i) if mode == LINEAR else 0
-        scale = math.ldexp(1.0, -halvings)
+        n = buckets.inner_size[i]
+        entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
         if block == 0:
-            for j in range(n):
-                room.top[j] = least
-        fresh = True
-        while block < n_blocks and spent < budget:
-            join_block(buckets, memory, room, i, n_direct, fresh or block % period == 0, mode)
-            fresh = False
-            _sum_out(room.block, k, n, mode)
-            out = buckets.message[i] + np.int64(room.at[n_factors])
-            _store(memory, out, room, n, scale)
-            advance(buckets, room, i)
-            block += 1
-            spent += n * k
-            made += n * k
-        spent += 64
+            _forget_top(room, n, mode)
+        last = min(n_blocks, block + 1 + (budget - spent) // entries)
+        _send_blocks(buckets, memory, base, room, i, block, last, mode)
+        made += entries * (last - block)
+        spent += entries * (last - block) + 64
+        block = last
         if block == n_blocks:
-            top = least
-            for j in range(n):
-                top = max(top, room.top[j])
-            if not top > least:
+            if _finish(buckets, memory, room, exponents, i, mode):
                 progress[2] = 1
                 break
-            if mode == LINEAR:
-                size = buckets.message_size[i]
-                exponents[i] = halvings + _rescale(memory, buckets.message[i], size, top)
             i, block = i + 1, 0
     progress[0], progress[1] = i, block
     return made
+
+
+@kernel
+def send_part(buckets, memory, base, room, mode, i, first, last):
+    """Make some blocks of a message: threads may make others at once, in rooms of their own."""
+    _forget_top(room, buckets.inner_size[i], mode)
+    _send_blocks(buckets, memory, base, room, i, first, last, mode)
+
+
+@kernel
+def finish(buckets, memory, room, exponents, i, mode):
+    """Finish a message made in parts, whose largest entries are in ``room.top``."""
+    return _finish(buckets, memory, room, exponents, i, mode)
 
 
 @inlined

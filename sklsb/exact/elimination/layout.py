@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb.exact.elimination.reduce import Array, Factor
 
@@ -21,6 +20,8 @@ LARGE = 1 << 12
 _SMALL_BLOCK, _BLOCK = 128, 1 << 10
 # Most entries of a joined table, alone and relative to the clique.
 _JOINED, _SHARE = 1 << 14, 16
+# Pieces that threads work on.
+_PIECES = 8
 # Nanoseconds per block, per factor and value of a block, and per entry: of a run, and by offsets.
 _PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 40.0, 6.0, 0.3, 2.0
 
@@ -39,38 +40,53 @@ class Layout(NamedTuple):
     def inner(self) -> tuple[int, ...]:
         return self.axes[len(self.axes) - self.n_inner :]
 
-    def loops(self, scopes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    def loops(
+        self, messages: Sequence[Sequence[int]], tables: Sequence[Sequence[int]] = ()
+    ) -> tuple[list[int], list[int]]:
         """Split the outer axes into those of scattered factors, and those gone through faster.
 
         A factor is scattered if it depends on inner axes, and is no run of entries in a block.
         """
+        if not self.outer:
+            return [], []
         inner, slow = self.inner, set()
-        for scope in scopes:
+        for scope in (*messages, *tables):
             is_run = tuple(scope[len(scope) - len(inner) :]) == inner
             if not is_run and not set(inner).isdisjoint(scope):
                 slow.update(scope)
-        # The longest factor is read in its order, and each of its entries once.
-        longest = max(scopes, key=len, default=())
+        # The longest message is read in its order, and each of its entries once.
+        longest = max(messages, key=len, default=())
         place = {u: i for i, u in enumerate(longest)}
         order = sorted(self.outer, key=lambda u: place.get(u, len(place)))
         return [u for u in order if u in slow], [u for u in order if u not in slow]
 
 
-def n_entries(scope: Sequence[int], sizes: NDArray[np.int64]) -> int:
-    return math.prod(int(sizes[u]) for u in scope)
+def n_entries(scope: Sequence[int], sizes: Sequence[int]) -> int:
+    return math.prod(sizes[u] for u in scope)
+
+
+def n_pieces(axes: Sequence[int], messages: Sequence[Sequence[int]], sizes: Sequence[int]) -> int:
+    """Into how many pieces the first axes divide a bucket, if all its messages have them."""
+    n = 1
+    for u in axes:
+        if n >= _PIECES or not all(u in message for message in messages):
+            break
+        n *= sizes[u]
+    return n
 
 
 def choose_layout(
     variable: int,
     axes: Sequence[int],
     messages: Sequence[Sequence[int]],
-    sizes: NDArray[np.int64],
+    sizes: Sequence[int],
 ) -> Layout:
-    """Choose how the message of a bucket is laid out, given its axes, the one summed out next first.
+    """Choose how the message of a bucket is laid out.
 
-    That one stays the slowest. ``messages`` are the axes of the messages joined here.
+    The first of its axes, which is summed out next, stays the slowest. ``messages`` are the axes of
+    the messages joined here.
     """
-    k = int(sizes[variable])
+    k = sizes[variable]
     if k * n_entries(axes, sizes) < LARGE:
         blocks = [m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK]
         return Layout(tuple(axes), blocks[-1])
@@ -79,23 +95,23 @@ def choose_layout(
         late = [u for u in first if u in axes[1:]]
         order = (*axes[:1], *(u for u in axes[1:] if u not in late), *late)
         for m, n in _inner_sizes(order, sizes):
-            if k * n <= _BLOCK:
+            if n == 1 or k * n <= _BLOCK:
                 layout = Layout(order, m)
                 found.append((_cost(layout, messages, sizes, k, n), layout))
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _inner_sizes(axes: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _inner_sizes(axes: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield numbers of last axes with their numbers of entries."""
     n = 1
     yield 0, n
     for m, u in enumerate(reversed(axes), 1):
-        n *= int(sizes[u])
+        n *= sizes[u]
         yield m, n
 
 
 def _cost(
-    layout: Layout, messages: Sequence[Sequence[int]], sizes: NDArray[np.int64], k: int, n: int
+    layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int], k: int, n: int
 ) -> float:
     """Estimate the time per entry of a clique in nanoseconds."""
     inner = set(layout.inner)
@@ -111,7 +127,7 @@ def join_tables(
     layout: Layout,
     tables: Sequence[Factor],
     given: Sequence[int],
-    sizes: NDArray[np.int64],
+    sizes: Sequence[int],
 ) -> list[Factor]:
     """Join small tables of a large clique, and spread them over the block.
 
@@ -120,7 +136,7 @@ def join_tables(
     """
     order = [*given, *layout.outer, variable, *layout.inner]
     turned = [_turned(table, order) for table in tables]
-    clique = int(sizes[variable]) * n_entries(layout.axes, sizes)
+    clique = sizes[variable] * n_entries(layout.axes, sizes)
     if clique < LARGE:
         return turned
     most = min(_JOINED, clique // _SHARE)
@@ -152,10 +168,10 @@ def _turned(factor: Factor, order: Sequence[int]) -> Factor:
     return Factor(tuple(scope), factor.table.transpose([factor.scope.index(u) for u in scope]))
 
 
-def _joined(scope: Sequence[int], members: Sequence[Factor], sizes: NDArray[np.int64]) -> Factor:
+def _joined(scope: Sequence[int], members: Sequence[Factor], sizes: Sequence[int]) -> Factor:
     """Return the sum of logarithmic tables over a common scope, axes in the same order."""
-    table: Array = np.zeros([int(sizes[u]) for u in scope])
+    table: Array = np.zeros([sizes[u] for u in scope])
     for member in members:
-        shape = [int(sizes[u]) if u in member.scope else 1 for u in scope]
+        shape = [sizes[u] if u in member.scope else 1 for u in scope]
         table += member.table.reshape(shape)
     return Factor(tuple(scope), table)

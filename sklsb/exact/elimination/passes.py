@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +21,15 @@ from sklsb._kernels.elimination.buckets import (
     Room,
     new_room,
 )
-from sklsb._kernels.elimination.marginals import spread
-from sklsb._kernels.elimination.messages import SMALLEST, bound_lost, place_all, send
+from sklsb._kernels.elimination.marginals import clear_below, spread, spread_part
+from sklsb._kernels.elimination.messages import (
+    SMALLEST,
+    bound_lost,
+    finish,
+    place_all,
+    send,
+    send_part,
+)
 from sklsb.exact.elimination.plan import Plan
 from sklsb.exact.elimination.reduce import Array
 
@@ -28,6 +37,8 @@ Values = NDArray[np.uint32]
 # Table entries between two returns to Python, about a tenth of a second.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
 _SPREAD_BUDGET = {LINEAR: 1 << 23, LOG: 1 << 20}
+# Fewest table entries of a bucket that threads share.
+_SHARED = 1 << 18
 # Log2 of what underflow may lose, relative to the sum and to a single probability, and of what
 # counts as nothing (below 1e-300).
 _MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0
@@ -41,7 +52,8 @@ class Passes:
     """Runs the compiled passes over a plan.
 
     ``mode`` (LINEAR, LOG or MAX) is how tables are joined and summed out; ``progress`` is called
-    with the number of table entries made since its last call.
+    with the number of table entries made since its last call. ``n_jobs`` threads share large
+    buckets; results do not depend on their number.
     """
 
     def __init__(
@@ -50,6 +62,7 @@ class Passes:
         n_sites: int,
         mode: int = LINEAR,
         progress: Callable[[int], None] = no_progress,
+        n_jobs: int = 1,
     ):
         warn_if_uncached()
         self.plan, self.n_sites, self.progress = plan, n_sites, progress
@@ -57,7 +70,11 @@ class Passes:
         self.base = np.zeros(buckets.position.size, dtype=np.int64)
         self.exponents = np.zeros(buckets.variable.size, dtype=np.int64)
         self.memory = np.empty(plan.n_entries)
-        self._room = new_room(buckets)
+        self._rooms = [new_room(buckets) for _ in range(n_jobs)]
+        self._room = self._rooms[0]
+        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+        large = buckets.message_size * buckets.k >= _SHARED
+        self._shared = np.flatnonzero(large & (buckets.message >= 0)).tolist()
         sends = buckets.message >= 0
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
         self._least = self._least_entries()
@@ -101,14 +118,62 @@ class Passes:
     def _send(self, first: int, end: int) -> tuple[int, int | None]:
         """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
         progress, made = np.array([first, 0, 0, end]), 0
-        while progress[0] < end and not progress[2]:
-            args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents, progress)
-            n = int(send(*args, self.mode, _BUDGET[self.mode]))
-            made += n
-            self.progress(n)
+        shared = [i for i in self._shared if first <= i < end] if self._pool else []
+        args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents, progress)
+        for stop in (*shared, end):
+            progress[3] = stop
+            while progress[0] < stop and not progress[2]:
+                n = int(send(*args, self.mode, _BUDGET[self.mode]))
+                self.progress(n)
+                made += n
+            if stop < end and not progress[2]:
+                made += self._send_shared(progress)
         return made, int(progress[0]) if progress[2] else None
 
-    def _go_back(self, through: Callable[[int, int], None]) -> None:
+    def _send_shared(self, progress: NDArray[np.int64]) -> int:
+        """Make one message, by all threads; go on to the next bucket."""
+        i, plan = int(progress[0]), self.plan
+        n_parts = -(-self._entries(i) // _BUDGET[self.mode]) * len(self._rooms)
+
+        def work(room: Room, _: int, first: int, last: int) -> Array:
+            args = (plan.buckets, self.memory, self.base, room, self.mode)
+            send_part(*args, i, first, last)
+            return room.top.copy()
+
+        np.maximum.reduce(self._share(i, n_parts, work), out=self._room.top)
+        args = (plan.buckets, self.memory, self._room, self.exponents)
+        progress[2] = finish(*args, i, self.mode)
+        progress[0] += not progress[2]
+        return self._entries(i)
+
+    def _entries(self, i: int) -> int:
+        """Return the number of entries of the clique of a bucket."""
+        return int(self.plan.buckets.message_size[i] * self.plan.buckets.k[i])
+
+    def _share(self, i: int, n: int, work: Callable[[Room, int, int, int], Any]) -> list[Any]:
+        """Return work(room, part, first block, last block) for n equal parts of a bucket.
+
+        Threads work on as many parts at once as there are rooms.
+        """
+        blocks = int(self.plan.buckets.message_size[i] // self.plan.buckets.inner_size[i])
+        ends = [blocks * part // n for part in range(n + 1)]
+        found: list[Any] = []
+        for a in range(0, n, len(self._rooms)):
+            parts = [(part, ends[part], ends[part + 1]) for part in range(a, n)]
+            pairs = list(zip(self._rooms, parts, strict=False))
+            if self._pool is None:
+                found += [work(room, *part) for room, part in pairs]
+            else:
+                futures = [self._pool.submit(work, room, *part) for room, part in pairs]
+                try:
+                    found += [future.result() for future in futures]
+                finally:
+                    wait(futures)  # no thread may go on after an interrupt
+            done = ends[a + len(pairs)] - ends[a]
+            self.progress(self._entries(i) // blocks * done)
+        return found
+
+    def _go_back(self, through: Callable[[int, int], object]) -> None:
         """Go back through all buckets; messages that were freed are made again before.
 
         ``through`` is called with the first bucket and the one after the last.
@@ -213,19 +278,39 @@ class Passes:
         Once after a forward pass.
         """
         buckets, result = self.plan.buckets, np.zeros((self.n_sites, k))
-        settings = self.mode, _SPREAD_BUDGET[self.mode]
-
-        def through(first: int, end: int) -> None:
-            progress = np.array([end - 1, 0, first])
-            while progress[0] >= first:
-                args = (buckets, self.memory, self.base, self._room, result, progress)
-                self.progress(int(spread(*args, settings)))
-
         self.memory[buckets.belief[self.roots]] = 1.0
-        self._go_back(through)
+        self._go_back(lambda first, end: self._spread(first, end, result))
         eliminated = buckets.variable[buckets.message >= 0]
         result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
         return result
+
+    def _spread(self, first: int, end: int, result: Array) -> None:
+        """Go back through some buckets; add to the probabilities of their variables' values."""
+        settings = self.mode, _SPREAD_BUDGET[self.mode]
+        shared = [i for i in self._shared if self.plan.n_pieces[i] > 1]
+        progress = np.array([end - 1, 0, first])
+        while progress[0] >= first:
+            if progress[0] in shared:
+                self._spread_shared(int(progress[0]), result)
+                progress[0] -= 1
+                continue
+            progress[2] = max([first, *(i + 1 for i in shared if i < progress[0])])
+            args = (self.plan.buckets, self.memory, self.base, self._room, result, progress)
+            self.progress(int(spread(*args, settings)))
+
+    def _spread_shared(self, i: int, result: Array) -> None:
+        """Pass on one belief in pieces; sums do not depend on the number of threads."""
+        buckets = self.plan.buckets
+        n = int(self.plan.n_pieces[i])
+        sums = np.zeros((n, result.shape[1]))
+        clear_below(buckets, self.memory, i)
+
+        def work(room: Room, part: int, first: int, last: int) -> None:
+            args = (buckets, self.memory, self.base, room, sums[part], self.mode)
+            spread_part(*args, i, first, last)
+
+        self._share(i, n, work)
+        result[buckets.variable[i]] += sums.sum(axis=0)
 
 
 def log_at(factors: list, x: NDArray[np.int64]) -> list[float]:

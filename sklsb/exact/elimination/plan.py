@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
-from sklsb.exact.elimination.layout import Layout, choose_layout, join_tables, n_entries
+from sklsb.exact.elimination.layout import (
+    Layout,
+    choose_layout,
+    join_tables,
+    n_entries,
+    n_pieces,
+)
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
 from sklsb.exact.elimination.schedule import Schedule, Step, scheduled
 from sklsb.exact.elimination.slicing import cliques
@@ -31,6 +37,8 @@ class Plan:
     shift: float
     barren_shift: float
     n_entries: int  # of tables, messages and beliefs, as far as they are held at once
+    # Of each bucket: equal ranges of blocks that add to different entries on the way back.
+    n_pieces: NDArray[np.int64]
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
     back: list[Step]
 
@@ -43,11 +51,12 @@ class Plan:
 class _Builder:
     """Collects the columns of `Buckets`."""
 
-    def __init__(self, sizes: NDArray[np.int64]):
+    def __init__(self, sizes: Sequence[int]):
         self.sizes = sizes
         self.columns: dict[str, list[Any]] = {name: [] for name in Buckets._fields}
         self.tables: list[Array] = []
         self.n_tables = 0
+        self.n_pieces: list[int] = []
         self._patterns: dict[Any, int] = {}
         self._offsets: list[NDArray[np.int64]] = []
         self._n_offsets = 0
@@ -57,17 +66,26 @@ class _Builder:
             self.columns[name].append(value)
 
     def open(
-        self, variable: int, layout: Layout, row_sum: float, scopes: Sequence[Sequence[int]] = ()
+        self,
+        variable: int,
+        layout: Layout,
+        row_sum: float,
+        messages: Sequence[Sequence[int]] = (),
+        tables: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Begin a bucket, of factors with the given scopes."""
-        slow, fast = layout.loops(scopes)
+        """Begin a bucket, of messages and tables with the given scopes."""
+        slow, fast = layout.loops(messages, tables)
         self._variable, self._inner = variable, layout.inner
         self._axes = [*slow, *fast, *layout.inner]
-        cards = [int(self.sizes[u]) for u in self._axes]
-        strides = _strides(layout.axes, [int(self.sizes[u]) for u in layout.axes])
+        self._period = n_entries(fast, self.sizes)
+        self._factors: list[tuple[int, dict[str, Any], list[int], dict[int, int]]] = []
+        self.n_pieces.append(n_pieces([*slow, *fast], messages, self.sizes))
+        cards = [self.sizes[u] for u in self._axes]
+        strides = _strides(layout.axes, [self.sizes[u] for u in layout.axes])
+        self._run = tuple(strides[u] for u in layout.inner)
         self.add(
             variable=variable,
-            k=int(self.sizes[variable]),
+            k=self.sizes[variable],
             message_size=math.prod(cards),
             inner_axes=layout.n_inner,
             inner_size=n_entries(layout.inner, self.sizes),
@@ -90,35 +108,41 @@ class _Builder:
         self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
     ) -> None:
         """Add a table, or the message of bucket ``sender``, to the open bucket."""
-        row = [strides.get(u, 0) for u in self._axes]
-        self.add(
-            position=position,
-            sender=sender,
-            own_stride=strides[self._variable],
-            stride_start=len(self.columns["stride"]),
-            offset_start=self._offset(tuple(strides.get(u, 0) for u in self._inner)),
-            given_start=len(self.columns["given_variable"]),
-        )
-        self.columns["stride"] += row
-        self.columns["given_variable"] += given.keys()
-        self.columns["given_stride"] += given.values()
+        offset = self._offset(tuple(strides.get(u, 0) for u in self._inner))
+        own = strides[self._variable]
+        values = dict(position=position, sender=sender, own_stride=own, offset_start=offset)
+        self._factors.append((offset, values, [strides.get(u, 0) for u in self._axes], given))
+
+    def close(self) -> None:
+        """Add the columns of the factors of the open bucket."""
+        kinds = {CONSTANT: 0, RUN: 1}
+        self._factors.sort(key=lambda factor: kinds.get(factor[0], 2))
+        n = len(self._factors)
+        if len(self._axes) > len(self._inner):  # more than one block
+            n = sum(factor[0] in kinds for factor in self._factors)
+        self.add(scattered_start=len(self.columns["position"]) + n, period=self._period)
+        for _, values, row, given in self._factors:
+            starts = {"stride_start": "stride", "given_start": "given_variable"}
+            self.add(**values, **{key: len(self.columns[name]) for key, name in starts.items()})
+            self.columns["stride"] += row
+            self.columns["given_variable"] += given.keys()
+            self.columns["given_stride"] += given.values()
 
     def _offset(self, strides: tuple[int, ...]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
-        inner = tuple(int(self.sizes[u]) for u in self._inner)
         if not any(strides):
             return CONSTANT
+        if strides == self._run:
+            return RUN
+        inner = tuple(self.sizes[u] for u in self._inner)
         key = strides, inner
         if key not in self._patterns:
             offsets = np.zeros(1, dtype=np.int64)
             for stride, size in zip(strides, inner, strict=True):
                 offsets = np.add.outer(offsets, stride * np.arange(size)).ravel()
-            if np.array_equal(offsets, np.arange(offsets.size)):
-                self._patterns[key] = RUN
-            else:
-                self._patterns[key] = self._n_offsets
-                self._offsets.append(offsets)
-                self._n_offsets += offsets.size
+            self._patterns[key] = self._n_offsets
+            self._offsets.append(offsets)
+            self._n_offsets += offsets.size
         return self._patterns[key]
 
     def finish(self) -> Buckets:
@@ -169,23 +193,25 @@ def build(
             waiting[min(mine)].append(factor)
         else:
             inside.append(factor)
-    builder = _Builder(sizes)
+    ks = sizes.tolist()
+    builder = _Builder(ks)
     for b in barren:
         others = [v for v in b.factor.scope if v != b.variable]
         row_sum = math.exp(b.log_high - float(b.factor.table.max()))
         builder.open(b.variable, Layout(tuple(others), 0), row_sum if b.log_low < 0.0 else 0.0)
         strides = _strides(b.factor.scope, b.factor.table.shape)
         builder.factor(builder.table(b.factor.table), strides, {})
+        builder.close()
     # Messages follow all tables in memory, so positions are final only when those are known.
     arrived: list[list[int]] = [[] for _ in order]
     layouts: list[Layout] = []
     shifts = []
     for i, v in enumerate(order):
         received = [layouts[j].axes for j in arrived[i]]
-        layout = choose_layout(v, axes[i][::-1], received, sizes)
+        layout = choose_layout(v, axes[i][::-1], received, ks)
         given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
-        tables = join_tables(v, layout, waiting[i], given, sizes)
-        builder.open(v, layout, 0.0, [*received, *(scope for scope, _ in tables)])
+        tables = join_tables(v, layout, waiting[i], given, ks)
+        builder.open(v, layout, 0.0, received, [scope for scope, _ in tables])
         for scope, table in tables:
             strides = _strides(scope, table.shape)
             conditioned = {u: strides[u] for u in scope if u not in place}
@@ -193,8 +219,9 @@ def build(
             shifts.append(_largest(table))
         for j in arrived[i]:
             mine = layouts[j].axes
-            strides = _strides(mine, [int(sizes[u]) for u in mine])
+            strides = _strides(mine, [ks[u] for u in mine])
             builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
+        builder.close()
         layouts.append(layout)
         if axes[i]:
             arrived[place[axes[i][-1]]].append(i)
@@ -209,6 +236,7 @@ def build(
         math.fsum(shifts),
         math.fsum(float(b.factor.table.max()) for b in barren),
         n_tables + schedule.n_entries,
+        np.array(builder.n_pieces),
         inside,
         [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],
     )
