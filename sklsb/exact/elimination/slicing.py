@@ -95,17 +95,16 @@ def choose_slices(
     """Condition on variables until at most ``most`` entries of messages are held at once.
 
     More are chosen where that is less work than to make messages again. Returns an order of the
-    rest, and the variables chosen.
+    rest, and the variables chosen: all that may be, if none are enough.
     """
     chosen: list[int] = []
-    best: tuple[list[int], list[int]] = found.variables, []
-    least = np.inf
+    best, least = None, np.inf
     while True:
         axes = cliques(found.variables, factors)
         times = math.prod(float(k) for k in sizes[chosen])
         work = times * WAYS[need] * work_of(found.variables, axes, sizes)[0]
         if work >= min(least, HOPELESS):
-            return best
+            return best or (found.variables, chosen)
         if np.exp2(_log2_messages(axes, sizes)).max(initial=0.0) <= most:
             peak, again = peak_of(found.variables, axes, sizes, need, most, keep)
             again *= 1.0 if need == "state" else times
@@ -113,6 +112,6 @@ def choose_slices(
                 best, least = (found.variables, [*chosen]), work + again
         choice = _next_slice(found.variables, axes, sizes, keep) if found.variables else None
         if choice is None:
-            return best
+            return best or (found.variables, chosen)
         chosen.append(choice)
         found = found.given(choice)
