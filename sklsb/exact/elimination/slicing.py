@@ -16,6 +16,8 @@ from sklsb.exact.elimination.schedule import Need, peak_of
 Int64 = NDArray[np.int64]
 # Work, in table entries, beyond which no more variables are chosen.
 HOPELESS = 2.0**62
+# Time of a pass that depends on no table, in table entries.
+_OF_PASS = 2.0**14
 # Time of all ways through the tables beside the way forward.
 WAYS: dict[Need, float] = {"sum": 1.0, "state": 1.0, "marginals": 3.0, "draws": 1.0}
 
@@ -102,7 +104,7 @@ def choose_slices(
     while True:
         axes = cliques(found.variables, factors)
         times = math.prod(float(k) for k in sizes[chosen])
-        work = times * WAYS[need] * work_of(found.variables, axes, sizes)[0]
+        work = times * (WAYS[need] * work_of(found.variables, axes, sizes)[0] + _OF_PASS)
         if work >= min(least, HOPELESS):
             return best or (found.variables, chosen)
         if np.exp2(_log2_messages(axes, sizes)).max(initial=0.0) <= most:
