@@ -20,6 +20,8 @@ LARGE = 1 << 12
 _SMALL_BLOCK, _BLOCK = 128, 1 << 10
 # Most entries of a joined table, alone and relative to the clique.
 _JOINED, _SHARE = 1 << 14, 16
+# Messages, the longest, that a layout may follow.
+_TRIED = 3
 # Pieces that threads work on.
 _PIECES = 8
 # Nanoseconds per block, per factor and value of a block, and per entry: of a run, and by offsets.
@@ -49,7 +51,7 @@ class Layout(NamedTuple):
         """
         if not self.outer:
             return [], []
-        inner, slow = self.inner, set()
+        inner, slow = self.inner, set[int]()
         for scope in (*messages, *tables):
             is_run = tuple(scope[len(scope) - len(inner) :]) == inner
             if not is_run and not set(inner).isdisjoint(scope):
@@ -91,7 +93,8 @@ def choose_layout(
         blocks = [m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK]
         return Layout(tuple(axes), blocks[-1])
     found = []
-    for first in ((), *messages):
+    longest = sorted(messages, key=len, reverse=True)[:_TRIED]
+    for first in ((), *longest):
         late = [u for u in first if u in axes[1:]]
         order = (*axes[:1], *(u for u in axes[1:] if u not in late), *late)
         for m, n in _inner_sizes(order, sizes):

@@ -218,8 +218,8 @@ def build(
             builder.factor(builder.table(table), strides, conditioned)
             shifts.append(_largest(table))
         for j in arrived[i]:
-            mine = layouts[j].axes
-            strides = _strides(mine, [ks[u] for u in mine])
+            sent = layouts[j].axes
+            strides = _strides(sent, [ks[u] for u in sent])
             builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
         builder.close()
         layouts.append(layout)
