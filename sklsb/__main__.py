@@ -80,13 +80,11 @@ def _model(args: argparse.Namespace) -> Any:
 def _exact_fits(target: Any, task: str) -> bool:
     """Whether an exact answer is within the default limits of `sklsb.exact`."""
     from sklsb import exact
-    from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, fits
 
     try:
-        cost = exact.elimination_cost(target, task)
+        return exact.elimination_cost(target, task).fits
     except (TypeError, ValueError):
         return False
-    return fits(cost, (float(MAX_WORK), float(MAX_MEMORY)))
 
 
 def _sampler(args: argparse.Namespace) -> Any:
@@ -262,6 +260,7 @@ def _map(args: argparse.Namespace) -> int:
 def _info(args: argparse.Namespace) -> int:
     """Describe a model and the costs of exact answers."""
     from sklsb import exact
+    from sklsb.exact.elimination.cost import duration
 
     target = _model(args)
     sizes = target.cardinalities
@@ -280,10 +279,10 @@ def _info(args: argparse.Namespace) -> int:
         except (TypeError, ValueError) as error:
             _say(f"exact {words}: no ({error})")
             continue
-        fits = "fits" if _exact_fits(target, task) else "too much by default"
+        fits = "fits" if cost.fits else "too much by default"
         _say(
             f"exact {words}: 2**{cost.log2_work:.1f} table entries, "
-            f"2**{cost.log2_memory:.1f} bytes, {fits}"
+            f"2**{cost.log2_memory:.1f} bytes, about {duration(cost.seconds)}, {fits}"
         )
     return DONE
 

@@ -26,7 +26,8 @@ from sklsb import (
 )
 from sklsb._kernels.elimination.buckets import LINEAR, LOG
 from sklsb.exact.elimination import answers, order
-from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, Elimination, ordered
+from sklsb.exact.elimination.cost import MAX_MEMORY, MAX_WORK
+from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import absorb, prune, strike

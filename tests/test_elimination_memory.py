@@ -10,7 +10,8 @@ from test_elimination import Logs, enumerated, lattice, marginals_of
 
 from sklsb import Ising, MarkovNetwork, exact
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX
-from sklsb.exact.elimination.engine import MAX_WORK, Elimination, ordered
+from sklsb.exact.elimination.cost import MAX_WORK
+from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.elimination.schedule import depth_first, peak_of, scheduled

@@ -19,14 +19,15 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.elimination.engine import MAX_MEMORY, MAX_WORK, best_state, fits, ordered
+from sklsb.exact.elimination.cost import fits
+from sklsb.exact.elimination.engine import best_state, ordered
 from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import LARGE, strike
 from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of, warn_if_lost
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import free_sites
-from sklsb.samplers._run.redraws import OF_ENTRY
+from sklsb.samplers._run.redraws import MAX_MEMORY, MAX_WORK, OF_ENTRY
 from sklsb.samplers._tempering.paths import Penalised, penalised
 from sklsb.targets.base import States, Target
 
@@ -262,7 +263,7 @@ def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -
         return None
     if target.n_sites + (0 if target.graph is None else target.graph.nnz / 2) > most:
         return None
-    limits = min(max(log_ratios, _TO_ELIMINATE) / OF_ENTRY, MAX_WORK), float(MAX_MEMORY)
+    limits = min(max(log_ratios, _TO_ELIMINATE) / OF_ENTRY, MAX_WORK), MAX_MEMORY
     struck = strike(target)
     if not is_affordable(struck.free, struck.factors, struck.sizes, limits[0]):
         return None

@@ -10,11 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
+from sklsb.exact.elimination.cost import MAX_MEMORY, Limits, check_limits
 from sklsb.exact.elimination.engine import (
-    MAX_MEMORY,
-    MAX_WORK,
     Elimination,
-    check_limits,
     eliminated,
     log_partition_of,
     ordered,
@@ -24,6 +22,7 @@ from sklsb.exact.elimination.engine import (
 from sklsb.exact.elimination.independent import Redraw, Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
 from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.starts import Starts
@@ -46,9 +45,10 @@ class EliminationSampler(BaseSampler):
 
     Parameters
     ----------
-    max_work : float, default=2**30
-        Most table entries to compute in `fit`; 2**30 take seconds.
-    max_memory : float, default=2**28
+    max_work : float, optional
+        Most table entries to compute in `fit`. By default as many as take about a minute, 2**35;
+        for `marginals_`, whose entries take longer, 2**33.
+    max_memory : float, default=2**30
         Most bytes to hold; larger tables are made piece by piece.
     n_chains : int, default=4
         Number of series of draws. All draws are independent.
@@ -102,7 +102,7 @@ class EliminationSampler(BaseSampler):
 
     _ensemble: Redraws = field(init=False)
 
-    max_work: float = MAX_WORK
+    max_work: float | None = None
     max_memory: float = MAX_MEMORY
     n_chains: int = 4
     n_jobs: int | None = None
@@ -111,10 +111,13 @@ class EliminationSampler(BaseSampler):
     warm_start: bool = False
 
     def check_parameters(self, target: Target) -> None:
-        check_limits(self.max_work, self.max_memory)
+        self._limits("draws")
+
+    def _limits(self, need: Need) -> Limits:
+        return check_limits(self.max_work, self.max_memory, need)
 
     def make_rule(self, target: Target) -> Redraw:
-        limits = check_limits(self.max_work, self.max_memory)
+        limits = self._limits("draws")
         return Redraw(ordered(strike(target), limits=limits).n_uniforms)
 
     def make_starts(self, target: Target, streams: Streams) -> Starts:
@@ -140,7 +143,7 @@ class EliminationSampler(BaseSampler):
         if "_eliminated" not in self.__dict__:
             return self._ensemble.elimination
         if self._eliminated is None:
-            limits = check_limits(self.max_work, self.max_memory)
+            limits = self._limits("draws")
             self._eliminated = eliminated(that_fits(target, limits, self.verbose), self.verbose)
         return self._eliminated
 
@@ -177,7 +180,7 @@ class EliminationSampler(BaseSampler):
         """Exact probability of each value of each variable."""
         check_is_fitted(self, "target_")
         if not hasattr(self, "_marginals"):
-            limits = check_limits(self.max_work, self.max_memory)
+            limits = self._limits("marginals")
             p = all_marginals(self.target_, limits, shown(self.verbose))
             self._marginals = marginals_dataset(self.target_, p)
         return self._marginals.copy(deep=True)

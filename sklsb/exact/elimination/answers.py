@@ -15,15 +15,16 @@ from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
-from sklsb.exact.elimination.engine import (
+from sklsb.exact.elimination.cost import (
     MAX_MEMORY,
-    MAX_WORK,
-    Elimination,
     EliminationCost,
     Limits,
-    best_state,
     check_fits,
     check_limits,
+)
+from sklsb.exact.elimination.engine import (
+    Elimination,
+    best_state,
     eliminated,
     log_partition_of,
     ordered,
@@ -68,14 +69,15 @@ def elimination_cost(
     task : {"log_partition", "marginals", "most_likely", "sample"}
         Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
         variables below which nothing is observed need no table.
-    max_memory : float, default=2**28
+    max_memory : float, default=2**30
         Bytes. Tables that do not fit are made repeatedly or piece by piece, which takes more work.
 
     Returns
     -------
     EliminationCost
-        ``log2_work``, for the number of table entries (2 to 6 ns each; for marginals about 20 ns),
-        ``log2_memory``, for the number of bytes, and ``n_configurations``, the number of pieces.
+        ``log2_work``, for the number of table entries, ``log2_memory``, for the number of bytes,
+        ``seconds``, about how long it takes on one core of this machine, and ``n_configurations``,
+        the number of pieces.
 
     Raises
     ------
@@ -96,8 +98,7 @@ def elimination_cost(
     """
     if task not in _TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {list(_TASKS)}.")
-    _, memory = check_limits(1, max_memory)
-    limits = MAX_WORK, memory
+    limits = check_limits(None, max_memory, _TASKS[task])
     struck = strike(check_target(target))
     if task == "marginals":
         return whole_or_parts(struck, limits)[1]
@@ -105,7 +106,11 @@ def elimination_cost(
 
 
 def log_partition(
-    target: Target, *, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, verbose: int = 0
+    target: Target,
+    *,
+    max_work: float | None = None,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
 ) -> float:
     r"""Natural logarithm of the partition function, by variable elimination.
 
@@ -118,9 +123,10 @@ def log_partition(
     ----------
     target : Target
         A target that offers its factors (`Target.log_factors`).
-    max_work : float, default=2**30
-        Largest number of table entries to compute.
-    max_memory : float, default=2**28
+    max_work : float, optional
+        Largest number of table entries to compute. By default as many as take about a minute:
+        2**35, or fewer where each takes longer (2**33 for marginals).
+    max_memory : float, default=2**30
         Largest number of bytes to hold.
     verbose : int, default=0
         1 shows the progress.
@@ -151,7 +157,7 @@ def log_partition(
     >>> round(exact.log_partition(Ising.lattice(np.zeros((10, 10)), 0.3)), 6)
     79.060017
     """
-    limits = check_limits(max_work, max_memory)
+    limits = check_limits(max_work, max_memory, "sum")
     found = that_fits(check_target(target), limits, verbose, need="sum")
     elimination = eliminated(found, verbose)
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
@@ -215,7 +221,7 @@ def marginals(
     target: Target,
     variables: Iterable[Any] | None = None,
     *,
-    max_work: float = MAX_WORK,
+    max_work: float | None = None,
     max_memory: float = MAX_MEMORY,
     verbose: int = 0,
 ) -> xr.Dataset:
@@ -261,7 +267,7 @@ def marginals(
     >>> exact.marginals(rain, [0, 1])["p"].sel(site_0=1).values.round(3)
     array([0.   , 0.083, 0.25 ])
     """
-    limits = check_limits(max_work, max_memory)
+    limits = check_limits(max_work, max_memory, "sum" if variables else "marginals")
     check_target(target)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose)
@@ -269,7 +275,11 @@ def marginals(
 
 
 def most_likely(
-    target: Target, *, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, verbose: int = 0
+    target: Target,
+    *,
+    max_work: float | None = None,
+    max_memory: float = MAX_MEMORY,
+    verbose: int = 0,
 ) -> xr.Dataset:
     """Find a state of largest probability (MAP, MPE), by variable elimination.
 
@@ -302,7 +312,7 @@ def most_likely(
     >>> float(best["lp"])  # weight of the largest cut
     4.0
     """
-    limits = check_limits(max_work, max_memory)
+    limits = check_limits(max_work, max_memory, "state")
     found = that_fits(check_target(target), limits, verbose, pruned=False, need="state")
     x, elimination = best_state(found, verbose)
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
@@ -315,7 +325,7 @@ def sample(
     n: int,
     *,
     random_state: Any = None,
-    max_work: float = MAX_WORK,
+    max_work: float | None = None,
     max_memory: float = MAX_MEMORY,
     verbose: int = 0,
 ) -> xr.Dataset:
@@ -356,7 +366,8 @@ def sample(
     {'chain': 1, 'draw': 1000, 'row': 8, 'col': 8}
     """
     target, n = check_target(target), integer(n, "n", 0, np.iinfo(np.int64).max)
-    limits, streams = check_limits(max_work, max_memory), Streams(spawn(random_state, 1))
+    limits = check_limits(max_work, max_memory, "draws")
+    streams = Streams(spawn(random_state, 1))
     check_fits_in_memory(
         n * target.n_sites * target.dtype.itemsize,
         f"n={n} draws of {target.n_sites} sites",

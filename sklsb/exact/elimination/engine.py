@@ -1,12 +1,10 @@
 """Eliminations: a model is reduced, ordered and sliced, then its answers are computed."""
 
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +12,31 @@ from numpy.typing import NDArray
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
 from sklsb._system.progress import Progress
+from sklsb.exact.elimination.cost import (
+    MAX_MEMORY,
+    MAX_WORK,
+    EliminationCost,
+    Limits,
+    check_fits,
+    fits,
+    n_entries,
+)
 from sklsb.exact.elimination.order import MOST_VARIABLES, Order, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
-from sklsb.exact.elimination.plan import MOST_ENTRIES, build
+from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.schedule import Need, Schedule, scheduled
-from sklsb.exact.elimination.slicing import HOPELESS, choose_slices, cliques, log2_work_of, work_of
+from sklsb.exact.elimination.slicing import (
+    HOPELESS,
+    WAYS,
+    choose_slices,
+    cliques,
+    log2_work_of,
+    work_of,
+)
 from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 
-MAX_WORK = 2**30
-MAX_MEMORY = 2**28
-Limits = tuple[float, float]
 # Largest relative difference of row sums, per table and in all, of tables put aside to save work.
 DEFECT, _DEFECTS = 1e-3, 0.1
 # Joint states whose probabilities are computed together.
@@ -34,43 +45,6 @@ _STATES = 1 << 12
 _COPIES_OF_TABLES = 4
 # Attempts to keep memory in spite of gaps between messages.
 _ATTEMPTS = 4
-
-
-class EliminationCost(NamedTuple):
-    """Cost of an elimination.
-
-    Attributes
-    ----------
-    log2_work : float
-        Logarithm to base 2 of the number of table entries that are computed, some of them
-        repeatedly to save memory.
-    log2_memory : float
-        Logarithm to base 2 of the bytes held at once: as many messages as must be, and each table
-        four times (as given, as logarithms, as factors, and during conversion). The target and
-        draws are not counted.
-    n_configurations : int
-        Number of joint values of the variables conditioned on to save memory; the elimination is
-        run once for each. 1 if there are none.
-    """
-
-    log2_work: float
-    log2_memory: float
-    n_configurations: int
-
-
-def check_limits(max_work: Any, max_memory: Any) -> Limits:
-    """Return the limits as floats; refuse invalid ones."""
-    for name, value in (("max_work", max_work), ("max_memory", max_memory)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
-        if not 1.0 <= float(value) < math.inf:
-            raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
-    return float(max_work), float(max_memory)
-
-
-def n_entries(cost: EliminationCost) -> int:
-    """Return the number of table entries, capped at 2**62."""
-    return int(2.0 ** min(cost.log2_work, 62.0))
 
 
 @dataclass
@@ -136,7 +110,7 @@ def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     order = found.variables
     work, messages = log2_work_of(order, cliques(order, model.factors), sizes)
     if work > math.log2(HOPELESS):
-        return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1))
+        return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1, WAYS[need]))
     order, given, schedule = _sliced(found, model, keep, need, room)
     n = math.prod(int(sizes[v]) for v in given)
     work, _ = work_of(order, cliques(order, model.factors), sizes)
@@ -145,6 +119,7 @@ def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
         _log2(work * n + schedule.n_again * n_back),
         _log2(8 * max(n_tables + schedule.n_entries, n)),
         n,
+        WAYS[need],
     )
     return Ordered(model, order, given, cost, None if need == "draws" else schedule)
 
@@ -176,36 +151,6 @@ def ordered(
         if fits(other.cost, limits):
             return other
     return found
-
-
-def fits(cost: EliminationCost, limits: Limits) -> bool:
-    """Whether an elimination keeps the limits."""
-    max_work, max_memory = limits
-    within = cost.log2_work <= math.log2(max_work) and cost.log2_memory <= math.log2(max_memory)
-    return within and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
-
-
-def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
-    """Refuse a cost above the limits, and say which limits would do."""
-    max_work, max_memory = limits
-    if fits(cost, limits):
-        return
-    words = []
-    if cost.log2_work > math.log2(max_work):
-        need = f"max_work=2**{math.ceil(cost.log2_work)}" if cost.log2_work < 40 else ""
-        words.append(
-            f"about 2**{cost.log2_work:.1f} table entries, and max_work allows "
-            f"2**{math.log2(max_work):.1f}" + (f" (it would fit {need})" if need else "")
-        )
-    if cost.log2_memory > math.log2(max_memory):
-        words.append(
-            f"about 2**{cost.log2_memory:.1f} bytes of memory, and max_memory allows "
-            f"2**{math.log2(max_memory):.1f}"
-        )
-    raise ValueError(
-        f"Exact answers on {target!r:.200} take {'; '.join(words) or 'more than 2**35 bytes'}. "
-        "Allow more, or observe more variables, or use a sampler."
-    )
 
 
 class Elimination:

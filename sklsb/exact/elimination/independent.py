@@ -14,7 +14,8 @@ from sklsb.ensembles.compiled import Threaded
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
-from sklsb.exact.elimination.engine import Elimination, n_entries
+from sklsb.exact.elimination.cost import n_entries
+from sklsb.exact.elimination.engine import Elimination
 from sklsb.exact.elimination.reduce import Array
 from sklsb.targets.base import States, Target
 

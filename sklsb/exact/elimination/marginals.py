@@ -9,18 +9,10 @@ import xarray as xr
 
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb.diagnostics.draws import value_coords
-from sklsb.exact.elimination.engine import (
-    Elimination,
-    EliminationCost,
-    Limits,
-    Ordered,
-    check_fits,
-    fits,
-    n_entries,
-    ordered,
-    warn_of_defect,
-)
+from sklsb.exact.elimination.cost import EliminationCost, Limits, check_fits, fits, n_entries
+from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, warn_of_defect
 from sklsb.exact.elimination.reduce import Array, Reduced, strike
+from sklsb.exact.elimination.slicing import WAYS
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets.base import Target
 
@@ -58,7 +50,8 @@ def whole_or_parts(
         parts.append((part, [i]))
         work += n_entries(part.cost)
         memory = max(memory, part.cost.log2_memory)
-    total = EliminationCost(math.log2(work), memory, len(parts))
+    ways = 1.0 + (WAYS["marginals"] - 1.0) * n_entries(core.cost) / work
+    total = EliminationCost(math.log2(work), memory, len(parts), ways)
     return (parts, total) if work <= most else one
 
 

@@ -5,9 +5,9 @@ joins, which is annealed as long as that takes less time than the elimination. T
 moves, never measured, so a model always gets the same order.
 """
 
-import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -23,6 +23,8 @@ _ENOUGH = 2.0**20
 # of its first and its longest rounds.
 _SHARE, _MOST_SEARCH = 4.0, 2.0**32
 _FEWEST_MOVES, _MOST_MOVES = 300, 4800
+# How much less work than that of the greedy order is thought possible in a quick look.
+_SAVED = 2.0**24
 # Moves per join after a variable is conditioned on.
 _MOVES_GIVEN = 600
 # Inverse temperatures at which rounds begin: at the first tree, and twice at the best one.
@@ -99,20 +101,22 @@ def is_affordable(
     sizes: NDArray[np.int64],
     max_work: float,
 ) -> bool:
-    """Whether the greedy order takes at most ``max_work``; no other is tried."""
+    """Whether an order of at most ``max_work`` may exist, by a quick look at the greedy one."""
     graph = _graph(variables, [factor.scope for factor in factors], sizes, ())
-    limit = float(np.log2(max(2.0, max_work)))
-    return _greedy(graph, max_work, limit)[0] is not None
+    if _is_hopeless(graph, max(2.0, max_work)):
+        return False
+    most = _SAVED * max_work
+    return _greedy(graph, most, float(np.log2(max(2.0, most))))[0] is not None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Order:
     """An order of elimination, and the tree that it was read from, if it is worth improving."""
 
     variables: list[int]
     log2_work: float  # of all joined tables
     tree: ContractionTree | None
-    left: float  # time for further search, in table entries
+    left: float = 0.0  # time for further search, in table entries
     roof: float = np.inf  # log2 of the entries of a table that memory has room for
 
     def under(self, roof: float) -> "Order":
@@ -158,7 +162,7 @@ def best_order(
     can keep ``max_work``, the greedy one is returned.
     """
     if not variables:
-        return Order([], -np.inf, None, 0.0, np.inf)
+        return Order([], -np.inf, None)
     graph = _graph(variables, [factor.scope for factor in factors], sizes, late)
     found, work = _greedy(graph, np.inf, float(np.log2(max_work)) + 1.0)
     places = range(len(variables)) if found is None else found.tolist()
@@ -166,33 +170,46 @@ def best_order(
     log2_work = float(np.log2(work))
     hopeless = work > max_work and _is_hopeless(graph, max_work)
     if work < _ENOUGH or len(factors) < 3 or hopeless:
-        return Order(greedy, log2_work, None, 0.0, np.inf)
+        return Order(greedy, log2_work, None)
     inside = set(variables)
-    scopes = [inside.intersection(factor.scope) for factor in factors]
-    tree = ContractionTree.from_order(greedy, scopes, late, np.log2(sizes.astype(np.float64)))
-    order = _annealed(Order(greedy, tree.log2_work(), tree, 0.0), max_work)
-    order.left = _patience(order, max_work)  # as much again for what memory asks
-    return order.under(float(np.log2(max(room, 2.0))) - 1.0)
+    scopes = tuple(frozenset(inside.intersection(factor.scope)) for factor in factors)
+    order = _annealed(
+        tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), min(max_work, _MOST_SEARCH)
+    )
+    # As much time again for what memory asks.
+    left = _patience(order.log2_work, max_work)
+    return replace(order, left=left).under(float(np.log2(max(room, 2.0))) - 1.0)
 
 
-def _patience(order: Order, max_work: float) -> float:
+def _patience(log2_work: float, max_work: float) -> float:
     """Time that a search for a better order may take."""
-    return min(_SHARE * min(2.0 ** min(order.log2_work, 1000.0), max_work), _MOST_SEARCH)
+    return min(_SHARE * 2.0 ** min(log2_work, 1000.0), max_work, _MOST_SEARCH)
 
 
-def _annealed(first: Order, max_work: float) -> Order:
-    """Anneal in rounds, as long as they take less than what the best order found would."""
-    best, spent, moves, stale = first, 0.0, _FEWEST_MOVES, 0
-    first_tree = cast(ContractionTree, first.tree)
-    for seed in itertools.count():
-        price = first_tree.price(moves)
-        if spent + price > _patience(best, max_work) or stale == _MOST_STALE:
-            return best
+@lru_cache(maxsize=16)
+def _annealed(
+    greedy: tuple[int, ...],
+    scopes: tuple[frozenset[int], ...],
+    late: frozenset[int],
+    sizes: tuple[int, ...],
+    max_work: float,
+) -> Order:
+    """Anneal in rounds, as long as they take little beside what the best order found would.
+
+    The order is that of tables over these scopes, whatever their entries, so it is kept for the
+    next question about the same network.
+    """
+    first = ContractionTree.from_order(greedy, scopes, late, np.log2(np.array(sizes, dtype=float)))
+    best = Order(list(greedy), first.log2_work(), first)
+    spent, moves, stale, seed = 0.0, _FEWEST_MOVES, 0, 0
+    while spent + first.price(moves) <= _patience(best.log2_work, max_work) and stale < _MOST_STALE:
         turn = seed % len(_HOTTEST)
-        tree = cast(ContractionTree, best.tree if turn else first.tree).copy(seed)
+        tree = (cast(ContractionTree, best.tree) if turn else first).copy(seed)
         tree.anneal(moves, _HOTTEST[turn], np.inf)
-        spent, moves, stale = spent + price, min(2 * moves, _MOST_MOVES), stale + 1
+        spent += first.price(moves)
+        moves, stale, seed = min(2 * moves, _MOST_MOVES), stale + 1, seed + 1
         log2_work = tree.log2_work()
         if log2_work < best.log2_work:
             stale *= best.log2_work - log2_work < _IMPROVEMENT
-            best = Order(tree.order(), log2_work, tree, 0.0)
+            best = Order(tree.order(), log2_work, tree)
+    return best

@@ -121,7 +121,7 @@ class ContractionTree:
         )
 
     def log2_work(self, roof: float = math.inf) -> float:
-        """Log2 of the entries of all joined tables, those beyond the roof counted as in `anneal`."""
+        """Log2 of the entries of all joined tables, counted as in `anneal`."""
         sizes = [self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))]
         charged = [size + max(0.0, size - roof) for size in sizes]
         return float(np.logaddexp2.reduce(charged, initial=-math.inf))
@@ -216,7 +216,8 @@ def _bit(places: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 def _places(log_k: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return a bit for each variable, and log2 of the number of values for each word."""
-    places, of_words = np.empty(log_k.size, dtype=np.int64), []
+    places = np.empty(log_k.size, dtype=np.int64)
+    of_words: list[int] = []
     for value in np.unique(log_k):
         who = np.flatnonzero(log_k == value)
         places[who] = 64 * len(of_words) + np.arange(who.size)

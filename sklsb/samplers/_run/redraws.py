@@ -21,15 +21,8 @@ from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import MOST_LOG2_SIZE, Pool, Whole, choose_blocks
-from sklsb.exact.elimination.engine import (
-    MAX_MEMORY,
-    MAX_WORK,
-    Elimination,
-    eliminated,
-    fits,
-    n_entries,
-    ordered,
-)
+from sklsb.exact.elimination.cost import fits, n_entries
+from sklsb.exact.elimination.engine import Elimination, eliminated, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, Source, mixture
 from sklsb.exact.elimination.order import MOST_VARIABLES, is_affordable
 from sklsb.exact.elimination.reduce import Reduced, log_factors, prune, strike
@@ -40,6 +33,8 @@ from sklsb.targets.base import States, Target
 
 # Log2 of the entries of a table of a block by default.
 LOG2_SIZE = 12
+# Most table entries and bytes of redraws of the whole model.
+MAX_WORK, MAX_MEMORY = 2.0**30, 2.0**28
 # Most pairs of connected variables for which blocks are considered.
 _MOST_PAIRS = 1 << 20
 # Costs in log-ratios: of a table entry, and of a variable or factor in Python.
@@ -139,7 +134,7 @@ def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[S
     struck = strike(target)
     if not struck.free:
         return None, "one state is possible"
-    limits = float(MAX_WORK), float(MAX_MEMORY)
+    limits = MAX_WORK, MAX_MEMORY
     orders: list[list[int]] = []
     if blocks != "auto":
         orders = choose_blocks(struck, int(blocks))
@@ -353,7 +348,7 @@ def _exact_draws(ensemble: BalancedEnsemble, budget: float) -> tuple[Looks | Non
     model = prune(struck)
     if not struck.free or not is_affordable(model.free, model.factors, model.sizes, entries):
         return None, 0
-    limits = entries, float(MAX_MEMORY)
+    limits = entries, MAX_MEMORY
     found = ordered(struck, limits=limits)
     if not fits(found.cost, limits) or found.cost.n_configurations > 1:
         return None, 0

@@ -11,7 +11,8 @@ from scipy.special import softmax
 
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
-from sklsb.exact.elimination.engine import DEFECT, MAX_MEMORY, MAX_WORK, fits, ordered
+from sklsb.exact.elimination.cost import MAX_MEMORY, fits
+from sklsb.exact.elimination.engine import DEFECT, ordered
 from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import prune, strike
 from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, cancelling_site, rounding_of
@@ -249,13 +250,13 @@ class Warned(ABC):
 
 # Most variables, and entries of the graph, for which this is tried.
 _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
-# A long search for an order hardly ever reduces the work of the first one by more than this factor.
-_SAVED = 2.0**6
+# Work that is advised.
+_AFFORDABLE = 2.0**31
 
 
 def exact_hint(target: Target) -> str:
     """Return advice if exact elimination is affordable, else ""."""
-    limits = float(MAX_WORK), float(MAX_MEMORY)
+    limits = _AFFORDABLE, MAX_MEMORY
     try:
         if not target._has_factors or target.n_sites > _MOST_SITES:
             return ""
@@ -263,7 +264,7 @@ def exact_hint(target: Target) -> str:
             return ""
         struck = strike(target)
         model = prune(struck, (), DEFECT)
-        if not is_affordable(model.free, model.factors, model.sizes, _SAVED * MAX_WORK):
+        if not is_affordable(model.free, model.factors, model.sizes, _AFFORDABLE):
             return ""
         found = ordered(struck, limits=limits)
     except (TypeError, ValueError):  # no state is possible, or the factors are wrong

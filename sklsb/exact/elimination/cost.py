@@ -1,0 +1,137 @@
+"""What an elimination costs, and what it may cost."""
+
+import math
+import numbers
+import time
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklsb.exact.elimination.passes import Passes
+from sklsb.exact.elimination.plan import MOST_ENTRIES, build
+from sklsb.exact.elimination.reduce import Factor
+from sklsb.exact.elimination.schedule import Need
+from sklsb.exact.elimination.slicing import WAYS
+from sklsb.targets.base import Target
+
+Limits = tuple[float, float]
+# Table entries whose forward pass takes about a minute, and bytes.
+MAX_WORK, MAX_MEMORY = 2.0**35, 2.0**30
+# Seconds for each joint value of the variables conditioned on, beyond its table entries.
+_OF_PASS = 1e-4
+# Rows and columns of the lattice whose elimination is timed.
+_TIMED = 14, 12
+
+
+class EliminationCost(NamedTuple):
+    """Cost of an elimination.
+
+    Attributes
+    ----------
+    log2_work : float
+        Logarithm to base 2 of the number of table entries that are computed, some of them
+        repeatedly to save memory.
+    log2_memory : float
+        Logarithm to base 2 of the bytes held at once: as many messages as must be, and each table
+        four times (as given, as logarithms, as factors, and during conversion). The target and
+        draws are not counted.
+    n_configurations : int
+        Number of joint values of the variables conditioned on to save memory; the elimination is
+        run once for each. 1 if there are none.
+    ways : float
+        Time of an entry, relative to one of a sum: more if marginals or a state are wanted.
+    seconds : float
+        About how long the elimination takes on one core of this machine, whose speed is measured
+        once per process. The search for the order is not counted.
+    fits : bool
+        Whether it is within the default limits.
+    """
+
+    log2_work: float
+    log2_memory: float
+    n_configurations: int
+    ways: float = 1.0
+
+    @property
+    def fits(self) -> bool:
+        return fits(self, (MAX_WORK / self.ways, MAX_MEMORY))
+
+    @property
+    def seconds(self) -> float:
+        entries = 2.0 ** min(self.log2_work, 1000.0)
+        return entries * self.ways * _seconds_per_entry() + _OF_PASS * float(self.n_configurations)
+
+
+@cache
+def _seconds_per_entry() -> float:
+    """Time the forward pass of a lattice of fair coins; return seconds per table entry."""
+    rows, cols = _TIMED
+    n, table = rows * cols, np.zeros((2, 2))
+    pairs = [(i, i + 1) for i in range(n) if (i + 1) % rows]
+    pairs += [(i, i + rows) for i in range(n - rows)]
+    plan = build(range(n), [Factor(pair, table) for pair in pairs], np.full(n, 2))
+    passes, least = Passes(plan, n), math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        passes.forward(np.zeros(n, dtype=np.int64))
+        least = min(least, time.perf_counter() - began)
+    return least / float(plan.buckets.message_size @ plan.buckets.k)
+
+
+def check_limits(max_work: Any, max_memory: Any, need: Need) -> Limits:
+    """Return the limits as floats; refuse invalid ones."""
+    if max_work is None:
+        max_work = MAX_WORK / WAYS[need]
+    for name, value in (("max_work", max_work), ("max_memory", max_memory)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
+        if not 1.0 <= float(value) < math.inf:
+            raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
+    return float(max_work), float(max_memory)
+
+
+def n_entries(cost: EliminationCost) -> int:
+    """Return the number of table entries, capped at 2**62."""
+    return int(2.0 ** min(cost.log2_work, 62.0))
+
+
+def fits(cost: EliminationCost, limits: Limits) -> bool:
+    """Whether an elimination keeps the limits."""
+    max_work, max_memory = limits
+    within = cost.log2_work <= math.log2(max_work) and cost.log2_memory <= math.log2(max_memory)
+    return within and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
+
+
+def duration(seconds: float) -> str:
+    """Say a time in the unit that suits it."""
+    for unit, size in (("years", 3.2e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2.0 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
+    """Refuse a cost above the limits, and say which limits would do."""
+    max_work, max_memory = limits
+    if fits(cost, limits):
+        return
+    words, allow = [], []
+    if cost.log2_work > math.log2(max_work):
+        words.append(
+            f"about 2**{cost.log2_work:.1f} table entries ({duration(cost.seconds)} on this "
+            f"machine), and max_work allows 2**{math.log2(max_work):.1f}"
+        )
+        allow.append(f"max_work=2**{math.ceil(cost.log2_work)}")
+    if cost.log2_memory > math.log2(max_memory):
+        words.append(
+            f"about 2**{cost.log2_memory:.1f} bytes of memory, and max_memory allows "
+            f"2**{math.log2(max_memory):.1f}"
+        )
+        allow.append(f"max_memory=2**{math.ceil(cost.log2_memory)}")
+    possible = cost.log2_work < 45 and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
+    raise ValueError(
+        f"Exact answers on {target!r:.200} take {'; '.join(words) or 'more than 2**35 bytes'}. "
+        + (f"Give {' and '.join(allow)}" if allow and possible else "Allow more")
+        + ", or observe more variables, or use a sampler."
+    )
