@@ -299,7 +299,7 @@ def test_memory_said_is_memory_used(task, bits):
     tracemalloc.stop()
     said = 2.0 ** exact.elimination_cost(target, task, **limit).log2_memory
     assert said <= 2.0**bits
-    assert 0.7 * said < peak < 1.3 * said + 2.0**18
+    assert 0.7 * said < peak < 1.3 * said + 2.0**19  # besides, the search for an order
 
 
 @pytest.mark.parametrize("task", ["log_partition", "marginals", "most_likely"])

@@ -139,7 +139,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch, seed, mode):
         assert sum(made) == int(plan.buckets.message_size @ plan.buckets.k)
         memory = found.memory[: plan.buckets.belief.min()].tobytes()  # beliefs come later
         back = found.marginals(max(sizes)).tobytes() if mode != MAX else b""
-        results.append((value, memory, found.exponents.tobytes(), back))
+        results.append((value, memory, found.scales.tobytes(), back))
     assert results[0] == results[1] == results[2]
 
 

@@ -67,6 +67,7 @@ class Room(NamedTuple):
     counter: Int64  # (most axes,)
     step: Int64  # (most factors + 1, most axes) added to a position when an axis advances
     top: Float64  # (largest inner_size,) largest entries so far at each place of a block
+    least: Float64  # the same, of the smallest ones above 0
     weight: Float64  # (largest k, BATCH)
     place: NDArray[np.uint32]  # (BATCH,)
 
@@ -84,6 +85,7 @@ def new_room(buckets: Buckets) -> Room:
         counter=np.zeros(axes, np.int64),
         step=np.zeros((factors, axes), np.int64),
         top=np.zeros(int(buckets.inner_size.max(initial=1))),
+        least=np.zeros(int(buckets.inner_size.max(initial=1))),
         weight=np.empty((k, BATCH)),
         place=np.zeros(BATCH, np.uint32),
     )

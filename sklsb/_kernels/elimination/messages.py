@@ -190,12 +190,13 @@ def _sum_out(values, k, n, mode):
 
 @inlined
 def _store(memory, out, room, n, scale):
-    """Store one block of a message; ``room.top`` keeps the largest entries."""
+    """Store one block of a message; ``room`` keeps the largest and the smallest entries."""
     o = np.uint64(out)
     for j in range(n):
         entry = room.block[j] * scale
         memory[o + np.uint64(j)] = entry
         room.top[j] = entry if entry > room.top[j] else room.top[j]
+        room.least[j] = entry if 0.0 < entry < room.least[j] else room.least[j]
 
 
 @inlined
@@ -239,33 +240,36 @@ def _send_blocks(buckets, memory, base, room, i, first, last, mode):
 
 
 @inlined
-def _forget_top(room, n, mode):
+def _forget_range(room, n, mode):
     for j in range(n):
         room.top[j] = 0.0 if mode == LINEAR else -np.inf
+        room.least[j] = np.inf
 
 
 @inlined
-def _finish(buckets, memory, room, exponents, i, mode):
-    """Scale a message by its largest entries in ``room.top``; return whether it is all zero."""
-    least = 0.0 if mode == LINEAR else -np.inf
-    top = least
+def _finish(buckets, memory, room, scales, i, mode):
+    """Scale a message by its largest entry; return whether it is all zero."""
+    nothing = 0.0 if mode == LINEAR else -np.inf
+    top, least = nothing, np.inf
     for j in range(buckets.inner_size[i]):
-        top = max(top, room.top[j])
-    if not top > least:
+        top, least = max(top, room.top[j]), min(least, room.least[j])
+    if not top > nothing:
         return True
     if mode == LINEAR:
         exponent = _rescale(memory, buckets.message[i], buckets.message_size[i], top)
-        exponents[i] = _halvings(buckets, i) + exponent
+        scales[0, i] = _halvings(buckets, i) + exponent
+        scales[1, i] = math.log2(least) - exponent
     return False
 
 
 @kernel
-def send(buckets, memory, base, room, exponents, progress, mode, budget):
+def send(buckets, memory, base, room, scales, progress, mode, budget):
     """Make messages, bucket by bucket, about ``budget`` entries per call.
 
     ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
-    call continues. ``exponents`` gets the power of two that each message was divided by. Returns
-    the number of entries made; each bucket counts 64 more against the budget.
+    call continues. ``scales`` gets, for each message, the power of two that it was divided by, and
+    log2 of its smallest entry above 0. Returns the number of entries made; each bucket counts 64
+    more against the budget.
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
     while i < progress[3] and spent < budget and progress[2] == 0:
@@ -275,14 +279,14 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
         n = buckets.inner_size[i]
         entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
         if block == 0:
-            _forget_top(room, n, mode)
+            _forget_range(room, n, mode)
         last = min(n_blocks, block + 1 + (budget - spent) // entries)
         _send_blocks(buckets, memory, base, room, i, block, last, mode)
         made += entries * (last - block)
         spent += entries * (last - block) + 64
         block = last
         if block == n_blocks:
-            if _finish(buckets, memory, room, exponents, i, mode):
+            if _finish(buckets, memory, room, scales, i, mode):
                 progress[2] = 1
                 break
             i, block = i + 1, 0
@@ -293,14 +297,14 @@ def send(buckets, memory, base, room, exponents, progress, mode, budget):
 @kernel
 def send_part(buckets, memory, base, room, mode, i, first, last):
     """Make some blocks of a message: threads may make others at once, in rooms of their own."""
-    _forget_top(room, buckets.inner_size[i], mode)
+    _forget_range(room, buckets.inner_size[i], mode)
     _send_blocks(buckets, memory, base, room, i, first, last, mode)
 
 
 @kernel
-def finish(buckets, memory, room, exponents, i, mode):
-    """Finish a message made in parts, whose largest entries are in ``room.top``."""
-    return _finish(buckets, memory, room, exponents, i, mode)
+def finish(buckets, memory, room, scales, i, mode):
+    """Finish a message made in parts, whose largest and smallest entries are in ``room``."""
+    return _finish(buckets, memory, room, scales, i, mode)
 
 
 @inlined
@@ -311,14 +315,13 @@ def _add_logs(a, b):
 
 
 @kernel
-def bound_lost(buckets, least_of_table, exponents, n, bounds):
+def bound_lost(buckets, least_of_table, scales, n, lost):
     """Bound what underflow has lost of the messages of the first n buckets, in log2.
 
-    ``least_of_table`` is the smallest nonzero entry of each table. ``bounds`` gets, for each
-    bucket, the smallest nonzero entry of its message and what it has lost, both as stored, where no
-    entry is above 1. Returns the smallest nonzero product in the next bucket, as halved there.
+    ``least_of_table`` is the smallest nonzero entry of each table; ``scales`` as in `send`.
+    ``lost`` gets what each message has lost, as stored, where no entry is above 1. Returns the
+    smallest nonzero product in the next bucket, as halved there.
     """
-    least, lost = bounds
     low = 0.0
     for i in range(min(n + 1, buckets.variable.size)):
         halvings = _halvings(buckets, i)
@@ -328,12 +331,11 @@ def bound_lost(buckets, least_of_table, exponents, n, bounds):
             if sender < 0:
                 low += least_of_table[f]
             else:
-                low += least[sender]
+                low += scales[1, sender]
                 gone = _add_logs(gone, lost[sender])
         if low < SMALLEST:
             n_factors = buckets.factor_start[i + 1] - buckets.factor_start[i]
             own = SMALLEST + halvings + math.log2(2.0 * n_factors + 1.0)
             gone = _add_logs(gone, own)
-        least[i] = low + halvings - exponents[i]
-        lost[i] = gone + math.log2(float(buckets.k[i])) + 1.0 - exponents[i]
+        lost[i] = gone + math.log2(float(buckets.k[i])) + 1.0 - scales[0, i]
     return low

@@ -19,14 +19,16 @@ from sklsb.exact.elimination.trees import ContractionTree
 
 # Work below which the greedy order is good enough.
 _ENOUGH = 2.0**20
-# Longest search, in table entries, relative to the best work so far and in all; and moves per join
-# of its first and its longest rounds.
-_SHARE, _MOST_SEARCH = 4.0, 2.0**32
+# Longest search, in table entries, relative to the work of a small and of a large model, where it
+# may be this long in any case; and moves per join of its first and its longest rounds.
+_SHARE, _SHARE_OF_LARGE, _MOST_SEARCH = 4.0, 2.0**-4, 2.0**32
 _FEWEST_MOVES, _MOST_MOVES = 300, 4800
 # How much less work than that of the greedy order is thought possible in a quick look.
 _SAVED = 2.0**24
-# Moves per join after a variable is conditioned on.
-_MOVES_GIVEN = 600
+# Limit of the work, from _MOST_SEARCH on, up to which the search is the same.
+_SHARED_SEARCH = 2.0**35
+# Share of the time left for annealing again after a variable is conditioned on.
+_SHARE_GIVEN = 1.0 / 32.0
 # Inverse temperatures at which rounds begin: at the first tree, and twice at the best one.
 _HOTTEST = (1.0, 1.0, 2.0)
 # Rounds without an improvement of this size, in log2 of the work, after which it ends.
@@ -134,18 +136,13 @@ class Order:
 
     def _annealed(self, tree: ContractionTree) -> "Order":
         """Return the order of a tree, improved as long as time is left."""
-        left = self.left
-        for hottest in _HOTTEST[1:]:
-            if left < tree.price(_MOVES_GIVEN):
-                break
-            left -= tree.price(_MOVES_GIVEN)
-            other = tree.copy(len(self.variables))
-            other.anneal(_MOVES_GIVEN, hottest, self.roof)
+        moves = min(int(_SHARE_GIVEN * self.left / tree.price(1)), _MOST_MOVES)
+        for hottest in _HOTTEST[1:] if moves else ():
+            other = tree.annealed(moves, hottest, self.roof, len(self.variables))
             if other.log2_work(self.roof) < tree.log2_work(self.roof):
                 tree = other
-        return replace(
-            self, variables=tree.order(), log2_work=tree.log2_work(), tree=tree, left=left
-        )
+        left = self.left - len(_HOTTEST[1:]) * tree.price(moves)
+        return Order(tree.order(), tree.log2_work(), tree, left, self.roof)
 
 
 def best_order(
@@ -173,9 +170,9 @@ def best_order(
         return Order(greedy, log2_work, None)
     inside = set(variables)
     scopes = tuple(frozenset(inside.intersection(factor.scope)) for factor in factors)
-    order = _annealed(
-        tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), min(max_work, _MOST_SEARCH)
-    )
+    # Questions whose limits differ little share an order.
+    search = max_work if max_work < _MOST_SEARCH else max(max_work, _SHARED_SEARCH)
+    order = _annealed(tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), search)
     # As much time again for what memory asks.
     left = _patience(order.log2_work, max_work)
     return replace(order, left=left).under(float(np.log2(max(room, 2.0))) - 1.0)
@@ -183,7 +180,8 @@ def best_order(
 
 def _patience(log2_work: float, max_work: float) -> float:
     """Time that a search for a better order may take."""
-    return min(_SHARE * 2.0 ** min(log2_work, 1000.0), max_work, _MOST_SEARCH)
+    work = min(2.0 ** min(log2_work, 1000.0), max_work)
+    return min(_SHARE * work, max_work, max(_MOST_SEARCH, _SHARE_OF_LARGE * work))
 
 
 @lru_cache(maxsize=16)
@@ -204,8 +202,8 @@ def _annealed(
     spent, moves, stale, seed = 0.0, _FEWEST_MOVES, 0, 0
     while spent + first.price(moves) <= _patience(best.log2_work, max_work) and stale < _MOST_STALE:
         turn = seed % len(_HOTTEST)
-        tree = (cast(ContractionTree, best.tree) if turn else first).copy(seed)
-        tree.anneal(moves, _HOTTEST[turn], np.inf)
+        tree = cast(ContractionTree, best.tree) if turn else first
+        tree = tree.annealed(moves, _HOTTEST[turn], seed=seed)
         spent += first.price(moves)
         moves, stale, seed = min(2 * moves, _MOST_MOVES), stale + 1, seed + 1
         log2_work = tree.log2_work()

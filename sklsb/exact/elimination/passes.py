@@ -68,7 +68,8 @@ class Passes:
         self.plan, self.n_sites, self.progress = plan, n_sites, progress
         buckets = plan.buckets
         self.base = np.zeros(buckets.position.size, dtype=np.int64)
-        self.exponents = np.zeros(buckets.variable.size, dtype=np.int64)
+        # Log2 of what each message was divided by, and of its smallest entry above 0.
+        self.scales = np.zeros((2, buckets.variable.size))
         self.memory = np.empty(plan.n_entries)
         self._rooms = [new_room(buckets) for _ in range(n_jobs)]
         self._room = self._rooms[0]
@@ -78,7 +79,7 @@ class Passes:
         sends = buckets.message >= 0
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
         self._least = self._least_entries()
-        self._bounds = np.zeros((2, buckets.variable.size))
+        self._lost_of = np.zeros(buckets.variable.size)
         self._lost = -math.inf  # log2 of what the present messages have lost
         self.use(mode)
 
@@ -102,7 +103,7 @@ class Passes:
         if inside == -math.inf:
             return -math.inf
         place_all(buckets, x, self.base)
-        self.exponents[:] = 0
+        self.scales[:] = 0.0
         made, failed = self._send(0, buckets.variable.size)
         total = inside + plan.shift
         self._lost = -math.inf
@@ -119,7 +120,7 @@ class Passes:
         """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
         progress, made = np.array([first, 0, 0, end]), 0
         shared = [i for i in self._shared if first <= i < end] if self._pool else []
-        args = (self.plan.buckets, self.memory, self.base, self._room, self.exponents, progress)
+        args = (self.plan.buckets, self.memory, self.base, self._room, self.scales, progress)
         for stop in (*shared, end):
             progress[3] = stop
             while progress[0] < stop and not progress[2]:
@@ -138,10 +139,12 @@ class Passes:
         def work(room: Room, _: int, first: int, last: int) -> Array:
             args = (plan.buckets, self.memory, self.base, room, self.mode)
             send_part(*args, i, first, last)
-            return room.top.copy()
+            return np.array([-room.least, room.top])
 
-        np.maximum.reduce(self._share(i, n_parts, work), out=self._room.top)
-        args = (plan.buckets, self.memory, self._room, self.exponents)
+        room = self._room
+        room.least[:], room.top[:] = np.maximum.reduce(self._share(i, n_parts, work))
+        np.negative(room.least, out=room.least)
+        args = (plan.buckets, self.memory, room, self.scales)
         progress[2] = finish(*args, i, self.mode)
         progress[0] += not progress[2]
         return self._entries(i)
@@ -187,21 +190,20 @@ class Passes:
     def _log_sum(self, failed: int | None) -> float:
         """Logarithm of the product of the roots; NaN if underflow may have lost it.
 
-        For each message there are bounds on what underflow has lost, relative to its largest entry,
-        and on its smallest nonzero entry. If nothing was lost before the bucket that ``failed``,
-        and all its products are above the smallest float, its message is truly zero.
+        For each message there is a bound on what underflow has lost, relative to its largest entry.
+        If nothing was lost before the bucket that ``failed``, and all its products are above the
+        smallest float, its message is truly zero.
         """
-        buckets = self.plan.buckets
-        least, lost = self._bounds
+        buckets, lost = self.plan.buckets, self._lost_of
         n = buckets.variable.size if failed is None else failed
-        low = bound_lost(buckets, self._least, self.exponents, n, (least, lost))
+        low = bound_lost(buckets, self._least, self.scales, n, lost)
         if failed is not None:
             return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
         self._lost = float(np.logaddexp2.reduce(lost[self.roots], initial=-math.inf))
         if self._lost > _MOST_LOST:
             return math.nan
         logs = np.log(self.memory[buckets.message[self.roots]])
-        return float(logs.sum()) + math.log(2.0) * int(self.exponents.sum())
+        return float(logs.sum()) + math.log(2.0) * float(self.scales[0].sum())
 
     def _least_entries(self) -> Array:
         """Return log2 of the smallest nonzero entry of each table; 0 for messages."""

@@ -8,7 +8,7 @@ first, are an order of elimination of nearly the same work.
 import heapq
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,8 @@ class ContractionTree:
     left: list[int]
     right: list[int]
     open: list[Set]
-    alone: list[int]  # variables of one table each
-    _random: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(1, dtype=np.uint64))
+    alone: list[int]  # variables of at most one table each
+    late: list[int]  # variables that come last
 
     @classmethod
     def from_order(
@@ -53,7 +53,7 @@ class ContractionTree:
         for scope in scopes:
             for v in scope:
                 times[v] = times.get(v, 0) + 1
-        alone = [v for v in order if times.get(v, 0) < 2]
+        alone = [v for v in order if times.get(v, 0) < 2 and v not in late]
         # How many tables of each node contain a variable, until all do.
         inside = [{v: 1 for v in scope if times[v] > 1} for scope in scopes]
         left, right = [-1] * len(scopes), [-1] * len(scopes)
@@ -79,7 +79,9 @@ class ContractionTree:
                 nodes.insert(0, len(left) - 1)
             if nodes and i < len(order):
                 put(nodes[0], i)
-        return cls(log_k, left, right, [frozenset(found) for found in inside], alone)
+        open_ = [frozenset(found) for found in inside]
+        last = sorted(late, key=lambda v: (-log_k[v], v))
+        return cls(log_k, left, right, open_, alone, last)
 
     @property
     def n_leaves(self) -> int:
@@ -93,7 +95,7 @@ class ContractionTree:
         return self.open[self.left[node]] | self.open[self.right[node]]
 
     def order(self) -> list[int]:
-        """Variables in the order in which they leave the tree, those left at the root last."""
+        """Variables in the order in which they leave the tree."""
         found, stack = [], [len(self.left) - 1]
         while stack:  # parents before children, so backwards
             node = stack.pop()
@@ -101,27 +103,31 @@ class ContractionTree:
                 gone = self._joined(node) - self.open[node]
                 found += sorted(gone, key=lambda v: (self.log_k[v], -v))
                 stack += [self.left[node], self.right[node]]
-        last = sorted(self.open[-1], key=lambda v: (-self.log_k[v], v))
-        return [*self.alone, *reversed(found), *last]
+        return [*self.alone, *reversed(found), *self.late]
 
     def without(self, variable: int) -> "ContractionTree":
-        """Return the tree given the value of a variable."""
+        """Return the tree given the value of a variable, which is not one of the last."""
         gone = frozenset((variable,))
-        open_ = [found - gone for found in self.open]
-        alone = [v for v in self.alone if v != variable]
-        return ContractionTree(
-            self.log_k, [*self.left], [*self.right], open_, alone, self._random.copy()
+        return replace(
+            self,
+            open=[found - gone for found in self.open],
+            alone=[v for v in self.alone if v != variable],
         )
 
-    def copy(self, seed: int) -> "ContractionTree":
-        """Return a tree to be changed by other random numbers."""
-        random = np.array([seed], dtype=np.uint64)
-        return ContractionTree(
-            self.log_k, [*self.left], [*self.right], [*self.open], self.alone, random
-        )
+    def annealed(
+        self, moves_per_node: int, hottest: float, roof: float = math.inf, seed: int = 0
+    ) -> "ContractionTree":
+        """Return a tree improved by random moves, in parts if it is large.
+
+        Inverse temperatures rise from ``hottest``. ``roof`` is log2 of the entries of a table that
+        memory has room for; what exceeds it counts twice.
+        """
+        tree = replace(self, left=[*self.left], right=[*self.right], open=[*self.open])
+        tree._anneal(moves_per_node, hottest, roof, np.array([seed], dtype=np.uint64))
+        return tree
 
     def log2_work(self, roof: float = math.inf) -> float:
-        """Log2 of the entries of all joined tables, counted as in `anneal`."""
+        """Log2 of the entries of all joined tables, counted as in `annealed`."""
         sizes = [self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))]
         charged = [size + max(0.0, size - roof) for size in sizes]
         return float(np.logaddexp2.reduce(charged, initial=-math.inf))
@@ -129,17 +135,15 @@ class ContractionTree:
     # ----------------------------------------------------------------- annealing
 
     def price(self, moves_per_node: int) -> float:
-        """Time of `anneal`, in table entries."""
+        """Time of `annealed`, in table entries."""
         n = self.n_leaves - 1
         words = 1 + min(n, 2 * _MOST_NODES) / 64
         return moves_per_node * n * (_OF_MOVE + _OF_WORD * words)
 
-    def anneal(self, moves_per_node: int, hottest: float, roof: float) -> None:
-        """Improve the tree, in parts if it is large.
-
-        Inverse temperatures rise from ``hottest``. ``roof`` is log2 of the entries of a table that
-        memory has room for; what exceeds it counts twice.
-        """
+    def _anneal(
+        self, moves_per_node: int, hottest: float, roof: float, random: NDArray[np.uint64]
+    ) -> None:
+        """Improve the tree itself, part by part, from the worst node on."""
         sizes = {q: self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))}
         worst = max(sizes.values(), default=0.0)
         parent = {child: q for q in sizes for child in (self.left[q], self.right[q])}
@@ -148,7 +152,7 @@ class ContractionTree:
             worst_node = max(waiting, key=lambda q: (sizes[q], q))
             part = self._around(worst_node, sizes, parent)
             waiting -= set(part)
-            self._anneal(part, moves_per_node, hottest, roof)
+            self._anneal_part(part, moves_per_node, hottest, roof, random)
             for q in part:
                 for child in (self.left[q], self.right[q]):
                     parent[child] = q
@@ -171,7 +175,14 @@ class ContractionTree:
             stack += [c for c in (self.left[q], self.right[q]) if c in found]
         return result[::-1]
 
-    def _anneal(self, part: list[int], moves_per_node: int, hottest: float, roof: float) -> None:
+    def _anneal_part(
+        self,
+        part: list[int],
+        moves_per_node: int,
+        hottest: float,
+        roof: float,
+        random: NDArray[np.uint64],
+    ) -> None:
         """Improve a connected part of the tree, given as inner nodes."""
         inside = set(part)
         nodes = [c for q in part for c in (self.left[q], self.right[q]) if c not in inside] + part
@@ -186,7 +197,7 @@ class ContractionTree:
             open=np.zeros((len(nodes), log_k.size), dtype=np.uint64),
             cost=np.zeros(len(nodes), dtype=np.int64),
             log_k=log_k,
-            random=self._random,
+            random=random,
         )
         top = math.inf if math.isinf(roof) else ONE * roof
         roof_ = int(min(top, 2.0**62))
