@@ -42,24 +42,27 @@ class Layout(NamedTuple):
     def inner(self) -> tuple[int, ...]:
         return self.axes[len(self.axes) - self.n_inner :]
 
+    def scattered(self, scopes: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Return the scopes with inner axes that are no run of entries in a block."""
+        inner = self.inner
+        any_inner = set(inner)
+        return [
+            scope
+            for scope in scopes
+            if tuple(scope[len(scope) - len(inner) :]) != inner and not any_inner.isdisjoint(scope)
+        ]
+
     def loops(
         self, messages: Sequence[Sequence[int]], tables: Sequence[Sequence[int]] = ()
     ) -> tuple[list[int], list[int]]:
-        """Split the outer axes into those of scattered factors, and those gone through faster.
-
-        A factor is scattered if it depends on inner axes, and is no run of entries in a block.
-        """
-        if not self.outer:
+        """Split the outer axes into those of scattered factors, and those gone through faster."""
+        outer = self.outer
+        if not outer:
             return [], []
-        inner, slow = self.inner, set[int]()
-        for scope in (*messages, *tables):
-            is_run = tuple(scope[len(scope) - len(inner) :]) == inner
-            if not is_run and not set(inner).isdisjoint(scope):
-                slow.update(scope)
+        slow = set[int]().union(*self.scattered([*messages, *tables]))
         # The longest message is read in its order, and each of its entries once.
         longest = max(messages, key=len, default=())
-        place = {u: i for i, u in enumerate(longest)}
-        order = sorted(self.outer, key=lambda u: place.get(u, len(place)))
+        order = [*(u for u in longest if u in outer), *(u for u in outer if u not in longest)]
         return [u for u in order if u in slow], [u for u in order if u not in slow]
 
 
@@ -90,18 +93,17 @@ def choose_layout(
     """
     k = sizes[variable]
     if k * n_entries(axes, sizes) < LARGE:
-        blocks = [m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK]
-        return Layout(tuple(axes), blocks[-1])
-    found = []
+        return Layout(tuple(axes), max(m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK))
     longest = sorted(messages, key=len, reverse=True)[:_TRIED]
-    for first in ((), *longest):
-        late = [u for u in first if u in axes[1:]]
-        order = (*axes[:1], *(u for u in axes[1:] if u not in late), *late)
-        for m, n in _inner_sizes(order, sizes):
-            if n == 1 or k * n <= _BLOCK:
-                layout = Layout(order, m)
-                found.append((_cost(layout, messages, sizes, k, n), layout))
-    return min(found, key=lambda pair: pair[0])[1]
+    late = [[u for u in first if u in axes[1:]] for first in ((), *longest)]
+    orders = [(*axes[:1], *(u for u in axes[1:] if u not in last), *last) for last in late]
+    layouts = [
+        (Layout(order, m), n)
+        for order in dict.fromkeys(orders)
+        for m, n in _inner_sizes(order, sizes)
+        if n == 1 or k * n <= _BLOCK
+    ]
+    return min(layouts, key=lambda found: _cost(found[0], messages, sizes, k, found[1]))[0]
 
 
 def _inner_sizes(axes: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -117,11 +119,12 @@ def _cost(
     layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int], k: int, n: int
 ) -> float:
     """Estimate the time per entry of a clique in nanoseconds."""
-    inner = set(layout.inner)
-    inside = sum(not inner.isdisjoint(message) for message in messages)
-    runs = sum(message[len(message) - len(inner) :] == layout.inner for message in messages)
-    _, fast = layout.loops(messages)
-    per_entry = _RUN * inside + _SCATTERED * (inside - runs) / n_entries(fast, sizes)
+    near, scattered = set(layout.inner), layout.scattered(messages)
+    per_entry = _RUN * sum(not near.isdisjoint(message) for message in messages)
+    if scattered:
+        slow = set[int]().union(*scattered)
+        fast = [u for u in layout.outer if u not in slow]
+        per_entry += _SCATTERED * len(scattered) / n_entries(fast, sizes)
     return per_entry + (_PER_BLOCK / k + _PER_ROW * (1 + len(messages))) / n
 
 
@@ -167,6 +170,8 @@ def join_tables(
 
 def _turned(factor: Factor, order: Sequence[int]) -> Factor:
     """Return a table with its axes in the given order."""
+    if len(factor.scope) == 1:
+        return factor
     scope = [u for u in order if u in factor.scope]
     return Factor(tuple(scope), factor.table.transpose([factor.scope.index(u) for u in scope]))
 

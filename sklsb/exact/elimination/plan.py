@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ from sklsb.exact.elimination.slicing import cliques
 
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
+# Columns of `Buckets` with one number for each bucket, and for each factor.
+_OF_BUCKETS = (
+    *("variable", "k", "message_size", "inner_axes", "inner_size", "period"),
+    *("axis_start", "factor_start", "scattered_start"),
+)
+_OF_FACTORS = ("offset_start", "position", "sender", "own_stride", "stride_start", "given_start")
+# Constant factors come first, scattered ones last.
+_TURN = {CONSTANT: 0, RUN: 1}
 
 
 @dataclass
@@ -48,127 +56,139 @@ class Plan:
         return self.log_tables.size
 
 
+class _Placed(NamedTuple):
+    """A table or a message in memory; positions of messages count from the end of the tables."""
+
+    scope: tuple[int, ...]
+    position: int
+    sender: int = -1
+
+
 class _Builder:
     """Collects the columns of `Buckets`."""
 
     def __init__(self, sizes: Sequence[int]):
         self.sizes = sizes
-        self.columns: dict[str, list[Any]] = {name: [] for name in Buckets._fields}
         self.tables: list[Array] = []
         self.n_tables = 0
         self.n_pieces: list[int] = []
+        self._buckets: list[tuple[int, ...]] = []
+        self._factors: list[tuple[int, ...]] = []
+        rest = [name for name in Buckets._fields if name not in (*_OF_BUCKETS, *_OF_FACTORS)]
+        self._columns: dict[str, list[Any]] = {name: [] for name in rest}
         self._patterns: dict[Any, int] = {}
-        self._offsets: list[NDArray[np.int64]] = []
-        self._n_offsets = 0
 
-    def add(self, **values: Any) -> None:
-        for name, value in values.items():
-            self.columns[name].append(value)
-
-    def open(
+    def add(
         self,
         variable: int,
         layout: Layout,
-        row_sum: float,
-        messages: Sequence[Sequence[int]] = (),
-        tables: Sequence[Sequence[int]] = (),
+        tables: Sequence[Factor],
+        messages: Sequence[_Placed] = (),
+        row_sum: float = 0.0,
     ) -> None:
-        """Begin a bucket, of messages and tables with the given scopes."""
-        slow, fast = layout.loops(messages, tables)
-        self._variable, self._inner = variable, layout.inner
-        self._axes = [*slow, *fast, *layout.inner]
-        self._period = n_entries(fast, self.sizes)
-        self._factors: list[tuple[int, dict[str, Any], list[int], dict[int, int]]] = []
-        self.n_pieces.append(n_pieces([*slow, *fast], messages, self.sizes))
-        cards = [self.sizes[u] for u in self._axes]
-        strides = _strides(layout.axes, [self.sizes[u] for u in layout.axes])
-        self._run = tuple(strides[u] for u in layout.inner)
-        self.add(
-            variable=variable,
-            k=self.sizes[variable],
-            message_size=math.prod(cards),
-            inner_axes=layout.n_inner,
-            inner_size=n_entries(layout.inner, self.sizes),
-            row_sum=row_sum,
-            axis_start=len(self.columns["axis_variable"]),
-            factor_start=len(self.columns["position"]),
+        """Add a bucket."""
+        sizes, columns, inner = self.sizes, self._columns, layout.inner
+        received = [message.scope for message in messages]
+        slow, fast = layout.loops(received, [table.scope for table in tables])
+        axes = [*slow, *fast, *inner]
+        strides = self._strides(layout.axes)
+        start, axis_start = len(self._factors), len(columns["axis_variable"])
+        columns["axis_variable"] += axes
+        columns["axis_stride"] += [strides[u] for u in axes]
+        columns["axis_k"] += [sizes[u] for u in axes]
+        columns["row_sum"].append(row_sum)
+        factors = [*map(self._store, tables), *messages]
+        joined = self._join(variable, axes, inner, [strides[u] for u in inner], factors)
+        if not layout.outer:  # one block
+            joined = len(factors)
+        n = n_entries(layout.axes, sizes), layout.n_inner, n_entries(inner, sizes)
+        self._buckets.append(
+            (variable, sizes[variable], *n, n_entries(fast, sizes), axis_start, start, start + joined)
         )
-        self.columns["axis_variable"] += self._axes
-        self.columns["axis_stride"] += [strides[u] for u in self._axes]
-        self.columns["axis_k"] += cards
+        self.n_pieces.append(n_pieces([*slow, *fast], received, sizes))
 
-    def table(self, table: Array) -> int:
-        """Store a table; return its position."""
-        at = self.n_tables
-        self.tables.append(table.ravel() - _largest(table))
-        self.n_tables += table.size
-        return at
+    def _join(
+        self,
+        variable: int,
+        axes: Sequence[int],
+        inner: Sequence[int],
+        run: Sequence[int],
+        factors: Sequence[_Placed],
+    ) -> int:
+        """Add the factors of a bucket; return how many are not scattered."""
+        columns, found = self._columns, []
+        for scope, position, sender in factors:
+            strides = self._strides(scope)
+            own, row = strides.pop(variable), [strides.pop(u, 0) for u in axes]
+            start = self._offset(row[len(axes) - len(inner) :], run, inner)
+            # What is left of the strides is of variables conditioned on.
+            found.append((start, position, sender, own, row, strides))
+        found.sort(key=lambda factor: _TURN.get(factor[0], 2))
+        for *values, row, given in found:
+            starts = len(columns["stride"]), len(columns["given_variable"])
+            self._factors.append((*values, *starts))
+            columns["stride"] += row
+            columns["given_variable"] += given.keys()
+            columns["given_stride"] += given.values()
+        return sum(factor[0] in _TURN for factor in found)
 
-    def factor(
-        self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
-    ) -> None:
-        """Add a table, or the message of bucket ``sender``, to the open bucket."""
-        offset = self._offset(tuple(strides.get(u, 0) for u in self._inner))
-        own = strides[self._variable]
-        values = dict(position=position, sender=sender, own_stride=own, offset_start=offset)
-        self._factors.append((offset, values, [strides.get(u, 0) for u in self._axes], given))
+    def _store(self, table: Factor) -> _Placed:
+        """Store a table."""
+        placed = _Placed(table.scope, self.n_tables)
+        self.tables.append(table.table.ravel())
+        self.n_tables += table.table.size
+        return placed
 
-    def close(self) -> None:
-        """Add the columns of the factors of the open bucket."""
-        kinds = {CONSTANT: 0, RUN: 1}
-        self._factors.sort(key=lambda factor: kinds.get(factor[0], 2))
-        n = len(self._factors)
-        if len(self._axes) > len(self._inner):  # more than one block
-            n = sum(factor[0] in kinds for factor in self._factors)
-        self.add(scattered_start=len(self.columns["position"]) + n, period=self._period)
-        for _, values, row, given in self._factors:
-            starts = {"stride_start": "stride", "given_start": "given_variable"}
-            self.add(**values, **{key: len(self.columns[name]) for key, name in starts.items()})
-            self.columns["stride"] += row
-            self.columns["given_variable"] += given.keys()
-            self.columns["given_stride"] += given.values()
+    def _strides(self, scope: Sequence[int]) -> dict[int, int]:
+        """Stride of each variable in a flat table."""
+        result, distance = {}, 1
+        for u in reversed(scope):
+            result[u] = distance
+            distance *= self.sizes[u]
+        return result
 
-    def _offset(self, strides: tuple[int, ...]) -> int:
+    def _offset(self, strides: Sequence[int], run: Sequence[int], inner: Sequence[int]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
         if not any(strides):
             return CONSTANT
-        if strides == self._run:
+        if strides == run:
             return RUN
-        inner = tuple(self.sizes[u] for u in self._inner)
-        key = strides, inner
+        sizes = [self.sizes[u] for u in inner]
+        key = *strides, *sizes
         if key not in self._patterns:
-            offsets = np.zeros(1, dtype=np.int64)
-            for stride, size in zip(strides, inner, strict=True):
-                offsets = np.add.outer(offsets, stride * np.arange(size)).ravel()
-            self._patterns[key] = self._n_offsets
-            self._offsets.append(offsets)
-            self._n_offsets += offsets.size
+            offsets = [0]
+            for stride, size in zip(strides, sizes, strict=True):
+                steps = range(0, stride * size, stride) if stride else [0] * size
+                offsets = [a + b for a in offsets for b in steps]
+            self._patterns[key] = len(self._columns["offset"])
+            self._columns["offset"] += offsets
         return self._patterns[key]
 
-    def finish(self) -> Buckets:
-        columns = self.columns
-        columns["axis_start"].append(len(columns["axis_variable"]))
-        columns["factor_start"].append(len(columns["position"]))
-        columns["given_start"].append(len(columns["given_variable"]))
-        arrays: dict[str, Any] = {name: np.array(c, np.int64) for name, c in columns.items()}
-        arrays["row_sum"] = np.array(columns["row_sum"], dtype=np.float64)
-        arrays["offset"] = np.concatenate([*self._offsets, np.empty(0)]).astype(np.uint32)
+    def finish(self, schedule: Schedule, n_barren: int) -> Buckets:
+        """Return all buckets, the first of which send no messages."""
+        columns: dict[str, Any] = {**self._columns}
+        for names, rows in ((_OF_BUCKETS, self._buckets), (_OF_FACTORS, self._factors)):
+            table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
+            columns.update(zip(names, table.T.copy(), strict=True))
+        columns["axis_start"] = [*columns["axis_start"], len(columns["axis_variable"])]
+        columns["factor_start"] = [*columns["factor_start"], len(self._factors)]
+        columns["given_start"] = [*columns["given_start"], len(columns["given_variable"])]
+        columns["position"][columns["sender"] >= 0] += self.n_tables
+        for name in ("message", "belief"):
+            at = np.append(np.full(n_barren, -1), getattr(schedule, name))
+            columns[name] = np.where(at < 0, -1, self.n_tables + at)
+        kinds = {"row_sum": np.float64, "offset": np.uint32}
+        arrays = {n: np.array(c, kinds.get(n, np.int64)) for n, c in columns.items()}
         return Buckets(**arrays)
 
-
-def _largest(table: Array) -> float:
-    """Return the largest logarithm of a table, or 0 if all are -inf."""
-    top = float(table.max())
-    return top if top > -math.inf else 0.0
-
-
-def _strides(scope: Sequence[int], shape: Sequence[int]) -> dict[int, int]:
-    """Stride of each variable in a flat table."""
-    result, distance = {}, 1
-    for v, k in zip(reversed(scope), reversed(shape), strict=True):
-        result[v] = distance
-        distance *= int(k)
-    return result
+    def finish_tables(self) -> tuple[Array, Array]:
+        """Return all tables, less the largest entry of each, and those; 0 if all are -inf."""
+        flat, sizes = np.concatenate([*self.tables, np.empty(0)]), [t.size for t in self.tables]
+        self.tables.clear()
+        tops = np.maximum.reduceat(flat, np.cumsum([0, *sizes[:-1]])) if sizes else np.empty(0)
+        tops[tops == -np.inf] = 0.0
+        flat -= np.repeat(tops, sizes)
+        return flat, tops
 
 
 def build(
@@ -193,49 +213,28 @@ def build(
             waiting[min(mine)].append(factor)
         else:
             inside.append(factor)
-    ks = sizes.tolist()
+    ks, n = sizes.tolist(), len(barren)
     builder = _Builder(ks)
     for b in barren:
         others = [v for v in b.factor.scope if v != b.variable]
-        row_sum = math.exp(b.log_high - float(b.factor.table.max()))
-        builder.open(b.variable, Layout(tuple(others), 0), row_sum if b.log_low < 0.0 else 0.0)
-        strides = _strides(b.factor.scope, b.factor.table.shape)
-        builder.factor(builder.table(b.factor.table), strides, {})
-        builder.close()
-    # Messages follow all tables in memory, so positions are final only when those are known.
-    arrived: list[list[int]] = [[] for _ in order]
-    layouts: list[Layout] = []
-    shifts = []
+        row_sum = math.exp(b.log_high - float(b.factor.table.max())) if b.log_low < 0.0 else 0.0
+        builder.add(b.variable, Layout(tuple(others), 0), [b.factor], row_sum=row_sum)
+    arrived: list[list[_Placed]] = [[] for _ in order]
+    starts = schedule.message.tolist()
     for i, v in enumerate(order):
-        received = [layouts[j].axes for j in arrived[i]]
-        layout = choose_layout(v, axes[i][::-1], received, ks)
+        layout = choose_layout(v, axes[i][::-1], [message.scope for message in arrived[i]], ks)
         given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
         tables = join_tables(v, layout, waiting[i], given, ks)
-        builder.open(v, layout, 0.0, received, [scope for scope, _ in tables])
-        for scope, table in tables:
-            strides = _strides(scope, table.shape)
-            conditioned = {u: strides[u] for u in scope if u not in place}
-            builder.factor(builder.table(table), strides, conditioned)
-            shifts.append(_largest(table))
-        for j in arrived[i]:
-            sent = layouts[j].axes
-            strides = _strides(sent, [ks[u] for u in sent])
-            builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
-        builder.close()
-        layouts.append(layout)
+        builder.add(v, layout, tables, arrived[i])
         if axes[i]:
-            arrived[place[axes[i][-1]]].append(i)
-    columns, n, n_tables = builder.columns, len(barren), builder.n_tables
-    is_message = [sender >= 0 for sender in columns["sender"]]
-    columns["position"] = list(np.add(columns["position"], np.multiply(is_message, n_tables)))
-    columns["message"] = [-1] * n + [n_tables + at for at in schedule.message]
-    columns["belief"] = [-1] * n + [n_tables + at if at >= 0 else -1 for at in schedule.belief]
+            arrived[place[axes[i][-1]]].append(_Placed(layout.axes, starts[i], n + i))
+    log_tables, tops = builder.finish_tables()
     return Plan(
-        builder.finish(),
-        np.concatenate([*builder.tables, np.empty(0)]),
-        math.fsum(shifts),
-        math.fsum(float(b.factor.table.max()) for b in barren),
-        n_tables + schedule.n_entries,
+        builder.finish(schedule, n),
+        log_tables,
+        math.fsum(tops[n:]),
+        math.fsum(tops[:n]),
+        log_tables.size + schedule.n_entries,
         np.array(builder.n_pieces),
         inside,
         [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],
