@@ -6,7 +6,7 @@ are joined beforehand and spread over the block.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ class Layout(NamedTuple):
 
 
 def n_entries(scope: Sequence[int], sizes: Sequence[int]) -> int:
-    return math.prod(sizes[u] for u in scope)
+    return math.prod([sizes[u] for u in scope])
 
 
 def n_pieces(axes: Sequence[int], messages: Sequence[Sequence[int]], sizes: Sequence[int]) -> int:
@@ -91,41 +91,47 @@ def choose_layout(
     The first of its axes, which is summed out next, stays the slowest. ``messages`` are the axes of
     the messages joined here.
     """
-    k = sizes[variable]
+    k, rest = sizes[variable], axes[1:]
     if k * n_entries(axes, sizes) < LARGE:
-        return Layout(tuple(axes), max(m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK))
+        return Layout(tuple(axes), len(_blocks(axes, sizes, _SMALL_BLOCK)) - 1)
     longest = sorted(messages, key=len, reverse=True)[:_TRIED]
-    late = [[u for u in first if u in axes[1:]] for first in ((), *longest)]
-    orders = [(*axes[:1], *(u for u in axes[1:] if u not in last), *last) for last in late]
-    layouts = [
-        (Layout(order, m), n)
-        for order in dict.fromkeys(orders)
-        for m, n in _inner_sizes(order, sizes)
-        if n == 1 or k * n <= _BLOCK
-    ]
-    return min(layouts, key=lambda found: _cost(found[0], messages, sizes, k, found[1]))[0]
+    late = [[u for u in first if u in rest] for first in ((), *longest)]
+    orders = [(*axes[:1], *[u for u in rest if u not in last], *last) for last in late]
+    best, least = Layout(tuple(axes), 0), math.inf
+    for order in dict.fromkeys(orders):
+        for m, n in reversed([*enumerate(_blocks(order, sizes, _BLOCK // k))]):
+            per_block = (_PER_BLOCK / k + _PER_ROW * (1 + len(messages))) / n
+            if per_block >= least:
+                break
+            layout = Layout(order, m)
+            cost = _per_entry(layout, messages, sizes) + per_block
+            if cost < least:
+                best, least = layout, cost
+    return best
 
 
-def _inner_sizes(axes: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield numbers of last axes with their numbers of entries."""
-    n = 1
-    yield 0, n
-    for m, u in enumerate(reversed(axes), 1):
-        n *= sizes[u]
-        yield m, n
+def _blocks(axes: Sequence[int], sizes: Sequence[int], most: int) -> list[int]:
+    """Return numbers of entries of the last 0, 1, ... axes; up to ``most``, or 1."""
+    result = [1]
+    for u in reversed(axes):
+        n = result[-1] * sizes[u]
+        if n > most:
+            break
+        result.append(n)
+    return result
 
 
-def _cost(
-    layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int], k: int, n: int
+def _per_entry(
+    layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int]
 ) -> float:
-    """Estimate the time per entry of a clique in nanoseconds."""
+    """Estimate the time per entry of a clique in nanoseconds, without the time per block."""
     near, scattered = set(layout.inner), layout.scattered(messages)
-    per_entry = _RUN * sum(not near.isdisjoint(message) for message in messages)
+    cost = _RUN * sum(not near.isdisjoint(message) for message in messages)
     if scattered:
         slow = set[int]().union(*scattered)
         fast = [u for u in layout.outer if u not in slow]
-        per_entry += _SCATTERED * len(scattered) / n_entries(fast, sizes)
-    return per_entry + (_PER_BLOCK / k + _PER_ROW * (1 + len(messages))) / n
+        cost += _SCATTERED * len(scattered) / n_entries(fast, sizes)
+    return cost
 
 
 def join_tables(
