@@ -23,11 +23,10 @@ from sklsb.exact.elimination.slicing import cliques
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
 # Columns of `Buckets` with one number for each bucket, and for each factor.
-_OF_BUCKETS = (
-    *("variable", "k", "message_size", "inner_axes", "inner_size", "period"),
-    *("axis_start", "factor_start", "scattered_start"),
+_OF_BUCKETS = tuple(
+    "variable k message_size inner_axes inner_size period scattered_start".split()
 )
-_OF_FACTORS = ("offset_start", "position", "sender", "own_stride", "stride_start", "given_start")
+_OF_FACTORS = ("offset_start", "position", "sender", "own_stride", "stride_start")
 # Constant factors come first, scattered ones last.
 _TURN = {CONSTANT: 0, RUN: 1}
 
@@ -74,7 +73,7 @@ class _Builder:
         self.n_pieces: list[int] = []
         self._buckets: list[tuple[int, ...]] = []
         self._factors: list[tuple[int, ...]] = []
-        rest = [name for name in Buckets._fields if name not in (*_OF_BUCKETS, *_OF_FACTORS)]
+        rest = set(Buckets._fields).difference(_OF_BUCKETS, _OF_FACTORS, ("message", "belief"))
         self._columns: dict[str, list[Any]] = {name: [] for name in rest}
         self._patterns: dict[Any, int] = {}
 
@@ -90,20 +89,19 @@ class _Builder:
         sizes, columns, inner = self.sizes, self._columns, layout.inner
         received = [message.scope for message in messages]
         slow, fast = layout.loops(received, [table.scope for table in tables])
-        axes = [*slow, *fast, *inner]
-        strides = self._strides(layout.axes)
-        start, axis_start = len(self._factors), len(columns["axis_variable"])
+        axes, strides = [*slow, *fast, *inner], self._strides(layout.axes)
+        columns["axis_start"].append(len(columns["axis_variable"]))
+        columns["factor_start"].append(len(self._factors))
+        columns["row_sum"].append(row_sum)
         columns["axis_variable"] += axes
         columns["axis_stride"] += [strides[u] for u in axes]
         columns["axis_k"] += [sizes[u] for u in axes]
-        columns["row_sum"].append(row_sum)
-        factors = [*map(self._store, tables), *messages]
-        joined = self._join(variable, axes, inner, [strides[u] for u in inner], factors)
-        if not layout.outer:  # one block
-            joined = len(factors)
-        n = n_entries(layout.axes, sizes), layout.n_inner, n_entries(inner, sizes)
+        factors = [*[self._store(table) for table in tables], *messages]
+        scattered = self._join(variable, axes, inner, [strides[u] for u in inner], factors)
+        n_inner, n_fast = n_entries(inner, sizes), n_entries(fast, sizes)
+        size = n_inner * n_fast * n_entries(slow, sizes)
         self._buckets.append(
-            (variable, sizes[variable], *n, n_entries(fast, sizes), axis_start, start, start + joined)
+            (variable, sizes[variable], size, layout.n_inner, n_inner, n_fast, scattered)
         )
         self.n_pieces.append(n_pieces([*slow, *fast], received, sizes))
 
@@ -112,32 +110,36 @@ class _Builder:
         variable: int,
         axes: Sequence[int],
         inner: Sequence[int],
-        run: Sequence[int],
+        run: list[int],
         factors: Sequence[_Placed],
     ) -> int:
-        """Add the factors of a bucket; return how many are not scattered."""
-        columns, found = self._columns, []
+        """Add the factors of a bucket; return the first one that is joined once for many blocks."""
+        columns, found, n_outer = self._columns, [], len(axes) - len(inner)
+        block = tuple([self.sizes[u] for u in inner])
         for scope, position, sender in factors:
             strides = self._strides(scope)
             own, row = strides.pop(variable), [strides.pop(u, 0) for u in axes]
-            start = self._offset(row[len(axes) - len(inner) :], run, inner)
+            start = self._offset(row[n_outer:], run, block)
             # What is left of the strides is of variables conditioned on.
             found.append((start, position, sender, own, row, strides))
         found.sort(key=lambda factor: _TURN.get(factor[0], 2))
+        first = len(self._factors)
         for *values, row, given in found:
-            starts = len(columns["stride"]), len(columns["given_variable"])
-            self._factors.append((*values, *starts))
+            self._factors.append((*values, len(columns["stride"])))
+            columns["given_start"].append(len(columns["given_variable"]))
             columns["stride"] += row
-            columns["given_variable"] += given.keys()
+            columns["given_variable"] += given
             columns["given_stride"] += given.values()
-        return sum(factor[0] in _TURN for factor in found)
+        if not n_outer:  # one block
+            return len(self._factors)
+        return first + sum([factor[0] in _TURN for factor in found])
 
     def _store(self, table: Factor) -> _Placed:
         """Store a table."""
-        placed = _Placed(table.scope, self.n_tables)
-        self.tables.append(table.table.ravel())
-        self.n_tables += table.table.size
-        return placed
+        flat = table.table.ravel()
+        self.tables.append(flat)
+        self.n_tables += flat.size
+        return _Placed(table.scope, self.n_tables - flat.size)
 
     def _strides(self, scope: Sequence[int]) -> dict[int, int]:
         """Stride of each variable in a flat table."""
@@ -147,39 +149,37 @@ class _Builder:
             distance *= self.sizes[u]
         return result
 
-    def _offset(self, strides: Sequence[int], run: Sequence[int], inner: Sequence[int]) -> int:
+    def _offset(self, strides: list[int], run: list[int], block: tuple[int, ...]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
         if not any(strides):
             return CONSTANT
         if strides == run:
             return RUN
-        sizes = [self.sizes[u] for u in inner]
-        key = *strides, *sizes
+        key = *strides, *block
         if key not in self._patterns:
             offsets = [0]
-            for stride, size in zip(strides, sizes, strict=True):
-                steps = range(0, stride * size, stride) if stride else [0] * size
-                offsets = [a + b for a in offsets for b in steps]
+            for stride, size in zip(strides, block, strict=True):
+                steps = [stride * x for x in range(size)]
+                offsets = [at + step for at in offsets for step in steps]
             self._patterns[key] = len(self._columns["offset"])
             self._columns["offset"] += offsets
         return self._patterns[key]
 
-    def finish(self, schedule: Schedule, n_barren: int) -> Buckets:
-        """Return all buckets, the first of which send no messages."""
-        columns: dict[str, Any] = {**self._columns}
+    def finish(self, schedule: Schedule) -> Buckets:
+        """Return all buckets, the last of which send messages."""
+        kinds, rest = {"row_sum": np.float64, "offset": np.uint32}, self._columns
+        rest["axis_start"].append(len(rest["axis_variable"]))
+        rest["factor_start"].append(len(self._factors))
+        rest["given_start"].append(len(rest["given_variable"]))
+        columns = {name: np.array(c, kinds.get(name, np.int64)) for name, c in rest.items()}
         for names, rows in ((_OF_BUCKETS, self._buckets), (_OF_FACTORS, self._factors)):
             table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
             columns.update(zip(names, table.T.copy(), strict=True))
-        columns["axis_start"] = [*columns["axis_start"], len(columns["axis_variable"])]
-        columns["factor_start"] = [*columns["factor_start"], len(self._factors)]
-        columns["given_start"] = [*columns["given_start"], len(columns["given_variable"])]
         columns["position"][columns["sender"] >= 0] += self.n_tables
-        for name in ("message", "belief"):
-            at = np.append(np.full(n_barren, -1), getattr(schedule, name))
-            columns[name] = np.where(at < 0, -1, self.n_tables + at)
-        kinds = {"row_sum": np.float64, "offset": np.uint32}
-        arrays = {n: np.array(c, kinds.get(n, np.int64)) for n, c in columns.items()}
-        return Buckets(**arrays)
+        for name, at in (("message", schedule.message), ("belief", schedule.belief)):
+            columns[name] = np.full(len(self._buckets), -1, dtype=np.int64)
+            columns[name][len(self._buckets) - at.size :] = np.where(at < 0, -1, at + self.n_tables)
+        return Buckets(**columns)
 
     def finish_tables(self) -> tuple[Array, Array]:
         """Return all tables, less the largest entry of each, and those; 0 if all are -inf."""
@@ -230,7 +230,7 @@ def build(
             arrived[place[axes[i][-1]]].append(_Placed(layout.axes, starts[i], n + i))
     log_tables, tops = builder.finish_tables()
     return Plan(
-        builder.finish(schedule, n),
+        builder.finish(schedule),
         log_tables,
         math.fsum(tops[n:]),
         math.fsum(tops[:n]),
