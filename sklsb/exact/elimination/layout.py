@@ -121,9 +121,7 @@ def _blocks(axes: Sequence[int], sizes: Sequence[int], most: int) -> list[int]:
     return result
 
 
-def _per_entry(
-    layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int]
-) -> float:
+def _per_entry(layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int]) -> float:
     """Estimate the time per entry of a clique in nanoseconds, without the time per block."""
     near, scattered = set(layout.inner), layout.scattered(messages)
     cost = _RUN * sum(not near.isdisjoint(message) for message in messages)

@@ -23,8 +23,9 @@ from sklsb.exact.elimination.slicing import cliques
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
 # Columns of `Buckets` with one number for each bucket, and for each factor.
-_OF_BUCKETS = tuple(
-    "variable k message_size inner_axes inner_size period scattered_start".split()
+_OF_BUCKETS = (
+    *("variable", "k", "message_size", "inner_axes", "inner_size", "period"),
+    "scattered_start",
 )
 _OF_FACTORS = ("offset_start", "position", "sender", "own_stride", "stride_start")
 # Constant factors come first, scattered ones last.
