@@ -6,7 +6,7 @@ are joined beforehand and spread over the block.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,29 +42,32 @@ class Layout(NamedTuple):
     def inner(self) -> tuple[int, ...]:
         return self.axes[len(self.axes) - self.n_inner :]
 
+    def scattered(self, scopes: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Return the scopes with inner axes that are no run of entries in a block."""
+        inner = self.inner
+        any_inner = set(inner)
+        return [
+            scope
+            for scope in scopes
+            if tuple(scope[len(scope) - len(inner) :]) != inner and not any_inner.isdisjoint(scope)
+        ]
+
     def loops(
         self, messages: Sequence[Sequence[int]], tables: Sequence[Sequence[int]] = ()
     ) -> tuple[list[int], list[int]]:
-        """Split the outer axes into those of scattered factors, and those gone through faster.
-
-        A factor is scattered if it depends on inner axes, and is no run of entries in a block.
-        """
-        if not self.outer:
+        """Split the outer axes into those of scattered factors, and those gone through faster."""
+        outer = self.outer
+        if not outer:
             return [], []
-        inner, slow = self.inner, set[int]()
-        for scope in (*messages, *tables):
-            is_run = tuple(scope[len(scope) - len(inner) :]) == inner
-            if not is_run and not set(inner).isdisjoint(scope):
-                slow.update(scope)
+        slow = set[int]().union(*self.scattered([*messages, *tables]))
         # The longest message is read in its order, and each of its entries once.
         longest = max(messages, key=len, default=())
-        place = {u: i for i, u in enumerate(longest)}
-        order = sorted(self.outer, key=lambda u: place.get(u, len(place)))
+        order = [*(u for u in longest if u in outer), *(u for u in outer if u not in longest)]
         return [u for u in order if u in slow], [u for u in order if u not in slow]
 
 
 def n_entries(scope: Sequence[int], sizes: Sequence[int]) -> int:
-    return math.prod(sizes[u] for u in scope)
+    return math.prod([sizes[u] for u in scope])
 
 
 def n_pieces(axes: Sequence[int], messages: Sequence[Sequence[int]], sizes: Sequence[int]) -> int:
@@ -88,41 +91,45 @@ def choose_layout(
     The first of its axes, which is summed out next, stays the slowest. ``messages`` are the axes of
     the messages joined here.
     """
-    k = sizes[variable]
+    k, rest = sizes[variable], axes[1:]
     if k * n_entries(axes, sizes) < LARGE:
-        blocks = [m for m, n in _inner_sizes(axes, sizes) if n <= _SMALL_BLOCK]
-        return Layout(tuple(axes), blocks[-1])
-    found = []
+        return Layout(tuple(axes), len(_blocks(axes, sizes, _SMALL_BLOCK)) - 1)
     longest = sorted(messages, key=len, reverse=True)[:_TRIED]
-    for first in ((), *longest):
-        late = [u for u in first if u in axes[1:]]
-        order = (*axes[:1], *(u for u in axes[1:] if u not in late), *late)
-        for m, n in _inner_sizes(order, sizes):
-            if n == 1 or k * n <= _BLOCK:
-                layout = Layout(order, m)
-                found.append((_cost(layout, messages, sizes, k, n), layout))
-    return min(found, key=lambda pair: pair[0])[1]
+    late = [[u for u in first if u in rest] for first in ((), *longest)]
+    orders = [(*axes[:1], *[u for u in rest if u not in last], *last) for last in late]
+    best, least = Layout(tuple(axes), 0), math.inf
+    for order in dict.fromkeys(orders):
+        for m, n in reversed([*enumerate(_blocks(order, sizes, _BLOCK // k))]):
+            per_block = (_PER_BLOCK / k + _PER_ROW * (1 + len(messages))) / n
+            if per_block >= least:
+                break
+            layout = Layout(order, m)
+            cost = _per_entry(layout, messages, sizes) + per_block
+            if cost < least:
+                best, least = layout, cost
+    return best
 
 
-def _inner_sizes(axes: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield numbers of last axes with their numbers of entries."""
-    n = 1
-    yield 0, n
-    for m, u in enumerate(reversed(axes), 1):
-        n *= sizes[u]
-        yield m, n
+def _blocks(axes: Sequence[int], sizes: Sequence[int], most: int) -> list[int]:
+    """Return numbers of entries of the last 0, 1, ... axes; up to ``most``, or 1."""
+    result = [1]
+    for u in reversed(axes):
+        n = result[-1] * sizes[u]
+        if n > most:
+            break
+        result.append(n)
+    return result
 
 
-def _cost(
-    layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int], k: int, n: int
-) -> float:
-    """Estimate the time per entry of a clique in nanoseconds."""
-    inner = set(layout.inner)
-    inside = sum(not inner.isdisjoint(message) for message in messages)
-    runs = sum(message[len(message) - len(inner) :] == layout.inner for message in messages)
-    _, fast = layout.loops(messages)
-    per_entry = _RUN * inside + _SCATTERED * (inside - runs) / n_entries(fast, sizes)
-    return per_entry + (_PER_BLOCK / k + _PER_ROW * (1 + len(messages))) / n
+def _per_entry(layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequence[int]) -> float:
+    """Estimate the time per entry of a clique in nanoseconds, without the time per block."""
+    near, scattered = set(layout.inner), layout.scattered(messages)
+    cost = _RUN * sum(not near.isdisjoint(message) for message in messages)
+    if scattered:
+        slow = set[int]().union(*scattered)
+        fast = [u for u in layout.outer if u not in slow]
+        cost += _SCATTERED * len(scattered) / n_entries(fast, sizes)
+    return cost
 
 
 def join_tables(
@@ -167,6 +174,8 @@ def join_tables(
 
 def _turned(factor: Factor, order: Sequence[int]) -> Factor:
     """Return a table with its axes in the given order."""
+    if len(factor.scope) == 1:
+        return factor
     scope = [u for u in order if u in factor.scope]
     return Factor(tuple(scope), factor.table.transpose([factor.scope.index(u) for u in scope]))
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ from sklsb.exact.elimination.slicing import cliques
 
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
+# Columns of `Buckets` with one number for each bucket, and for each factor.
+_OF_BUCKETS = (
+    *("variable", "k", "message_size", "inner_axes", "inner_size", "period"),
+    "scattered_start",
+)
+_OF_FACTORS = ("offset_start", "position", "sender", "own_stride", "stride_start")
+# Constant factors come first, scattered ones last.
+_TURN = {CONSTANT: 0, RUN: 1}
 
 
 @dataclass
@@ -48,127 +56,140 @@ class Plan:
         return self.log_tables.size
 
 
+class _Placed(NamedTuple):
+    """A table or a message in memory; positions of messages count from the end of the tables."""
+
+    scope: tuple[int, ...]
+    position: int
+    sender: int = -1
+
+
 class _Builder:
     """Collects the columns of `Buckets`."""
 
     def __init__(self, sizes: Sequence[int]):
         self.sizes = sizes
-        self.columns: dict[str, list[Any]] = {name: [] for name in Buckets._fields}
         self.tables: list[Array] = []
         self.n_tables = 0
         self.n_pieces: list[int] = []
+        self._buckets: list[tuple[int, ...]] = []
+        self._factors: list[tuple[int, ...]] = []
+        rest = set(Buckets._fields).difference(_OF_BUCKETS, _OF_FACTORS, ("message", "belief"))
+        self._columns: dict[str, list[Any]] = {name: [] for name in rest}
         self._patterns: dict[Any, int] = {}
-        self._offsets: list[NDArray[np.int64]] = []
-        self._n_offsets = 0
 
-    def add(self, **values: Any) -> None:
-        for name, value in values.items():
-            self.columns[name].append(value)
-
-    def open(
+    def add(
         self,
         variable: int,
         layout: Layout,
-        row_sum: float,
-        messages: Sequence[Sequence[int]] = (),
-        tables: Sequence[Sequence[int]] = (),
+        tables: Sequence[Factor],
+        messages: Sequence[_Placed] = (),
+        row_sum: float = 0.0,
     ) -> None:
-        """Begin a bucket, of messages and tables with the given scopes."""
-        slow, fast = layout.loops(messages, tables)
-        self._variable, self._inner = variable, layout.inner
-        self._axes = [*slow, *fast, *layout.inner]
-        self._period = n_entries(fast, self.sizes)
-        self._factors: list[tuple[int, dict[str, Any], list[int], dict[int, int]]] = []
-        self.n_pieces.append(n_pieces([*slow, *fast], messages, self.sizes))
-        cards = [self.sizes[u] for u in self._axes]
-        strides = _strides(layout.axes, [self.sizes[u] for u in layout.axes])
-        self._run = tuple(strides[u] for u in layout.inner)
-        self.add(
-            variable=variable,
-            k=self.sizes[variable],
-            message_size=math.prod(cards),
-            inner_axes=layout.n_inner,
-            inner_size=n_entries(layout.inner, self.sizes),
-            row_sum=row_sum,
-            axis_start=len(self.columns["axis_variable"]),
-            factor_start=len(self.columns["position"]),
+        """Add a bucket."""
+        sizes, columns, inner = self.sizes, self._columns, layout.inner
+        received = [message.scope for message in messages]
+        slow, fast = layout.loops(received, [table.scope for table in tables])
+        axes, strides = [*slow, *fast, *inner], self._strides(layout.axes)
+        columns["axis_start"].append(len(columns["axis_variable"]))
+        columns["factor_start"].append(len(self._factors))
+        columns["row_sum"].append(row_sum)
+        columns["axis_variable"] += axes
+        columns["axis_stride"] += [strides[u] for u in axes]
+        columns["axis_k"] += [sizes[u] for u in axes]
+        factors = [*[self._store(table) for table in tables], *messages]
+        scattered = self._join(variable, axes, inner, [strides[u] for u in inner], factors)
+        n_inner, n_fast = n_entries(inner, sizes), n_entries(fast, sizes)
+        size = n_inner * n_fast * n_entries(slow, sizes)
+        self._buckets.append(
+            (variable, sizes[variable], size, layout.n_inner, n_inner, n_fast, scattered)
         )
-        self.columns["axis_variable"] += self._axes
-        self.columns["axis_stride"] += [strides[u] for u in self._axes]
-        self.columns["axis_k"] += cards
+        self.n_pieces.append(n_pieces([*slow, *fast], received, sizes))
 
-    def table(self, table: Array) -> int:
-        """Store a table; return its position."""
-        at = self.n_tables
-        self.tables.append(table.ravel() - _largest(table))
-        self.n_tables += table.size
-        return at
+    def _join(
+        self,
+        variable: int,
+        axes: Sequence[int],
+        inner: Sequence[int],
+        run: list[int],
+        factors: Sequence[_Placed],
+    ) -> int:
+        """Add the factors of a bucket; return the first one that is joined once for many blocks."""
+        columns, found, n_outer = self._columns, [], len(axes) - len(inner)
+        block = tuple([self.sizes[u] for u in inner])
+        for scope, position, sender in factors:
+            strides = self._strides(scope)
+            own, row = strides.pop(variable), [strides.pop(u, 0) for u in axes]
+            start = self._offset(row[n_outer:], run, block)
+            # What is left of the strides is of variables conditioned on.
+            found.append((start, position, sender, own, row, strides))
+        found.sort(key=lambda factor: _TURN.get(factor[0], 2))
+        first = len(self._factors)
+        for *values, row, given in found:
+            self._factors.append((*values, len(columns["stride"])))
+            columns["given_start"].append(len(columns["given_variable"]))
+            columns["stride"] += row
+            columns["given_variable"] += given
+            columns["given_stride"] += given.values()
+        if not n_outer:  # one block
+            return len(self._factors)
+        return first + sum([factor[0] in _TURN for factor in found])
 
-    def factor(
-        self, position: int, strides: dict[int, int], given: dict[int, int], sender: int = -1
-    ) -> None:
-        """Add a table, or the message of bucket ``sender``, to the open bucket."""
-        offset = self._offset(tuple(strides.get(u, 0) for u in self._inner))
-        own = strides[self._variable]
-        values = dict(position=position, sender=sender, own_stride=own, offset_start=offset)
-        self._factors.append((offset, values, [strides.get(u, 0) for u in self._axes], given))
+    def _store(self, table: Factor) -> _Placed:
+        """Store a table."""
+        flat = table.table.ravel()
+        self.tables.append(flat)
+        self.n_tables += flat.size
+        return _Placed(table.scope, self.n_tables - flat.size)
 
-    def close(self) -> None:
-        """Add the columns of the factors of the open bucket."""
-        kinds = {CONSTANT: 0, RUN: 1}
-        self._factors.sort(key=lambda factor: kinds.get(factor[0], 2))
-        n = len(self._factors)
-        if len(self._axes) > len(self._inner):  # more than one block
-            n = sum(factor[0] in kinds for factor in self._factors)
-        self.add(scattered_start=len(self.columns["position"]) + n, period=self._period)
-        for _, values, row, given in self._factors:
-            starts = {"stride_start": "stride", "given_start": "given_variable"}
-            self.add(**values, **{key: len(self.columns[name]) for key, name in starts.items()})
-            self.columns["stride"] += row
-            self.columns["given_variable"] += given.keys()
-            self.columns["given_stride"] += given.values()
+    def _strides(self, scope: Sequence[int]) -> dict[int, int]:
+        """Stride of each variable in a flat table."""
+        result, distance = {}, 1
+        for u in reversed(scope):
+            result[u] = distance
+            distance *= self.sizes[u]
+        return result
 
-    def _offset(self, strides: tuple[int, ...]) -> int:
+    def _offset(self, strides: list[int], run: list[int], block: tuple[int, ...]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
         if not any(strides):
             return CONSTANT
-        if strides == self._run:
+        if strides == run:
             return RUN
-        inner = tuple(self.sizes[u] for u in self._inner)
-        key = strides, inner
+        key = *strides, *block
         if key not in self._patterns:
-            offsets = np.zeros(1, dtype=np.int64)
-            for stride, size in zip(strides, inner, strict=True):
-                offsets = np.add.outer(offsets, stride * np.arange(size)).ravel()
-            self._patterns[key] = self._n_offsets
-            self._offsets.append(offsets)
-            self._n_offsets += offsets.size
+            offsets = [0]
+            for stride, size in zip(strides, block, strict=True):
+                steps = [stride * x for x in range(size)]
+                offsets = [at + step for at in offsets for step in steps]
+            self._patterns[key] = len(self._columns["offset"])
+            self._columns["offset"] += offsets
         return self._patterns[key]
 
-    def finish(self) -> Buckets:
-        columns = self.columns
-        columns["axis_start"].append(len(columns["axis_variable"]))
-        columns["factor_start"].append(len(columns["position"]))
-        columns["given_start"].append(len(columns["given_variable"]))
-        arrays: dict[str, Any] = {name: np.array(c, np.int64) for name, c in columns.items()}
-        arrays["row_sum"] = np.array(columns["row_sum"], dtype=np.float64)
-        arrays["offset"] = np.concatenate([*self._offsets, np.empty(0)]).astype(np.uint32)
-        return Buckets(**arrays)
+    def finish(self, schedule: Schedule) -> Buckets:
+        """Return all buckets, the last of which send messages."""
+        kinds, rest = {"row_sum": np.float64, "offset": np.uint32}, self._columns
+        rest["axis_start"].append(len(rest["axis_variable"]))
+        rest["factor_start"].append(len(self._factors))
+        rest["given_start"].append(len(rest["given_variable"]))
+        columns = {name: np.array(c, kinds.get(name, np.int64)) for name, c in rest.items()}
+        for names, rows in ((_OF_BUCKETS, self._buckets), (_OF_FACTORS, self._factors)):
+            table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
+            columns.update(zip(names, table.T.copy(), strict=True))
+        columns["position"][columns["sender"] >= 0] += self.n_tables
+        for name, at in (("message", schedule.message), ("belief", schedule.belief)):
+            columns[name] = np.full(len(self._buckets), -1, dtype=np.int64)
+            columns[name][len(self._buckets) - at.size :] = np.where(at < 0, -1, at + self.n_tables)
+        return Buckets(**columns)
 
-
-def _largest(table: Array) -> float:
-    """Return the largest logarithm of a table, or 0 if all are -inf."""
-    top = float(table.max())
-    return top if top > -math.inf else 0.0
-
-
-def _strides(scope: Sequence[int], shape: Sequence[int]) -> dict[int, int]:
-    """Stride of each variable in a flat table."""
-    result, distance = {}, 1
-    for v, k in zip(reversed(scope), reversed(shape), strict=True):
-        result[v] = distance
-        distance *= int(k)
-    return result
+    def finish_tables(self) -> tuple[Array, Array]:
+        """Return all tables, less the largest entry of each, and those; 0 if all are -inf."""
+        flat, sizes = np.concatenate([*self.tables, np.empty(0)]), [t.size for t in self.tables]
+        self.tables.clear()
+        tops = np.maximum.reduceat(flat, np.cumsum([0, *sizes[:-1]])) if sizes else np.empty(0)
+        tops[tops == -np.inf] = 0.0
+        flat -= np.repeat(tops, sizes)
+        return flat, tops
 
 
 def build(
@@ -193,49 +214,28 @@ def build(
             waiting[min(mine)].append(factor)
         else:
             inside.append(factor)
-    ks = sizes.tolist()
+    ks, n = sizes.tolist(), len(barren)
     builder = _Builder(ks)
     for b in barren:
         others = [v for v in b.factor.scope if v != b.variable]
-        row_sum = math.exp(b.log_high - float(b.factor.table.max()))
-        builder.open(b.variable, Layout(tuple(others), 0), row_sum if b.log_low < 0.0 else 0.0)
-        strides = _strides(b.factor.scope, b.factor.table.shape)
-        builder.factor(builder.table(b.factor.table), strides, {})
-        builder.close()
-    # Messages follow all tables in memory, so positions are final only when those are known.
-    arrived: list[list[int]] = [[] for _ in order]
-    layouts: list[Layout] = []
-    shifts = []
+        row_sum = math.exp(b.log_high - float(b.factor.table.max())) if b.log_low < 0.0 else 0.0
+        builder.add(b.variable, Layout(tuple(others), 0), [b.factor], row_sum=row_sum)
+    arrived: list[list[_Placed]] = [[] for _ in order]
+    starts = schedule.message.tolist()
     for i, v in enumerate(order):
-        received = [layouts[j].axes for j in arrived[i]]
-        layout = choose_layout(v, axes[i][::-1], received, ks)
+        layout = choose_layout(v, axes[i][::-1], [message.scope for message in arrived[i]], ks)
         given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
         tables = join_tables(v, layout, waiting[i], given, ks)
-        builder.open(v, layout, 0.0, received, [scope for scope, _ in tables])
-        for scope, table in tables:
-            strides = _strides(scope, table.shape)
-            conditioned = {u: strides[u] for u in scope if u not in place}
-            builder.factor(builder.table(table), strides, conditioned)
-            shifts.append(_largest(table))
-        for j in arrived[i]:
-            sent = layouts[j].axes
-            strides = _strides(sent, [ks[u] for u in sent])
-            builder.factor(int(schedule.message[j]), strides, {}, len(barren) + j)
-        builder.close()
-        layouts.append(layout)
+        builder.add(v, layout, tables, arrived[i])
         if axes[i]:
-            arrived[place[axes[i][-1]]].append(i)
-    columns, n, n_tables = builder.columns, len(barren), builder.n_tables
-    is_message = [sender >= 0 for sender in columns["sender"]]
-    columns["position"] = list(np.add(columns["position"], np.multiply(is_message, n_tables)))
-    columns["message"] = [-1] * n + [n_tables + at for at in schedule.message]
-    columns["belief"] = [-1] * n + [n_tables + at if at >= 0 else -1 for at in schedule.belief]
+            arrived[place[axes[i][-1]]].append(_Placed(layout.axes, starts[i], n + i))
+    log_tables, tops = builder.finish_tables()
     return Plan(
-        builder.finish(),
-        np.concatenate([*builder.tables, np.empty(0)]),
-        math.fsum(shifts),
-        math.fsum(float(b.factor.table.max()) for b in barren),
-        n_tables + schedule.n_entries,
+        builder.finish(schedule),
+        log_tables,
+        math.fsum(tops[n:]),
+        math.fsum(tops[:n]),
+        log_tables.size + schedule.n_entries,
         np.array(builder.n_pieces),
         inside,
         [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],

@@ -6,6 +6,7 @@ these into smaller ones: messages that lead out of a part stay, and those inside
 when the way back comes to it.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -61,10 +62,8 @@ def _tree_of(order: Sequence[int], axes: Axes, sizes: Int64) -> _Tree:
     n = len(order)
     place = {v: i for i, v in enumerate(order)}
     parent = np.array([place[a[-1]] if a else n for a in axes], dtype=np.int64)
-    logs = np.log2(sizes.astype(np.float64))
-    size = np.array([logs[list(a)].sum() for a in axes])
-    with np.errstate(over="ignore"):
-        size = np.minimum(np.rint(np.exp2(size)), _HUGE)
+    ks = sizes.astype(np.float64).tolist()
+    size = np.array([min(math.prod([ks[u] for u in a]), _HUGE) for a in axes])
     work = size * sizes[list(order)]
     child = np.argsort(parent, kind="stable")
     return _Tree(parent, size, work, child, np.searchsorted(parent[child], np.arange(n + 2)))

@@ -25,18 +25,19 @@ WAYS: dict[Need, float] = {"sum": 1.0, "state": 2.0, "marginals": 4.0, "draws": 
 def cliques(order: Sequence[int], factors: Sequence[Factor]) -> list[tuple[int, ...]]:
     """Return the axes of each variable's message, the one eliminated last first."""
     place = {v: i for i, v in enumerate(order)}
-    waiting: list[list[set[int]]] = [[] for _ in order]
+    waiting: list[list[set[int]]] = [[] for _ in order]  # of places
     for scope, _ in factors:
-        inside = {v for v in scope if v in place}
+        inside = {place[v] for v in scope if v in place}
         if inside:
-            waiting[min(place[v] for v in inside)].append(inside)
+            waiting[min(inside)].append(inside)
     result = []
-    for i, v in enumerate(order):
-        axes = set().union(*waiting[i]) - {v}
-        found = tuple(sorted(axes, key=lambda u: -place[u]))
-        result.append(found)
+    for i, parts in enumerate(waiting):
+        axes = set().union(*parts)
+        axes.discard(i)
+        found = sorted(axes, reverse=True)
+        result.append(tuple([order[j] for j in found]))
         if found:
-            waiting[place[found[-1]]].append(axes)
+            waiting[found[-1]].append(axes)
     return result
 
 
