@@ -75,12 +75,17 @@ def _log2(value: float) -> float:
 
 
 def _sliced(
-    found: Order, model: Reduced, keep: Collection[int], need: Need, room: float
+    found: Order,
+    model: Reduced,
+    keep: Collection[int],
+    need: Need,
+    limits: Limits,
+    room: float,
 ) -> tuple[list[int], list[int], Schedule]:
     """Condition on as little as keeps ``room``; return the rest of the order, that, a schedule."""
     most = room
     for _ in range(_ATTEMPTS):
-        left, given = choose_slices(found, model.factors, model.sizes, most, keep, need)
+        left, given = choose_slices(found, model.factors, model.sizes, most, keep, need, limits[0])
         axes = cliques(left, model.factors)
         left, schedule = scheduled(left, axes, model.sizes, need, room, keep)
         if schedule.n_entries <= room or room <= 0.0:
@@ -109,9 +114,9 @@ def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     found = best_order(free, model.factors, sizes, late, max_work, room)
     order = found.variables
     work, messages = log2_work_of(order, cliques(order, model.factors), sizes)
-    if work > math.log2(HOPELESS):
+    if work > math.log2(max_work) + HOPELESS:
         return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1, WAYS[need]))
-    order, given, schedule = _sliced(found, model, keep, need, room)
+    order, given, schedule = _sliced(found, model, keep, need, limits, room)
     n = math.prod(int(sizes[v]) for v in given)
     work, _ = work_of(order, cliques(order, model.factors), sizes)
     n_back = 1 if need == "state" else n  # only the best configuration has a way back

@@ -20,8 +20,11 @@ from sklsb.exact.elimination.trees import ContractionTree
 # Work below which the greedy order is good enough.
 _ENOUGH = 2.0**20
 # Longest search, in table entries, relative to the work of a small and of a large model, where it
-# may be this long in any case; and moves per join of its first and its longest rounds.
+# may be this long in any case.
 _SHARE, _SHARE_OF_LARGE, _MOST_SEARCH = 4.0, 2.0**-4, 2.0**32
+# The longest one while all orders exceed what is allowed by this factor, in log2.
+_FAR, _MOST_HOPELESS = 6.0, 2.0**30
+# Moves per join of its first and its longest rounds.
 _FEWEST_MOVES, _MOST_MOVES = 300, 4800
 # How much less work than that of the greedy order is thought possible in a quick look.
 _SAVED = 2.0**24
@@ -173,14 +176,18 @@ def best_order(
     # Questions whose limits differ little share an order.
     search = max_work if max_work < _MOST_SEARCH else max(max_work, _SHARED_SEARCH)
     order = _annealed(tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), search)
-    # As much time again for what memory asks.
-    left = _patience(order.log2_work, max_work)
+    # As much time again for what memory asks, if the order may be used at all.
+    left = (
+        _patience(order.log2_work, max_work) if order.log2_work < np.log2(max_work) + 1.0 else 0.0
+    )
     return replace(order, left=left).under(float(np.log2(max(room, 2.0))) - 1.0)
 
 
 def _patience(log2_work: float, max_work: float) -> float:
     """Time that a search for a better order may take."""
-    work = min(2.0 ** min(log2_work, 1000.0), max_work)
+    if log2_work > np.log2(max_work) + _FAR:
+        return min(_SHARE * max_work, _MOST_HOPELESS)
+    work = min(2.0**log2_work, max_work)
     return min(_SHARE * work, max_work, max(_MOST_SEARCH, _SHARE_OF_LARGE * work))
 
 
@@ -197,7 +204,8 @@ def _annealed(
     The order is that of tables over these scopes, whatever their entries, so it is kept for the
     next question about the same network.
     """
-    first = ContractionTree.from_order(greedy, scopes, late, np.log2(np.array(sizes, dtype=float)))
+    log_k = np.log2(np.array(sizes, dtype=float)).tolist()
+    first = ContractionTree.from_order(greedy, scopes, late, log_k)
     best = Order(list(greedy), first.log2_work(), first)
     spent, moves, stale, seed = 0.0, _FEWEST_MOVES, 0, 0
     while spent + first.price(moves) <= _patience(best.log2_work, max_work) and stale < _MOST_STALE:

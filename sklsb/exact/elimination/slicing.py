@@ -14,8 +14,8 @@ from sklsb.exact.elimination.reduce import Factor
 from sklsb.exact.elimination.schedule import Need, peak_of
 
 Int64 = NDArray[np.int64]
-# Work, in table entries, beyond which no more variables are chosen.
-HOPELESS = 2.0**62
+# How much more work than is allowed, in log2, when no more variables are chosen.
+HOPELESS = 8.0
 # Time of a pass that depends on no table, in table entries.
 _OF_PASS = 2.0**14
 # Time of all ways through the tables beside the way forward.
@@ -94,11 +94,12 @@ def choose_slices(
     most: float,
     keep: Collection[int] = (),
     need: Need = "draws",
+    max_work: float = 2.0**50,
 ) -> tuple[list[int], list[int]]:
     """Condition on variables until at most ``most`` entries of messages are held at once.
 
     More are chosen where that is less work than to make messages again. Returns an order of the
-    rest, and the variables chosen: all that may be, if none are enough.
+    rest, and the variables chosen: if none are enough, those that the work allows.
     """
     chosen: list[int] = []
     best, least = None, np.inf
@@ -106,7 +107,7 @@ def choose_slices(
         axes = cliques(found.variables, factors)
         times = math.prod(float(k) for k in sizes[chosen])
         work = times * (WAYS[need] * work_of(found.variables, axes, sizes)[0] + _OF_PASS)
-        if work >= min(least, HOPELESS):
+        if work >= min(least, 2.0**HOPELESS * max_work):
             return best or (found.variables, chosen)
         if np.exp2(_log2_messages(axes, sizes)).max(initial=0.0) <= most:
             peak, again = peak_of(found.variables, axes, sizes, need, most, keep)

@@ -33,7 +33,7 @@ class ContractionTree:
     ``open`` holds the variables of each node that occur elsewhere too.
     """
 
-    log_k: NDArray[np.float64]  # log2 of the number of values of each variable
+    log_k: list[float]  # log2 of the number of values of each variable
     left: list[int]
     right: list[int]
     open: list[Set]
@@ -46,7 +46,7 @@ class ContractionTree:
         order: Sequence[int],
         scopes: Sequence[Collection[int]],
         late: Collection[int],
-        log_k: NDArray[np.float64],
+        log_k: Sequence[float],
     ) -> "ContractionTree":
         """Join tables as an order of elimination does, small ones first."""
         times: dict[int, int] = dict.fromkeys(late, 1)  # as if the root were in a table with them
@@ -81,14 +81,14 @@ class ContractionTree:
                 put(nodes[0], i)
         open_ = [frozenset(found) for found in inside]
         last = sorted(late, key=lambda v: (-log_k[v], v))
-        return cls(log_k, left, right, open_, alone, last)
+        return cls(list(log_k), left, right, open_, alone, last)
 
     @property
     def n_leaves(self) -> int:
         return len(self.left) // 2 + 1
 
     def _size(self, variables: Set) -> float:
-        return float(self.log_k[list(variables)].sum())
+        return math.fsum(map(self.log_k.__getitem__, variables))
 
     def _joined(self, node: int) -> Set:
         """Variables of the table that a node makes."""
@@ -188,24 +188,22 @@ class ContractionTree:
         nodes = [c for q in part for c in (self.left[q], self.right[q]) if c not in inside] + part
         index = {q: i for i, q in enumerate(nodes)}
         variables = sorted(set().union(*(self.open[q] for q in nodes)))
-        places, log_k = _places(self.log_k[variables])
+        places, log_k = _places(np.array([self.log_k[v] for v in variables]))
         at = dict(zip(variables, places.tolist(), strict=True))
         n_leaves = len(nodes) - len(part)
+        row = np.repeat(np.arange(len(nodes)), [len(self.open[q]) for q in nodes])
+        where = np.array([at[v] for q in nodes for v in self.open[q]], dtype=np.int64)
+        bits = np.zeros((len(nodes), log_k.size), dtype=np.uint64)
+        np.bitwise_or.at(bits, (row, where >> 6), np.uint64(1) << (where & 63).astype(np.uint64))
         tree = Tree(
-            left=np.full(len(nodes), -1),
-            right=np.full(len(nodes), -1),
-            open=np.zeros((len(nodes), log_k.size), dtype=np.uint64),
+            left=np.array([index.get(self.left[q], -1) for q in nodes]),
+            right=np.array([index.get(self.right[q], -1) for q in nodes]),
+            open=bits,
             cost=np.zeros(len(nodes), dtype=np.int64),
             log_k=log_k,
             random=random,
         )
-        top = math.inf if math.isinf(roof) else ONE * roof
-        roof_ = int(min(top, 2.0**62))
-        for i, q in enumerate(nodes):
-            where = np.array([at[v] for v in self.open[q]], dtype=np.int64)
-            np.bitwise_or.at(tree.open[i], where >> 6, _bit(where))
-            if i >= n_leaves:
-                tree.left[i], tree.right[i] = index[self.left[q]], index[self.right[q]]
+        roof_ = int(min(ONE * roof, 2.0**62))
         steps = np.geomspace(hottest, _COLDEST, _N_TEMPERATURES)
         n_moves = max(1, moves_per_node * len(part) // steps.size)
         with np.errstate(over="ignore"):  # without compilation
@@ -214,15 +212,14 @@ class ContractionTree:
                 rotate(tree, beta, n_moves, roof_)
         names = np.full(64 * log_k.size, -1)
         names[places] = variables
-        for i in range(n_leaves, len(nodes)):
+        row, where = np.nonzero(
+            np.unpackbits(bits[n_leaves:].view(np.uint8), axis=1, bitorder="little")
+        )
+        ends = np.searchsorted(row, np.arange(1, len(part)))
+        for i, found in enumerate(np.split(names[where], ends), n_leaves):
             q = nodes[i]
             self.left[q], self.right[q] = nodes[tree.left[i]], nodes[tree.right[i]]
-            bits = np.unpackbits(tree.open[i].view(np.uint8), bitorder="little")
-            self.open[q] = frozenset(names[np.flatnonzero(bits)].tolist())
-
-
-def _bit(places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    return np.uint64(1) << (places & 63).astype(np.uint64)
+            self.open[q] = frozenset(found.tolist())
 
 
 def _places(log_k: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
