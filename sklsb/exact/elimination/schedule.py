@@ -63,8 +63,8 @@ def _tree_of(order: Sequence[int], axes: Axes, sizes: Int64) -> _Tree:
     place = {v: i for i, v in enumerate(order)}
     parent = np.array([place[a[-1]] if a else n for a in axes], dtype=np.int64)
     ks = sizes.astype(np.float64).tolist()
-    size = np.array([min(math.prod([ks[u] for u in a]), _HUGE) for a in axes])
-    work = size * sizes[list(order)]
+    size: Float64 = np.array([min(math.prod([ks[u] for u in a]), _HUGE) for a in axes])
+    work: Float64 = size * sizes[list(order)]
     child = np.argsort(parent, kind="stable")
     return _Tree(parent, size, work, child, np.searchsorted(parent[child], np.arange(n + 2)))
 
