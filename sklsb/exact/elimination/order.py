@@ -19,8 +19,9 @@ from sklsb.exact.elimination.trees import ContractionTree
 
 # Work below which the greedy order is good enough.
 _ENOUGH = 2.0**20
-# Longest search, in table entries, relative to the work of a small and of a large model, where it
-# may be this long in any case.
+# Longest search, in table entries: relative to the work if it has saved this much already, in log2,
+# else as long as the work; and relative to that of a large model, where it may be this long anyway.
+_SAVING = 1.0
 _SHARE, _SHARE_OF_LARGE, _MOST_SEARCH = 4.0, 2.0**-4, 2.0**32
 # The longest one while all orders exceed what is allowed by this factor, in log2.
 _FAR, _MOST_HOPELESS = 6.0, 2.0**30
@@ -139,7 +140,8 @@ class Order:
 
     def _annealed(self, tree: ContractionTree) -> "Order":
         """Return the order of a tree, improved as long as time is left."""
-        moves = min(int(_SHARE_GIVEN * self.left / tree.price(1)), _MOST_MOVES)
+        fixed, time = tree.price(0), _SHARE_GIVEN * self.left
+        moves = min(int(max(0.0, time - fixed) / (tree.price(1) - fixed)), _MOST_MOVES)
         for hottest in _HOTTEST[1:] if moves else ():
             other = tree.annealed(moves, hottest, self.roof, len(self.variables))
             if other.log2_work(self.roof) < tree.log2_work(self.roof):
@@ -177,18 +179,18 @@ def best_order(
     search = max_work if max_work < _MOST_SEARCH else max(max_work, _SHARED_SEARCH)
     order = _annealed(tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), search)
     # As much time again for what memory asks, if the order may be used at all.
-    left = (
-        _patience(order.log2_work, max_work) if order.log2_work < np.log2(max_work) + 1.0 else 0.0
-    )
+    useful = order.log2_work < np.log2(max_work) + 1.0
+    left = _patience(order.log2_work, log2_work, max_work) if useful else 0.0
     return replace(order, left=left).under(float(np.log2(max(room, 2.0))) - 1.0)
 
 
-def _patience(log2_work: float, max_work: float) -> float:
-    """Time that a search for a better order may take."""
+def _patience(log2_work: float, log2_first: float, max_work: float) -> float:
+    """Time that a search for a better order may take, given the best one and the first one."""
     if log2_work > np.log2(max_work) + _FAR:
-        return min(_SHARE * max_work, _MOST_HOPELESS)
+        return min(max_work, _MOST_HOPELESS)
     work = min(2.0**log2_work, max_work)
-    return min(_SHARE * work, max_work, max(_MOST_SEARCH, _SHARE_OF_LARGE * work))
+    share = _SHARE if log2_work < log2_first - _SAVING else 1.0
+    return min(share * work, max_work, max(_MOST_SEARCH, _SHARE_OF_LARGE * work))
 
 
 @lru_cache(maxsize=16)
@@ -206,13 +208,16 @@ def _annealed(
     """
     log_k = np.log2(np.array(sizes, dtype=float)).tolist()
     first = ContractionTree.from_order(greedy, scopes, late, log_k)
-    best = Order(list(greedy), first.log2_work(), first)
+    log2_first = first.log2_work()
+    best = Order(list(greedy), log2_first, first)
     spent, moves, stale, seed = 0.0, _FEWEST_MOVES, 0, 0
-    while spent + first.price(moves) <= _patience(best.log2_work, max_work) and stale < _MOST_STALE:
+    while stale < _MOST_STALE:
+        spent += first.price(moves)
+        if spent > _patience(best.log2_work, log2_first, max_work):
+            break
         turn = seed % len(_HOTTEST)
         tree = cast(ContractionTree, best.tree) if turn else first
         tree = tree.annealed(moves, _HOTTEST[turn], seed=seed)
-        spent += first.price(moves)
         moves, stale, seed = min(2 * moves, _MOST_MOVES), stale + 1, seed + 1
         log2_work = tree.log2_work()
         if log2_work < best.log2_work:

@@ -22,8 +22,8 @@ _MOST_NODES = 2048
 _SMALL = 12.0
 _N_TEMPERATURES = 60
 _COLDEST = 10.0
-# Time of a move, and of each word of bits in it, in table entries.
-_OF_MOVE, _OF_WORD = 32.0, 3.0
+# Time of a move, of each word of bits in it, and of a node for Python, in table entries.
+_OF_MOVE, _OF_WORD, _OF_NODE = 32.0, 3.0, 2.0**13
 
 
 @dataclass
@@ -137,8 +137,8 @@ class ContractionTree:
     def price(self, moves_per_node: int) -> float:
         """Time of `annealed`, in table entries."""
         n = self.n_leaves - 1
-        words = 1 + min(n, 2 * _MOST_NODES) / 64
-        return moves_per_node * n * (_OF_MOVE + _OF_WORD * words)
+        of_move = _OF_MOVE + _OF_WORD * (1 + min(n, 2 * _MOST_NODES) / 64)
+        return n * (_OF_NODE + moves_per_node * of_move)
 
     def _anneal(
         self, moves_per_node: int, hottest: float, roof: float, random: NDArray[np.uint64]
