@@ -602,6 +602,36 @@ def test_extreme_uniform_numbers_never_draw_what_is_impossible(edge):
         assert network.log_prob(x[0]) > -np.inf
 
 
+def test_threads_change_no_bit(monkeypatch):
+    monkeypatch.setattr("sklsb.exact.elimination.passes._SHARED", 1 << 8)
+    target = Ising.lattice(np.random.default_rng(0).normal(size=(9, 9)), 0.4, periodic=False)
+    jobs = []
+    real = Passes.__init__
+
+    def init(self, *args):
+        jobs.append(args[4])
+        real(self, *args)
+
+    monkeypatch.setattr(Passes, "__init__", init)
+    one, two = ({"n_jobs": n} for n in (1, 2))
+    assert exact.log_partition(target, **one) == exact.log_partition(target, **two)
+    assert exact.marginals(target, **one).equals(exact.marginals(target, **two))
+    assert exact.marginals(target, [(0, 0), (8, 8)], **one).equals(
+        exact.marginals(target, [(0, 0), (8, 8)], **two)
+    )
+    assert exact.most_likely(target, **one).equals(exact.most_likely(target, **two))
+    draws = [exact.sample(target, 50, random_state=0, **n) for n in (one, two)]
+    assert draws[0].equals(draws[1])
+    assert jobs == [1, 2] * 5
+    jobs.clear()
+    samplers = [EliminationSampler(random_state=0, **n).fit(target) for n in (one, two)]
+    assert samplers[0].sample(20).equals(samplers[1].sample(20))
+    assert samplers[0].marginals_.equals(samplers[1].marginals_)
+    assert jobs == [1, 2, 1, 2]
+    with pytest.raises(ValueError, match="n_jobs is 0; give a number of threads"):
+        exact.log_partition(target, n_jobs=0)
+
+
 @pytest.mark.parametrize("memory", [MAX_MEMORY, 240])
 def test_uniform_numbers_of_a_fine_grid_draw_each_state_as_often_as_is_right(memory):
     network = MarkovNetwork([2, 2], [((0, 1), [[0.1, 0.2], [0.0, 0.7]])])

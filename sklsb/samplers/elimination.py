@@ -144,7 +144,8 @@ class EliminationSampler(BaseSampler):
             return self._ensemble.elimination
         if self._eliminated is None:
             limits = self._limits("draws")
-            self._eliminated = eliminated(that_fits(target, limits, self.verbose), self.verbose)
+            found, n_jobs = that_fits(target, limits, self.verbose), self._effective_n_jobs()
+            self._eliminated = eliminated(found, self.verbose, n_jobs)
         return self._eliminated
 
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
@@ -181,6 +182,6 @@ class EliminationSampler(BaseSampler):
         check_is_fitted(self, "target_")
         if not hasattr(self, "_marginals"):
             limits = self._limits("marginals")
-            p = all_marginals(self.target_, limits, shown(self.verbose))
+            p = all_marginals(self.target_, limits, shown(self.verbose), self._effective_n_jobs())
             self._marginals = marginals_dataset(self.target_, p)
         return self._marginals.copy(deep=True)

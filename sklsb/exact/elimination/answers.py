@@ -1,9 +1,11 @@
 """The public functions of `sklsb.exact` that eliminate."""
 
 import math
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import joblib
 import numpy as np
 import xarray as xr
 
@@ -54,6 +56,13 @@ def check_target(target: Any) -> Target:
     if not isinstance(target, Target):
         raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
     return target
+
+
+def _threads(n_jobs: Any) -> int:
+    """Return the number of threads; refuse what is none."""
+    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
+        raise ValueError(f"n_jobs is {n_jobs!r}; give a number of threads, None or -1.")
+    return int(joblib.effective_n_jobs(n_jobs))
 
 
 def elimination_cost(
@@ -110,6 +119,7 @@ def log_partition(
     *,
     max_work: float | None = None,
     max_memory: float = MAX_MEMORY,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> float:
     r"""Natural logarithm of the partition function, by variable elimination.
@@ -128,6 +138,9 @@ def log_partition(
         2**35, or fewer where each takes longer (2**33 for marginals).
     max_memory : float, default=2**30
         Largest number of bytes to hold.
+    n_jobs : int, optional
+        Number of threads (None is 1, -1 all cores), which share large tables; it never changes an
+        answer.
     verbose : int, default=0
         1 shows the progress.
 
@@ -159,7 +172,7 @@ def log_partition(
     """
     limits = check_limits(max_work, max_memory, "sum")
     found = that_fits(check_target(target), limits, verbose, need="sum")
-    elimination = eliminated(found, verbose)
+    elimination = eliminated(found, verbose, _threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     return log_partition_of(elimination)
 
@@ -186,7 +199,9 @@ def _dim(target: Target, site: int) -> str:
     return "_".join(f"{dim}_{part}" for dim, part in zip(target.dims, parts, strict=True))
 
 
-def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr.Dataset:
+def _joint(
+    target: Target, sites: list[int], limits: Limits, verbose: int, n_jobs: int
+) -> xr.Dataset:
     """Joint distribution of variables, one dimension each."""
     struck = strike(target)
     size = math.prod(int(struck.sizes[i]) for i in sites)
@@ -199,7 +214,7 @@ def _joint(target: Target, sites: list[int], limits: Limits, verbose: int) -> xr
     found = ordered(struck, keep=keep, need="sum", limits=limits)
     check_fits(target, found.cost, limits)
     with shown(verbose)(2.0**found.cost.log2_work) as progress:
-        elimination = Elimination(found, LINEAR, progress)
+        elimination = Elimination(found, LINEAR, progress, n_jobs)
         p = elimination.joint(sites)
     warn_if_lost(target, elimination.rounding_size)
     defect = found.model.log_defect
@@ -223,6 +238,7 @@ def marginals(
     *,
     max_work: float | None = None,
     max_memory: float = MAX_MEMORY,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> xr.Dataset:
     """Marginal probabilities, or the joint distribution of some variables, by elimination.
@@ -233,7 +249,7 @@ def marginals(
         A target that offers its factors (`Target.log_factors`).
     variables : list of variables, optional
         Variables whose joint distribution is wanted, named as in ``target.condition``.
-    max_work, max_memory, verbose
+    max_work, max_memory, n_jobs, verbose
         As in `log_partition`.
 
     Returns
@@ -269,9 +285,10 @@ def marginals(
     """
     limits = check_limits(max_work, max_memory, "sum" if variables else "marginals")
     check_target(target)
+    threads = _threads(n_jobs)
     if variables is not None:
-        return _joint(target, _sites(target, variables), limits, verbose)
-    return marginals_dataset(target, all_marginals(target, limits, shown(verbose)))
+        return _joint(target, _sites(target, variables), limits, verbose, threads)
+    return marginals_dataset(target, all_marginals(target, limits, shown(verbose), threads))
 
 
 def most_likely(
@@ -279,13 +296,14 @@ def most_likely(
     *,
     max_work: float | None = None,
     max_memory: float = MAX_MEMORY,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> xr.Dataset:
     """Find a state of largest probability (MAP, MPE), by variable elimination.
 
     Parameters
     ----------
-    target, max_work, max_memory, verbose
+    target, max_work, max_memory, n_jobs, verbose
         As in `log_partition`.
 
     Returns
@@ -314,7 +332,7 @@ def most_likely(
     """
     limits = check_limits(max_work, max_memory, "state")
     found = that_fits(check_target(target), limits, verbose, pruned=False, need="state")
-    x, elimination = best_state(found, verbose)
+    x, elimination = best_state(found, verbose, _threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
@@ -327,6 +345,7 @@ def sample(
     random_state: Any = None,
     max_work: float | None = None,
     max_memory: float = MAX_MEMORY,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> xr.Dataset:
     """Make independent exact draws, by variable elimination.
@@ -339,7 +358,7 @@ def sample(
         Number of draws.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
-    max_work, max_memory, verbose
+    max_work, max_memory, n_jobs, verbose
         As in `log_partition`; the work is done before the first draw.
 
     Returns
@@ -373,7 +392,7 @@ def sample(
         f"n={n} draws of {target.n_sites} sites",
         "Make fewer at a time, or use EliminationSampler, which can write them to disk.",
     )
-    elimination = eliminated(that_fits(target, limits, verbose), verbose)
+    elimination = eliminated(that_fits(target, limits, verbose), verbose, _threads(n_jobs))
     nowhere = np.zeros((1, target.n_sites), target.dtype)  # draws do not depend on it
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
     log_partition_of(elimination)  # warns if rows of tables do not sum to 1

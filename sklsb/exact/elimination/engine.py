@@ -161,18 +161,23 @@ def ordered(
 class Elimination:
     """Exact answers on one target, by sums (``mode=LINEAR``) or maxima (``MAX``).
 
-    ``progress`` is called with the number of table entries made since its last call.
+    ``progress`` is called with the number of table entries made since its last call. ``n_jobs``
+    threads share large tables.
     """
 
     def __init__(
-        self, found: Ordered, mode: int = LINEAR, progress: Callable[[int], None] = no_progress
+        self,
+        found: Ordered,
+        mode: int = LINEAR,
+        progress: Callable[[int], None] = no_progress,
+        n_jobs: int = 1,
     ):
         self.found, self.model = found, found.model
         self.target = found.model.target
         self.sizes = self.model.sizes
         factors, barren = self.model.factors, self.model.barren
         plan = build(found.order, factors, self.sizes, barren, found.schedule)
-        self.passes = Passes(plan, self.sizes.size, mode, progress)
+        self.passes = Passes(plan, self.sizes.size, mode, progress, n_jobs)
         self.n_buckets = plan.buckets.variable.size
         self._mode = mode
         self._shape = tuple(int(self.sizes[v]) for v in found.given)
@@ -419,17 +424,17 @@ def that_fits(
     return found
 
 
-def eliminated(found: Ordered, verbose: int) -> Elimination:
+def eliminated(found: Ordered, verbose: int, n_jobs: int = 1) -> Elimination:
     """Eliminate all configurations, with a progress line."""
-    elimination = Elimination(found)
+    elimination = Elimination(found, LINEAR, n_jobs=n_jobs)
     with shown(verbose)(2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         elimination.run()
     return elimination
 
 
-def best_state(found: Ordered, verbose: int) -> tuple[States, Elimination]:
+def best_state(found: Ordered, verbose: int, n_jobs: int = 1) -> tuple[States, Elimination]:
     """Return the state of the largest product, with a progress line."""
-    elimination = Elimination(found, MAX)
+    elimination = Elimination(found, MAX, n_jobs=n_jobs)
     with shown(verbose)(2.0**found.cost.log2_work) as progress:
         with elimination.watched(progress):
             elimination.run()

@@ -59,6 +59,7 @@ def all_marginals(
     target: Target,
     limits: Limits,
     shown: Callable[[float], AbstractContextManager[Callable[[int], None]]],
+    n_jobs: int = 1,
 ) -> Array:
     """Probability of each value of each variable, of shape (n_sites, values).
 
@@ -73,7 +74,7 @@ def all_marginals(
     size = 0.0
     with shown(entries) as progress:
         for found, variables in parts:
-            elimination = Elimination(found, LINEAR, progress)
+            elimination = Elimination(found, LINEAR, progress, n_jobs)
             if len(parts) > 1 and len(variables) == 1:
                 joint = elimination.joint(variables)
                 result[variables[0], : joint.size] = joint
