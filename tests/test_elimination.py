@@ -139,12 +139,16 @@ def followed(elimination, x):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_answers_equal_enumeration(seed):
+    check_answers(seed)
+
+
+def check_answers(seed, digits=1e-14):
     network = random_network(seed, extreme=seed % 5 == 4)
     x, log_p, log_z, p = enumerated(network)
     size = 1.0 + abs(log_p[p > 0]).max()
     assert abs(exact.log_partition(network) - log_z) < 4e-15 * size
     found = exact.marginals(network)
-    assert np.abs(found["p"].values - marginals_of(network, x, p)).max() < 1e-14 * size
+    assert np.abs(found["p"].values - marginals_of(network, x, p)).max() < digits * size
     best = exact.most_likely(network)
     assert float(best["lp"]) >= log_p.max() - 4e-15 * size
     assert float(best["lp"]) == network.log_prob(best["x"].values)
@@ -152,7 +156,7 @@ def test_answers_equal_enumeration(seed):
     joint = exact.marginals(network, pair)["p"].values
     expected = np.zeros(joint.shape)
     np.add.at(expected, tuple(x[:, pair].T), p)
-    assert np.abs(joint - expected).max() < 1e-14 * size
+    assert np.abs(joint - expected).max() < digits * size
 
 
 def tables_at_random(rng, n=6):
@@ -199,6 +203,47 @@ def check_most_likely(seed, n_models):
 @pytest.mark.parametrize("seed", range(8))
 def test_the_most_likely_state_of_random_tables(seed):
     check_most_likely(seed, 50)
+
+
+@pytest.fixture
+def annealed(monkeypatch):
+    """Anneal the orders of small models too; return how many rounds there were."""
+    rounds = []
+    real = ContractionTree.annealed
+
+    def counted(tree, *args, **kwargs):
+        rounds.append(args)
+        return real(tree, *args, **kwargs)
+
+    monkeypatch.setattr(order, "_ENOUGH", 0.0)
+    monkeypatch.setattr(order, "_patience", lambda *_: 2.0**19)
+    monkeypatch.setattr(ContractionTree, "annealed", counted)
+    order._annealed.cache_clear()
+    yield rounds
+    order._annealed.cache_clear()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_answers_by_annealed_orders(part, annealed):
+    """Draws are followed along all states, which gives their distribution exactly."""
+    for seed in range(25 * part, 25 * part + 25):
+        test_answers_equal_enumeration(seed)
+        test_way_back_along_every_completion(seed, 240 if seed % 2 else MAX_MEMORY)
+    assert len(annealed) > 20
+
+
+@pytest.mark.slow
+def test_answers_of_a_thousand_networks_by_annealed_orders(annealed):
+    for seed in range(100, 1000):
+        check_answers(seed, 4e-14)  # enumeration rounds too
+        test_way_back_along_every_completion(seed, 240 if seed % 2 else MAX_MEMORY)
+    assert len(annealed) > 500
+
+
+def test_draws_by_annealed_orders(annealed):
+    for memory in (MAX_MEMORY, 2500):
+        test_draws_have_the_right_frequencies(memory)
+    assert annealed
 
 
 @pytest.mark.parametrize("memory", [MAX_MEMORY, 240])
