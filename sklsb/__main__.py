@@ -181,17 +181,19 @@ def _marginals(args: argparse.Namespace) -> int:
     verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
     for other in filter(None, (args.pr, args.csv)):
         _file(other)
+    fits = method == "exact" or (args.method == "auto" and _exact_fits(target, "log_partition"))
+    if args.pr and fits:
+        log_z = exact.log_partition(target, verbose=verbose)
     if method == "exact":
         found = exact.marginals(target, verbose=verbose)
-        if args.pr:
-            log_z = exact.log_partition(target, verbose=verbose)
     else:
-        if args.pr:
+        estimated = args.pr and math.isnan(log_z)
+        if estimated:
             args.sampler = "tempering"  # which estimates log Z
         sampler = _sampler(args).fit(target)
         found = sampler.sample(args.draws, thin=thin, record="moments")
         error = float(found["mcse"].max())
-        log_z = sampler.log_z_ if args.pr else math.nan
+        log_z = sampler.log_z_ if estimated else log_z
     p = found["p"].to_numpy().reshape(target.n_sites, -1)
     rows = [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)]
     write_result(path, "MAR", rows)

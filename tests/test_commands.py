@@ -117,6 +117,21 @@ def test_sampled_marginals(files, capsys):
     np.testing.assert_allclose(found[1], wanted[1], atol=0.03)
 
 
+def test_the_partition_function_is_exact_where_only_marginals_are_too_much(
+    files, capsys, monkeypatch
+):
+    def only_log_z(_, task):
+        return task == "log_partition"
+
+    monkeypatch.setattr("sklsb.__main__._exact_fits", only_log_z)
+    words = ["marginals", "pair.uai", "--pr", "pair.PR", "--draws", "400", *CHAINS]
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert "largest standard error" in out
+    log_z = exact.log_partition(MarkovNetwork.from_uai("pair.uai"))
+    np.testing.assert_allclose(io.read_result("pair.PR"), log_z / np.log(10), rtol=1e-12)
+
+
 def test_names_of_a_bayesian_network(files, capsys):
     (files / "rain.bif.gz").write_bytes(gzip.compress(RAIN.encode()))
     code, _, err = run(capsys, "marginals", "rain.bif.gz", "--observe", "wet=yes", "--out", "m")
