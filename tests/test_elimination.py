@@ -737,6 +737,10 @@ def test_orders_are_reproducible_and_their_work_is_what_they_say():
     assert sorted(order_of(model, late).variables[-3:]) == late
 
 
+def test_nothing_to_eliminate_is_affordable():
+    assert order.is_affordable([], [], np.full(3, 2), 8.0)
+
+
 def tree_width(order, graph):
     """Width of the decomposition that an order makes, by NetworkX alone."""
     graph, width = graph.copy(), 0

@@ -857,8 +857,8 @@ MUTANTS = {
     ),
     "powers of two of messages forgotten": Mutant(
         PASSES,
-        "math.log(2.0) * int(self.exponents.sum())",
-        "0.0 * int(self.exponents.sum())",
+        "math.log(2.0) * float(self.scales[0].sum())",
+        "0.0 * float(self.scales[0].sum())",
         check_elimination,
         "log Z against",
     ),

@@ -13,8 +13,8 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS, ANSWERS, SCHEDULE = (
-    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "answers", "schedule")
+INDEPENDENT, MARGINALS, ENGINE, SCHEDULE = (
+    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "engine", "schedule")
 )
 SPREAD = "_kernels/elimination/marginals.py"
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
@@ -357,9 +357,9 @@ MUTANTS = {
         ".",
     ),
     "a most likely state by sums where maxima belong": Mutant(
-        ANSWERS,
-        "elimination = eliminated(found, verbose, MAX)",
-        "elimination = eliminated(found, verbose, LINEAR)",
+        ENGINE,
+        "elimination = Elimination(found, MAX, n_jobs=n_jobs)",
+        "elimination = Elimination(found, LINEAR, n_jobs=n_jobs)",
         check_most_likely,
         "another state is more probable",
     ),

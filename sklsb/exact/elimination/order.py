@@ -108,6 +108,8 @@ def is_affordable(
     max_work: float,
 ) -> bool:
     """Whether an order of at most ``max_work`` may exist, by a quick look at the greedy one."""
+    if not variables:
+        return True
     graph = _graph(variables, [factor.scope for factor in factors], sizes, ())
     if _is_hopeless(graph, max(2.0, max_work)):
         return False
