@@ -857,8 +857,8 @@ MUTANTS = {
     ),
     "powers of two of messages forgotten": Mutant(
         PASSES,
-        "math.log(2.0) * int(self.exponents.sum())",
-        "0.0 * int(self.exponents.sum())",
+        "math.log(2.0) * float(self.scales[0].sum())",
+        "0.0 * float(self.scales[0].sum())",
         check_elimination,
         "log Z against",
     ),
@@ -892,6 +892,13 @@ MUTANTS = {
         "np.cumsum(np.exp(0.0 * self.log_sums))",
         check_exact_draws,
         "draws have their prob",
+    ),
+    "marginals of configurations averaged without weights": Mutant(
+        ENGINE,
+        "weight = math.exp(value - top)",
+        "weight = 1.0",
+        check_elimination,
+        "marginals against",
     ),
     "a configuration drawn by the number of a variable": Mutant(
         ENGINE,
