@@ -177,6 +177,8 @@ def _marginals(args: argparse.Namespace) -> int:
     target, method = _model(args), args.method
     if method == "auto":
         method = "exact" if _exact_fits(target, "marginals") else "sample"
+        if method == "sample" and not args.quiet:
+            _tell("exact marginals take too much (see info); chains estimate them")
     path = _file(args.out or f"{Path(args.model).name}.MAR")
     verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
     for other in filter(None, (args.pr, args.csv)):

@@ -26,13 +26,15 @@ from sklsb import (
     io,
 )
 from sklsb._kernels.elimination.buckets import LINEAR, LOG
+from sklsb._kernels.elimination.trees import ONE, Tree, rotate, weigh
 from sklsb.exact.elimination import answers, order
 from sklsb.exact.elimination.cost import MAX_MEMORY, MAX_WORK
 from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import absorb, prune, strike
-from sklsb.exact.elimination.slicing import cliques, log2_work_of, work_of
+from sklsb.exact.elimination.schedule import scheduled
+from sklsb.exact.elimination.slicing import HOPELESS, cliques, log2_work_of, work_of
 from sklsb.exact.elimination.trees import ContractionTree
 from sklsb.exceptions import ModelWarning
 from sklsb.samplers._run.warnings import exact_hint
@@ -586,6 +588,20 @@ def test_what_was_lost_before_a_message_of_zeros_is_not_forgotten():
     assert abs(Elimination(found).log_sum - log_z) < 1e-12
 
 
+def test_a_small_probability_whose_products_underflow():
+    """At 1 of variable 3, two of three messages are tiny; their product is lost before the root."""
+    t = 2.0**-600
+    to_three = [[[0.5, t / 2]] * 2, [[0.5, t / 2]] * 2, [[t / 2, 0.5]] * 2]
+    tables = [((i, 3), table) for i, table in enumerate(to_three)] + [((3, 4), [[1, 1], [1, 2]])]
+    found = ordered(strike(MarkovNetwork([2] * 5, tables)), pruned=False)
+    axes = cliques(range(5), found.model.factors)
+    order, plan = scheduled(list(range(5)), axes, found.model.sizes, "marginals", math.inf)
+    elimination = Elimination(dataclasses.replace(found, order=order, schedule=plan))
+    assert order == list(range(5))
+    assert elimination.marginals()[3, 1] == pytest.approx(1.5 * t, rel=1e-10, abs=0.0)
+    assert elimination.passes.mode == LOG
+
+
 def test_draws_are_accepted_as_often_where_messages_are_logarithms():
     rows = np.empty((2,) * 6)
     rows[..., 0, :] = 0.5 * (1.0 - 9e-4)
@@ -737,10 +753,6 @@ def test_orders_are_reproducible_and_their_work_is_what_they_say():
     assert sorted(order_of(model, late).variables[-3:]) == late
 
 
-def test_nothing_to_eliminate_is_affordable():
-    assert order.is_affordable([], [], np.full(3, 2), 8.0)
-
-
 def tree_width(order, graph):
     """Width of the decomposition that an order makes, by NetworkX alone."""
     graph, width = graph.copy(), 0
@@ -772,16 +784,14 @@ def tangled(seed, n=60, m=75):
     return MarkovNetwork(sizes, [(s, 0.1 + rng.random(tuple(sizes[list(s)]))) for s in scopes])
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_trees_are_what_they_say_after_annealing(seed):
+def check_tree(order, model, late, n_moves):
     """Open variables, the work and the order agree with a recount from the leaves."""
-    model = strike(tangled(seed))
     scopes = [frozenset(factor.scope) for factor in absorb(model.factors)]
-    log_k, late = np.log2(model.sizes.astype(float)), frozenset(model.free[3:5])
-    tree = ContractionTree.from_order(order_of(model, late).variables, scopes, late, log_k)
-    given = model.free[7]
+    log_k = np.log2(model.sizes.astype(float))
+    tree, given = ContractionTree.from_order(order, scopes, late, log_k), model.free[7]
     for first, gone in ((tree, set()), (tree.without(given), {given})):
-        found = first.annealed(200, 1.0, 8.0, seed)
+        found = first.annealed(n_moves, 1.0, 8.0)
+        assert found.left != first.left
         inside = [scope - gone for scope in scopes]
         work = 0.0
         for q in range(len(scopes), len(found.left)):
@@ -797,6 +807,61 @@ def test_trees_are_what_they_say_after_annealing(seed):
         assert set(variables[-2:]) == late
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_trees_are_what_they_say_after_annealing(seed):
+    model = strike(tangled(seed))
+    late = frozenset(model.free[3:5])
+    check_tree(order_of(model, late).variables, model, late, 200)
+
+
+def check_moves(seed, roof):
+    """Costs of nodes and open variables, after moves of the kernel alone, are counted anew."""
+    rng, n = np.random.default_rng(seed), 12
+    values = np.array([ONE, round(ONE * math.log2(3))])  # 40 variables of 2 values, 40 of 3
+    leaves = [set(np.flatnonzero(rng.random(80) < 0.1).tolist()) for _ in range(n)]
+    tree = Tree(
+        left=np.array([-1] * n + [0, *range(n, 2 * n - 2)]),
+        right=np.array([-1] * n + list(range(1, n))),
+        open=np.zeros((2 * n - 1, 2), np.uint64),
+        cost=np.zeros(2 * n - 1, np.int64),
+        log_k=values,
+        random=np.array([seed], np.uint64),
+    )
+
+    def counted():
+        opened = []
+        for q in range(2 * n - 1):
+            below = _below(tree, q)
+            inside = set().union(*(leaves[i] for i in below))
+            outside = set().union(*(leaves[i] for i in range(n) if i not in below))
+            opened.append(inside & outside)
+        cost = [0] * n
+        for a, b in zip(tree.left[n:], tree.right[n:], strict=True):
+            size = sum(int(values[v // 40]) for v in opened[a] | opened[b])
+            cost.append(size + max(0, size - roof))
+        return opened, cost
+
+    for q, found in enumerate(counted()[0]):
+        for v in found:
+            tree.open[q, v // 40] |= np.uint64(1) << np.uint64(v % 40)
+    first = tree.left.copy()
+    with np.errstate(over="ignore"):  # random numbers, where nothing is compiled
+        weigh(tree, roof)
+        assert tree.cost.tolist() == counted()[1]
+        rotate(tree, 1.0, 300, roof)
+    assert (tree.left != first).any()
+    opened, cost = counted()
+    for q, found in enumerate(opened):
+        assert {v for v in range(80) if int(tree.open[q, v // 40]) >> v % 40 & 1} == found
+    assert tree.cost.tolist() == cost, "the cost of a node"
+
+
+@pytest.mark.parametrize("roof", [1 << 62, 10 * ONE])
+@pytest.mark.parametrize("seed", range(4))
+def test_moves_keep_what_a_tree_says(seed, roof):
+    check_moves(seed, roof)
+
+
 def _below(tree, q):
     """Leaves below a node."""
     if tree.left[q] < 0:
@@ -809,6 +874,13 @@ def test_orders_of_simple_graphs_are_the_best(graph):
     target = Ising(nx.to_scipy_sparse_array(graph, dtype=float) * 0.3)
     widest = 3 if len(graph) == 30 else 2
     assert exact.elimination_cost(target).log2_work <= np.log2(len(graph) * 2.0**widest)
+
+
+def test_nothing_to_eliminate_is_affordable():
+    """Where all variables are barren, or observed."""
+    assert order.is_affordable([], [], np.array([2]), 4.0)
+    barren = MarkovNetwork([2, 2], [((0,), [0.3, 0.7]), ((0, 1), [[0.1, 0.9], [0.8, 0.2]])])
+    assert "exact" in exact_hint(barren)
 
 
 def test_a_graph_beyond_all_limits_is_told_quickly():
@@ -826,8 +898,8 @@ def test_tables_of_more_entries_than_a_float_holds():
     found, axes = [0, 1], [tuple(range(1, 1101)), (2,)]
     sizes = np.full(1101, 2)
     assert work_of(found, axes, sizes) == (np.inf, np.inf)
-    assert log2_work_of(found, axes, sizes) == (1101.0, 1100.0)
-    assert log2_work_of(found, axes[1:] * 2, sizes) == pytest.approx((3.0, 2.0))
+    assert log2_work_of(found, axes, sizes) == 1101.0
+    assert log2_work_of(found, axes[1:] * 2, sizes) == pytest.approx(3.0)
 
 
 @pytest.mark.slow
@@ -877,6 +949,42 @@ def test_memory_is_what_is_said(answer):
 
 
 # ----------------------------------------------------------------- errors, progress, Ctrl-C
+
+
+def test_limits_that_an_error_names_are_enough():
+    """Also where the work is far beyond the limit; then it is what a short search has found."""
+    target = Ising.lattice(np.zeros((18, 18)), 0.3, periodic=False)
+    for limits in ({"max_work": 2**12}, {"max_work": 2**12, "max_memory": 2**18}):
+        with pytest.raises(ValueError, match=r"Give max_work.*longer search") as error:
+            exact.log_partition(target, **limits)
+        found = re.findall(r"(max_\w+)=2\*\*(\d+)", str(error.value))
+        named = {name: 2.0 ** int(power) for name, power in found}
+        assert exact.log_partition(target, **(limits | named)) > 324 * math.log(2.0)
+
+
+def test_what_no_limit_allows_is_not_advised():
+    with pytest.raises(ValueError, match=r"on this machine.*\. Observe more variables, or use a"):
+        exact.log_partition(Ising.lattice(np.zeros((60, 60)), 0.3))
+
+
+def test_memory_of_what_is_far_beyond_the_limit_is_what_must_be_held():
+    target = Ising.lattice(np.zeros((18, 18)), 0.3, periodic=False)
+    found = ordered(strike(target), pruned=False, need="sum", limits=(2.0**12, 2.0**28))
+    axes = cliques(found.order, found.model.factors)
+    messages = work_of(found.order, axes, found.model.sizes)[1]
+    assert found.cost.log2_work > 12 + HOPELESS
+    assert 2.0**found.cost.log2_memory < 0.7 * 8 * messages
+
+
+def test_variables_may_be_an_array():
+    target = Ising([[0.0, 0.7], [0.7, 0.0]])
+    assert exact.marginals(target, np.array([0, 1])).equals(exact.marginals(target, [0, 1]))
+
+
+@pytest.mark.parametrize("variables", [None, [(0, 0)]])
+def test_marginals_show_the_search_for_an_order(capsys, variables):
+    exact.marginals(lattice(4), variables, verbose=1)
+    assert "order of elimination" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

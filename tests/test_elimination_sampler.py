@@ -253,9 +253,9 @@ def test_ctrl_c_between_eliminations(target, eliminations, ctrl_c):
         (
             {"max_work": 3},
             ValueError,
-            r"take about 2\*\*\d+.\d table entries \(.* s on this machine\), and max_work allows",
+            r"2\*\*\d+.\d table entries \(.*, and max_work",
         ),
-        ({"max_work": "2**30"}, TypeError, "max_work is .*; give a number"),
+        ({"max_work": "2**30"}, TypeError, r"max_work is '2\*\*30'; give a number"),
         ({"n_chains": 0}, ValueError, "n_chains is 0; it must be at least 1"),
         ({"n_jobs": 0}, ValueError, "n_jobs is 0"),
         ({"warm_start": 1}, TypeError, "warm_start is 1; give True or False"),

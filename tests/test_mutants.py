@@ -893,6 +893,13 @@ MUTANTS = {
         check_exact_draws,
         "draws have their prob",
     ),
+    "marginals of configurations averaged without weights": Mutant(
+        ENGINE,
+        "weight = math.exp(value - top)",
+        "weight = 1.0",
+        check_elimination,
+        "marginals against",
+    ),
     "a configuration drawn by the number of a variable": Mutant(
         ENGINE,
         "u[:, self.n_buckets] * total[-1]",

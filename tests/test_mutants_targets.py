@@ -13,10 +13,13 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS, ENGINE, SCHEDULE = (
-    f"exact/elimination/{name}.py" for name in ("independent", "marginals", "engine", "schedule")
+INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES = (
+    f"exact/elimination/{name}.py"
+    for name in ("independent", "marginals", "engine", "schedule", "trees")
 )
-SPREAD = "_kernels/elimination/marginals.py"
+SPREAD, MESSAGES, MOVES_OF_TREES = (
+    f"_kernels/elimination/{name}.py" for name in ("marginals", "messages", "trees")
+)
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
     f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
@@ -91,6 +94,21 @@ def check_memory(package):
     tests = anew("test_elimination_memory")
     tests.test_whatever_is_read_is_there("sum")
     tests.test_answers_are_right_whatever_is_held(2)
+
+
+def check_trees(package):
+    tests = anew("test_elimination")
+    tests.check_moves(0, 10 * tests.ONE)
+    model = tests.strike(tests.tangled(0, 20, 25))
+    late = frozenset(model.free[3:5])
+    tests.check_tree([*(v for v in model.free if v not in late), *late], model, late, 60)
+
+
+def check_underflow(package):
+    tests = anew("test_elimination")
+    tests.test_a_small_probability_whose_products_underflow()
+    tests.test_messages_of_nothing_but_small_numbers()
+    tests.test_what_was_lost_before_a_message_of_zeros_is_not_forgotten()
 
 
 def check_most_likely(package):
@@ -199,6 +217,8 @@ CHECKS = [
     check_function,
     check_answers,
     check_memory,
+    check_trees,
+    check_underflow,
     check_most_likely,
     check_independent,
     check_uai,
@@ -354,6 +374,62 @@ MUTANTS = {
         "memory[np.uint64(first + j)] = 0.0",
         "memory[np.uint64(first + j)] *= 1.0",
         check_memory,
+        ".",
+    ),
+    "parts gone back through in the order of the way forward": Mutant(
+        SCHEDULE,
+        "in reversed(list(pairwise(cuts))):",
+        "in list(pairwise(cuts)):",
+        check_memory,
+        ".",
+    ),
+    "a variable lost from an open set": Mutant(
+        MOVES_OF_TREES,
+        "joined & (tree.open[b, w] | tree.open[p, w])",
+        "joined & tree.open[b, w]",
+        check_trees,
+        ".",
+    ),
+    "costs of two nodes swapped": Mutant(
+        MOVES_OF_TREES,
+        "tree.cost[q], tree.cost[p] = below, above",
+        "tree.cost[q], tree.cost[p] = above, below",
+        check_trees,
+        "the cost of a node",
+    ),
+    "late variables that may leave a tree before": Mutant(
+        TREES,
+        "dict.fromkeys(late, 1)",
+        "dict.fromkeys(late, 0)",
+        check_trees,
+        ".",
+    ),
+    "late variables that come first": Mutant(
+        TREES,
+        "return [*self.alone, *reversed(found), *self.late]",
+        "return [*self.late, *self.alone, *reversed(found)]",
+        check_trees,
+        ".",
+    ),
+    "a variable left in a tree where its value is given": Mutant(
+        TREES,
+        "open=[found - gone for found in self.open]",
+        "open=[*self.open]",
+        check_trees,
+        ".",
+    ),
+    "smallest entries of messages forgotten": Mutant(
+        MESSAGES,
+        "low += scales[1, sender]",
+        "low += 0.0 * scales[1, sender]",
+        check_underflow,
+        ".",
+    ),
+    "what messages have lost forgotten": Mutant(
+        MESSAGES,
+        "gone = _add_logs(gone, lost[sender])",
+        "pass",
+        check_underflow,
         ".",
     ),
     "a most likely state by sums where maxima belong": Mutant(

@@ -16,7 +16,6 @@ from sklsb.exact.elimination.engine import (
     eliminated,
     log_partition_of,
     ordered,
-    shown,
     that_fits,
 )
 from sklsb.exact.elimination.independent import Redraw, Redraws
@@ -182,6 +181,6 @@ class EliminationSampler(BaseSampler):
         check_is_fitted(self, "target_")
         if not hasattr(self, "_marginals"):
             limits = self._limits("marginals")
-            p = all_marginals(self.target_, limits, shown(self.verbose), self._effective_n_jobs())
+            p = all_marginals(self.target_, limits, self.verbose, self._effective_n_jobs())
             self._marginals = marginals_dataset(self.target_, p)
         return self._marginals.copy(deep=True)

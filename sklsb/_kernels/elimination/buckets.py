@@ -25,9 +25,9 @@ class Buckets(NamedTuple):
     """One bucket per variable, in the order of elimination.
 
     A bucket holds the tables and messages that are joined before its variable is summed out. The
-    axes of its message are their other variables. Memory holds the
-    tables, the messages, and on the way back the joint probabilities of the axes of each message,
-    its belief, all flat; a position is an index into it.
+    axes of its message are their other variables. Memory holds the tables, the messages, and on the
+    way back the joint probabilities of the axes of each message, its belief, all flat; a position
+    is an index into it.
     """
 
     variable: Int64

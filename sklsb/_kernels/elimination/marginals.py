@@ -6,11 +6,7 @@ import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
 from sklsb._kernels.elimination.buckets import CONSTANT, LINEAR, RUN
-from sklsb._kernels.elimination.messages import (
-    advance,
-    count_from,
-    join_block,
-)
+from sklsb._kernels.elimination.messages import advance, count_from, join_block
 
 
 @inlined

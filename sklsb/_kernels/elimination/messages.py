@@ -215,7 +215,7 @@ def _rescale(memory, first, size, top):
 
     Large messages stay as they are if the exponent is small.
     """
-    exponent = math.frexp(top)[1]
+    exponent = max(math.frexp(top)[1], -1022)  # below, the scale would be infinite
     if exponent == 0 or (size >= LARGE and exponent > -16):
         return 0
     scale = math.ldexp(1.0, -exponent)

@@ -29,6 +29,7 @@ from sklsb.exact.elimination.engine import (
     best_state,
     eliminated,
     log_partition_of,
+    order_sought,
     ordered,
     shown,
     that_fits,
@@ -211,7 +212,8 @@ def _joint(
             f"max_memory holds 2**{math.log2(limits[1] / 8):.1f}. Name fewer."
         )
     keep = [i for i in sites if struck.sizes[i] > 1]
-    found = ordered(struck, keep=keep, need="sum", limits=limits)
+    with order_sought(verbose):
+        found = ordered(struck, keep=keep, need="sum", limits=limits)
     check_fits(target, found.cost, limits)
     with shown(verbose)(2.0**found.cost.log2_work) as progress:
         elimination = Elimination(found, LINEAR, progress, n_jobs)
@@ -283,12 +285,12 @@ def marginals(
     >>> exact.marginals(rain, [0, 1])["p"].sel(site_0=1).values.round(3)
     array([0.   , 0.083, 0.25 ])
     """
-    limits = check_limits(max_work, max_memory, "sum" if variables else "marginals")
+    limits = check_limits(max_work, max_memory, "marginals" if variables is None else "sum")
     check_target(target)
     threads = _threads(n_jobs)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose, threads)
-    return marginals_dataset(target, all_marginals(target, limits, shown(verbose), threads))
+    return marginals_dataset(target, all_marginals(target, limits, verbose, threads))
 
 
 def most_likely(

@@ -20,6 +20,8 @@ Limits = tuple[float, float]
 MAX_WORK, MAX_MEMORY = 2.0**35, 2.0**30
 # Seconds for each joint value of the variables conditioned on, beyond its table entries.
 _OF_PASS = 1e-4
+# Log2 of the most table entries that somebody may want to wait for: hours.
+_IN_REACH = 45.0
 # Rows and columns of the lattice whose elimination is timed.
 _TIMED = 14, 12
 
@@ -31,16 +33,17 @@ class EliminationCost(NamedTuple):
     ----------
     log2_work : float
         Logarithm to base 2 of the number of table entries that are computed, some of them
-        repeatedly to save memory.
+        repeatedly to save memory. Where underflow asks for logarithms, they are computed again.
     log2_memory : float
-        Logarithm to base 2 of the bytes held at once: as many messages as must be, and each table
-        four times (as given, as logarithms, as factors, and during conversion). The target and
-        draws are not counted.
+        Logarithm to base 2 of the bytes held at once: the messages, and each table four times (as
+        given, as logarithms, as factors, and during conversion). The target and draws are not
+        counted. If the work is far beyond the limits, nothing is conditioned on to save memory.
     n_configurations : int
         Number of joint values of the variables conditioned on to save memory; the elimination is
         run once for each. 1 if there are none.
     ways : float
-        Time of an entry, relative to one of a sum: more if marginals or a state are wanted.
+        Time per table entry of the whole answer, relative to log Z alone: more for marginals or a
+        state, which need a way back.
     seconds : float
         About how long the elimination takes on one core of this machine, whose speed is measured
         once per process. The search for the order is not counted.
@@ -117,6 +120,7 @@ def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
     if fits(cost, limits):
         return
     words, allow = [], []
+    in_reach = cost.log2_work < _IN_REACH and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
     if cost.log2_work > math.log2(max_work):
         words.append(
             f"about 2**{cost.log2_work:.1f} table entries ({duration(cost.seconds)} on this "
@@ -129,9 +133,15 @@ def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
             f"2**{math.log2(max_memory):.1f}"
         )
         allow.append(f"max_memory=2**{math.ceil(cost.log2_memory)}")
-    possible = cost.log2_work < 45 and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
+    if not words:
+        words.append(
+            f"more than 2**{math.log2(8 * MOST_ENTRIES):.0f} bytes, which is not supported"
+        )
+    advice = f"Give {' and '.join(allow)}, or observe" if allow and in_reach else "Observe"
+    # The search for an order takes no longer than the work allowed.
+    known = max_work >= MAX_WORK / cost.ways
+    longer = "" if known else " A longer search may find less: see exact.elimination_cost."
     raise ValueError(
-        f"Exact answers on {target!r:.200} take {'; '.join(words) or 'more than 2**35 bytes'}. "
-        + (f"Give {' and '.join(allow)}" if allow and possible else "Allow more")
-        + ", or observe more variables, or use a sampler."
+        f"Exact answers on {target!r:.200} take {'; '.join(words)}. "
+        f"{advice} more variables, or use a sampler.{longer}"
     )

@@ -25,7 +25,7 @@ from sklsb.exact.elimination.order import MOST_VARIABLES, Order, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
-from sklsb.exact.elimination.schedule import Need, Schedule, scheduled
+from sklsb.exact.elimination.schedule import Need, Schedule, peak_of, scheduled
 from sklsb.exact.elimination.slicing import (
     HOPELESS,
     WAYS,
@@ -113,9 +113,12 @@ def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     room = max_memory / 8 - n_tables
     found = best_order(free, model.factors, sizes, late, max_work, room)
     order = found.variables
-    work, messages = log2_work_of(order, cliques(order, model.factors), sizes)
+    axes = cliques(order, model.factors)
+    work = log2_work_of(order, axes, sizes)
     if work > math.log2(max_work) + HOPELESS:
-        return Ordered(model, order, [], EliminationCost(work, 3.0 + messages, 1, WAYS[need]))
+        held, _ = peak_of(order, axes, sizes, need, room, keep)
+        cost = EliminationCost(work, _log2(8 * (n_tables + held)), 1, WAYS[need])
+        return Ordered(model, order, [], cost)
     order, given, schedule = _sliced(found, model, keep, need, limits, room)
     n = math.prod(int(sizes[v]) for v in given)
     work, _ = work_of(order, cliques(order, model.factors), sizes)
@@ -409,6 +412,11 @@ def shown(verbose: int) -> Callable[[float], Progress]:
     return lambda entries: Progress(verbose, "eliminate", round(entries), "entries")
 
 
+def order_sought(verbose: int) -> Progress:
+    """Return a line for the search for an order."""
+    return Progress(verbose, "order of elimination")
+
+
 def that_fits(
     target: Target,
     limits: Limits,
@@ -418,7 +426,7 @@ def that_fits(
     need: Need = "draws",
 ) -> Ordered:
     """Find an order that keeps the limits; refuse the target if there is none."""
-    with Progress(verbose, "order of elimination"):
+    with order_sought(verbose):
         found = ordered(strike(target), pruned=pruned, need=need, limits=limits)
     check_fits(target, found.cost, limits)
     return found

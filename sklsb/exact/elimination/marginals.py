@@ -1,8 +1,6 @@
 """All marginals: by one elimination, or by a further one for each barren variable."""
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import numpy as np
 import xarray as xr
@@ -10,7 +8,14 @@ import xarray as xr
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb.diagnostics.draws import value_coords
 from sklsb.exact.elimination.cost import EliminationCost, Limits, check_fits, fits, n_entries
-from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, warn_of_defect
+from sklsb.exact.elimination.engine import (
+    Elimination,
+    Ordered,
+    order_sought,
+    ordered,
+    shown,
+    warn_of_defect,
+)
 from sklsb.exact.elimination.reduce import Array, Reduced, strike
 from sklsb.exact.elimination.slicing import WAYS
 from sklsb.exact.precision import warn_if_lost
@@ -55,24 +60,17 @@ def whole_or_parts(
     return (parts, total) if work <= most else one
 
 
-def all_marginals(
-    target: Target,
-    limits: Limits,
-    shown: Callable[[float], AbstractContextManager[Callable[[int], None]]],
-    n_jobs: int = 1,
-) -> Array:
-    """Probability of each value of each variable, of shape (n_sites, values).
-
-    ``shown`` makes progress lines, see `engine.shown`.
-    """
-    parts, cost = whole_or_parts(strike(target), limits)
+def all_marginals(target: Target, limits: Limits, verbose: int, n_jobs: int = 1) -> Array:
+    """Probability of each value of each variable, of shape (n_sites, values)."""
+    with order_sought(verbose):
+        parts, cost = whole_or_parts(strike(target), limits)
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
     # The pass back takes as much as the pass forward.
     whole = parts[0][0]
     entries = 2.0**cost.log2_work + whole.n_forward * whole.cost.n_configurations
     size = 0.0
-    with shown(entries) as progress:
+    with shown(verbose)(entries) as progress:
         for found, variables in parts:
             elimination = Elimination(found, LINEAR, progress, n_jobs)
             if len(parts) > 1 and len(variables) == 1:

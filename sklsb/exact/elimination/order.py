@@ -77,12 +77,15 @@ def _graph(
     )
 
 
-def _greedy(graph: Graph, most: float, limit: float) -> tuple[NDArray[np.int64] | None, float]:
-    """Return the greedy order (None if its work exceeds ``most``) and its work."""
+def _greedy(graph: Graph, most: float, limit: float) -> tuple[NDArray[np.int64], float]:
+    """Return the greedy order and its work; both end early if the work exceeds ``most``.
+
+    Tables above 2**limit entries are chosen last.
+    """
     mine = Graph._make(array.copy() for array in graph)
     while find_order(mine, limit, most, _WORDS_PER_CALL):
         pass
-    return (mine.order if mine.done[0] == mine.order.size else None), float(mine.total[0])
+    return mine.order, float(mine.total[0])
 
 
 def _is_hopeless(graph: Graph, max_work: float) -> bool:
@@ -114,7 +117,7 @@ def is_affordable(
     if _is_hopeless(graph, max(2.0, max_work)):
         return False
     most = _SAVED * max_work
-    return _greedy(graph, most, float(np.log2(max(2.0, most))))[0] is not None
+    return _greedy(graph, most, float(np.log2(max(2.0, most))))[1] <= most
 
 
 @dataclass(frozen=True)
@@ -169,8 +172,7 @@ def best_order(
         return Order([], -np.inf, None)
     graph = _graph(variables, [factor.scope for factor in factors], sizes, late)
     found, work = _greedy(graph, np.inf, float(np.log2(max_work)) + 1.0)
-    places = range(len(variables)) if found is None else found.tolist()
-    greedy = [variables[i] for i in places]
+    greedy = [variables[i] for i in found.tolist()]
     log2_work = float(np.log2(work))
     hopeless = work > max_work and _is_hopeless(graph, max_work)
     if work < _ENOUGH or len(factors) < 3 or hopeless:

@@ -24,7 +24,8 @@ Need = Literal["sum", "state", "marginals", "draws"]
 # largest so many.
 _SHARE, _MOST_PLACED = 1 / 16, 4096
 # Levels of parts, which is also how often a message may be made again; sizes of parts at the first
-# one, relative to all messages. At each further level they are smaller by the same ratio.
+# one, relative to all messages. At each further level they are smaller by the same ratio. After
+# ``_IDLE`` further sizes that hold no less, smaller ones are not tried.
 _LEVELS, _RATIOS, _IDLE = 2, [2.0 ** (-j / 2) for j in range(1, 21)], 2
 # Larger sizes are all alike; sums of them are finite.
 _HUGE = 2.0**900

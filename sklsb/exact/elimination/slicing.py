@@ -14,11 +14,11 @@ from sklsb.exact.elimination.reduce import Factor
 from sklsb.exact.elimination.schedule import Need, peak_of
 
 Int64 = NDArray[np.int64]
-# How much more work than is allowed, in log2, when no more variables are chosen.
-HOPELESS = 8.0
-# Time of a pass that depends on no table, in table entries.
+# Log2 of how far the work may exceed the limit before no more variables are chosen.
+HOPELESS = 20.0
+# Time of a pass beyond its table entries, in table entries.
 _OF_PASS = 2.0**14
-# Time of all ways through the tables beside the way forward.
+# Time of an answer, relative to the way forward alone.
 WAYS: dict[Need, float] = {"sum": 1.0, "state": 2.0, "marginals": 4.0, "draws": 1.0}
 
 
@@ -50,13 +50,10 @@ def work_of(
         return float((messages * sizes[list(order)]).sum()), float(messages.sum())
 
 
-def log2_work_of(
-    order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Int64
-) -> tuple[float, float]:
-    """Return log2 of what `work_of` returns, always finite."""
-    messages = _log2_messages(axes, sizes)
-    tables = messages + np.log2(sizes[list(order)])
-    return float(np.logaddexp2.reduce(tables)), float(np.logaddexp2.reduce(messages))
+def log2_work_of(order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Int64) -> float:
+    """Return log2 of the number of entries of all tables, always finite."""
+    tables = _log2_messages(axes, sizes) + np.log2(sizes[list(order)])
+    return float(np.logaddexp2.reduce(tables))
 
 
 def _log2_messages(axes: Sequence[tuple[int, ...]], sizes: Int64) -> NDArray[np.float64]:
