@@ -602,6 +602,18 @@ def test_a_small_probability_whose_products_underflow():
     assert elimination.passes.mode == LOG
 
 
+def test_a_message_of_subnormal_numbers_is_scaled_by_a_finite_number():
+    first, second = [[0.5, 3e-310], [0.5, 3e-310]], [[5e-310, 4e-310], [1.0, 0.5]]
+    tables = [((0, 1), first), ((1, 2), second), ((2, 3), [[1.0, 1.0], [1.0, 1.0]])]
+    network = MarkovNetwork([2, 2, 2, 2], tables)
+    elimination = Elimination(ordered(strike(network)))
+    assert np.isnan(elimination.passes.forward(np.zeros(4, np.int64)))  # digits are lost
+    buckets = elimination.passes.plan.buckets
+    for at, size in zip(buckets.message, buckets.message_size, strict=True):
+        assert np.isfinite(elimination.passes.memory[at : at + size]).all()
+    assert abs(exact.log_partition(network) - math.log(3.6e-309)) < 1e-9
+
+
 def test_draws_are_accepted_as_often_where_messages_are_logarithms():
     rows = np.empty((2,) * 6)
     rows[..., 0, :] = 0.5 * (1.0 - 9e-4)
