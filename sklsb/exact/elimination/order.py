@@ -135,15 +135,15 @@ class Order:
         new = replace(self, roof=roof)
         if self.tree is None or self.tree.log2_work(roof) == self.tree.log2_work():
             return new
-        return new._annealed(self.tree)
+        return new._improved(self.tree)
 
     def given(self, variable: int) -> "Order":
         """Return an order of the other variables, given one; the tree is annealed again."""
         if self.tree is None:
             return replace(self, variables=[v for v in self.variables if v != variable])
-        return self._annealed(self.tree.without(variable))
+        return self._improved(self.tree.without(variable))
 
-    def _annealed(self, tree: ContractionTree) -> "Order":
+    def _improved(self, tree: ContractionTree) -> "Order":
         """Return the order of a tree, improved as long as time is left."""
         fixed, time = tree.price(0), _SHARE_GIVEN * self.left
         moves = min(int(max(0.0, time - fixed) / (tree.price(1) - fixed)), _MOST_MOVES)
