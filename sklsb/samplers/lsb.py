@@ -35,7 +35,7 @@ from sklsb.balancing.learning import (
     burn_in,
     fit_flux,
 )
-from sklsb.balancing.pilot import STARVED, Outcome, compare, n_runs, starved
+from sklsb.balancing.pilot import STARVED, Outcome, compare, starved
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
@@ -399,7 +399,7 @@ class LSBSampler(BaseSampler):
             starving = {name for name, *_ in fitted["_starving"]}
             candidates = {name: f for name, f in functions.items() if name not in starving}
             candidates |= {name: cls() for name, cls in FIXED.items()}
-            outcome = self._try(ensemble, candidates, 0.5 * spent[-1])
+            outcome = self._try(ensemble, candidates, 0.5 * spent[-1], visited)
             fitted["candidates_"] = self._candidates(outcome)
             fitted["balancing_"] = candidates[outcome.best]
         else:
@@ -440,7 +440,11 @@ class LSBSampler(BaseSampler):
         return copy.deepcopy(get_balancing(self.balancing))
 
     def _try(
-        self, ensemble: LearnableEnsemble, candidates: dict[str, BalancingFunction], budget: float
+        self,
+        ensemble: LearnableEnsemble,
+        candidates: dict[str, BalancingFunction],
+        budget: float,
+        visited: States,
     ) -> Outcome:
         """Run the candidates on the target.
 
@@ -456,18 +460,18 @@ class LSBSampler(BaseSampler):
                 new.begin_like(ensemble)
             return new
 
-        with Progress(self.verbose, "pilot", n_runs(len(candidates)), "runs") as progress:
-            outcome, evaluations = compare(
-                candidates, new_ensemble, budget, float(self.lazy), progress
-            )
+        rules = {name: Balanced(f.table(), float(self.lazy)) for name, f in candidates.items()}
+        with Progress(self.verbose, "pilot", budget, "evaluations") as progress:
+            outcome, evaluations = compare(rules, new_ensemble, budget, progress, visited=visited)
+            progress.end(f"{outcome.best} chosen")
         ensemble.chains.evaluations[0] += evaluations
         return outcome
 
     @staticmethod
     def _candidates(outcome: Outcome) -> xr.Dataset:
-        names = ("ess_per_step", "ess_error", "lp_ess_per_step", "acceptance_rate", "transitions")
+        names = [name for name in outcome._fields if name not in ("names", "robust")]
         return xr.Dataset(
-            {name: ("candidate", getattr(outcome, name)) for name in (*names, "n_flips")},
+            {name: ("candidate", getattr(outcome, name)) for name in names},
             coords={"candidate": outcome.names},
             attrs={"chosen": outcome.best},
         )
