@@ -199,6 +199,37 @@ def check_mixture(package):
         )
 
 
+def with_sides(package, target):
+    """Return the rule of a function with two sides, and factors by site."""
+    sides, functions = (inside(package, f"balancing.{name}") for name in ("sides", "functions"))
+    return sides.balanced(target, functions.Directional(c=0.7), 0.0, np.array([0.5, 2.0]))
+
+
+def check_sides(package):
+    package.testing.check_rule(with_sides(package, pair(package)), pair(package))
+
+
+def check_jumps(package):
+    """The chance of a first jump, and the mean after long by starts from both states."""
+    target = package.Ising([[0.0]], [0.4])
+    table = package.Barker().table()
+    rule = inside(package, "ensembles.rules").Jump(table, np.log(1.5))
+    probe = inside(package, "testing._probe").RuleProbe(target, rule, room=1)
+    rates = np.exp(0.8) / (1 + np.exp(0.8)) * 1.5, 1 / (1 + np.exp(0.8)) * 1.5
+    for x, rate in zip((-1, 1), rates, strict=True):
+        state, edge = np.array([[x]], np.int8), -np.expm1(-rate)
+        for u, stays in ((edge + 1e-9, True), (edge - 1e-9, False)):
+            there = probe.step(state, np.array([[u, 0.5, 0.5]]))
+            assert (there == state).all() == stays, "the first jump"
+        n = 1200
+        numbers = np.random.default_rng(5).random((n, 3))
+        ends = np.array([probe.step(state, row[None])[0, 0] for row in numbers])
+        decay = np.exp(-sum(rates))
+        p = 1 / (1 + np.exp(-0.8))
+        up = p + ((x == 1) - p) * decay
+        assert abs((ends == 1).mean() - up) < 5 * np.sqrt(up * (1 - up) / n), "mean of the jumps"
+
+
 def ring(package):
     """A zero of each kind: one that strikes a value, and one that ties two variables."""
     rng = np.random.default_rng(1)
@@ -370,9 +401,9 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
+BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
     f"_kernels/rules/{name}.py"
-    for name in ("balanced", "gibbs", "hamming_ball", "layers", "mixture")
+    for name in ("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture")
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
 ENGINE, PASSES = (f"exact/elimination/{name}.py" for name in ("engine", "passes"))
@@ -501,14 +532,57 @@ MUTANTS = {
         check_evidence,
         "log-ratios of the kernel",
     ),
+    # Factors by site, functions with two sides, jumps
+    "factor of a neighbouring variable at some states": Mutant(
+        BALANCED,
+        "found += rule.sides.log_factor[np.int64(move)]",
+        "found += rule.sides.log_factor[0 if u < 0.0 else np.int64(move)]",
+        check_sides,
+        STEP,
+    ),
+    "side of a move by its log-ratio alone": Mutant(
+        BALANCED,
+        "half if (u < 0.0 if goes_up else u > 0.0) else",
+        "half if u < 0.0 else",
+        check_sides,
+        STEP,
+    ),
+    "time of a transition that forgets the offset": Mutant(
+        JUMP,
+        "exp(min(chain.part.offset[0] + rule.log_time, 700.0))",
+        "exp(min(rule.log_time, 700.0))",
+        check_jumps,
+        "the first jump",
+    ),
+    "time until a jump that does not depend on the state": Mutant(
+        JUMP,
+        "rate = total(chain) * scale",
+        "rate = scale",
+        check_jumps,
+        "the first jump",
+    ),
+    "time that does not pass": Mutant(
+        JUMP,
+        "left = max(0.0, left + math.log(1.0 - u_wait) / rate)",
+        "left = max(0.0, left)",
+        check_jumps,
+        "mean of the jumps",
+    ),
+    "number of a wait used again": Mutant(
+        JUMP,
+        "seed, u_wait = split_mix(seed)\n        seed, u_select",
+        "seed, _ = split_mix(seed)\n        seed, u_select",
+        check_jumps,
+        "mean of the jumps",
+    ),
     # The balancing function
     "unbalanced g in the kernel": Mutant(
-        NUMERIC, "else 0.5 * u + h", "else 0.501 * u + h", check_step, STEP
+        NUMERIC, "else 0.5 * u + q", "else 0.501 * u + q", check_step, STEP
     ),
     "last knot's slope everywhere": Mutant(
         NUMERIC,
-        "h = table.value[knot] + table.slope[knot]",
-        "h = table.value[knot] + table.slope[table.value.size - 1]",
+        "q = table.value[first + knot] + table.slope[first + knot]",
+        "q = table.value[first + knot] + table.slope[first + size - 1]",
         check_step,
         STEP,
     ),
@@ -597,7 +671,7 @@ MUTANTS = {
     # Learning
     "weighed by the function before the update": Mutant(
         OBJECTIVES,
-        "    weigh_all(view, table, chain)\n    if not SMALLEST",
+        "    weigh_all(view, rule, chain)\n    if not SMALLEST",
         "    if not SMALLEST",
         check_objectives,
         "against enumeration",
@@ -621,21 +695,21 @@ MUTANTS = {
     ),
     "Z taken as constant": Mutant(
         OBJECTIVES,
-        "_spread(view, table, chain, mass, gradient)\n    return value, d_eta",
+        "_spread(view, rule, chain, mass, gradient)\n    return value, d_eta",
         "return value, d_eta",
         check_objectives,
         "gradient of",
     ),
     "mass of the gradient of Z with the wrong sign": Mutant(
         OBJECTIVES,
-        "-chain.part.old_weight[k - begin], gradient)",
-        "chain.part.old_weight[k - begin], gradient)",
+        "share, -chain.part.old_weight[k - begin], gradient",
+        "share, chain.part.old_weight[k - begin], gradient",
         check_objectives,
         "gradient of",
     ),
     "what others lose by a move not counted": Mutant(
         OBJECTIVES,
-        "_add_knots(table, u, amount, share, chain.part.tree[t], gradient)",
+        "_add_knots(rule, chain, t, u, amount, share, chain.part.tree[t], gradient)",
         "pass",
         check_objectives,
         "gradient of",
@@ -1001,22 +1075,22 @@ MUTANTS = {
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
-        "rule = Balanced(self._function.table(), float(self.lazy))",
+        "drawing = chosen.rule(target, float(self.lazy))",
+        "drawing = balanced(target, self._function, float(self.lazy))",
         check_sampler,
         "the table that draws are made with",
     ),
     "draws made with the function of the burn-in": Mutant(
         LSB,
-        'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
-        'rule = Balanced(fitted["burn_in_balancing_"].table(), float(self.lazy))',
+        "drawing = chosen.rule(target, float(self.lazy))",
+        'drawing = balanced(target, fitted["burn_in_balancing_"], float(self.lazy))',
         check_exactness,
         "the table that draws are made with",
     ),
     "the function of the burn-in kept in place of the chosen one": Mutant(
         LSB,
-        'fitted["balancing_"] = candidates[outcome.best]',
-        "candidates[outcome.best]",
+        'fitted["_chosen"] = candidates[outcome.best]',
+        'fitted["_chosen"] = Candidate(fitted["balancing_"])',
         check_choice,
         "the chosen one is used",
     ),

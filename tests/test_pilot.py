@@ -27,6 +27,7 @@ from sklsb.balancing.pilot import (
     window,
 )
 from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.rules import Balanced
 from sklsb.exact.matrices import locally_balanced
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 
@@ -244,7 +245,7 @@ def test_times_are_those_of_the_transition_matrix(name):
     assert (np.abs(np.log(found * times)[:, 0]) < 3 * error).all()
     assert outcome.best == best_of(outcome.names, outcome.ess_per_step, outcome.ess_error)
     for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
-        _, log_t, stay = locally_balanced(function, target)
+        _, log_t, stay = locally_balanced(Balanced(function.table()), target)
         assert np.isclose(rate, 1 - p @ stay, atol=0.01)
         assert log_t.shape == target.log_ratios(x).shape
     assert 0.7 * budget < evaluations <= budget

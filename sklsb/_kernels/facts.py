@@ -35,6 +35,9 @@ class Facts:
         Whether a transition considers all moves out of a state, not those of a few variables.
     may_be_periodic : bool
         Whether a chain that moves in every transition may cycle.
+    seeded : bool
+        Whether the last of the uniform numbers seeds further numbers, as many as a transition needs.
+        Then outcomes are no step functions of it.
     parts : tuple of rules
         The rules inside a mixture.
     """
@@ -48,6 +51,7 @@ class Facts:
     reversible: bool = True
     sees_all_moves: bool = False
     may_be_periodic: bool = False
+    seeded: bool = False
     parts: tuple["Rule", ...] = ()
 
 

@@ -30,7 +30,7 @@ largest for the square root, which estimates the sum of all sites worse than Bar
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,7 +230,8 @@ class _Runs:
             # Log p is taken relative to this, the same for all candidates, so that a large part
             # that never changes does not matter.
             self.reference = float(self.ensemble.log_prob()[0])
-            uniforms = np.stack([rng.random((n, 2)) for rng in self.ensemble.streams.chain])
+            size = (n, self.rule.facts.n_uniforms)
+            uniforms = np.stack([rng.random(size) for rng in self.ensemble.streams.chain])
             self.ensemble.advance(uniforms)
         self.ensemble.forget_acceptance()
         self.n_transitions += n
@@ -341,10 +342,9 @@ def n_runs(n_candidates: int) -> int:
 
 
 def compare(
-    candidates: dict[str, BalancingFunction],
+    candidates: dict[str, Any],
     new_ensemble: Callable[[int], LearnableEnsemble],
     budget: float,
-    lazy: float = 0.0,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
@@ -356,10 +356,7 @@ def compare(
     the outcome, NaN if the budget allows fewer than 48 draws, and the log-ratios evaluated.
     """
     names = list(candidates)
-    runs = [
-        _Runs(new_ensemble(k), Balanced(candidates[name].table(), lazy))
-        for k, name in enumerate(names)
-    ]
+    runs = [_Runs(new_ensemble(k), candidates[name]) for k, name in enumerate(names)]
     ensemble = runs[0].ensemble
     n_chains = len(ensemble)
     rounds = _rounds(len(names))

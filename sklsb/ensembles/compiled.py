@@ -270,7 +270,7 @@ class BalancedEnsemble(Ensemble):
         gradients = np.empty((n, 3 if objective.enumerated else 1, k))
 
         def work(span: tuple[int, int]) -> None:
-            chains = (self.view, rule.table, self.chains, span)
+            chains = (self.view, rule, self.chains, span)
             if objective.enumerated:
                 how = (objective.compiled, every, objective.weighted)
                 out = (gradients, values)
@@ -291,8 +291,6 @@ class BalancedEnsemble(Ensemble):
         n, k = len(self), rule.table.value.size
         out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))
         self._over_chains(
-            lambda span: objectives.flux(
-                self.view, rule.table, self.chains, span, sites, weight, out
-            )
+            lambda span: objectives.flux(self.view, rule, self.chains, span, sites, weight, out)
         )
         return float(out[1].mean()), out[0][:, 0].mean(axis=0), out[2].mean(axis=0)

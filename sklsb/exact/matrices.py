@@ -14,11 +14,13 @@ from scipy.special import logsumexp
 
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.balancing.sides import log_weights
 from sklsb.ensembles.rules import (
     Balanced,
     Chromatic,
     FirstOrder,
     HammingBall,
+    Jump,
     Layers,
     Mixture,
     RandomBlocks,
@@ -94,8 +96,7 @@ class _Proposal(NamedTuple):
     q: Array  # not by way of log_q
 
 
-def _propose(function: BalancingFunction, ratios: Array) -> _Proposal:
-    log_weight = function.tabulated().log_g(ratios)
+def _propose(log_weight: Array) -> _Proposal:
     # log Z = shift + log_sum, kept apart: the difference of two large logarithms stays exact.
     shift = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
     shift = np.where(np.isfinite(shift), shift, 0.0)
@@ -122,16 +123,21 @@ def log_ratios(target: Target, first_order: bool = False) -> Array:
     return np.where(target.log_prob(x)[:, None] > -np.inf, found, -np.inf)
 
 
-def by_weight(function: BalancingFunction, to: NDArray[np.int64], ratios: Array) -> Transitions:
-    """Locally balanced transitions, given where each move leads and its log-ratio."""
-    log_q, shift, log_sum, q = _propose(function, ratios)
+def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
+    """Locally balanced transitions, given where each move leads and its log weight."""
+    log_q, shift, log_sum, q = _propose(log_weight)
     with np.errstate(invalid="ignore"):
         log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
     return _accept(to, log_q, q, log_a)
 
 
-def locally_balanced(function: BalancingFunction, target: Target) -> Transitions:
-    return by_weight(function, neighbours(target), log_ratios(target))
+def _log_weights(rule: Balanced | Jump, target: Target) -> Array:
+    return log_weights(rule, target, states(target), log_ratios(target))
+
+
+def locally_balanced(rule: Balanced, target: Target) -> Transitions:
+    """Transitions of a locally balanced step that is not lazy."""
+    return by_weight(neighbours(target), _log_weights(rule, target))
 
 
 def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -163,7 +169,7 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
     log_p = told_log_prob(target, states(target))
     step, move, opposite = _shifts(target)
     n_moves = step.shape[1]
-    proposal = _propose(function, log_ratios(target, first_order=True))
+    proposal = _propose(function.log_g(log_ratios(target, first_order=True)))
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
     one = np.take_along_axis(proposal.q, move, axis=1)
     here = np.arange(len(log_p))[:, None]
@@ -186,8 +192,10 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
 def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
     """Transitions that propose one change, or several together."""
     function = Tabulated(rule.table)
-    if isinstance(rule, Balanced) or not target.n_sites:
-        parts = [locally_balanced(function, target)]
+    if isinstance(rule, Balanced):
+        parts = [locally_balanced(rule, target)]
+    elif not target.n_sites:
+        parts = [locally_balanced(Balanced(rule.table), target)]
     elif rule.n_flips == 1:
         parts = [_first_order(function, target, 1)]
     else:  # the last flip is left out in every second transition
@@ -217,6 +225,31 @@ def _(rule: Any, target: Target) -> Array:
         np.fill_diagonal(matrix, np.log(stay))
     np.logaddexp.at(matrix, (np.arange(stay.size)[:, None], to), log_move)
     return matrix
+
+
+@log_matrix.register
+def _(rule: Jump, target: Target) -> Array:
+    """Exponential of the rates times the time: a sum over numbers of jumps, then squared."""
+    to, n = neighbours(target), count(target)
+    rates = np.zeros((n, n))
+    np.add.at(
+        rates, (np.arange(n)[:, None], to), np.exp(_log_weights(rule, target) + rule.log_time)
+    )
+    leaving = rates.sum(axis=1)
+    most = max(leaving.max(initial=0.0), 1e-300)
+    halvings = max(0, int(np.ceil(np.log2(most))))
+    step = most * 0.5**halvings
+    # All terms are positive: nothing cancels.
+    jump = rates / most + np.diag(1.0 - leaving / most)
+    found, term = np.zeros((n, n)), np.exp(-step) * np.eye(n)
+    for k in range(1, 40):
+        found += term
+        term = term @ jump * (step / k)
+    for _ in range(halvings):
+        found = found @ found
+        found /= found.sum(axis=1, keepdims=True)  # or rounding would double each time
+    with np.errstate(divide="ignore"):
+        return np.log(found)
 
 
 # ----------------------------------------------------------------- exact conditionals
