@@ -538,14 +538,14 @@ MUTANTS = {
         "found += rule.sides.log_factor[np.int64(move)]",
         "found += rule.sides.log_factor[0 if u < 0.0 else np.int64(move)]",
         check_sides,
-        STEP,
+        STATIONARY,
     ),
     "side of a move by its log-ratio alone": Mutant(
         BALANCED,
         "half if (u < 0.0 if goes_up else u > 0.0) else",
         "half if u < 0.0 else",
         check_sides,
-        STEP,
+        STATIONARY,
     ),
     "time of a transition that forgets the offset": Mutant(
         JUMP,
@@ -566,14 +566,14 @@ MUTANTS = {
         "left = max(0.0, left + math.log(1.0 - u_wait) / rate)",
         "left = max(0.0, left)",
         check_jumps,
-        "mean of the jumps",
+        "the first jump|mean of the jumps",
     ),
     "number of a wait used again": Mutant(
         JUMP,
         "seed, u_wait = split_mix(seed)\n        seed, u_select",
         "seed, _ = split_mix(seed)\n        seed, u_select",
         check_jumps,
-        "mean of the jumps",
+        "the first jump|mean of the jumps",
     ),
     # The balancing function
     "unbalanced g in the kernel": Mutant(

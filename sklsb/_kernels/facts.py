@@ -36,8 +36,8 @@ class Facts:
     may_be_periodic : bool
         Whether a chain that moves in every transition may cycle.
     seeded : bool
-        Whether the last of the uniform numbers seeds further numbers, as many as a transition needs.
-        Then outcomes are no step functions of it.
+        Whether the last of the uniform numbers seeds as many further ones as a transition needs;
+        outcomes are then no step functions of it.
     parts : tuple of rules
         The rules inside a mixture.
     """

@@ -184,9 +184,10 @@ def check_rule(
     """Check a rule on a small target, exactly; it may be defined outside the package.
 
     The transition matrix of the compiled step, measured at all of its breakpoints, must leave the
-    target invariant, and be reversible if the rule says so. (The matrix of a rule that seeds further
-    numbers cannot be measured: its formula must be so, and many draws must agree with it.) What chains keep must equal a rebuild,
-    bit for bit; transitions must not depend on how they are divided into calls, nor on copies.
+    target invariant, and be reversible if the rule says so. (That of a rule that seeds further
+    numbers cannot be measured: then the formula must be so, and many draws agree with it.) What
+    chains keep must equal a rebuild, bit for bit; transitions must not depend on how they are
+    divided into calls, nor on copies.
 
     Parameters
     ----------
