@@ -39,9 +39,6 @@ def places_of(values: tuple[int, ...]) -> NDArray[np.int64]:
     return found
 
 
-NO_SUMS = Sums(np.empty((0, 0, 0)), np.empty(0, dtype=np.int64), np.empty((0, 0)))
-
-
 @kernel
 def start(view, rule, chains, span):
     """Compute all that the chains first..last-1 keep from their states; span = (first, last)."""
@@ -107,18 +104,18 @@ def add_conditionals(view, chain, place, weight, total):
 
 
 @kernel
-def run(view, rule, chains, span, uniforms, schedule, out):
+def run(view, rule, chains, span, uniforms, schedule, out, sums):
     """Make transitions of the chains first..last-1, storing a draw after every ``thin``.
 
     ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c; a transition
     takes ``width`` of them, or `n_used` if ``width`` is 0. ``schedule`` = (transitions, width,
     thin, made since the last draw, index of the next draw); thin = 0 stores nothing. ``out`` =
-    (draws, stats, `Sums`). Stats are as many as there is room for of: log p, the mean acceptance
+    (draws, stats); the latter are as many as there is room for of: log p, the mean acceptance
     probability since the last draw of transitions that could be refused, the log weight of the
-    draw. Sums are made if there is room for any.
+    draw. ``sums`` is None or `Sums`; with None, what makes them is not even compiled.
     """
     first, last = span
-    draws, stats, sums = out
+    draws, stats = out
     n_transitions, width, thin, made_before, draw_before = schedule
     for c in range(first, last):
         chain = chain_at(chains, c)
@@ -139,7 +136,7 @@ def run(view, rule, chains, span, uniforms, schedule, out):
                     stats[c, draw, 1] = chain.acceptance[0] / np.float64(chain.refusable[0])
                 if stats.shape[2] > 2:
                     stats[c, draw, 2] = log_weight_of(view, rule, chain)
-                if sums.total.size > 0:
+                if sums is not None:
                     total = sums.total[c, (sums.before + draw) // sums.batch]
                     add_conditionals(view, chain, sums.place, sums.weight[c], total)
                 chain.acceptance[0] = 0.0

@@ -16,7 +16,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb._kernels.run import NO_SUMS, Sums
+from sklsb._kernels.run import Sums
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -188,19 +188,20 @@ class Ensemble(Threaded):
         uniforms: Array,
         n_transitions: int,
         schedule: tuple[int, int, int],
-        out: tuple[States, Array, Sums],
+        out: tuple[States, Array],
+        sums: Sums | None = None,
     ) -> None:
         facts = self.rule.facts
         width = 0 if facts.parts else facts.n_uniforms
         whole = (n_transitions, width, *schedule)
-        run.run(self.view, self.rule, self.chains, span, uniforms, whole, out)
+        run.run(self.view, self.rule, self.chains, span, uniforms, whole, out, sums)
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
         self._refresh()
         n, d = self.chains.x.shape
         size = uniforms.shape[1]
-        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)), NO_SUMS)
+        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)))
         flat = uniforms.reshape(n, -1)
 
         def work(span: tuple[int, int]) -> None:
@@ -214,7 +215,7 @@ class Ensemble(Threaded):
         schedule: tuple[int, int, int],
         draws: States,
         stats: Array,
-        sums: Sums = NO_SUMS,
+        sums: Sums | None = None,
     ) -> None:
         """Make transitions in every chain, storing a draw every ``thin`` of them.
 
@@ -226,7 +227,7 @@ class Ensemble(Threaded):
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
                 row = self.streams.numbers(self.rule, c, n_transitions)[None]
-                self._run((c, c + 1), row, n_transitions, schedule, (draws, stats, sums))
+                self._run((c, c + 1), row, n_transitions, schedule, (draws, stats), sums)
 
         self._over_chains(work)
 

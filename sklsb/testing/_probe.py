@@ -101,7 +101,7 @@ class RuleProbe:
             rows = np.ascontiguousarray(uniforms[part])
             nothing = np.empty((self.room, 0, states.shape[1]), states.dtype)
             schedule = (1, rows.shape[1], 0, 0, 0)
-            out = (nothing, np.empty((self.room, 0, 1)), run.NO_SUMS)
-            run.run(view, self.rule, chains, (0, size), rows, schedule, out)
+            out = (nothing, np.empty((self.room, 0, 1)))
+            run.run(view, self.rule, chains, (0, size), rows, schedule, out, None)
             result[part] = chains.x[:size]
         return result
