@@ -99,9 +99,9 @@ class RuleProbe:
             chains.x[:size] = states[part]
             run.start(view, self.rule, chains, (0, size))
             rows = np.ascontiguousarray(uniforms[part])
-            nothing = (np.empty((self.room, 0, states.shape[1]), states.dtype),)
+            nothing = np.empty((self.room, 0, states.shape[1]), states.dtype)
             schedule = (1, rows.shape[1], 0, 0, 0)
-            stats = np.empty((self.room, 0, 1))
-            run.run(view, self.rule, chains, (0, size), rows, schedule, *nothing, stats)
+            out = (nothing, np.empty((self.room, 0, 1)))
+            run.run(view, self.rule, chains, (0, size), rows, schedule, out, None)
             result[part] = chains.x[:size]
         return result

@@ -38,6 +38,7 @@ from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.sinks import (
+    Averaged,
     Call,
     InMemory,
     Record,
@@ -442,7 +443,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         store: str | os.PathLike[str] | None = None,
         stop: StopRule | Sequence[StopRule] | None = None,
     ) -> xr.Dataset:
-        """Draw from the chains, which go on from where they are.
+        r"""Draw from the chains, which go on from where they are.
 
         Parameters
         ----------
@@ -451,10 +452,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         thin : int or "sweep", default=1
             Transitions per draw; "sweep" gives each variable one chance to move: n_sites
             transitions if each changes one variable.
-        record : dict of name to callable, or "moments", optional
+        record : dict of name to callable, "moments" or "marginals", optional
             Statistics to keep instead of the states. Each is called with states of shape (n_draws,
             ``*target.shape``), a segment at a time, and returns an array of leading length n_draws.
-            "moments": only running sums, in memory that does not grow with n.
+            "moments", "marginals": only running sums, in memory that does not grow with n.
         store : path-like, optional
             Folder that the draws are written to as they come, with checkpoints to go on from after
             a crash: see `resume` and `sklsb.open_draws`. It is created; an existing one must end
@@ -480,6 +481,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             Monte Carlo standard error, ``mean_mcse`` and so on, from batch means. If visits are
             few, `sklsb.diagnostics.marginals`, which sees them, gives better errors.
 
+            With ``record="marginals"``: ``p`` and ``mcse`` as of `sklsb.diagnostics.marginals`,
+            and ``lp`` with its error. Here p is the average over the draws of the probability of
+            each value given the other variables (see Notes).
+
         Raises
         ------
         sklearn.exceptions.NotFittedError
@@ -499,11 +504,28 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         `TorchTarget` go on with the new log p and the learned function, and all counts start again;
         with other targets, and in `ParallelTempering`, that is a ValueError.
 
+        The Rao-Blackwellised marginals of ``record="marginals"`` [1]_ are
+
+        .. math:: \hat p(x_i = s) = \frac{1}{n} \sum_t p(x_i = s \mid x_{-i}^{(t)}), \qquad
+                  \frac{p(x_i = s \mid x_{-i})}{p(x_i = r \mid x_{-i})}
+                  = \frac{p(x \text{ with } x_i = s)}{p(x \text{ with } x_i = r)}
+
+        over all n draws of all chains. Each draw takes the log-ratios of all changes of one
+        variable, which count in ``n_evaluations_``. Errors are by batch means, widened as in
+        `sklsb.diagnostics.marginals` where little was seen. Of a value that no draw had, or that
+        all draws had, mcse is NaN, however steady its conditional probability was: how long the
+        chain stays once it gets there is unknown. Modes that no chain found leave no trace.
+
         On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning. If a
         statistic raises, the draws of this call are lost (with a store, those since its last
         checkpoint), and the chains are where the statistic was last called.
 
         States are int8 or int16: cast them before multiplying or summing, which may overflow.
+
+        References
+        ----------
+        .. [1] A. E. Gelfand and A. F. M. Smith, "Sampling-based approaches to calculating marginal
+           densities", Journal of the American Statistical Association 85 (1990).
         """
         check_is_fitted(self, "target_")
         n = check_count(n, "n", 0)
@@ -539,8 +561,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         if isinstance(record, str):
             if store is not None:
                 raise ValueError(
-                    'record="moments" keeps no single draws to store; give one of the two.'
+                    f'record="{record}" keeps no single draws to store; give one of the two.'
                 )
+            if record == "marginals":
+                return Averaged(self.target_, call, self._ensemble)
             return Running(self.target_, call)
         if store is not None:
             settings = {"thin": thin, "stats": names}
@@ -588,7 +612,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     break
                 room = (made + size) // thin - done
                 states, stats, at = sink.room(room)
-                ensemble.run(size, (thin, made % thin, at), states, stats)
+                ensemble.run(size, (thin, made % thin, at), states, stats, *sink.sums)
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room
