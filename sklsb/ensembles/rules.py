@@ -10,6 +10,7 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
 from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb._kernels.rules.layers import Layers
@@ -18,6 +19,7 @@ from sklsb.targets.base import Target
 
 __all__ = [
     "Balanced",
+    "Bonds",
     "Chromatic",
     "Facts",
     "FirstOrder",
@@ -27,8 +29,10 @@ __all__ = [
     "NoPart",
     "RandomBlocks",
     "Rule",
+    "SwendsenWang",
     "Systematic",
     "Table",
+    "Wolff",
     "transitions_of_a_sweep",
 ]
 
