@@ -14,7 +14,7 @@ from sklsb.testing._expect import Array, expect_equal
 
 # Scratch arrays, which a step writes before it reads them.
 _SCRATCH = ("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing")
-_SCRATCH += ("left", "member", "shifted")
+_SCRATCH += ("number", "member", "weight")
 
 
 def kept(chains: Any) -> dict[str, NDArray[Any]]:

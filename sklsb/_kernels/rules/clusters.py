@@ -7,11 +7,10 @@ clusters that they connect: adding a number to all values of a cluster, modulo t
 values, keeps every bond satisfied, and changes log p by the fields of the cluster alone. So a
 cluster can be drawn given the bonds, by k weights.
 
-**One number per variable.** A variable that is not yet in a cluster is offered the bonds to it one
-after another, and joins at the first that holds. With u its number and q_1, q_2, ... the
-probabilities that the bonds offered are missing, it joins at the first m with
-1 - u > q_1 ... q_m. Until then 1 - u is uniform below this product, so if no bond holds, it also
-draws the shift of the cluster that grows from the variable.
+**One number per variable.** Bonds to a variable that is not yet in a cluster are tried one after
+another, and it joins at the first that holds. With w uniform on (0, 1] and q the probability that
+there is no bond, there is one if w > q; else w / q is again uniform, and serves for the next bond.
+What is left at the end draws the shift of the cluster that grows from the variable.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import first_move, flip, row_of, step
+from sklsb._kernels.contract import first_move, init_cache, row_of, step
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import exp
 
@@ -53,21 +52,21 @@ class Bonds(NamedTuple):
 class Growth(NamedTuple):
     """Memory for one cluster after another."""
 
-    left: NDArray[np.float64]  # bound of 1 - u of each variable; 0 in a cluster
-    member: NDArray[np.uint32]
-    shifted: NDArray[np.float64]  # weight of each shift
+    number: NDArray[np.float64]  # of each variable, uniform on (0, 1]; 0 in a cluster
+    member: NDArray[np.uint32]  # of the cluster, and room for one that does not join
+    weight: NDArray[np.float64]  # of each shift
 
     @classmethod
     def of(cls, bonds: Bonds, n_chains: int) -> "Growth":
         """Allocate it."""
         n, k = bonds.n_sites, bonds.field.shape[1]
-        left, shifted = np.empty((n_chains, n)), np.empty((n_chains, k))
-        return cls(left, np.empty((n_chains, n), dtype=np.uint32), shifted)
+        number, weight = np.empty((n_chains, n)), np.empty((n_chains, k))
+        return cls(number, np.empty((n_chains, n + 1), dtype=np.uint32), weight)
 
 
 @implements(row_of, Growth)
 def _row_of(part, c):
-    return Growth(part.left[c], part.member[c], part.shifted[c])
+    return Growth(part.number[c], part.member[c], part.weight[c])
 
 
 class SwendsenWang(NamedTuple):
@@ -112,33 +111,33 @@ class Wolff(NamedTuple):
 
 
 @inlined
-def _begin(chain):
-    """Take all variables out of clusters."""
-    for i in range(chain.part.left.size):
-        chain.part.left[i] = 1.0
+def _begin(chain, u):
+    """Take all variables out of clusters, and give each its number."""
+    for i in range(chain.part.number.size):
+        chain.part.number[i] = 1.0 - u[i]
 
 
 @inlined
-def _grow(bonds, chain, root, u):
+def _grow(bonds, chain, root):
     """List the cluster of a variable, itself first; return its size."""
-    left, member = chain.part.left, chain.part.member
-    left[root] = 0.0
+    number, member = chain.part.number, chain.part.member
+    number[root] = 0.0
     member[0] = root
-    size, n_tried = 1, 0
-    at = 0
+    size, n_tried, at = np.int64(1), np.int64(0), 0
     while at < size:
         i = np.uint64(member[at])
         x = chain.x[i]
         at += 1
+        # Without branches, which could not be predicted.
         for k in range(bonds.start[i], bonds.start[i + np.uint64(1)]):
-            j = np.uint64(bonds.neighbour[k])
-            if left[j] > 0.0 and (chain.x[j] == x) == (bonds.missing[k] > 0.0):
-                n_tried += 1
-                left[j] *= abs(bonds.missing[k])
-                if 1.0 - u[j] > left[j]:
-                    left[j] = 0.0
-                    member[size] = j
-                    size += 1
+            j, missing = np.uint64(bonds.neighbour[k]), bonds.missing[k]
+            w, q = number[j], abs(missing)
+            tried = (w > 0.0) & ((chain.x[j] == x) == (missing > 0.0))
+            joins = tried & (w > q)
+            number[j] = 0.0 if joins else (w / q if tried else w)
+            member[size] = j
+            size += np.int64(joins)
+            n_tried += np.int64(tried)
     chain.evaluations[0] += n_tried
     return size
 
@@ -152,91 +151,92 @@ def _value(bonds, x):
 @inlined
 def _weigh(bonds, chain, size):
     """Compute the weight of each shift of a cluster, the largest 1; return their sum."""
-    member, shifted = chain.part.member, chain.part.shifted
-    n_values = shifted.size
+    member, weight = chain.part.member, chain.part.weight
+    n_values = weight.size
     if bonds.field.shape[0] == 0:
         for d in range(n_values):
-            shifted[d] = 1.0
+            weight[d] = 1.0
         return np.float64(n_values)
     for d in range(n_values):
-        shifted[d] = 0.0
+        weight[d] = 0.0
     for m in range(size):
         i = np.uint64(member[m])
         value = _value(bonds, chain.x[i])
         for d in range(n_values):
-            shifted[d] += bonds.field[i, value]
+            weight[d] += bonds.field[i, value]
             value = value + 1 if value + 1 < n_values else 0
     largest = -np.inf
     for d in range(n_values):
-        largest = max(largest, shifted[d])
+        largest = max(largest, weight[d])
     total = 0.0
     for d in range(n_values):
         # Not the difference, where sums overflow.
-        shifted[d] = exp(shifted[d] - largest) if shifted[d] < largest else 1.0
-        total += shifted[d]
+        weight[d] = exp(weight[d] - largest) if weight[d] < largest else 1.0
+        total += weight[d]
     return total
 
 
 @inlined
 def _shift(view, bonds, chain, size, d):
-    """Add d to the values of a cluster, modulo their number."""
-    n_values = chain.part.shifted.size
+    """Add d to the values of a cluster, modulo their number; the cache is out of date then."""
+    n_values = chain.part.weight.size
     for m in range(size):
         i = np.uint64(chain.part.member[m])
-        before = _value(bonds, chain.x[i])
-        after = before + d
-        after -= n_values if after >= n_values else 0
-        move = first_move(view, i) + np.uint64(after - np.int64(after > before))
-        flip(view, chain, move)
-        chain.moved[np.int64(move)] = True
+        value = _value(bonds, chain.x[i]) + d
+        value -= n_values if value >= n_values else 0
+        chain.x[i] = 2 * value - 1 if bonds.spins else value
+        chain.moved[np.int64(first_move(view, i))] = True
 
 
 @implements(step, SwendsenWang)
 def _update_all(view, rule, chain, u):
-    """U = (to offer bonds to each variable, and to draw the cluster that grows from it)."""
-    bonds, shifted = rule.bonds, chain.part.shifted
-    _begin(chain)
+    """U = (to try bonds to each variable, and to draw the cluster that grows from it)."""
+    bonds, number, weight = rule.bonds, chain.part.number, chain.part.weight
+    _begin(chain, u)
     for s in range(bonds.sites.size):
         root = np.uint64(bonds.sites[s])
-        if chain.part.left[root] > 0.0:
-            r = (1.0 - u[root]) / chain.part.left[root]
-            size = _grow(bonds, chain, root, u)
-            r *= _weigh(bonds, chain, size)
+        w = number[root]
+        if w > 0.0:
+            size = _grow(bonds, chain, root)
+            w *= _weigh(bonds, chain, size)
             chosen = 0
-            for d in range(shifted.size):
-                if shifted[d] > 0.0:
+            for d in range(weight.size):
+                if weight[d] > 0.0:
                     chosen = d  # the last possible one, if rounding leaves none
-                    if r <= shifted[d]:
+                    if w <= weight[d]:
                         break
-                    r -= shifted[d]
+                    w -= weight[d]
             if chosen > 0:
                 _shift(view, bonds, chain, size, chosen)
+    # Changing the cache flip by flip takes longer.
+    init_cache(view, chain)
     return np.nan
 
 
 @implements(step, Wolff)
 def _update_one(view, rule, chain, u):
-    """U = (to offer bonds to each variable, and to draw the cluster; to choose where it grows)."""
-    bonds, shifted = rule.bonds, chain.part.shifted
-    n = bonds.sites.size
+    """U = (to try bonds to each variable, and to draw the cluster; to choose where it grows)."""
+    bonds, weight = rule.bonds, chain.part.weight
+    n, n_sites = bonds.sites.size, chain.part.number.size
     if n == 0:
         return 0.0
-    _begin(chain)
-    k = min(np.int64(u[chain.part.left.size] * n), n - 1)
-    root = np.uint64(bonds.sites[k])
-    size = _grow(bonds, chain, root, u)
+    _begin(chain, u)
+    root = np.uint64(bonds.sites[min(np.int64(u[n_sites] * n), n - 1)])
+    w = chain.part.number[root]
+    size = _grow(bonds, chain, root)
     total = _weigh(bonds, chain, size)
     others = 0.0
-    for d in range(1, shifted.size):
-        others += shifted[d]
+    for d in range(1, weight.size):
+        others += weight[d]
     moving, chosen = 0.0, 0
-    for d in range(1, shifted.size):
-        if shifted[d] > 0.0:
+    for d in range(1, weight.size):
+        if weight[d] > 0.0:
             # Proposed in proportion to its weight, and accepted with probability
-            # min(1, others / (total - shifted[d])).
-            moving += shifted[d] / max(others, total - shifted[d])
-            if chosen == 0 and 1.0 - u[root] <= _MOST_MOVING * moving:
+            # min(1, others / (total - weight[d])).
+            moving += weight[d] / max(others, total - weight[d])
+            if chosen == 0 and w <= _MOST_MOVING * moving:
                 chosen = d
     if chosen > 0:
         _shift(view, bonds, chain, size, chosen)
+        init_cache(view, chain)
     return min(moving, 1.0)
