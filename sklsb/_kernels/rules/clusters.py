@@ -170,7 +170,6 @@ def _weigh(bonds, chain, size):
         largest = max(largest, weight[d])
     total = 0.0
     for d in range(n_values):
-        # Not the difference, where sums overflow.
         weight[d] = exp(weight[d] - largest) if weight[d] < largest else 1.0
         total += weight[d]
     return total
