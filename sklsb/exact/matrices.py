@@ -369,7 +369,10 @@ def _partitions(target: Target) -> tuple[dict[_Partition, Array], Array]:
 
 
 def _with_bond(
-    found: dict[_Partition, Array], scope: tuple[int, ...], drop: float, satisfied: NDArray[np.bool_]
+    found: dict[_Partition, Array],
+    scope: tuple[int, ...],
+    drop: float,
+    satisfied: NDArray[np.bool_],
 ) -> dict[_Partition, Array]:
     """Add a coupling to partitions; log p falls by ``drop`` where it is not satisfied."""
     missing = np.where(satisfied, -drop, 0.0)

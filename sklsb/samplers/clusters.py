@@ -12,7 +12,7 @@ from sklsb._kernels.rules.clusters import NEEDS, Bonds, SwendsenWang, Wolff
 from sklsb.samplers._run.fixed import FixedRuleSampler, check_needs, free_sites
 from sklsb.targets.base import Target
 
-UPDATES = {"swendsen-wang": SwendsenWang, "wolff": Wolff}
+UPDATES: dict[str, Any] = {"swendsen-wang": SwendsenWang, "wolff": Wolff}
 
 
 @dataclass(eq=False, repr=False)
@@ -109,7 +109,8 @@ class ClusterSampler(FixedRuleSampler):
         if not isinstance(self.update, str) or self.update not in UPDATES:
             raise ValueError(f"update is {self.update!r}; it must be one of {list(UPDATES)}.")
         check_needs("ClusterSampler", target, NEEDS, "Use GibbsSampler or LSBSampler.")
-        return UPDATES[self.update](bonds_of(target))
+        rule: Rule = UPDATES[self.update](bonds_of(target))
+        return rule
 
 
 def bonds_of(target: Target) -> Bonds:

@@ -52,7 +52,11 @@ def _rule_of(given: Any, target: Target) -> Rule:
     rule: Rule = given.make_rule(target)
     advice = "Take another explorer."
     check_needs(name, target, rule.facts.needs, advice)
-    if not _NOT_SCALED.isdisjoint(rule.facts.needs) or rule.facts.parts or isinstance(rule, FirstOrder):
+    if (
+        not _NOT_SCALED.isdisjoint(rule.facts.needs)
+        or rule.facts.parts
+        or isinstance(rule, FirstOrder)
+    ):
         raise ValueError(
             f"explorer is {given!r:.100}, which moves by more than exact log-ratios of single "
             f"changes; tempering cannot scale that. {advice}"
