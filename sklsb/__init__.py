@@ -6,6 +6,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _OBJECTS = {
+    "ClusterSampler": "sklsb.samplers",
     "EliminationSampler": "sklsb.samplers",
     "GibbsSampler": "sklsb.samplers",
     "HammingBallSampler": "sklsb.samplers",

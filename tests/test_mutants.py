@@ -159,8 +159,9 @@ def triple(package):
     return package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]])
 
 
-def check_rule_of(package, sampler, target):
-    package.testing.check_rule(package.exact.transitions.rule_of(sampler, target), target)
+def check_rule_of(package, sampler, target, n_continuations=48):
+    rule = package.exact.transitions.rule_of(sampler, target)
+    package.testing.check_rule(rule, target, n_continuations=n_continuations)
 
 
 def check_gibbs(package):
@@ -188,6 +189,29 @@ def check_layers(package):
     target = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
     for given in (target, target.condition({1: 1})):
         check_rule_of(package, package.GibbsSampler("layers"), given)
+
+
+def check_clusters(package):
+    targets = (
+        pair(package),
+        package.Ising([[0.0, -0.4], [-0.4, 0.0]], [0.3, 0.2]),
+        package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -np.inf]]),
+    )
+    for update in ("swendsen-wang", "wolff"):
+        for target in targets:
+            check_rule_of(package, package.ClusterSampler(update), target, 8)
+
+
+def check_three_in_clusters(package):
+    # The last variable is tried by the first, and then by the second.
+    target = package.Ising(np.array([[0.0, 0.0, 0.4], [0.0, 0.0, 0.4], [0.4, 0.4, 0.0]]))
+    check_rule_of(package, package.ClusterSampler(), target, 8)
+
+
+def check_given_clusters(package):
+    couplings = np.array([[0.0, 0.4, 0.5], [0.4, 0.0, -0.3], [0.5, -0.3, 0.0]])
+    target = package.Ising(couplings, [0.3, -0.2, 0.4]).condition({1: 1})
+    check_rule_of(package, package.ClusterSampler(), target, 8)
 
 
 def check_mixture(package):
@@ -366,6 +390,9 @@ CHECKS = [
     check_ball,
     check_layers,
     check_mixture,
+    check_clusters,
+    check_three_in_clusters,
+    check_given_clusters,
 ]
 
 
@@ -401,9 +428,9 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
+BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE, CLUSTERS = (
     f"_kernels/rules/{name}.py"
-    for name in ("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture")
+    for name in ("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture", "clusters")
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
 ENGINE, PASSES = (f"exact/elimination/{name}.py" for name in ("engine", "passes"))
@@ -879,6 +906,40 @@ MUTANTS = {
         "here, reference, known = _walk(view, chain, centre)",
         "here, reference, known = _walk(view, chain, 0)",
         check_ball,
+        STATIONARY,
+    ),
+    "bonds of neighbours that are not satisfied": Mutant(
+        CLUSTERS,
+        "((chain.x[j] == x) == (missing > 0.0))",
+        "(missing != 0.0)",
+        check_clusters,
+        STATIONARY,
+    ),
+    "one number for two bonds as it is": Mutant(
+        CLUSTERS, "(w / q if tried else w)", "w", check_three_in_clusters, STATIONARY
+    ),
+    "field of the last variable of a cluster": Mutant(
+        CLUSTERS,
+        "weight[d] += bonds.field[i, value]",
+        "weight[d] = bonds.field[i, value]",
+        check_clusters,
+        STATIONARY,
+    ),
+    "single clusters always accepted": Mutant(
+        CLUSTERS, "max(others, total - weight[d])", "others", check_clusters, STATIONARY
+    ),
+    "cache of all clusters not computed": Mutant(
+        CLUSTERS,
+        "    init_cache(view, chain)\n    return np.nan",
+        "    return np.nan",
+        check_clusters,
+        REBUILD,
+    ),
+    "evidence without a field": Mutant(
+        "samplers/clusters.py",
+        "field += model.couplings[:, fixed]",
+        "field += 0.0 * model.couplings[:, fixed]",
+        check_given_clusters,
         STATIONARY,
     ),
     "hidden units drawn 1 % too warm": Mutant(

@@ -11,6 +11,7 @@ from local_step import check_matrix, check_step
 from sklsb import (
     RBM,
     Barker,
+    ClusterSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -90,6 +91,8 @@ def test_locally_balanced_step(name):
         ("evidence", GibbsSampler("systematic")),
         ("function", GibbsSampler()),
         ("rbm", GibbsSampler("systematic")),
+        ("ising", ClusterSampler()),
+        ("potts", ClusterSampler("wolff")),
     ],
 )
 def test_rule(name, sampler):

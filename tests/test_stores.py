@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from test_state import Moves
 
 from sklsb import (
+    ClusterSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -53,6 +54,7 @@ SAMPLERS = {
     "random": (GibbsSampler(block_size=2), TARGET),
     "chromatic": (GibbsSampler("chromatic"), TARGET),
     "ball": (HammingBallSampler(3), TARGET),
+    "clusters": (ClusterSampler(), TARGET),
     "balanced": (LSBSampler("barker"), TARGET),
     "learned": (LSBSampler(), TARGET),
     "nested": (Moves("nested"), TARGET),

@@ -10,6 +10,7 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import PLAIN, Balanced, Sides
+from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
 from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb._kernels.rules.jump import Jump
@@ -20,6 +21,7 @@ from sklsb.targets.base import Target
 __all__ = [
     "PLAIN",
     "Balanced",
+    "Bonds",
     "Chromatic",
     "Facts",
     "FirstOrder",
@@ -31,8 +33,10 @@ __all__ = [
     "RandomBlocks",
     "Rule",
     "Sides",
+    "SwendsenWang",
     "Systematic",
     "Table",
+    "Wolff",
     "transitions_of_a_sweep",
 ]
 

@@ -24,7 +24,9 @@ from sklsb.ensembles.rules import (
     Layers,
     Mixture,
     RandomBlocks,
+    SwendsenWang,
     Systematic,
+    Wolff,
 )
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import count, digits_of, neighbours, states
@@ -33,6 +35,7 @@ from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
 _MOST_SEQUENCES = 2**24
+_MOST_TERMS = 2**28
 
 
 @singledispatch
@@ -360,3 +363,115 @@ def _(rule: Mixture, target: Target) -> Array:
         shares = np.log([1.0 - rule.share, rule.share])
     parts = (log_matrix(rule.first, target), log_matrix(rule.second, target))
     return _log_sum(share + part for share, part in zip(shares, parts, strict=True))
+
+
+# ----------------------------------------------------------------- clusters
+
+# Cluster of each variable, named by its first member.
+_Partition = tuple[int, ...]
+
+
+def _joined(clusters: _Partition, i: int, j: int) -> _Partition:
+    low, high = sorted((clusters[i], clusters[j]))
+    return tuple(low if cluster == high else cluster for cluster in clusters)
+
+
+def _partitions(target: Target) -> tuple[dict[_Partition, Array], Array]:
+    """Return log probabilities, by state, of all partitions into clusters, and of the fields.
+
+    The latter by state and variable. Couplings to variables of a single possible value are fields.
+    """
+    digits, _ = digits_of(target)
+    free = target.n_possible > 1
+    fields = np.zeros(digits.shape)
+    found: dict[_Partition, Array] = {tuple(range(target.n_sites)): np.zeros(len(digits))}
+    for scope, table in target.log_factors or []:
+        term = table[tuple(digits[:, i] for i in scope)]
+        if len(scope) == 2 and free[list(scope)].all():
+            found = _with_bond(found, scope, table.max() - table.min(), term == table.max())
+        elif scope:
+            fields[:, max(scope, key=lambda i: free[i])] += term
+        n_terms = len(digits) ** 2 * len(found)
+        if n_terms > _MOST_TERMS:
+            raise ValueError(
+                f"{target!r:.200} has {len(digits)} states, and its variables form {len(found)} "
+                f"partitions or more, which are more than {_MOST_TERMS} terms. Take a smaller "
+                "target."
+            )
+    return found, fields
+
+
+def _with_bond(
+    found: dict[_Partition, Array],
+    scope: tuple[int, ...],
+    drop: float,
+    satisfied: NDArray[np.bool_],
+) -> dict[_Partition, Array]:
+    """Add a coupling to partitions; log p falls by ``drop`` where it is not satisfied."""
+    missing = np.where(satisfied, -drop, 0.0)
+    present = np.where(satisfied, np.log(-np.expm1(-drop)), -np.inf)
+    result: dict[_Partition, Array] = {}
+    for clusters, log_p in found.items():
+        for after, log_q in ((clusters, missing), (_joined(clusters, *scope), present)):
+            result[after] = np.logaddexp(result.get(after, -np.inf), log_p + log_q)
+    return result
+
+
+def _shifts_of(target: Target, cluster: list[int], fields: Array) -> tuple[Any, Array]:
+    """Return the change of index of each shift of a cluster, and its log probability by Gibbs."""
+    digits, stride = digits_of(target)
+    shift = np.arange(len(target.values))[:, None, None]
+    there = (digits[:, cluster] + shift) % len(target.values) - digits[:, cluster]
+    change = (there * stride[cluster]).sum(axis=2).T
+    of_cluster = fields[:, cluster].sum(axis=1)
+    return change, _normalised(of_cluster[np.arange(len(digits))[:, None] + change])
+
+
+@log_matrix.register
+def _(rule: SwendsenWang, target: Target) -> Array:
+    found, fields = _partitions(target)
+    size = len(fields)
+    row = np.arange(size)[:, None]
+    matrix = np.full((size, size), -np.inf)
+    free = np.flatnonzero(target.n_possible > 1)
+    for clusters, log_p in found.items():
+        to, log_move = row, log_p[:, None]
+        for first in sorted({clusters[i] for i in free}):
+            cluster = [i for i, c in enumerate(clusters) if c == first]
+            change, log_q = _shifts_of(target, cluster, fields)
+            to = (to[:, :, None] + change[:, None]).reshape(size, -1)
+            log_move = (log_move[:, :, None] + log_q[:, None]).reshape(size, -1)
+        np.logaddexp.at(matrix, (row, to), log_move)
+    return _stay_if_impossible(matrix, fields.sum(axis=1))
+
+
+@log_matrix.register
+def _(rule: Wolff, target: Target) -> Array:
+    found, fields = _partitions(target)
+    free = np.flatnonzero(target.n_possible > 1)
+    by_cluster: dict[_Partition, Array] = {}
+    for clusters, log_p in found.items():
+        for first in {clusters[i] for i in free}:
+            cluster = tuple(i for i, c in enumerate(clusters) if c == first)
+            by_cluster[cluster] = np.logaddexp(by_cluster.get(cluster, -np.inf), log_p)
+    row = np.arange(len(fields))[:, None]
+    matrix = np.full((row.size, row.size), -np.inf)
+    if not free.size:
+        np.fill_diagonal(matrix, 0.0)
+    for cluster, log_p in by_cluster.items():
+        change, log_q = _shifts_of(target, list(cluster), fields)
+        log_chosen = log_p[:, None] + np.log(len(cluster) / free.size)
+        np.logaddexp.at(matrix, (row, row + change), log_chosen + _metropolised(log_q))
+    return _stay_if_impossible(matrix, fields.sum(axis=1))
+
+
+def _metropolised(log_q: Array) -> Array:
+    """Turn Gibbs into Metropolised Gibbs sampling: propose other values, 7 times of 8."""
+    q = np.exp(log_q)
+    rest = np.array([np.delete(q, d, axis=1).sum(axis=1) for d in range(q.shape[1])]).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_rest = np.log(rest)
+        log_move = log_q - np.maximum(log_rest, log_rest[:, :1]) + np.log(0.875)
+    log_move = np.where(log_q > -np.inf, log_move, -np.inf)[:, 1:]
+    with np.errstate(divide="ignore"):
+        return np.hstack([np.log1p(-np.exp(log_move).sum(axis=1, keepdims=True)), log_move])

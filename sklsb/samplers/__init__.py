@@ -1,6 +1,7 @@
 """Samplers, the search for the most probable state, and training by draws."""
 
 from sklsb.samplers.annealing import anneal
+from sklsb.samplers.clusters import ClusterSampler
 from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.hamming_ball import HammingBallSampler
@@ -10,6 +11,7 @@ from sklsb.samplers.tempering import ParallelTempering
 from sklsb.samplers.training import contrastive_divergence
 
 __all__ = [
+    "ClusterSampler",
     "EliminationSampler",
     "GibbsSampler",
     "HammingBallSampler",

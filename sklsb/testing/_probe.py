@@ -13,7 +13,10 @@ from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal
 
 # Scratch arrays, which a step writes before it reads them.
-_SCRATCH = ("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing")
+_SCRATCH = (
+    *("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing"),
+    *("number", "member", "weight"),
+)
 
 
 def kept(chains: Any) -> dict[str, NDArray[Any]]:
