@@ -80,9 +80,12 @@ class LSBSampler(BaseSampler):
 
     No single function is good at both reaching the likely states and mixing among them. So `fit`
     learns one that moves the chains in the burn-in and, from the states visited, candidates for
-    `sample`. A pilot run then compares the candidates and the four fixed functions on the target,
-    and keeps the one with the largest effective sample size per transition (a fixed one only if it
-    is better by a tenth and two standard errors).
+    `sample`. A pilot run then compares the candidates and fixed functions on the target, and keeps
+    the one with the largest effective sample size per evaluation.
+
+    Candidates are also rejection-free: jump processes in which move x' is made at rate
+    g(p(x')/p(x)), and factors by site, s_i > 0, which multiply the weights of all moves of variable
+    i. Both leave p exactly invariant, and reversible; see the page "Jumps and factors".
 
     Parameters
     ----------
@@ -90,8 +93,9 @@ class LSBSampler(BaseSampler):
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
         "mixture": learned mixture of these four (LSB 1). "learned": learned functions of bounded
         slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing and other
-        ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable one, such as the
-        paper's `Network` (LSB 2), is learned.
+        ones for sampling. "wtgs": see `sklsb.balancing.Directional`. Or any
+        `sklsb.balancing.BalancingFunction`; a learnable one, such as the paper's `Network` (LSB 2),
+        is learned.
     fast : bool, default=False
         False: exact log-ratios of all neighbours, in compiled kernels. True: first-order log-ratios
         from one gradient, in torch (FLSB; with "sqrt" it is Gibbs with gradients [3]_). The full
@@ -129,6 +133,15 @@ class LSBSampler(BaseSampler):
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
         periodic.
+    rejection_free : bool or "auto", default="auto"
+        True: every proposed move is made, in continuous time, and draws are made at equal distances
+        of time, so they are unweighted; a transition takes the time of one jump on average over the
+        states seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds better;
+        without a pilot, or with ``lazy > 0`` or ``fast=True``, steps.
+    factors : "auto", "site", None or array_like of shape (n_sites,), default="auto"
+        Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
+        "auto": learned if the pilot finds them better. "site": learned, within 1/100 to 100. None:
+        all 1. An array: these; only their ratios matter.
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
         without a GPU at hand and never run: see the limits in the documentation.
@@ -163,6 +176,10 @@ class LSBSampler(BaseSampler):
         its standard error ess_error, lp_ess_per_step (which has no vote), acceptance_rate, the
         transitions of each chain behind them, and n_flips; see the page "The pilot".
         ``attrs["chosen"]`` names the one used. Only if there was a pilot.
+    rejection_free_ : bool
+        Whether `sample` makes jumps.
+    factors_ : ndarray of shape (n_sites,)
+        Factors used by `sample`; ones if there are none.
     blocks_ : BlockChoice
         Which blocks are redrawn in `sample`: ``kind`` ("none", "whole" or "pool"), ``why``, the
         ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
@@ -173,11 +190,12 @@ class LSBSampler(BaseSampler):
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
         evaluations of the flux objectives, by candidate, the same with the prefix ``mixing_``.
         attrs: skipped_updates; the log-ratios evaluated in each part of `fit`, as
-        burn_in_evaluations, mixing_evaluations and pilot_evaluations; the seconds of each phase
-        without compilation, as burn_in_seconds and so on, and compiling_seconds.
+        burn_in_evaluations, mixing_evaluations, factors_evaluations and pilot_evaluations; the
+        seconds of each phase without compilation, as burn_in_seconds and so on, and
+        compiling_seconds.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
-        balanced transitions since the previous draw, NaN if there were none.
+        balanced transitions since the previous draw, NaN if there were none, 1 for jumps.
     disagreement_ : xarray.Dataset
         Whether chains agree, as in `GibbsSampler`.
     n_evaluations_ : int
