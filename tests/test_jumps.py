@@ -397,7 +397,8 @@ def test_names_of_candidates():
     assert [name for name, c in both.items() if c.jumps] == [
         "jump_global_flux", "jump_barker", "jump_sqrt", "jump_max"]  # fmt: skip
     rate = log_mean_rate(balanced(target, Barker()), target, seen.states, seen.ratios)
-    assert both["jump_barker"].log_time == -rate
+    assert both["jump_barker"].log_time == np.log(4) - rate
+    assert both["jump_barker"].sweep == 1
     given = plain_candidates(Allowed.by(True, np.full(3, 2.0)), learned, seen)
     assert all(c.jumps and (c.factors == 2.0).all() for c in given.values())
     assert not any(

@@ -569,8 +569,8 @@ MUTANTS = {
     ),
     "side of a move by its log-ratio alone": Mutant(
         BALANCED,
-        "half if (u < 0.0 if goes_up else u > 0.0) else",
-        "half if u < 0.0 else",
+        "log_odds = u if goes_up else -u",
+        "log_odds = u",
         check_sides,
         STATIONARY,
     ),

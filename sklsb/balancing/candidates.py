@@ -33,24 +33,27 @@ class Candidate:
         Multiply the weights of the moves of each variable.
     log_time : float
         Logarithm of the time of a transition, if ``jumps``.
+    sweep : int
+        Transitions in which there are as many jumps as variables.
     """
 
     function: BalancingFunction
     jumps: bool = False
     factors: Array | None = None
     log_time: float = 0.0
+    sweep: int = 0
 
     def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump:
         """Return the rule that moves the chains."""
         rule = balanced(target, self.function, lazy, self.factors)
-        return Jump(rule.table, self.log_time, rule.sides) if self.jumps else rule
+        return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
 
     def timed(self, seen: "Seen") -> "Candidate":
-        """Return the same, with a time in which one jump is made on average over the states."""
+        """Return the same, with the time of a few jumps on average over the states."""
         if not self.jumps:
             return self
         rule = jump(seen.target, self.function, self.factors, seen.states, seen.ratios)
-        return replace(self, log_time=rule.log_time)
+        return replace(self, log_time=rule.log_time, sweep=rule.sweep)
 
 
 @dataclass(frozen=True)

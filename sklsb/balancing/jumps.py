@@ -14,6 +14,7 @@ Schwarz, at s_i = sqrt(a_i / (phi_i mean W_i)). Flows do not see that a variable
 forth. So factors are improved by what chains show, s_i <- s_i (median ESS / ESS_i)^(1/2).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,8 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, LearnableEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
+# Jumps of a transition, on average.
+PER_TRANSITION = 4
 # Rounds in which factors are learned, each with this share of the transitions.
 _ROUNDS = (0.1, 0.15, 0.25, 0.5)
 # Draws and batches of each chain in a round; values of variables held at most.
@@ -50,9 +53,10 @@ def jump(
     states: States,
     ratios: Array,
 ) -> Jump:
-    """Return the rule whose transition takes the time of one jump, on average over the states."""
+    """Return the rule whose transition takes the time of four jumps, on average over the states."""
     rule = balanced(target, function, factors=factors)
-    return Jump(rule.table, -log_mean_rate(rule, target, states, ratios), rule.sides)
+    log_time = math.log(PER_TRANSITION) - log_mean_rate(rule, target, states, ratios)
+    return Jump(rule.table, log_time, rule.sides, -(-target.n_sites // PER_TRANSITION))
 
 
 class JumpFlux(Flux):
@@ -191,13 +195,14 @@ def learn_factors(
     """
     n_chains, d = chains.chains.x.shape
     log_s = np.log(factors)
-    n = int(budget / (n_chains * max(1.0, chains.step_cost)))
+    n = int(budget / (n_chains * max(1.0, chains.step_cost)))  # changes of each chain
     for share in _ROUNDS:
-        length = int(share * n)
+        rule = rule_of(clipped(log_s))
+        length = int(share * n) // (PER_TRANSITION if isinstance(rule, Jump) else 1)
         n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
         if n_draws < 2 * _BATCHES:
             return clipped(log_s)
-        chains.start(rule_of(clipped(log_s)))
+        chains.start(rule)
         x = np.empty((n_chains, n_draws, d), dtype=chains.chains.x.dtype)
         draws(chains, x, length // n_draws)
         time, variance = site_times(x, chains.target.values, _BATCHES)

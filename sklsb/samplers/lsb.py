@@ -135,9 +135,9 @@ class LSBSampler(BaseSampler):
         periodic.
     rejection_free : bool or "auto", default="auto"
         True: every proposed move is made, in continuous time, and draws are made at equal distances
-        of time, so they are unweighted; a transition takes the time of one jump on average over the
-        states seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds better;
-        without a pilot, or with ``lazy > 0`` or ``fast=True``, steps.
+        of time, so they are unweighted; a transition takes the time of four jumps, on average over
+        the states seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds
+        better; without a pilot, or with ``lazy > 0`` or ``fast=True``, steps.
     factors : "auto", "site", None or array_like of shape (n_sites,), default="auto"
         Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
         "auto": learned if the pilot finds them better. "site": learned, within 1/100 to 100. None:
@@ -514,9 +514,10 @@ class LSBSampler(BaseSampler):
         if self.fast:
             fixed = {name: cls() for name, cls in FIXED.items()}
             return {name: Candidate(f) for name, f in (functions | fixed).items()}
-        allowed, seen = Allowed.by(self.rejection_free, self._factors), Seen.of(stored)
+        jumps = False if float(self.lazy) else self.rejection_free
+        allowed, seen = Allowed.by(jumps, self._factors), Seen.of(stored)
         found = plain_candidates(allowed, functions, seen) if allowed.plain else {}
-        if allowed.by_site and not float(self.lazy):
+        if allowed.by_site:
             new_ensemble = self._new_ensembles(ensemble, "factors")
             more, evaluations = factor_candidates(allowed, stored, seen, new_ensemble, budget)
             ensemble.chains.evaluations[0] += evaluations
@@ -572,7 +573,7 @@ class LSBSampler(BaseSampler):
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
         classes = {} if self.rejection_free is True else {"": Flux}
-        if not (self.fast or self.rejection_free is False):
+        if not (self.fast or self.rejection_free is False or float(self.lazy)):
             classes["jump_"] = JumpFlux
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}

@@ -99,7 +99,8 @@ def table_row(rule, chain, move, u):
         return np.uint64(0), size
     half = size // np.uint64(2)
     goes_up = chain.x[rule.sides.site[np.int64(move)]] == rule.sides.low
-    return half if (u < 0.0 if goes_up else u > 0.0) else np.uint64(0), half
+    log_odds = u if goes_up else -u
+    return half * np.uint64(log_odds < 0.0), half
 
 
 @inlined

@@ -32,16 +32,21 @@ _SMALLEST = 2.0**-53
 
 
 class Jump(NamedTuple):
-    """The rule: run the jump process for the time exp(log_time)."""
+    """The rule: run the jump process for the time exp(log_time).
+
+    A few jumps in a transition take less time each than one.
+    """
 
     table: Table
     log_time: float = 0.0
     sides: Sides = PLAIN
+    sweep: int = 0  # transitions in which there are as many jumps as variables; 0: not known
 
     @property
     def facts(self) -> Facts:
         return Facts(
             n_uniforms=3,
+            transitions_per_sweep=self.sweep or None,
             stat_names=("lp", "acceptance_rate"),
             carried=("offset",),
             sees_all_moves=True,
