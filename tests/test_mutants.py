@@ -13,7 +13,9 @@ from test_kernel import check_selection
 from test_objectives import check_bad_batch, check_stride
 from test_pilot import (
     check_choice,
+    check_dropped,
     check_exactness,
+    check_series,
     check_slow_part,
     check_starved,
     check_variance_over_all,
@@ -379,7 +381,9 @@ CHECKS = [
     check_input,
     check_weights,
     check_choice,
+    check_dropped,
     check_exactness,
+    check_series,
     check_slow_part,
     check_starved,
     check_variance_over_all,
@@ -417,7 +421,8 @@ def test_plain_python_gives_the_same_chains_bit_for_bit(tmp_path):
 # ----------------------------------------------------------------- the mutants
 
 
-BALANCING, LEARNING, PILOT = "balancing/functions.py", "balancing/learning.py", "balancing/pilot.py"
+BALANCING, LEARNING = "balancing/functions.py", "balancing/learning.py"
+PILOT, TIMES = "balancing/pilot.py", "balancing/times.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
 BASE, LSB, GIBBS = "samplers/_run/base.py", "samplers/lsb.py", "samplers/gibbs.py"
@@ -802,13 +807,22 @@ MUTANTS = {
     ),
     "variance from one candidate only": Mutant(
         PILOT,
-        "shares = sum((run.shares for run in runs), np.zeros(1)) / n",
-        "shares = runs[0].shares / runs[0].n_rounds",
+        "np.square(np.average(shares, axis=0, weights=weights))",
+        "np.square(shares[0])",
         check_variance_over_all,
         "moves half of the sites",
     ),
+    "every second draw forgotten, but the wrong one": Mutant(
+        TIMES, "self.x[:, 1 : 2 * half : 2]", "self.x[:, : 2 * half : 2]", check_series, "is kept"
+    ),
+    "distances of log p at another lag": Mutant(
+        TIMES, "lp[c, a + lag : b + lag]", "lp[c, a + 1 : b + 1]", check_series, "of log p"
+    ),
+    "a dropped candidate chosen": Mutant(
+        PILOT, "np.where(self.in_last_round, ", "np.where(True, ", check_dropped, "is not chosen"
+    ),
     "slow variables cut off": Mutant(
-        PILOT,
+        TIMES,
         "np.fmin(_NOISE * error, _LARGE)",
         "_LARGE",
         check_slow_part,

@@ -11,19 +11,16 @@ import scipy.sparse as sp
 from models import GRAPHS, dense, potts, untimed
 
 import sklsb
-from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
+from sklsb import Barker, Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
 from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import MIXING, OBJECTIVES
-from sklsb.balancing.pilot import (
-    FEWEST_DRAWS,
-    STARVED,
-    Outcome,
+from sklsb.balancing.pilot import FEWEST_DRAWS, STARVED, Outcome, compare, starved
+from sklsb.balancing.times import (
+    Series,
     _jackknife_error,
-    _thinnings,
-    compare,
     integrated_times,
-    starved,
+    time_of,
     window,
 )
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -36,6 +33,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),
 ]
 FIXED_FUNCTIONS = {name: cls() for name, cls in FIXED.items()}
+
+
+def rules_of(functions):
+    return {name: Balanced(function.table()) for name, function in functions.items()}
+
+
+FIXED_RULES = rules_of(FIXED_FUNCTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -152,53 +156,141 @@ def test_jackknife_error_of_a_mean_is_its_standard_error():
     assert _jackknife_error(x[:1], lambda means: means[:, 1, 0]) == np.inf
 
 
-@pytest.mark.parametrize("n", [100, 1000, 50_000])
-def test_series_share_a_round(n):
-    thins = _thinnings(n, 100)
-    assert thins[:-1] == [8**k for k in range(len(thins) - 1)]
-    assert sum(thins) == n // 100
-    assert len(thins) == 1 or thins[-1] >= 3 * thins[-2]
+def autoregressive(rng, a, shape):
+    """Signs that keep their value with probability (1 + a) / 2; log p is their sum."""
+    turns = np.where(rng.random(shape) < 0.5 * (1 + a), 1, -1)
+    x = np.cumprod(turns, axis=1).astype(np.int8)
+    return x, x.sum(axis=2, dtype=float)
 
 
-def best_of(names, ess, error):
-    """The learned one, unless a fixed one is clearly better; likewise among the learned."""
-    worth = dict(zip(names, zip(ess, error, strict=True), strict=True))
+def check_series(package):
+    """A series keeps every second draw when it is full, and measures distances."""
+    x, lp = autoregressive(np.random.default_rng(0), 0.7, (2, 480, 5))
+    series = module(package, "balancing.times").Series(2, 5, np.int8, 64)
+    done = 0
+    while done < 480:
+        n = min(series.make_room(), (480 - done) // series.thin, 7)
+        at = done + series.thin * np.arange(1, n + 1) - 1
+        series.add(x[:, at], lp[:, at])
+        done += n * series.thin
+    y, of_lp = x[:, 7::8], lp[:, 7::8]
+    assert (series.n, series.thin) == (60, 8)
+    assert np.array_equal(series.x[:, :60], y), "every eighth draw is kept"
+    assert np.array_equal(series.lp[:, :60], of_lp), "every eighth log p is kept"
+    lags, found = series.distances()
+    assert lags[:9].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24]
+    assert lags[-1] == 8 * 30
+    assert found.shape == (2, 8, lags.size, 2)
+    # The last level has all draws; pieces are parts of the pairs, in order.
+    for k in (7, -1):
+        lag = lags[k] // 8
+        differ = (y[:, lag:] != y[:, :-lag]).sum(axis=2)
+        square = 0.5 * (of_lp[:, lag:] - of_lp[:, :-lag]) ** 2
+        ends = np.linspace(0, 60 - lag, 9).astype(int)
+        for piece in range(8):
+            part = slice(ends[piece], ends[piece + 1])
+            assert np.allclose(found[:, piece, k, 0], differ[:, part].mean(axis=1)), "of sites"
+            assert np.allclose(found[:, piece, k, 1], square[:, part].mean(axis=1)), "of log p"
+    assert np.allclose(series.shares((-1, 1))[1], (y == 1).mean(axis=(0, 1)))
 
-    def clearly_better(one, other):
-        (a, da), (b, db) = worth[one], worth[other]
-        return a > 1.1 * b and a - b > 2 * np.hypot(da, db)
 
-    first, *learned = [name for name in worth if name not in FIXED]
-    for name in learned:
-        first = name if clearly_better(name, first) else first
-    fixed = max(FIXED, key=worth.get)
-    return fixed if clearly_better(fixed, first) else first
+def test_a_series_keeps_every_second_draw_when_it_is_full():
+    check_series(sklsb)
+
+
+@pytest.mark.parametrize(("a", "n"), [(0.5, 2000), (0.98, 8000), (0.98, 2000)])
+def test_errors_of_times_are_honest(a, n):
+    pulls = []
+    for seed in range(20):
+        series = Series(4, 20, np.int8, 256)
+        x, lp = autoregressive(np.random.default_rng([seed, n]), a, (4, n, 20))
+        done = 0
+        while room := min(series.make_room(), (n - done) // series.thin):
+            at = done + series.thin * np.arange(1, room + 1) - 1
+            series.add(x[:, at], lp[:, at])
+            done += room * series.thin
+        lags, distances = series.distances()
+        found = time_of(distances[..., 0], lags, np.full(20, 0.5), 4 * n)
+        assert found.ended
+        assert found.thin == max(1, round(0.55 * found.time))
+        pulls.append(np.log(found.time * (1 - a) / (1 + a)) / found.error)
+    assert np.sqrt(np.mean(np.square(pulls))) < 1.3
+    assert np.abs(pulls).max() < 4
+
+
+def test_what_others_have_seen_shows_that_chains_have_not_moved():
+    # Ten of 20 sites never move; the variances say that they would.
+    x, lp = autoregressive(np.random.default_rng(0), 0.5, (4, 200, 20))
+    x[:, :, :10] = 1
+    series = Series(4, 20, np.int8, 256)
+    series.add(x, lp)
+    lags, distances = series.distances()
+    found = time_of(distances[..., 0], lags, np.full(20, 0.5), 800)
+    assert not found.ended
+    assert found.time > 100
+    assert found.error > 0.5
+    alone = time_of(distances[..., 0], lags, np.repeat([0.0, 0.5], 10), 800)
+    assert alone.time < 4
+    assert alone.ended
+    nothing = time_of(distances[..., 0], lags, np.zeros(20), 800)
+    assert np.isnan(nothing.time)
+    assert nothing.thin == 1
+    assert not nothing.ended
+
+
+def outcome_of(names, ess, error, last=None):
+    table, n = np.array(ess, dtype=float), len(names)
+    last = np.ones(n, dtype=bool) if last is None else np.array(last)
+    of_work = (table, np.array(error) * table)
+    rest = [np.ones(n)] * 2 + [np.ones(n, dtype=int)] * 3
+    return Outcome(names, *of_work, *of_work, *rest, np.zeros(n, dtype=bool), last)
 
 
 @pytest.mark.parametrize(
     ("ess", "error", "best"),
     [
-        ([1.0, 1.05, 1.05, 1.09, 0.3, 0.2], 0.0, "flux"),
-        ([1.0, 1.2, 1.05, 1.3, 0.3, 0.2], 0.0, "global_flux"),
-        ([1.0, 1.05, 1.2, 1.3, 0.3, 0.2], 0.0, "sqrt"),
-        ([1.0, 2.0, 1.2, 1.3, 0.3, 2.3], 0.0, "max"),
-        ([1.0, 2.0, 1.2, 1.3, 0.3, 2.3], 0.2, "global_flux"),
-        ([1.0, 1.5, 1.2, 1.6, 0.3, 0.3], 0.2, "flux"),
-        ([1.0, 1.5, 1.2, 1.6, 0.3, 0.3], np.inf, "flux"),
-        ([np.nan] * 6, np.nan, "flux"),
+        # Settled: the best.
+        ([1.0, 1.2, 1.05, 1.09, 0.3, 0.2], 0.01, "global_flux"),
+        ([1.0, 1.05, 1.2, 1.3, 0.3, 0.2], 0.01, "sqrt"),
+        ([1.0, 2.0, 1.2, 1.3, 0.3, 2.3], 0.01, "max"),
+        # Open, and a robust one may as well be the best.
+        ([1.05, 1.0, 1.04, 0.9, 0.3, 0.2], 0.01, "barker"),
+        ([1.0, 1.0, 0.7, 0.98, 1.0, 0.2], 0.02, "sqrt"),
+        ([1.5, 1.0, 1.2, 0.9, 0.3, 0.3], 0.2, "barker"),
+        # Open: the largest lower bound.
+        ([1.5, 1.0, 1.2, 0.9, 0.3, 0.3], [0.02, 0.1, 0.1, 0.3, 0.1, 0.1], "flux"),
+        ([1.5, 1.0, 0.9, 0.9, 1.6, 0.3], [0.30, 0.1, 0.4, 0.4, 0.04, 0.1], "min"),
+        ([1.5, 1.0, 1.2, 0.9, 1.6, 0.3], [0.30, 0.1, 0.4, 0.4, 0.04, 0.1], "barker"),
+        ([2.0, 1.0, 1.2, 0.9, 0.3, 0.3], [1.5, 0.1, 0.1, 0.1, 0.1, 0.1], "barker"),
+        # Nothing is known.
+        ([1.0, 1.5, 1.2, 1.6, 0.3, 0.3], np.inf, "barker"),
+        ([np.nan] * 6, np.nan, "barker"),
     ],
 )
 def test_choice(ess, error, best):
     names = [*MIXING, *FIXED]
-    table = np.array(ess)
-    outcome = Outcome(names, table, error * table, table, table, *np.ones((2, 6), dtype=int))
-    assert outcome.best == best
+    assert outcome_of(names, ess, np.broadcast_to(error, 6)).best == best
 
 
-def test_without_learned_functions_the_largest_is_chosen():
-    table = np.array([1.0, 1.05, 0.3, 0.2])
-    outcome = Outcome(list(FIXED), table, table, table, table, *np.ones((2, 4), dtype=int))
-    assert outcome.best == "sqrt"
+def check_dropped(package):
+    """What was dropped in an early round, by numbers that mean little, is not chosen."""
+    last = [False, True, True]
+    outcome = outcome_of(["flux", "barker", "min"], [9.0, 1.0, 1.2], [0.0] * 3, last)
+    outcome = module(package, "balancing.pilot").Outcome(*outcome)
+    assert outcome.best == "min", "what was dropped is not chosen"
+
+
+def test_what_was_dropped_is_not_chosen():
+    check_dropped(sklsb)
+
+
+def test_the_robust_choice_is_an_argument():
+    outcome = outcome_of(["flux", "jump", "min"], [1.0, 0.9, 1.0], [0.2] * 3)
+    assert outcome._replace(robust=("jump",)).best == "jump"
+    assert outcome.best == "flux"
+    unknown = outcome_of(["flux", "jump"], [np.nan] * 2, [np.nan] * 2)
+    assert unknown._replace(robust=("jump",)).best == "jump"
+    assert unknown.best == "flux"
 
 
 def exact_times(function, target):
@@ -228,27 +320,52 @@ def test_times_are_those_of_the_transition_matrix(name):
             target, start, [np.random.default_rng([5, k, c]) for c in range(20)]
         )
 
-    n = 20_000  # in the first of five rounds, in which all candidates run
-    budget = n * (5 + 3 + 3 + 2 + 2) * 20 * new_ensemble(0).step_cost
-    outcome, evaluations = compare(candidates, new_ensemble, budget)
+    n = 60_000
+    budget = n * 5 * 20 * new_ensemble(0).step_cost
+    outcome, evaluations = compare(rules_of(candidates), new_ensemble, budget)
     assert outcome.names == list(candidates)
-    assert 0.7 * n <= outcome.transitions.min() <= n
-    assert outcome.transitions.max() == 5 * outcome.transitions.min()
     times = np.array([exact_times(function, target) for function in candidates.values()])
     found = np.column_stack([outcome.ess_per_step, outcome.lp_ess_per_step])
     # Times are below 25 and runs up to 2,000,000 transitions, but noise is summed too.
-    all_rounds = outcome.transitions == outcome.transitions.max()
-    assert np.allclose(found[all_rounds] * times[all_rounds], 1.0, atol=0.08)
+    last = outcome.in_last_round
+    assert np.allclose(found[last] * times[last], 1.0, atol=0.08)
     assert np.allclose(found * times, 1.0, atol=0.2)
     error = outcome.ess_error / outcome.ess_per_step
-    assert (error < 0.06).all()
+    assert (error[last] < 0.08).all()
     assert (np.abs(np.log(found * times)[:, 0]) < 3 * error).all()
-    assert outcome.best == best_of(outcome.names, outcome.ess_per_step, outcome.ess_error)
+    assert np.array_equal(outcome.thin, np.maximum(1, np.round(0.55 / found[:, 0])))
+    assert not outcome.thin_bounded.any()
+    # Transitions cost the same, but for what functions prefer to move.
+    assert np.allclose(outcome.ess_per_work, outcome.ess_per_step, rtol=0.1)
+    assert np.allclose(outcome.work_error / outcome.ess_per_work, error)
+    truth = dict(zip(candidates, 1 / times[:, 0], strict=True))
+    assert truth[outcome.best] > 0.97 * max(truth.values())
     for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
         _, log_t, stay = locally_balanced(Balanced(function.table()), target)
-        assert np.isclose(rate, 1 - p @ stay, atol=0.01)
+        assert np.isclose(rate, 1 - p @ stay, atol=0.02)
         assert log_t.shape == target.log_ratios(x).shape
-    assert 0.7 * budget < evaluations <= budget
+    assert evaluations <= budget
+
+
+def test_work_is_what_is_compared():
+    # A hub that always moves, at the cost of all, and sites that hardly do.
+    target = STAR
+    x = np.ones((4, target.n_sites), dtype=np.int8)
+
+    def new_ensemble(k):
+        return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
+
+    outcome, spent = compare(FIXED_RULES, new_ensemble, 2e6)
+    runs = {}
+    for k, (name, rule) in enumerate(FIXED_RULES.items()):
+        ensemble = new_ensemble(k)
+        ensemble.start(rule)
+        ensemble.advance(np.random.default_rng(k).random((4, 3000, 2)))
+        runs[name] = ensemble.chains.evaluations.sum() / (4 * 3000)
+    cost = outcome.ess_per_step / outcome.ess_per_work * new_ensemble(0).step_cost
+    assert np.allclose(cost, list(runs.values()), rtol=0.3)
+    assert max(runs.values()) > 3 * min(runs.values())
+    assert spent <= 2e6
 
 
 def test_too_small_a_budget_is_not_spent():
@@ -257,19 +374,60 @@ def test_too_small_a_budget_is_not_spent():
     def new_ensemble(k):
         return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(2)])
 
-    # Rounds of four, three, three, two and two candidates.
-    cost = (4 + 3 + 3 + 2 + 2) * 2 * new_ensemble(0).step_cost
+    cost = 4 * 2 * new_ensemble(0).step_cost
     for n in (0, 1, FEWEST_DRAWS - 1):
-        outcome, spent = compare(FIXED_FUNCTIONS, new_ensemble, n * cost)
+        outcome, spent = compare(FIXED_RULES, new_ensemble, n * cost)
         assert np.isnan(outcome.ess_per_step).all()
+        assert np.isnan(outcome.ess_per_work).all()
         assert (outcome.transitions == 0).all()
+        assert (outcome.thin == 1).all()
+        assert outcome.thin_bounded.all()
         assert outcome.best == "barker"
         assert spent <= n * cost
-        assert spent == 0 or n > 1  # sixteen transitions of each tell what one costs
-    outcome, spent = compare(FIXED_FUNCTIONS, new_ensemble, 1.3 * FEWEST_DRAWS * cost)
+    outcome, spent = compare(FIXED_RULES, new_ensemble, 5 * FEWEST_DRAWS * cost)
     assert np.isfinite(outcome.ess_per_step).all()
-    assert FEWEST_DRAWS <= outcome.transitions.sum() / 14 < 1.2 * FEWEST_DRAWS
+    assert (outcome.transitions >= FEWEST_DRAWS).all()
     assert spent == (outcome.transitions.sum() + 4 * 16) * 2 * 4
+    assert spent <= 5 * FEWEST_DRAWS * cost
+
+
+def test_the_race_ends_when_it_is_settled():
+    # With a field of 3 the square root moves spins as often as max, but half as far.
+    target = Ising(np.zeros((30, 30)), np.linspace(-2, 2, 30))
+    x = np.random.default_rng(0).choice([-1, 1], (8, 30))
+
+    def new_ensemble(k):
+        return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(8)])
+
+    told = []
+    rules = {name: FIXED_RULES[name] for name in ("barker", "max")}
+    outcome, spent = compare(rules, new_ensemble, 1e7, told.append)
+    assert outcome.best == "barker"
+    assert spent < 0.5 * 1e7
+    assert sum(told) + 2 * 8 * 16 == spent
+    same = {"barker": FIXED_RULES["barker"], "again": FIXED_RULES["barker"]}
+    outcome, spent = compare(same, new_ensemble, 3e5)
+    assert outcome.best == "barker"
+    assert spent > 0.8 * 3e5  # nobody could know that they are the same
+
+
+@pytest.mark.parametrize("n", [2, 6, 16])
+def test_many_candidates_are_affordable(n):
+    target = dense(6, scale=0.3)
+    x = np.ones((4, 6), dtype=np.int8)
+    slow = {f"slow {k}": Balanced(Barker().table(), lazy=0.8 + 0.01 * k) for k in range(n - 1)}
+    rules = slow | {"barker": FIXED_RULES["barker"]}
+
+    def new_ensemble(k):
+        return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
+
+    budget = 2000 * n * 4 * new_ensemble(0).step_cost
+    outcome, spent = compare(rules, new_ensemble, budget)
+    # Nothing is evaluated by a step that does nothing: they are worth the same by work.
+    assert (outcome.transitions > 0).all()
+    assert outcome.transitions[-1] >= 500
+    assert spent <= budget
+    assert outcome.best == "barker"
 
 
 def check_variance_over_all(package):
@@ -288,7 +446,8 @@ def check_variance_over_all(package):
         rngs = [np.random.default_rng([k, c]) for c in range(6)]
         return module(package, "ensembles.compiled").BalancedEnsemble(target, x, rngs)
 
-    candidates = {"half": Half(), "sqrt": package.Sqrt()}
+    balanced = module(package, "_kernels.rules.balanced").Balanced
+    candidates = {"half": balanced(Half().table()), "sqrt": balanced(package.Sqrt().table())}
     outcome, _ = module(package, "balancing.pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
     assert outcome.best == "sqrt", "a function that moves half of the sites is found out"
     assert outcome.ess_per_step[0] < 0.02, "a function that moves half of the sites is found"
@@ -307,12 +466,12 @@ def test_log_p_has_no_vote():
         x = np.ones((4, target.n_sites), dtype=np.int8)
         return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
 
-    outcome, _ = compare(FIXED_FUNCTIONS, new_ensemble, 3e6)
+    outcome, _ = compare(FIXED_RULES, new_ensemble, 3e6)
     for k, function in enumerate(FIXED_FUNCTIONS.values()):
         of_sites, of_lp = exact_times(function, target)
         assert of_lp < 0.7 * of_sites
         assert np.isclose(outcome.ess_per_step[k] * of_sites, 1.0, atol=0.1)
-    outcome, _ = compare(FIXED_FUNCTIONS, lambda k: new_ensemble(k, flat), 1e5)
+    outcome, _ = compare(FIXED_RULES, lambda k: new_ensemble(k, flat), 1e5)
     assert np.isfinite(outcome.ess_per_step).all()
     assert np.isnan(outcome.lp_ess_per_step).all()  # it never changes
 
@@ -331,7 +490,8 @@ def test_sites_are_looked_at_whatever_their_order():
             x = np.ones((4, 2048), dtype=np.int8)
             return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(4)])
 
-        outcome, _ = compare({"half": Half(), "sqrt": sklsb.Sqrt()}, new_ensemble, 4e6)
+        rules = rules_of({"half": Half(), "sqrt": sklsb.Sqrt()})
+        outcome, _ = compare(rules, new_ensemble, 4e6)
         assert outcome.best == "sqrt"
 
 
@@ -345,7 +505,7 @@ def test_barkers_function_is_chosen_on_independent_sites():
     table = sampler.candidates_["ess_per_step"].to_series()
     assert list(table.index) == [*MIXING, *FIXED]
     assert table.idxmin() == "max"
-    assert sampler.candidates_.attrs["chosen"] == "flux"
+    assert sampler.candidates_.attrs["chosen"] in ("barker", "flux")
     u = 2 * np.abs(target.field)
     ends = sampler.balancing_.even_part(u) - sampler.balancing_.even_part(0.0)
     assert ends[np.argmax(u)] < -0.3
@@ -357,7 +517,8 @@ def test_the_global_flux_is_worth_more_on_tied_pairs():
     table = sampler.candidates_["ess_per_step"].to_series()
     assert table["global_flux"] > 1.35 * table["sqrt"]
     assert table["global_flux"] > 3 * max(table["flux"], table["barker"], table["min"])
-    assert sampler.candidates_.attrs["chosen"] == "global_flux"
+    # They are the same within 2 %.
+    assert sampler.candidates_.attrs["chosen"] in ("global_flux", "max")
 
 
 def true_time(function, target, start, n=20_000, thin=10):
@@ -426,9 +587,9 @@ def check_choice(package):
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
     following = []
 
-    def spy(candidates, new_ensemble, *rest):
+    def spy(candidates, new_ensemble, *rest, **more):
         following.extend(new_ensemble(k).streams.chain[0].random() for k in range(3))
-        return module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest)
+        return module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module(package, "samplers.lsb"), "compare", spy)
@@ -452,21 +613,17 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     learned = MIXING if objective == "auto" else (objective,)
     data = sampler.candidates_
     assert data["candidate"].values.tolist() == [*learned, *FIXED]
-    measures = {
-        "ess_per_step",
-        "ess_error",
-        "lp_ess_per_step",
-        "acceptance_rate",
-    }
-    assert set(data) == {*measures, "transitions", "n_flips"}
+    shares = {"ess_per_step", "ess_per_work", "lp_ess_per_step", "acceptance_rate"}
+    counts = {"transitions", "n_flips", "thin"}
+    flags = {"thin_bounded", "in_last_round"}
+    assert set(data) == {*shares, *counts, *flags, "ess_error", "work_error"}
     assert (data["transitions"] >= FEWEST_DRAWS).all()
-    for name in measures:
+    for name in shares:
         assert np.isfinite(data[name]).all()
-        assert (data[name] <= 1).all()
+        assert (data[name] <= 1.001).all()
+    assert (data["thin"] >= 1).all()
     chosen = data.attrs["chosen"]
-    assert chosen == best_of(
-        data["candidate"].values, data["ess_per_step"].values, data["ess_error"].values
-    )
+    assert data["in_last_round"].sel(candidate=chosen)
     if chosen in FIXED:
         assert type(sampler.balancing_) is FIXED[chosen]
     elif objective in OBJECTIVES:
@@ -525,8 +682,8 @@ def test_the_pilot_costs_at_most_half_of_what_was_spent_before(lattice, objectiv
         attrs = sampler.history_.attrs
         before = attrs["burn_in_evaluations"] + attrs["mixing_evaluations"]
         assert attrs["pilot_evaluations"] <= 0.5 * before
-        # One transition of the star may cost what the pilot has.
-        assert attrs["pilot_evaluations"] > 0.3 * before or target is STAR
+        # It ends early where it is settled, and cannot run where one transition costs too much.
+        assert attrs["pilot_evaluations"] > 0.05 * before or target is STAR
         assert sampler.n_evaluations_ == before + attrs["pilot_evaluations"]
         if objective in OBJECTIVES:
             assert attrs["mixing_evaluations"] == 0
@@ -556,9 +713,9 @@ def check_start(package):
     target = package.Ising(np.zeros((4, 4)), [0.2, -1.0, 0.7, 0.4])
     states = []
 
-    def spy(candidates, new_ensemble, *rest):
+    def spy(candidates, new_ensemble, *rest, **more):
         states.append(new_ensemble(0).chains.x.copy())
-        result = module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest)
+        result = module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest, **more)
         followed.extend(new_ensemble(k).streams.chain[0].random() for k in range(len(candidates)))
         return result
 

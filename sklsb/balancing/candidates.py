@@ -17,6 +17,13 @@ from sklsb.targets.base import States, Target
 Array = NDArray[np.float64]
 # Fixed functions that are tried with jumps, and those that get factors by site.
 _JUMPS, _BY_FLUX, _BY_ESS = ("barker", "sqrt", "max"), ("barker",), ("barker", "sqrt")
+# Chosen in doubt.
+_SURE = ("barker", "sqrt")
+ROBUST_CANDIDATES = (
+    *_SURE,
+    *(f"jump_{name}" for name in _SURE),
+    *(f"{prefix}{name}_by_ess" for prefix in ("", "jump_") for name in _SURE),
+)
 
 
 @dataclass(frozen=True)

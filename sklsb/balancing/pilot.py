@@ -1,25 +1,20 @@
-r"""Choosing a balancing function by trying it.
+r"""Choosing a rule by trying it.
 
-Learned functions are judged on the target itself: all candidates run from the states where the
-burn-in ended, and the one with the largest effective sample size per transition, 1 / tau, is kept.
-Differences below a tenth or two standard errors are noise: then a learned function is preferred to
-a fixed one, and the first to the second. Here
+Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
+compared by effective sample sizes per unit of work, 1 / tau over the log-ratios evaluated, in units
+of those of a Metropolis step. tau is the autocorrelation time of the sites, each weighted by its
+variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic mean of the sites'
+effective sample sizes. The variances come from the draws of all candidates together and from states
+of the burn-in: a candidate that leaves some sites unmoved is found out by those that move them.
 
-.. math::
-    \tau = 1 + 2 \sum_{t \ge 1} \rho(t), \qquad
-    \rho(t) = 1 - \frac{E \, \#\{i : x_i(s + t) \ne x_i(s)\}}{\sum_i v_i}, \qquad
-    v_i = 1 - \sum_a P(x_i = a)^2
+The race has rounds. All candidates run in the first, with equal work. After each, those that are
+clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
+quarter, ... From the third round on, work doubles. The race ends when one candidate is left, when
+the best two are known to be worth the same, or when the budget is spent.
 
-rho is the autocorrelation of the sites, each weighted by its variance v_i, so 1 / tau is the
-variance-weighted harmonic mean of the sites' effective sample sizes per transition. v is estimated
-from the draws of all candidates together: a candidate that leaves some sites unmoved is found out
-by those that move them.
-
-Each sum ends where rho is lost in noise: at the first lag at which rho is below two of its standard
-errors, but not above 0.05, and at half a round at the latest. The rest continues as an exponential,
-so a few slow sites among many fast ones count: their part of rho is small, but lasts. Standard
-errors are by the jackknife over chains and rounds, wider by Student's factor if these are few; the
-exponential rest is taken to be as uncertain as it is large.
+If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
+the benefit of the doubt but robust fixed functions: of those that may be best, the one with the
+largest lower bound is chosen, and a robust one before others if its bound is within 3 %.
 
 Log p has no vote. It is one series, which tells whether the chains agree on how likely their
 states are, but estimates are made of the sites and of functions of them. Its effective sample size
@@ -29,35 +24,48 @@ The plain harmonic mean would let sites that hardly vary decide: on independent 
 largest for the square root, which estimates the sum of all sites worse than Barker's function.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
-from sklsb._kernels.rules.balanced import Balanced
-from sklsb.balancing.functions import FIXED, BalancingFunction
+from sklsb._kernels.facts import Rule
+from sklsb.balancing.functions import BalancingFunction
+from sklsb.balancing.times import (
+    FEWEST_KEPT,
+    UNKNOWN,
+    Found,
+    Series,
+    integrated_times,
+    time_of,
+    window,
+)
 from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
-from sklsb.targets.base import States
+from sklsb.targets.base import States, Target
+
+__all__ = ["STARVED", "Outcome", "compare", "integrated_times", "starved", "window"]
 
 Array = NDArray[np.float64]
-# Values of sites in one series of a candidate, over all chains; most sites that are looked at.
+# Values of sites in the draws kept of a candidate, over all chains; most sites that are looked at.
 _MOST_VALUES, MOST_SITES = 1 << 21, 1024
-# Factor between the distances of draws in consecutive series.
-_COARSER = 8
-# Candidates that go on to the second and the later rounds.
-_FINALISTS = (3, 3, 2, 2)
-# Autocorrelations are summed while they exceed this many standard errors, or the second number.
-_NOISE, _LARGE = 2.0, 0.05
 _EPS = float(np.finfo(np.float64).eps)
-# Smaller relative differences are noise.
-_MARGIN = 0.1
+# Work in the rounds, in units of the first; rounds without an early end.
+_PLAN, _FEWEST_ROUNDS = (1, 1, 2, 4), 3
+# Pieces of a run in a round; after each it is seen what transitions cost.
+_PIECES = 4
 FEWEST_DRAWS = 48
+# Standard errors of the difference at which a candidate is dropped, and at which one is the best.
+_DROPPED, _SETTLED = 3.0, 2.0
+# Relative differences that do not matter: to end the race, and to prefer a robust choice; this is
+# also preferred within one standard error, if it is not larger than the last number.
+_SAME, _TIE, _UNSURE = 0.03, 0.03, 0.5
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 _TRIAL, _ADAPTING = 16, 32
 # Nats by which a function may fall below any monotone one.
 STARVED = 6.0
+ROBUST = ("barker", "sqrt")
 
 
 class Outcome(NamedTuple):
@@ -66,98 +74,58 @@ class Outcome(NamedTuple):
     names: list[str]
     ess_per_step: Array
     ess_error: Array  # its standard error
+    ess_per_work: Array  # per log-ratios of one Metropolis transition
+    work_error: Array
     lp_ess_per_step: Array
     acceptance_rate: Array
     transitions: NDArray[np.int64]  # per chain
     n_flips: NDArray[np.int64]
+    thin: NDArray[np.int64]  # transitions per draw for half an effective draw per draw
+    thin_bounded: NDArray[np.bool_]  # whether the pilot was too short to see how many
+    in_last_round: NDArray[np.bool_]
+    robust: Sequence[str] = ROBUST
 
     @property
     def best(self) -> str:
-        """Name of the candidate to keep.
-
-        The first, unless another learned one is better by a tenth and two standard errors; then
-        unless a fixed one is better than that by as much.
-        """
-        fixed = np.array([name in FIXED for name in self.names])
+        """Name of the candidate to keep, one of the last round."""
+        ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
         with np.errstate(all="ignore"):
-            ess = np.nan_to_num(self.ess_per_step)
-            error = np.nan_to_num(self.ess_error, nan=np.inf)
-            best = int(np.argmax(ess)) if fixed.all() else 0
-            for group in (~fixed, fixed):
-                rival = int(np.argmax(np.where(group, ess, -np.inf)))
-                noise = 2.0 * float(np.hypot(error[rival], error[best]))
-                better = ess[rival] - ess[best] > max(noise, _MARGIN * ess[best])
-                best = rival if better else best
-        return self.names[best]
+            error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
+        return self.names[_choice(ess, error, _places(self.names, self.robust))]
 
 
-def window(rho: Array, error: Array) -> int:
-    """Return how many lags are summed: up to the first at which rho is lost in its noise.
+def _places(names: Sequence[str], robust: Sequence[str]) -> list[int]:
+    """Return where the robust candidates are, in their order."""
+    return [names.index(name) for name in robust if name in names]
 
-    If standard errors are large or unknown (NaN) the sum ends below 0.05.
+
+def _choice(ess: Array, error: Array, robust: list[int]) -> int:
+    """Return the place of the candidate to keep, given relative errors.
+
+    It is the best, if that is settled; of those that may be best, the one with the largest lower
+    bound, or a robust one that is not known to be worse than that.
     """
-    lost = np.flatnonzero(rho <= np.fmin(_NOISE * error, _LARGE))
-    return int(lost[0]) + 1 if lost.size else rho.size
+    if not ess.any():
+        return robust[0] if robust else 0
+    best = int(np.argmax(ess))
+    may_be_best = ~_clearly_worse(ess, error, best, _SETTLED)
+    if may_be_best.sum() == 1:
+        return best
+    lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
+    chosen = int(np.argmax(lower))
+    for k in sorted(robust, key=lambda k: -lower[k]):
+        unsure = min(_UNSURE, float(np.hypot(error[k], error[chosen])))
+        alike = lower[k] >= (1.0 - _TIE) * lower[chosen]
+        if may_be_best[k] and (alike or ess[k] >= ess[chosen] * np.exp(-unsure)):
+            return k
+    return chosen
 
 
-def integrated_times(lags: NDArray[np.int64], rho: Array, end: int | None = None) -> Array:
-    """Return 1 + 2 sum of rho (n, n_lags) over all lags, or the first ``end``; at least 1.
-
-    rho is exponential between the given lags where it falls, linear where it rises, and goes on
-    exponentially after the last.
-    """
-    end = lags.size if end is None else end
-    gaps = np.diff(lags[:end], prepend=0)
-    r = np.column_stack([np.ones(len(rho)), rho[:, :end]])
-    whole = _between(r[:, :-1], r[:, 1:], gaps).sum(axis=1) + _remainder(lags[end - 1], r[:, -1])
-    return np.asarray(np.maximum(1.0, 1.0 + 2.0 * whole))
-
-
-def _between(first: Array, last: Array, gaps: NDArray[np.int64]) -> Array:
-    """Sum an exponential from first to last over the lags after the first, up to the last.
-
-    Below a twentieth of the first, which is noise, the sum is linear in the last.
-    """
-    linear = (gaps * (first + last) - (first - last)) / 2
-    floored = np.maximum(last, first / 20)
-    falls = floored < first
-    fall = np.where(falls, first - floored, 1.0)
-    # Not the logarithm of a quotient, which loses its digits where rho hardly falls.
-    rate = np.log1p(fall / np.where(falls, floored, 1.0)) / gaps
-    curved = fall / np.expm1(rate) + (last - floored) * (gaps + 1) / 2
-    return np.where(falls, curved, linear)
-
-
-def _remainder(lag: int, rho: Array) -> Array:
-    """Sum the exponential through 1 at lag 0 and rho at this lag over all later lags."""
-    last = np.clip(rho, 0.0, 1.0 - 1e-6)
-    decay = last ** (1.0 / lag)
-    return np.asarray(last * decay / (1.0 - decay))
-
-
-def _thinnings(n: int, n_draws: int) -> list[int]:
-    """Plan one round of n transitions: the transitions per draw of each series of n_draws draws.
-
-    They are 1, 8, 64, ... and last all that is left, at least three times the number before.
-    """
-    thins: list[int] = []
-    while n >= n_draws * (sum(thins) + 4 * _COARSER ** len(thins)):
-        thins.append(_COARSER ** len(thins))
-    return [*thins, max(1, n // n_draws - sum(thins))]
-
-
-def _lags(thins: list[int], n_draws: int) -> list[list[int]]:
-    """Return the lags to look at in each series, in draws: short ones where draws are close."""
-    result: list[list[int]] = []
-    reached = 0
-    for k, thin in enumerate(thins):
-        longest = n_draws // 2
-        if k < len(thins) - 1:  # twice as far as where the next series begins
-            longest = 2 * _COARSER
-        lags = np.unique(np.geomspace(1, longest, 24).astype(int))
-        result.append(lags[lags * thin > reached].tolist())
-        reached = max(reached, longest * thin)
-    return result
+def _clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
+    """Return which candidates are worse than the best by so many standard errors."""
+    with np.errstate(all="ignore"):
+        behind = np.log(ess[best] / ess)
+        return np.asarray(behind > n_errors * np.hypot(error, error[best]))
 
 
 def _draw(
@@ -168,9 +136,10 @@ def _draw(
     x = np.empty((n_chains, n, sites.size), dtype=ensemble.chains.x.dtype)
     stats = np.empty((n_chains, n, 2))
     most = thin * max(1, (1 << 24) // max(1, n_chains * n_sites))
+    most = min(most, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
     made = done = 0
     while made < n * thin:
-        size = min(MOST_NUMBERS // 2, most, n * thin - made)
+        size = min(most, n * thin - made)
         room = (made + size) // thin - done
         part = np.empty((n_chains, room, n_sites), dtype=x.dtype)
         part_stats = np.empty((n_chains, room, 2))
@@ -181,34 +150,16 @@ def _draw(
     return x, stats
 
 
-def _distances(x: States, lp: Array, lags: list[int]) -> list[Array]:
-    """Return the mean number of differing sites and half of the mean square change of log p.
-
-    One array of shape (n_chains, 2) per lag.
-    """
-    return [
-        np.column_stack(
-            [
-                np.count_nonzero(x[:, lag:] != x[:, :-lag], axis=(1, 2)) / (x.shape[1] - lag),
-                0.5 * np.square(lp[:, lag:] - lp[:, :-lag]).mean(axis=1),
-            ]
-        )
-        for lag in lags
-    ]
-
-
 class _Runs:
-    """The runs of one candidate: sums over its rounds."""
+    """The runs of one candidate."""
 
-    def __init__(self, ensemble: LearnableEnsemble, rule: Balanced):
-        self.ensemble = ensemble
-        self.rule = rule
-        self.n_rounds = self.n_transitions = 0
+    def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: NDArray[np.int64]):
+        self.ensemble, self.rule, self.sites = ensemble, rule, sites
+        self.n_transitions = 0
+        self.series: Series | None = None  # None before the first round, and when out of the race
         self.reference = 0.0
-        self.distances: list[Array] = []  # (n_chains, n_lags, 2): of the sites, of log p
-        self.shares: Array | float = 0.0  # (n_values, n_sites)
-        self.lp: Array = np.zeros(2)  # mean and mean square
-        self.acceptance = 0.0
+        self.acceptance = np.zeros(2)  # sum, number
+        self.seen: _Seen | None = None
 
     @property
     def evaluations(self) -> int:
@@ -230,165 +181,236 @@ class _Runs:
             # Log p is taken relative to this, the same for all candidates, so that a large part
             # that never changes does not matter.
             self.reference = float(self.ensemble.log_prob()[0])
-            size = (n, self.rule.facts.n_uniforms)
-            uniforms = np.stack([rng.random(size) for rng in self.ensemble.streams.chain])
-            self.ensemble.advance(uniforms)
-        self.ensemble.forget_acceptance()
+            _draw(self.ensemble, 1, n, self.sites)
         self.n_transitions += n
 
-    def go_on(self, thins: list[int], n_draws: int, sites: NDArray[np.int64]) -> None:
-        """Run one more round."""
-        found = []
+    def go_on(self, n: int) -> None:
+        """Make n more transitions, or a few less, and look at all so far."""
+        n_chains = len(self.ensemble)
+        if self.series is None:
+            most = max(FEWEST_KEPT, _MOST_VALUES // max(1, n_chains * self.sites.size))
+            self.series = Series(n_chains, self.sites.size, self.ensemble.target.dtype, most)
         with self.ensemble.threads():
-            self.ensemble.start(self.rule)
-            for thin, lags in zip(thins, _lags(thins, n_draws), strict=True):
-                x, stats = _draw(self.ensemble, n_draws, thin, sites)
-                lp = stats[:, :, 0] - self.reference
-                found += _distances(x, lp, lags)
-        # The rest looks at the last series, which is by far the longest.
-        values = self.ensemble.target.values
-        self.n_rounds += 1
-        self.n_transitions += n_draws * sum(thins)
-        self.distances.append(np.stack(found, axis=1))
-        self.shares = self.shares + np.array([(x == v).mean(axis=(0, 1)) for v in values])
-        self.lp += (lp.mean(), np.square(lp).mean())
-        self.acceptance += float(stats[:, :, 1].mean())
+            while (room := min(self.series.make_room(), n // self.series.thin)) > 0:
+                x, stats = _draw(self.ensemble, room, self.series.thin, self.sites)
+                self.series.add(x, stats[:, :, 0] - self.reference)
+                known = stats[:, :, 1][np.isfinite(stats[:, :, 1])]
+                self.acceptance += known.sum(), known.size
+                n -= room * self.series.thin
+                self.n_transitions += room * self.series.thin
+
+    def look(self) -> None:
+        """Measure the draws so far."""
+        if self.series is not None:
+            self.seen = _Seen.of(self.series, self.ensemble.target)
 
 
-def _variances(runs: list[_Runs]) -> Array:
-    """Return the variances of the sites and of log p over the draws of all candidates together.
+class _Seen(NamedTuple):
+    """Measurements of one candidate's draws."""
 
-    The first is sum_i v_i, with v_i = 1 - sum_a P(x_i = a)^2. The second is 0 on a flat target,
-    where log p changes by rounding only.
-    """
-    n = sum(run.n_rounds for run in runs)  # of equal length
-    shares = sum((run.shares for run in runs), np.zeros(1)) / n
-    mean, square = sum((run.lp for run in runs), np.zeros(2)) / n
-    of_sites = (1.0 - np.square(shares).sum(axis=0)).sum()
-    of_lp = square - mean**2
-    rounding = (8 * _EPS * (1.0 + abs(runs[0].reference))) ** 2
-    return np.array([of_sites, of_lp if of_lp > rounding else 0.0])
+    lags: NDArray[np.int64]
+    distances: Array  # (n_chains, n_pieces, n_lags, 2): of the sites, of log p
+    shares: Array  # (n_values, n_sites)
+    lp: Array  # mean and mean square
+    n_transitions: int
 
-
-def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> float:
-    """Return the standard error of an estimate from a mean; infinite for a single replicate.
-
-    It is sqrt((n - 1) / n sum_j (e_j - mean e)^2) with e_j the estimate without replicate j.
-    ``estimate`` maps the means without each replicate, an array like ``replicates``, to all e_j.
-    """
-    n = len(replicates)
-    if n < 2:
-        return np.inf
-    means = (replicates.sum(axis=0) - replicates) / (n - 1)
-    return float(np.sqrt((n - 1) * estimate(means).var()))
+    @classmethod
+    def of(cls, series: Series, target: Target) -> "_Seen":
+        """Measure a series."""
+        lp = series.lp[:, : series.n]
+        moments = np.array([lp.mean(), np.square(lp).mean()])
+        n = series.n * series.thin
+        return cls(*series.distances(), series.shares(target.values), moments, n)
 
 
-def _estimate(runs: list[_Runs], lags: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Estimate the candidates' autocorrelation times from all rounds so far, with common variances.
+class _Pool:
+    """What all candidates have seen together: the variances of the sites and of log p."""
 
-    ``lags`` are those of their distances, in transitions. Returns the times of the sites and of
-    log p, (n_runs, 2), NaN if these never differ, and relative standard errors of the first.
-    """
-    times, errors = np.full((2, len(runs), 2), np.nan)
-    for k, variance in enumerate(_variances(runs)):
-        if variance > 0.0:
-            for j, run in enumerate(runs):
-                # One replicate is one chain in one round.
-                rho = 1.0 - np.concatenate(run.distances)[:, :, k] / variance
-                times[j, k], errors[j, k] = _time_and_error(rho, lags)
-    return times, errors[:, 0]
+    def __init__(self, runs: list[_Runs], visited: States | None):
+        seen = [run.seen for run in runs if run.seen is not None]
+        weights = [one.n_transitions for one in seen]
+        shares = [one.shares for one in seen]
+        mean, square = np.average([one.lp for one in seen], axis=0, weights=weights)
+        if visited is not None and len(visited):
+            x = visited[:, runs[0].sites]
+            shares.append(np.array([(x == v).mean(axis=0) for v in runs[0].ensemble.target.values]))
+            weights.append(len(x))
+        self.of_sites = 1.0 - np.square(np.average(shares, axis=0, weights=weights)).sum(axis=0)
+        # On a flat target log p changes by rounding only.
+        rounding = (8 * _EPS * (1.0 + abs(runs[0].reference))) ** 2
+        of_lp = square - mean**2
+        self.of_lp = np.array([of_lp if of_lp > rounding else 0.0])
 
-
-def _time_and_error(replicates: Array, lags: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the autocorrelation time by replicates (n, n_lags) of rho, and its relative error."""
-    n, rho = len(replicates), replicates.mean(axis=0)
-    noise = replicates.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(rho.size, np.nan)
-    end = window(rho, noise)
-    time = float(integrated_times(lags, rho[None], end)[0])
-    error = _jackknife_error(replicates, lambda means: np.log(integrated_times(lags, means, end)))
-    if n > 1:  # few replicates tell little about their own spread
-        error *= float(stdtrit(n - 1, 0.975) / ndtri(0.975))
-    guessed = 2.0 * float(_remainder(int(lags[end - 1]), rho[end - 1 : end])[0]) / time
-    return time, float(np.hypot(error, guessed))
-
-
-def _affordable(runs: list[_Runs], rounds: list[int], budget: float) -> int:
-    """Return how many transitions per chain the budget allows in each round, 0 if none.
-
-    ``rounds`` holds the numbers of candidates, of which the dearest may go on. A few transitions
-    measure what one costs.
-    """
-    n_chains = len(runs[0].ensemble)
-    ensemble = runs[0].ensemble
-    adapting = isinstance(ensemble, Adaptive) and ensemble.adapting
-    fewest = 4 * _TRIAL + (_ADAPTING if adapting else 0)
-    if budget < fewest * len(runs) * n_chains * max(1.0, ensemble.step_cost):
-        return 0
-    for run in runs:
-        run.begin(_TRIAL)
-    costs = sorted((run.step_cost for run in runs), reverse=True)
-    left = 0.9 * (budget - sum(run.evaluations for run in runs))
-    return int(max(0.0, left) / (n_chains * sum(sum(costs[:size]) for size in rounds) + 1e-9))
+    def times(self, run: _Runs) -> tuple[Found, Found]:
+        """Return the times of the sites and of log p."""
+        if run.seen is None:
+            return UNKNOWN, UNKNOWN
+        lags, distances, *_, n = run.seen
+        n *= len(run.ensemble)
+        variances = self.of_sites, self.of_lp
+        of_sites, of_lp = (time_of(distances[..., k], lags, v, n) for k, v in enumerate(variances))
+        return of_sites, of_lp
 
 
-def _rounds(n_candidates: int) -> list[int]:
-    """Return the number of candidates in each round."""
-    return [min(size, n_candidates) for size in (n_candidates, *_FINALISTS)]
+class _Race:
+    """The candidates' runs, within a budget."""
 
+    def __init__(self, runs: list[_Runs], budget: float, robust: list[int], visited: States | None):
+        self.runs, self.budget, self.robust, self.visited = runs, budget, robust, visited
+        self.n_chains = len(runs[0].ensemble)
+        self.times = [(UNKNOWN, UNKNOWN)] * len(runs)
+        self.racing = self.last = list(range(len(runs)))  # in the next round, in the last
 
-def n_runs(n_candidates: int) -> int:
-    """Return the number of runs in all rounds together."""
-    return sum(_rounds(n_candidates))
+    @property
+    def evaluations(self) -> int:
+        """Log-ratios evaluated by all candidates."""
+        return sum(run.evaluations for run in self.runs)
+
+    def measures(self) -> tuple[Array, Array]:
+        """Return effective sample sizes per log-ratio of one chain, and their relative errors."""
+        time = np.array([of_sites.time for of_sites, _ in self.times])
+        cost = np.array([max(run.step_cost, 1e-9) for run in self.runs])
+        return 1.0 / (time * cost), np.array([of_sites.error for of_sites, _ in self.times])
+
+    def first_work(self) -> float:
+        """Return each candidate's log-ratios per chain in the first round, 0 if too few.
+
+        A few transitions measure what one costs.
+        """
+        ensemble = self.runs[0].ensemble
+        adapting = isinstance(ensemble, Adaptive) and ensemble.adapting
+        fewest = 4 * _TRIAL + (_ADAPTING if adapting else 0)
+        unit = self.n_chains * max(1.0, ensemble.step_cost)
+        if self.budget < fewest * len(self.runs) * unit:
+            return 0.0
+        for run in self.runs:
+            run.begin(_TRIAL)
+        left = 0.9 * (self.budget - self.evaluations) / self.n_chains
+        work = left / sum(n * k for n, k in zip(self._plan(), _PLAN, strict=True))
+        needed = sum(max(work, FEWEST_DRAWS * run.step_cost) for run in self.runs)
+        return work if needed <= left else 0.0
+
+    def _plan(self) -> list[int]:
+        """Return the most candidates in each round."""
+        n = len(self.runs)
+        return [min(n, max(2, -(-n // 2**k))) for k in range(len(_PLAN))]
+
+    def run(self, on_run: Callable[[float], None]) -> None:
+        """Run all rounds."""
+        work, plan = self.first_work(), self._plan()
+        n_rounds = 0
+        while work:
+            left = 0.95 * (self.budget - self.evaluations) / (self.n_chains * len(self.racing))
+            planned = work * _PLAN[min(n_rounds, len(_PLAN) - 1)]
+            if left < 0.5 * work or not self._round(min(planned, left), on_run):
+                break
+            n_rounds += 1
+            self._drop(plan[min(n_rounds, len(plan) - 1)])
+            if n_rounds >= _FEWEST_ROUNDS and self._settled():
+                break
+
+    def _round(self, work: float, on_run: Callable[[float], None]) -> bool:
+        """Run all that are racing, if the budget allows it; return whether it did."""
+        runs = [self.runs[k] for k in self.racing]
+        lengths = [max(FEWEST_DRAWS, int(work / max(run.step_cost, 1e-9))) for run in runs]
+        cost = self.n_chains * sum(n * run.step_cost for n, run in zip(lengths, runs, strict=True))
+        begun = self.evaluations
+        if begun + cost > self.budget:
+            return False
+        for n, run in zip(lengths, runs, strict=True):
+            before = run.evaluations
+            self._go_on(run, n)
+            run.look()
+            on_run(run.evaluations - before)
+        self.last = self.racing
+        pool = _Pool(self.runs, self.visited)
+        self.times = [pool.times(run) for run in self.runs]
+        return self.evaluations > begun
+
+    def _go_on(self, run: _Runs, n: int) -> None:
+        """Make n transitions, fewer if they turn out to cost more than there is."""
+        thin = 1 if run.series is None else run.series.thin
+        ends = np.linspace(0, n, max(1, min(_PIECES, n // thin)) + 1).astype(int).tolist()
+        for begin, end in pairwise(ends):
+            cost = (end - begin) * run.step_cost * self.n_chains
+            if self.evaluations + 1.2 * cost > self.budget:
+                return
+            run.go_on(end - begin)
+
+    def _drop(self, most: int) -> None:
+        """Leave the best candidates in the race, and the best robust one unless clearly worse."""
+        ess, error = self.measures()
+        ess = np.nan_to_num(ess)
+        best = max(self.racing, key=lambda k: ess[k])
+        out = _clearly_worse(ess, error, best, _DROPPED)
+        left = sorted((k for k in self.racing if not out[k]), key=lambda k: -ess[k])
+        sound = [k for k in left if k in self.robust]
+        self.racing = [*left[:most], *(k for k in sound[:1] if k not in left[:most])]
+        for k, run in enumerate(self.runs):
+            if k not in self.racing:
+                run.series = None
+
+    def _settled(self) -> bool:
+        """Return whether one is left, or whether the best two are worth the same."""
+        if len(self.racing) < 2:
+            return True
+        ess, error = self.measures()
+        best, second = sorted(self.racing, key=lambda k: -ess[k])[:2]
+        unsure = _SETTLED * float(np.hypot(error[best], error[second]))
+        return bool(np.log(ess[best] / ess[second]) + unsure < _SAME)
+
+    def outcome(self, names: list[str], robust: Sequence[str]) -> Outcome:
+        """Return the result."""
+        runs = self.runs
+        time, lp_time = (np.array([found[k].time for found in self.times]) for k in (0, 1))
+        ess, error = self.measures()
+        unit = runs[0].ensemble.step_cost or runs[0].step_cost
+        with np.errstate(all="ignore"):
+            acceptance = np.divide(*np.transpose([run.acceptance for run in runs]))
+        return Outcome(
+            names,
+            1.0 / time,
+            error / time,
+            ess * unit,
+            ess * unit * error,
+            1.0 / lp_time,
+            acceptance,
+            np.array([0 if run.seen is None else run.seen.n_transitions for run in runs]),
+            np.array([getattr(run.ensemble, "n_flips", 1) for run in runs]),
+            np.array([of_sites.thin for of_sites, _ in self.times]),
+            np.array([not of_sites.ended for of_sites, _ in self.times]),
+            np.isin(np.arange(len(runs)), self.last),
+            robust,
+        )
 
 
 def compare(
-    candidates: dict[str, Any],
+    candidates: Mapping[str, Rule],
     new_ensemble: Callable[[int], LearnableEnsemble],
     budget: float,
-    on_run: Callable[[], None] = lambda: None,
+    on_run: Callable[[float], None] = lambda evaluations: None,
+    *,
+    robust: Sequence[str] = ROBUST,
+    visited: States | None = None,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
-    There are five rounds of equal length. All candidates run in the first; the best three go on to
-    the second and third, the best two to the others. Learned candidates come first.
     ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams; all
-    runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run. Returns
-    the outcome, NaN if the budget allows fewer than 48 draws, and the log-ratios evaluated.
+    runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run with those
+    that it evaluated. ``robust`` names candidates that are chosen in doubt, the first one if
+    nothing is known. ``visited``, (n, n_sites), are states of the burn-in. Returns the outcome, NaN
+    if the budget allows fewer than 48 transitions of each, and the log-ratios evaluated.
     """
     names = list(candidates)
-    runs = [_Runs(new_ensemble(k), candidates[name]) for k, name in enumerate(names)]
-    ensemble = runs[0].ensemble
-    n_chains = len(ensemble)
-    rounds = _rounds(len(names))
-    n = _affordable(runs, rounds, budget)
+    ensembles = [new_ensemble(k) for k in range(len(names))]
     # Drawn at random: a function may treat even and odd sites, or rows, differently.
-    sites = np.sort(np.random.default_rng(0).permutation(ensemble.target.n_sites)[:MOST_SITES])
-    n_draws = min(n, max(FEWEST_DRAWS, _MOST_VALUES // (n_chains * sites.size)))
-    times, errors = np.full((len(names), 2), np.nan), np.full(len(names), np.nan)
-    thins = _thinnings(n, n_draws) if n_draws >= FEWEST_DRAWS else []
-    if thins:
-        by_series = zip(thins, _lags(thins, n_draws), strict=True)
-        lags = np.array([thin * lag for thin, some in by_series for lag in some])
-        for size in rounds:
-            best = np.argsort(times[:, 0], kind="stable")[:size].tolist()
-            # Transitions may cost more where the chains are now.
-            expected = sum(runs[k].step_cost for k in best) * n_draws * sum(thins) * n_chains
-            if sum(run.evaluations for run in runs) + expected > budget:
-                break
-            for k in best:
-                runs[k].go_on(thins, n_draws, sites)
-                on_run()
-            times, errors = _estimate(runs, lags)
-    outcome = Outcome(
-        names,
-        1.0 / times[:, 0],
-        errors / times[:, 0],
-        1.0 / times[:, 1],
-        np.array([run.acceptance / run.n_rounds if run.n_rounds else np.nan for run in runs]),
-        np.array([run.n_rounds * sum(thins) * n_draws for run in runs]),
-        np.array([getattr(run.ensemble, "n_flips", 1) for run in runs]),
-    )
-    return outcome, sum(run.evaluations for run in runs)
+    n_sites = ensembles[0].target.n_sites
+    sites = np.sort(np.random.default_rng(0).permutation(n_sites)[:MOST_SITES])
+    rules = candidates.values()
+    runs = [_Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
+    race = _Race(runs, budget, _places(names, robust), visited)
+    race.run(on_run)
+    return race.outcome(names, robust), race.evaluations
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress
 from sklsb.balancing.candidates import (
+    ROBUST_CANDIDATES,
     Allowed,
     Candidate,
     Seen,
@@ -47,7 +48,7 @@ from sklsb.balancing.learning import (
     fit_flux,
     n_stored,
 )
-from sklsb.balancing.pilot import STARVED, Outcome, compare, n_runs, starved
+from sklsb.balancing.pilot import STARVED, Outcome, compare, starved
 from sklsb.balancing.sides import balanced, check_factors, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -487,7 +488,7 @@ class LSBSampler(BaseSampler):
             kept = {name: f for name, f in functions.items() if name not in starving}
             candidates = self._all_candidates(ensemble, stored, kept, 0.25 * spent[-1])
             spent.append(int(ensemble.chains.evaluations.sum()))
-            outcome = self._try(ensemble, candidates, 0.5 * spent[-1])
+            outcome = self._try(ensemble, candidates, 0.5 * spent[-1], visited)
             fitted["candidates_"] = self._candidates(outcome)
             fitted["_chosen"] = candidates[outcome.best]
         else:
@@ -613,23 +614,29 @@ class LSBSampler(BaseSampler):
         return new_ensemble
 
     def _try(
-        self, ensemble: LearnableEnsemble, candidates: dict[str, Candidate], budget: float
+        self,
+        ensemble: LearnableEnsemble,
+        candidates: dict[str, Candidate],
+        budget: float,
+        visited: States,
     ) -> Outcome:
         """Run the candidates on the target."""
         lazy = float(self.lazy)
         rules = {name: c.rule(ensemble.target, lazy) for name, c in candidates.items()}
-        with Progress(self.verbose, "pilot", n_runs(len(candidates)), "runs") as progress:
+        new_ensemble = self._new_ensembles(ensemble)
+        with Progress(self.verbose, "pilot", budget, "evaluations") as progress:
             outcome, evaluations = compare(
-                rules, self._new_ensembles(ensemble), budget, on_run=progress
+                rules, new_ensemble, budget, progress, robust=ROBUST_CANDIDATES, visited=visited
             )
+            progress.end(f"{outcome.best} chosen")
         ensemble.chains.evaluations[0] += evaluations
         return outcome
 
     @staticmethod
     def _candidates(outcome: Outcome) -> xr.Dataset:
-        names = ("ess_per_step", "ess_error", "lp_ess_per_step", "acceptance_rate", "transitions")
+        names = [name for name in outcome._fields if name not in ("names", "robust")]
         return xr.Dataset(
-            {name: ("candidate", getattr(outcome, name)) for name in (*names, "n_flips")},
+            {name: ("candidate", getattr(outcome, name)) for name in names},
             coords={"candidate": outcome.names},
             attrs={"chosen": outcome.best},
         )
