@@ -3,7 +3,6 @@
 import copy
 import itertools
 import pickle
-import warnings
 
 import networkx as nx
 import numpy as np
@@ -27,10 +26,13 @@ from sklsb import (
 from sklsb._kernels.run import places_of
 from sklsb.diagnostics.averages import Averages
 from sklsb.exact.elimination.independent import Redraws
-from sklsb.exceptions import PrecisionWarning, SamplerWarning
 from sklsb.samplers._run import base as _base
 from sklsb.samplers._run import sinks as _sinks
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning"),
+    pytest.mark.filterwarnings("ignore::sklsb.exceptions.PrecisionWarning"),
+]
 GRAPH = nx.cycle_graph(4)
 # Two, three and one values, with a zero; {x_0 = 0, x_1 = 1} is impossible.
 MIXED = MarkovNetwork(
@@ -56,16 +58,7 @@ def log_prob(x):
 
 
 def fitted(sampler, target, **params):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplerWarning)
-        made = copy.deepcopy(sampler).set_params(n_chains=2, random_state=0, **params)
-        return made.fit(target)
-
-
-def sampled(sampler, n, **settings):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplerWarning)
-        return sampler.sample(n, **settings)
+    return copy.deepcopy(sampler).set_params(n_chains=2, random_state=0, **params).fit(target)
 
 
 def conditional(target, x):
@@ -106,9 +99,9 @@ def test_they_are_the_mean_over_the_very_draws(case, monkeypatch):
     sampler, target = CASES[case]
     one = fitted(sampler, target)
     other = pickle.loads(pickle.dumps(one))
-    draws = sampled(one, 150, thin=2)
+    draws = one.sample(150, thin=2)
     monkeypatch.setattr(_base, "FIRST_SEGMENT", 7)
-    found = sampled(other, 150, thin=2, record="marginals")
+    found = other.sample(150, thin=2, record="marginals")
     x = draws["x"].values.reshape(-1, target.n_sites)
     wanted = np.mean([conditional(target, row) for row in x], axis=0)
     p = found["p"].values.reshape(wanted.shape)
@@ -137,8 +130,8 @@ def test_first_order_steps():
     target = ising(GRAPH)
     one = fitted(LSBSampler("sqrt", fast=True), target)
     other = copy.copy(one)
-    x = sampled(one, 100, thin=3)["x"].values.reshape(-1, 4)
-    found = sampled(other, 100, thin=3, record="marginals")
+    x = one.sample(100, thin=3)["x"].values.reshape(-1, 4)
+    found = other.sample(100, thin=3, record="marginals")
     wanted = np.mean([conditional(target, row) for row in x], axis=0)
     np.testing.assert_allclose(found["p"], wanted, rtol=1e-11)
     assert np.array_equal(one.state_, other.state_)
@@ -148,22 +141,22 @@ def test_however_the_work_is_divided(monkeypatch):
     target = potts(nx.cycle_graph(6))
     sampler = fitted(GibbsSampler(), target)
     copies = [copy.copy(sampler) for _ in range(4)]
-    whole = sampled(copies[0], 700, record="marginals")
+    whole = copies[0].sample(700, record="marginals")
     monkeypatch.setattr(_base, "FIRST_SEGMENT", 13)
-    parts = sampled(copies[1].set_params(n_jobs=2), 700, record="marginals")
+    parts = copies[1].set_params(n_jobs=2).sample(700, record="marginals")
     assert whole.drop_attrs().identical(parts.drop_attrs())
     # As if a kernel did not do it, in pieces: within rounding.
     monkeypatch.setattr(_sinks, "Ensemble", Redraws)
     monkeypatch.setattr("sklsb.diagnostics.averages._BLOCK", 100)
-    outside = sampled(copies[2], 700, record="marginals")
+    outside = copies[2].sample(700, record="marginals")
     for name in ("p", "mcse", "lp", "lp_mcse"):
         np.testing.assert_allclose(outside[name], whole[name], rtol=1e-9)
     monkeypatch.undo()
     # A rule that ends the run after some draws.
-    stopped = sampled(copies[3], 700, record="marginals", stop=lambda run: run.n_draws >= 100)
+    stopped = copies[3].sample(700, record="marginals", stop=lambda run: run.n_draws >= 100)
     n = stopped.attrs["n_draws"]
     assert 100 <= n < 700
-    shorter = sampled(sampler, n, record="marginals")
+    shorter = sampler.sample(n, record="marginals")
     assert stopped.drop_attrs().identical(shorter.drop_attrs())
 
 
@@ -171,8 +164,8 @@ def test_each_call_has_sums_of_its_own():
     target = ising(GRAPH)
     sampler = fitted(GibbsSampler(), target)
     again = copy.copy(sampler)
-    first, second = (sampled(sampler, n, record="marginals")["p"] for n in (100, 300))
-    whole = sampled(again, 400, record="marginals")["p"]
+    first, second = (sampler.sample(n, record="marginals")["p"] for n in (100, 300))
+    whole = again.sample(400, record="marginals")["p"]
     np.testing.assert_allclose((first + 3 * second) / 4, whole, rtol=1e-12)
 
 
@@ -181,11 +174,9 @@ def test_large_log_ratios(size):
     """Without interactions, p is exact from the first draw on, and nothing overflows."""
     field = size * np.array([1.0, -0.5, 0.25, 1e-3])
     target = Ising(np.zeros((4, 4)), field)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrecisionWarning)
-        sampler = fitted(GibbsSampler(), target)
+    sampler = fitted(GibbsSampler(), target)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        found = sampled(sampler, 70, record="marginals")
+        found = sampler.sample(70, record="marginals")
     odds = np.exp(-2.0 * np.abs(field))
     wanted = np.where(field > 0, odds, 1.0) / (1.0 + odds)
     np.testing.assert_allclose(found["p"].values[:, 0], wanted, rtol=1e-13)
@@ -199,7 +190,7 @@ def test_errors_hold():
     sampler = GibbsSampler(n_chains=2, random_state=0, n_burn_in=500).fit(target)
     z = []
     for _ in range(60):
-        found = sampled(sampler, 512, thin=6, record="marginals")
+        found = sampler.sample(512, thin=6, record="marginals")
         z.append((found["p"].values[:, 1] - truth) / found["mcse"].values[:, 1])
     z = np.array(z)
     assert 0.9 < (np.abs(z) < 2).mean() <= 1.0
@@ -214,8 +205,8 @@ def test_errors_are_smaller_than_of_counts():
     sampler = fitted(BALANCED, target)
     for _ in range(20):
         again = copy.copy(sampler)
-        counted = diagnostics.marginals(sampled(sampler, 400), target)["p"].values
-        averaged = sampled(again, 400, record="marginals")["p"].values
+        counted = diagnostics.marginals(sampler.sample(400), target)["p"].values
+        averaged = again.sample(400, record="marginals")["p"].values
         of_counts += np.square(counted - truth).sum()
         of_averages += np.square(averaged - truth).sum()
     assert 4 * of_averages < of_counts
@@ -249,7 +240,7 @@ def test_what_was_never_seen_has_no_error():
 
 def test_diagnostics_take_them():
     target = ising(GRAPH)
-    found = sampled(fitted(GibbsSampler(), target), 100, record="marginals")
+    found = fitted(GibbsSampler(), target).sample(100, record="marginals")
     assert diagnostics.marginals(found, target) is found
     with pytest.raises(ValueError, match=r"draws has marginals of {'site': 4, 'state': 2}; this"):
         diagnostics.marginals(found, MIXED)

@@ -202,6 +202,8 @@ class LSBSampler(BaseSampler):
     n_evaluations_ : int
         Log-ratios of single-variable changes evaluated so far, over all chains; with
         ``fast=True``, log-densities with their gradients. With blocks also table entries.
+    thin_ : int
+        Transitions per draw with ``thin="auto"``, found at the first use.
     burn_in_ : xarray.Dataset
         States of the burn-in, if ``keep_burn_in``.
 

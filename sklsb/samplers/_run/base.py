@@ -33,7 +33,7 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning, StoreError
-from sklsb.samplers._run.checks import check_bool, check_count, is_n_jobs
+from sklsb.samplers._run.checks import check_bool, check_count, check_thin, is_n_jobs
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
@@ -49,9 +49,16 @@ from sklsb.samplers._run.sinks import (
     check_record,
 )
 from sklsb.samplers._run.starts import INITS, Starts
+from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.samplers._run.warnings import Warned
 from sklsb.storage.fingerprint import by_kernels, checked, differ
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
+
+# Fitted attributes that a fit may not set anew.
+_OF_ONE_FIT = (
+    *("burn_in_", "candidates_", "disagreement_", "sample_stats_"),
+    *("_last_draws", "_thin_found", "_thin_evaluations"),
+)
 
 
 def _is_of_package(target: Target) -> bool:
@@ -84,6 +91,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     disagreement_: xr.Dataset
     # States of the chains, and log p there at the end of the last call.
     _law: tuple[States, NDArray[np.float64]] | None = None
+    # What thin="auto" means, once it is known, and the evaluations that took.
+    _thin_found: int
+    _thin_evaluations = 0
     # Whether chains can go on if log p has changed since `fit`.
     _can_follow = True
 
@@ -291,7 +301,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_last_draws"):
+        for old in _OF_ONE_FIT:
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
@@ -330,7 +340,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         made = before.like(before.chains.x, before.streams)
         made.add_evaluations(before.chains.evaluations[:, 0])
         self._law, self._ensemble = checked(made), made
-        self.__dict__.pop("disagreement_", None)
+        for old in ("disagreement_", "_thin_found"):
+            self.__dict__.pop(old, None)
         self._count_anew()
 
     def _change_of_target(self) -> str:
@@ -385,7 +396,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         log-densities with their gradients, or drawn units.
         """
         check_is_fitted(self, "target_")
-        return int(self._ensemble.chains.evaluations.sum())
+        return int(self._ensemble.chains.evaluations.sum()) + self._thin_evaluations
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -427,12 +438,40 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _sweep(self) -> int:
         return transitions_of_a_sweep(self._ensemble.rule, self.target_)
 
-    def _check_thin(self, thin: int | str) -> int:
+    @property
+    def thin_(self) -> int:
+        """Transitions per draw with ``thin="auto"``: a draw is worth about half an independent one.
+
+        Found at the first use after `fit`, by copies of the chains, and then kept.
+        """
+        check_is_fitted(self, "target_")
+        with self._alone():
+            self._follow_target()
+            return self._transitions("auto")
+
+    def _auto_thin(self) -> int:
+        if not hasattr(self, "_thin_found"):
+            found = self._find_thin()
+            self._thin_found = found.thin
+            self._thin_evaluations += found.evaluations
+            self._warn_if_bounded(found)
+        return self._thin_found
+
+    def _find_thin(self) -> Thinning:
+        self._use_threads()
+        # Of a copy: the streams of the chains do not know of it.
+        streams = Streams(self._ensemble.streams.copy().of("pilot", THINNING))
+        return find_thinning(self._copies(streams), self._sweep, self.n_evaluations_)
+
+    def _copies(self, streams: Streams) -> Any:
+        """Return chains that go on from the present states, on other streams."""
+        return self._ensemble.like(self._ensemble.chains.x, streams)
+
+    def _transitions(self, thin: int | str) -> int:
+        """Return the transitions per draw that ``thin``, which is checked, means."""
         if isinstance(thin, str):
-            if thin != "sweep":
-                raise ValueError(f'thin is {thin!r}; give a number of transitions or "sweep".')
-            return self._sweep
-        return check_count(thin, "thin", 1)
+            return self._sweep if thin == "sweep" else self._auto_thin()
+        return thin
 
     def sample(
         self,
@@ -449,9 +488,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         ----------
         n : int
             Draws per chain; with ``stop``, the maximum.
-        thin : int or "sweep", default=1
+        thin : int, "sweep" or "auto", default=1
             Transitions per draw; "sweep" gives each variable one chance to move: n_sites
-            transitions if each changes one variable.
+            transitions if each changes one variable. "auto" makes each draw worth about half an
+            independent one (see Notes).
         record : dict of name to callable, "moments" or "marginals", optional
             Statistics to keep instead of the states. Each is called with states of shape (n_draws,
             ``*target.shape``), a segment at a time, and returns an array of leading length n_draws.
@@ -504,6 +544,16 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         `TorchTarget` go on with the new log p and the learned function, and all counts start again;
         with other targets, and in `ParallelTempering`, that is a ValueError.
 
+        With ``thin="auto"`` copies of the chains go on, in rounds of growing length, until their
+        autocorrelation shows. If it is exp(-t / T) at distance t, draws k transitions apart are
+        worth
+
+        .. math:: \frac{1 - \rho}{1 + \rho}, \qquad \rho = e^{-k / T}
+
+        independent ones each, which is 1/2 for k = 1.1 T. T is that of all variables together,
+        each weighted by its variance. It is found once, at the first use after `fit`, on streams
+        of its own, so that the draws are those of ``thin=sampler.thin_``.
+
         The Rao-Blackwellised marginals of ``record="marginals"`` [1]_ are
 
         .. math:: \hat p(x_i = s) = \frac{1}{n} \sum_t p(x_i = s \mid x_{-i}^{(t)}), \qquad
@@ -528,11 +578,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
            densities", Journal of the American Statistical Association 85 (1990).
         """
         check_is_fitted(self, "target_")
-        n = check_count(n, "n", 0)
-        step = self._check_thin(thin)
+        n, thin = check_count(n, "n", 0), check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
         with self._alone():
             self._follow_target(store)
+            step = self._transitions(thin)
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with deferred_interrupt() as interrupted:
             with self._alone(), self._sink(n, step, wanted, store) as sink:

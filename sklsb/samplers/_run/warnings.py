@@ -1,5 +1,6 @@
 """What samplers warn of after drawing."""
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any
@@ -23,6 +24,7 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets.base import Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
@@ -116,6 +118,24 @@ class Warned(ABC):
             f"Each chain has made {made} transitions since fit, {found}",
             ShortRunWarning,
             stacklevel=4,
+        )
+
+    def _warn_if_bounded(self, found: Thinning) -> None:
+        """Warn if copies of the chains could not tell how far apart draws should be."""
+        if not found.bounded:
+            return
+        needed = "no variable changed"
+        if math.isfinite(found.needed):
+            needed = (
+                f"a draw seems to need {found.needed:.3g} transitions to be worth half an "
+                "independent one, more than so short a run can tell"
+            )
+        warnings.warn(
+            f'thin="auto" is {found.thin} transitions: in {found.n_transitions} transitions of '
+            f"copies of the chains {needed}. Draws will be worth less than half each. Make more "
+            "of them, give a larger thin, or look for a sampler that moves faster.",
+            ShortRunWarning,
+            stacklevel=5,
         )
 
     def _warn_of_rounding(self) -> None:
