@@ -12,6 +12,7 @@ _OBJECTS = {
     "HammingBallSampler": "sklsb.samplers",
     "LSBSampler": "sklsb.samplers",
     "ParallelTempering": "sklsb.samplers",
+    "SwapSampler": "sklsb.samplers",
     "anneal": "sklsb.samplers",
     "open_draws": "sklsb.storage",
     "sample_chains": "sklsb.samplers",

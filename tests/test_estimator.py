@@ -34,6 +34,7 @@ from sklsb import (
     Network,
     ParallelTempering,
     Potts,
+    SwapSampler,
 )
 from sklsb.balancing import Lipschitz
 from sklsb.balancing.functions import get_balancing
@@ -162,17 +163,28 @@ class ArrayClusterSampler(OfArrays, ClusterSampler):
     pass
 
 
+class ArraySwapSampler(OfArrays, SwapSampler):
+    """Takes the counts of a start, too."""
+
+    def fit(self, X, y=None):
+        target = Ising(np.zeros((np.shape(validate_data(self, X))[1],) * 2))
+        start = np.where(np.arange(target.n_sites) % 2, 1, -1)
+        return SwapSampler.fit(self, target, initial_states=start)
+
+
 @parametrize_with_checks(
     [
         LSBSampler(n_burn_in=20),
         GibbsSampler(n_burn_in=20),
         HammingBallSampler(n_burn_in=20),
         ClusterSampler(n_burn_in=20),
+        SwapSampler(n_burn_in=20),
         ArrayLSBSampler(n_burn_in=20, pilot=False),
         ArrayLSBSampler("sqrt", n_burn_in=20),
         ArrayGibbsSampler(n_burn_in=20),
         ArrayHammingBallSampler(4, n_burn_in=20),
         ArrayClusterSampler("wolff", n_burn_in=20),
+        ArraySwapSampler(n_burn_in=20),
     ],
     expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
 )
@@ -191,7 +203,9 @@ def test_defaults():
     found = HammingBallSampler().get_params()
     assert found == COMMON | {"block_size": 10, "radius": 1}
     assert ClusterSampler().get_params() == COMMON | {"update": "swendsen-wang"}
-    for cls in (LSBSampler, GibbsSampler, HammingBallSampler, ClusterSampler):
+    found = SwapSampler().get_params()
+    assert found == COMMON | {"balancing": "barker", "n_partners": 4, "lazy": 0.0}
+    for cls in (LSBSampler, GibbsSampler, HammingBallSampler, ClusterSampler, SwapSampler):
         assert isinstance(cls(), BaseEstimator)
 
 
@@ -202,6 +216,7 @@ def test_init_only_stores():
         (GibbsSampler, {"scan": object(), "block_size": "all"}),
         (HammingBallSampler, {"block_size": np.inf, "radius": object()}),
         (ClusterSampler, {"update": object()}),
+        (SwapSampler, {"balancing": object(), "n_partners": "all"}),
     ):
         given = common | own
         sampler = cls(**given)
@@ -216,6 +231,7 @@ def test_only_what_names_a_method_is_positional():
         (GibbsSampler, ("random", 2)),
         (HammingBallSampler, (10, 1, 4)),
         (ClusterSampler, ("wolff", 4)),
+        (SwapSampler, ("sqrt", 2)),
     ):
         with pytest.raises(TypeError, match="positional"):
             cls(*given)

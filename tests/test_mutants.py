@@ -187,6 +187,13 @@ def check_ball(package):
     check_rule_of(package, package.HammingBallSampler(2), pair(package))
 
 
+def check_swap(package):
+    tied = package.MarkovNetwork([2, 3], [((0, 1), [[0.0, 2.0, 1.0], [3.0, 0.0, 0.5]])])
+    for target in (pair(package), tied):
+        rule = package.exact.transitions.rule_of(package.SwapSampler(), target)
+        package.testing.check_rule(rule, target, n_continuations=6)
+
+
 def check_layers(package):
     target = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
     for given in (target, target.condition({1: 1})):
@@ -433,9 +440,12 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE, CLUSTERS = (
+BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP = (
     f"_kernels/rules/{name}.py"
-    for name in ("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture", "clusters")
+    for name in (
+        *("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture", "clusters"),
+        "swap",
+    )
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
 ENGINE, PASSES = (f"exact/elimination/{name}.py" for name in ("engine", "passes"))
@@ -955,6 +965,27 @@ MUTANTS = {
         "field += 0.0 * model.couplings[:, fixed]",
         check_given_clusters,
         STATIONARY,
+    ),
+    # Exchanges
+    "every exchange accepted": Mutant(
+        SWAP, "if u[drawn + 2] < ratio:", "if u[drawn + 2] < 1.0:", check_swap, STATIONARY
+    ),
+    "sums of weights relative to different weights": Mutant(
+        SWAP,
+        "before / after * exp(largest - there)",
+        "before / after",
+        check_swap,
+        STATIONARY,
+    ),
+    "the way through an impossible state left out": Mutant(
+        SWAP,
+        "if between == -np.inf and not known:",
+        "if between == -np.inf:\n            continue\n        if not known:",
+        check_swap,
+        MATRIX,
+    ),
+    "a value that the partner does not take": Mutant(
+        SWAP, "if _takes(view, partner, own):", "if True:", check_swap, "Error|step|rows"
     ),
     "hidden units drawn 1 % too warm": Mutant(
         LAYERS,

@@ -24,6 +24,7 @@ from sklsb.ensembles.rules import (
     Layers,
     Mixture,
     RandomBlocks,
+    Swap,
     SwendsenWang,
     Systematic,
     Wolff,
@@ -192,6 +193,16 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
     return _accept(to, log_q, q, np.where(np.isnan(log_a), -np.inf, log_a))
 
 
+def _mixed(parts: list[Transitions], lazy: float) -> Transitions:
+    """Each of several kinds of transitions equally often, after a lazy coin."""
+    share = (1.0 - lazy) / len(parts)
+    return Transitions(
+        np.hstack([part.to for part in parts]),
+        np.hstack([part.log_move for part in parts]) + np.log(share),
+        lazy + share * np.sum([part.stay for part in parts], axis=0),
+    )
+
+
 def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
     """Transitions that propose one change, or several together."""
     function = Tabulated(rule.table)
@@ -203,12 +214,32 @@ def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
         parts = [_first_order(function, target, 1)]
     else:  # the last flip is left out in every second transition
         parts = [_first_order(function, target, n) for n in (rule.n_flips - 1, rule.n_flips)]
-    share = (1.0 - rule.lazy) / len(parts)
-    return Transitions(
-        np.hstack([part.to for part in parts]),
-        np.hstack([part.log_move for part in parts]) + np.log(share),
-        rule.lazy + share * np.sum([part.stay for part in parts], axis=0),
-    )
+    return _mixed(parts, rule.lazy)
+
+
+def _exchanges(rule: Swap, target: Target) -> Transitions:
+    """Exchanges of two values, for each site and set of partners that may be drawn."""
+    function = Tabulated(rule.table)
+    log_p = told_log_prob(target, states(target))
+    digits, stride = digits_of(target)
+    k, here = target.cardinalities, np.arange(len(digits))
+    sites = rule.sites.tolist()
+    parts = []
+    for block in itertools.combinations(sites, rule.block_size):
+        for i in block:
+            to, ratios = [], []
+            for j in block:
+                one, other = digits[:, i], digits[:, j]
+                possible = (one != other) & (other < k[i]) & (one < k[j]) & (log_p > -np.inf)
+                change = (other - one) * (stride[i] - stride[j])
+                to.append(here + np.where(possible, change, 0))
+                with np.errstate(invalid="ignore"):
+                    ratios.append(np.where(possible, log_p[to[-1]] - log_p, -np.inf))
+            parts.append(by_weight(np.stack(to, 1), function.log_g(np.stack(ratios, 1))))
+    if not parts:
+        nothing = np.empty((len(here), 0))
+        return Transitions(nothing.astype(np.int64), nothing, np.ones(len(here)))
+    return _mixed(parts, rule.lazy)
 
 
 @log_matrix.register
@@ -219,15 +250,24 @@ def _(rule: Redraw, target: Target) -> Array:
         return np.where(possible, log_p - logsumexp(log_p), np.log(np.eye(log_p.size)))
 
 
-@log_matrix.register(Balanced)
-@log_matrix.register(FirstOrder)
-def _(rule: Any, target: Target) -> Array:
-    to, log_move, stay = transitions(rule, target)
+def _log_matrix_of(found: Transitions) -> Array:
+    to, log_move, stay = found
     matrix = np.full((stay.size, stay.size), -np.inf)
     with np.errstate(divide="ignore"):
         np.fill_diagonal(matrix, np.log(stay))
     np.logaddexp.at(matrix, (np.arange(stay.size)[:, None], to), log_move)
     return matrix
+
+
+@log_matrix.register(Balanced)
+@log_matrix.register(FirstOrder)
+def _(rule: Any, target: Target) -> Array:
+    return _log_matrix_of(transitions(rule, target))
+
+
+@log_matrix.register
+def _(rule: Swap, target: Target) -> Array:
+    return _log_matrix_of(_exchanges(rule, target))
 
 
 @log_matrix.register

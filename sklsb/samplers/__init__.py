@@ -7,6 +7,7 @@ from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.parallel import sample_chains
+from sklsb.samplers.swap import SwapSampler
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.samplers.training import contrastive_divergence
 
@@ -17,6 +18,7 @@ __all__ = [
     "HammingBallSampler",
     "LSBSampler",
     "ParallelTempering",
+    "SwapSampler",
     "anneal",
     "contrastive_divergence",
     "sample_chains",

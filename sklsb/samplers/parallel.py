@@ -281,14 +281,13 @@ def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
     made = lean._twin()
     n, target = span[1] - span[0], lean.target_
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
-    starts = lean.make_starts(target, streams)
+    starts = lean.more_starts(target, streams)
     made._ensemble = ensemble = lean._ensemble.like(starts.x, streams)
     ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():
         run_burn_in(ensemble, job.n_burn_in, keep=False)
     made._after_burn_in()
-    tally = Tally.by_sweep(target, n, made._sweep, job.kept, job.n_chains)
-    ensemble.counters = Counters(tally=tally)
+    ensemble.counters = Counters(tally=made._new_tally(n, job.kept, job.n_chains))
     return made
 
 

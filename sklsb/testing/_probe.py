@@ -17,12 +17,14 @@ _SCRATCH = (
     *("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing"),
     *("number", "member", "weight"),
 )
+# Parts that hold nothing else.
+_SCRATCH_PARTS = ("Ball", "Partners")
 
 
 def kept(chains: Any) -> dict[str, NDArray[Any]]:
     """Return all arrays that chains carry from one transition to the next, by name; not copied."""
     found = {"x": chains.x, "cache": chains.cache}
-    if "Ball" not in type(chains.part).__name__:
+    if not any(name in type(chains.part).__name__ for name in _SCRATCH_PARTS):
         found |= {
             name: values
             for name, values in arrays_of(chains.part)

@@ -144,6 +144,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def make_starts(self, target: Target, streams: Streams) -> Starts:
         """Return the states that chains start from if none are given."""
 
+    def more_starts(self, target: Target, streams: Streams) -> Starts:
+        """Return the states that new chains of the fitted sampler start from."""
+        return self.make_starts(target, streams)
+
     @property
     def _may_stay(self) -> bool:
         """Whether chains may stay in one place for long."""
@@ -314,9 +318,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Reset everything that is counted over calls."""
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
-        kept = kept if self._may_stay else ()
-        tally = Tally.by_sweep(self.target_, len(self._ensemble), self._sweep, kept)
+        tally = self._new_tally(len(self._ensemble), kept if self._may_stay else ())
         self._ensemble.counters = Counters(tally=tally)
+
+    def _new_tally(self, n: int, kept: Any, n_all: int | None = None) -> Tally:
+        tally = Tally.by_sweep(self.target_, n, self._sweep, kept, n_all)
+        if self._ensemble.rule.facts.conserves_counts:
+            tally.symmetry = None  # of p, but not of p at these counts
+        return tally
 
     def _follow_target(self, store: Any = None) -> None:
         """If log p of the target has changed, go on from the new one; not into a store."""
@@ -614,6 +623,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     f'record="{record}" keeps no single draws to store; give one of the two.'
                 )
             if record == "marginals":
+                if self._ensemble.rule.facts.conserves_counts:
+                    raise ValueError(
+                        'record="marginals" averages what p says of a variable given the others; '
+                        f"{type(self).__name__} draws at fixed counts of values, where these leave "
+                        'one value. Give record="moments".'
+                    )
                 return Averaged(self.target_, call, self._ensemble)
             return Running(self.target_, call)
         if store is not None:
@@ -699,5 +714,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             "evaluation": self._ensemble.rule.facts.evaluation,
             "target": repr(self.target_),
             "sweep": self._sweep,
+            **({"conserves_counts": 1} if self._ensemble.rule.facts.conserves_counts else {}),
             **self._settings,
         }

@@ -183,13 +183,15 @@ class Warned(ABC):
         return (
             " No change of a single variable leads from the states of the chains to a possible "
             "state, as in a ranking or an assignment, where two variables must change at once. "
-            "Chains of single changes stay where they start: change several together, as "
-            "GibbsSampler(block_size=2) does, or describe the states by other variables."
+            "Chains of single changes stay where they start: exchange values, as SwapSampler does, "
+            "change several together, as GibbsSampler(block_size=2) does, or describe the states "
+            "by other variables."
         )
 
     def _exact_hint(self) -> str:
         if self._known_hint is None:
-            self._known_hint = exact_hint(self.target_)
+            restricted = self._ensemble.rule.facts.conserves_counts
+            self._known_hint = "" if restricted else exact_hint(self.target_)
         return self._known_hint
 
     def _warn_if_separated(self) -> None:
@@ -227,7 +229,7 @@ class Warned(ABC):
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
-        images = _IMAGES.get(self.target_.symmetry, "")
+        images = _IMAGES.get(self._ensemble.counters.tally.symmetry, "")
         return (
             "The chains disagree: they have not converged, or they are in separated modes that "
             f"they do not leave. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
@@ -244,8 +246,8 @@ class Warned(ABC):
             self._warned_periodic = True
             warnings.warn(
                 f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
-                "or nearly so, and a chain that changes one variable at every step visits even "
-                "and odd states in turn. Set lazy=0.5, or thin by an odd number.",
+                "or nearly so, and a chain that moves at every step visits even and odd states in "
+                "turn. Set lazy=0.5, or thin by an odd number.",
                 PeriodicChainWarning,
                 stacklevel=4,
             )

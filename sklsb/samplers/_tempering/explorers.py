@@ -61,6 +61,11 @@ def _rule_of(given: Any, target: Target) -> Rule:
             f"explorer is {given!r:.100}, which moves by more than exact log-ratios of single "
             f"changes; tempering cannot scale that. {advice}"
         )
+    if rule.facts.conserves_counts:
+        raise ValueError(
+            f"explorer is {given!r:.100}, which conserves the counts of values; the replica at "
+            f"beta = 0 is drawn without them. {advice}"
+        )
     return rule
 
 
