@@ -6,11 +6,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _OBJECTS = {
+    "ClusterSampler": "sklsb.samplers",
     "EliminationSampler": "sklsb.samplers",
     "GibbsSampler": "sklsb.samplers",
     "HammingBallSampler": "sklsb.samplers",
     "LSBSampler": "sklsb.samplers",
     "ParallelTempering": "sklsb.samplers",
+    "SwapSampler": "sklsb.samplers",
     "anneal": "sklsb.samplers",
     "open_draws": "sklsb.storage",
     "sample_chains": "sklsb.samplers",

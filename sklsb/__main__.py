@@ -142,7 +142,7 @@ def _check_same(args: argparse.Namespace, sampler: Any, known: Any) -> None:
     options = {
         "--sampler": (type(_sampler(args)).__name__, type(sampler).__name__),
         "--chains": (args.chains, known.sizes["chain"]),
-        "--thin": (sampler._check_thin(_thin(args.thin)), int(known.attrs["thin"])),
+        "--thin": (sampler._transitions(_thin(args.thin)), int(known.attrs["thin"])),
         "--seed": (args.seed, sampler.random_state if args.seed is not None else None),
     }
     other = [f"{name} (there: {is_})" for name, (asked, is_) in options.items() if asked != is_]
@@ -154,10 +154,10 @@ def _check_same(args: argparse.Namespace, sampler: Any, known: Any) -> None:
 
 
 def _thin(given: str) -> int | str:
-    if given == "sweep":
+    if given in ("sweep", "auto"):
         return given
     if not given.isdecimal() or int(given) < 1:
-        raise CommandError(f'--thin is {given!r}; give a number of transitions, or "sweep".')
+        raise CommandError(f'--thin is {given!r}; give a number of transitions, "sweep" or "auto".')
     return int(given)
 
 
@@ -193,7 +193,7 @@ def _marginals(args: argparse.Namespace) -> int:
         if estimated:
             args.sampler = "tempering"  # which estimates log Z
         sampler = _sampler(args).fit(target)
-        found = sampler.sample(args.draws, thin=thin, record="moments")
+        found = sampler.sample(args.draws, thin=thin, record="marginals")
         error = float(found["mcse"].max())
         log_z = sampler.log_z_ if estimated else log_z
     p = found["p"].to_numpy().reshape(target.n_sites, -1)
@@ -336,7 +336,7 @@ def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
         "--draws", type=_positive, default=n, help="draws of each chain (default: %(default)s)"
     )
     parser.add_argument(
-        "--thin", default="sweep", help="transitions between two draws (default: a sweep)"
+        "--thin", default="sweep", help='transitions per draw, "sweep" or "auto" (default: a sweep)'
     )
     parser.add_argument("--jobs", type=int, help="threads; -1 for all cores")
 

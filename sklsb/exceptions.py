@@ -51,7 +51,7 @@ class SeparatedModesWarning(SamplerWarning):
 
 
 class ShortRunWarning(SamplerWarning):
-    """Fewer transitions than the target has variables, or too few to compare chains."""
+    """Fewer transitions than the target has variables, or too few to compare or thin chains."""
 
 
 class StarvedMovesWarning(SamplerWarning):

@@ -10,7 +10,7 @@ from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
-from sklsb.balancing import BalancingFunction
+from sklsb.balancing import BalancingFunction, Barker
 from sklsb.balancing.functions import Tabulated
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
@@ -77,7 +77,7 @@ def _objectives(
     All have one entry for each state of positive probability but "global_flux", which is over
     them all; "flow" is what the flux kernel gives with a ``weight`` for each site.
     """
-    found = by_weight(Tabulated(table), target.to, target.ratios)
+    found = by_weight(target.to, Tabulated(table).log_g(target.ratios))
     log_t, stay = found.log_move[target.possible], found.stay[target.possible]
     ratios, omega, t = target.ratios[target.possible], np.exp(log_omega), np.exp(log_t)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -127,7 +127,7 @@ def _found_sampled(
     uniforms, weights = uniforms.reshape(rows, 2), np.repeat(log_omega, d * d)
     settings = (objective.compiled, eta)
     objectives.sampled(
-        chains.view, table, chains.chains, (0, rows), settings, uniforms, weights, out
+        chains.view, Balanced(table), chains.chains, (0, rows), settings, uniforms, weights, out
     )
     weight = np.repeat(q / d, d, axis=1)
     gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
@@ -138,7 +138,7 @@ def _found_sampled(
 def _found_flux(table: Table, weight: Array, chains: BalancedEnsemble) -> Found:
     n, d = chains.chains.x.shape
     out = (np.empty((n, 1, table.value.size)), np.empty(n), np.empty((n, d)))
-    objectives.flux(chains.view, table, chains.chains, (0, n), np.arange(d), weight, out)
+    objectives.flux(chains.view, Balanced(table), chains.chains, (0, n), np.arange(d), weight, out)
     return out[1], out[0][:, 0], np.zeros(n)
 
 
@@ -147,7 +147,7 @@ def _found_objectives(
 ) -> dict[str, Found]:
     """Return what the kernels say of every objective."""
     from sklsb._kernels.objectives import OBJECTIVES
-    from sklsb.balancing.learning import _Flux
+    from sklsb.balancing.learning import Flux
 
     x = _possible_states(target)
     # Chains first weighed by another table: the objective must weigh by the one it is given.
@@ -168,7 +168,7 @@ def _found_objectives(
     chains = probe(x)
     found["flux"] = _found_flux(table, none, chains)
     found["flow"] = _found_flux(table, weight, chains)
-    value, gradient = _Flux(chains, none, "global_flux")._global(table)
+    value, gradient = Flux(chains, Barker(), "global_flux")._global(table)
     found["global_flux"] = np.array([value]), gradient[None], np.zeros(1)
     expect_equal(chains.chains.x, x, "the states, which a flux objective must leave")
     return found

@@ -619,7 +619,7 @@ class BadTail(BalancingFunction):
             lambda: get_balancing("barkr"),
             ValueError,
             r"balancing is 'barkr'; it must be one of "
-            r"\['barker', 'learned', 'max', 'min', 'mixture', 'sqrt'\]",
+            r"\['barker', 'learned', 'max', 'min', 'mixture', 'sqrt', 'wtgs'\]",
         ),
         (lambda: get_balancing(3), TypeError, r"balancing is 3; give one of .* or a Balancing"),
         (

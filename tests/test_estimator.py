@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sklsb import (
     BalancingFunction,
     Barker,
+    ClusterSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -33,6 +34,7 @@ from sklsb import (
     Network,
     ParallelTempering,
     Potts,
+    SwapSampler,
 )
 from sklsb.balancing import Lipschitz
 from sklsb.balancing.functions import get_balancing
@@ -77,6 +79,7 @@ RULES = {
     "random": GibbsSampler(**SHORT),
     "chromatic": GibbsSampler("chromatic", **SHORT),
     "ball": HammingBallSampler(4, radius=2, **SHORT),
+    "clusters": ClusterSampler(**SHORT),
 }
 each_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
@@ -156,15 +159,32 @@ class ArrayHammingBallSampler(OfArrays, HammingBallSampler):
     pass
 
 
+class ArrayClusterSampler(OfArrays, ClusterSampler):
+    pass
+
+
+class ArraySwapSampler(OfArrays, SwapSampler):
+    """Takes the counts of a start, too."""
+
+    def fit(self, X, y=None):
+        target = Ising(np.zeros((np.shape(validate_data(self, X))[1],) * 2))
+        start = np.where(np.arange(target.n_sites) % 2, 1, -1)
+        return SwapSampler.fit(self, target, initial_states=start)
+
+
 @parametrize_with_checks(
     [
         LSBSampler(n_burn_in=20),
         GibbsSampler(n_burn_in=20),
         HammingBallSampler(n_burn_in=20),
+        ClusterSampler(n_burn_in=20),
+        SwapSampler(n_burn_in=20),
         ArrayLSBSampler(n_burn_in=20, pilot=False),
         ArrayLSBSampler("sqrt", n_burn_in=20),
         ArrayGibbsSampler(n_burn_in=20),
         ArrayHammingBallSampler(4, n_burn_in=20),
+        ArrayClusterSampler("wolff", n_burn_in=20),
+        ArraySwapSampler(n_burn_in=20),
     ],
     expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
 )
@@ -182,7 +202,10 @@ def test_defaults():
     assert found == COMMON | {"scan": "random", "block_size": 1}
     found = HammingBallSampler().get_params()
     assert found == COMMON | {"block_size": 10, "radius": 1}
-    for cls in (LSBSampler, GibbsSampler, HammingBallSampler):
+    assert ClusterSampler().get_params() == COMMON | {"update": "swendsen-wang"}
+    found = SwapSampler().get_params()
+    assert found == COMMON | {"balancing": "barker", "n_partners": 4, "lazy": 0.0}
+    for cls in (LSBSampler, GibbsSampler, HammingBallSampler, ClusterSampler, SwapSampler):
         assert isinstance(cls(), BaseEstimator)
 
 
@@ -192,6 +215,8 @@ def test_init_only_stores():
         (LSBSampler, {"balancing": Mixture([1, 2, 3, 4]), "objective": "nonsense"}),
         (GibbsSampler, {"scan": object(), "block_size": "all"}),
         (HammingBallSampler, {"block_size": np.inf, "radius": object()}),
+        (ClusterSampler, {"update": object()}),
+        (SwapSampler, {"balancing": object(), "n_partners": "all"}),
     ):
         given = common | own
         sampler = cls(**given)
@@ -205,6 +230,8 @@ def test_only_what_names_a_method_is_positional():
         (LSBSampler, ("sqrt", True)),
         (GibbsSampler, ("random", 2)),
         (HammingBallSampler, (10, 1, 4)),
+        (ClusterSampler, ("wolff", 4)),
+        (SwapSampler, ("sqrt", 2)),
     ):
         with pytest.raises(TypeError, match="positional"):
             cls(*given)
@@ -437,6 +464,8 @@ def test_history_of_other_samplers(target, rule, n_burn_in):
         (GibbsSampler("chromatic"), 1),
         (HammingBallSampler(4), 3),
         (HammingBallSampler(100), 1),
+        (ClusterSampler(), 1),
+        (ClusterSampler("wolff"), 10),
     ],
     ids=repr,
 )
@@ -767,13 +796,14 @@ def test_a_parameter_of_a_name_is_refused_with_advice(target):
         (LSBSampler(**SHORT), {"balancing": "max", "lazy": 0.9, "pilot": False, "blocks": None}),
         (GibbsSampler(**SHORT), {"block_size": 2, "scan": "systematic"}),
         (HammingBallSampler(2, **SHORT), {"block_size": 3, "radius": 2}),
+        (ClusterSampler(**SHORT), {"update": "wolff"}),
         (EliminationSampler(n_chains=2, random_state=0), {}),
         (
             ParallelTempering(n_replicas=4, **SHORT),
             {"explorer": GibbsSampler(block_size=2), "n_replicas": 3, "crossover": True},
         ),
     ],
-    ids=["lsb", "gibbs", "ball", "elimination", "tempering"],
+    ids=["lsb", "gibbs", "ball", "clusters", "elimination", "tempering"],
 )
 def test_parameters_set_after_fit_wait_for_the_next_one(sampler, later, target, capsys):
     one, other = clone(sampler).fit(target), clone(sampler).fit(target)

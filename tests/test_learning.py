@@ -18,9 +18,9 @@ from sklsb.balancing.learning import (
     OPTIMIZERS,
     PLACES,
     Adam,
+    Flux,
     Learner,
     Momentum,
-    _Flux,
     burn_in,
     fit_flux,
     n_stored,
@@ -535,7 +535,7 @@ FLUX_TARGETS = {
 def test_gradient_of_a_flux_objective_by_theta(function, kind):
     for target in (FLUX_TARGETS["ising"], FLUX_TARGETS["zeros"]):
         function = moved(function)
-        flux = _Flux(every_state(target, function), function, kind)
+        flux = Flux(every_state(target, function), function, kind)
         rng = np.random.default_rng(2)
         theta = function.theta + 0.1 * rng.standard_normal(function.theta.size)
         gradient = flux(theta)[1]

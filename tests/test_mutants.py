@@ -161,8 +161,9 @@ def triple(package):
     return package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]])
 
 
-def check_rule_of(package, sampler, target):
-    package.testing.check_rule(package.exact.transitions.rule_of(sampler, target), target)
+def check_rule_of(package, sampler, target, n_continuations=48):
+    rule = package.exact.transitions.rule_of(sampler, target)
+    package.testing.check_rule(rule, target, n_continuations=n_continuations)
 
 
 def check_gibbs(package):
@@ -186,10 +187,40 @@ def check_ball(package):
     check_rule_of(package, package.HammingBallSampler(2), pair(package))
 
 
+def check_swap(package):
+    tied = package.MarkovNetwork([2, 3], [((0, 1), [[0.0, 2.0, 1.0], [3.0, 0.0, 0.5]])])
+    for target in (pair(package), tied):
+        rule = package.exact.transitions.rule_of(package.SwapSampler(), target)
+        package.testing.check_rule(rule, target, n_continuations=6)
+
+
 def check_layers(package):
     target = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
     for given in (target, target.condition({1: 1})):
         check_rule_of(package, package.GibbsSampler("layers"), given)
+
+
+def check_clusters(package):
+    targets = (
+        pair(package),
+        package.Ising([[0.0, -0.4], [-0.4, 0.0]], [0.3, 0.2]),
+        package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -np.inf]]),
+    )
+    for update in ("swendsen-wang", "wolff"):
+        for target in targets:
+            check_rule_of(package, package.ClusterSampler(update), target, 8)
+
+
+def check_three_in_clusters(package):
+    # The last variable is tried by the first, and then by the second.
+    target = package.Ising(np.array([[0.0, 0.0, 0.4], [0.0, 0.0, 0.4], [0.4, 0.4, 0.0]]))
+    check_rule_of(package, package.ClusterSampler(), target, 8)
+
+
+def check_given_clusters(package):
+    couplings = np.array([[0.0, 0.4, 0.5], [0.4, 0.0, -0.3], [0.5, -0.3, 0.0]])
+    target = package.Ising(couplings, [0.3, -0.2, 0.4]).condition({1: 1})
+    check_rule_of(package, package.ClusterSampler(), target, 8)
 
 
 def check_mixture(package):
@@ -199,6 +230,37 @@ def check_mixture(package):
         package.testing.check_rule(
             inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target
         )
+
+
+def with_sides(package, target):
+    """Return the rule of a function with two sides, and factors by site."""
+    sides, functions = (inside(package, f"balancing.{name}") for name in ("sides", "functions"))
+    return sides.balanced(target, functions.Directional(c=0.7), 0.0, np.array([0.5, 2.0]))
+
+
+def check_sides(package):
+    package.testing.check_rule(with_sides(package, pair(package)), pair(package))
+
+
+def check_jumps(package):
+    """The chance of a first jump, and the mean after long by starts from both states."""
+    target = package.Ising([[0.0]], [0.4])
+    table = package.Barker().table()
+    rule = inside(package, "ensembles.rules").Jump(table, np.log(1.5))
+    probe = inside(package, "testing._probe").RuleProbe(target, rule, room=1)
+    rates = np.exp(0.8) / (1 + np.exp(0.8)) * 1.5, 1 / (1 + np.exp(0.8)) * 1.5
+    for x, rate in zip((-1, 1), rates, strict=True):
+        state, edge = np.array([[x]], np.int8), -np.expm1(-rate)
+        for u, stays in ((edge + 1e-9, True), (edge - 1e-9, False)):
+            there = probe.step(state, np.array([[u, 0.5, 0.5]]))
+            assert (there == state).all() == stays, "the first jump"
+        n = 1200
+        numbers = np.random.default_rng(5).random((n, 3))
+        ends = np.array([probe.step(state, row[None])[0, 0] for row in numbers])
+        decay = np.exp(-sum(rates))
+        p = 1 / (1 + np.exp(-0.8))
+        up = p + ((x == 1) - p) * decay
+        assert abs((ends == 1).mean() - up) < 5 * np.sqrt(up * (1 - up) / n), "mean of the jumps"
 
 
 def ring(package):
@@ -339,6 +401,9 @@ CHECKS = [
     check_ball,
     check_layers,
     check_mixture,
+    check_clusters,
+    check_three_in_clusters,
+    check_given_clusters,
 ]
 
 
@@ -375,9 +440,12 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, GIBBS_RULES, BALL, LAYERS, MIXTURE = (
+BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP = (
     f"_kernels/rules/{name}.py"
-    for name in ("balanced", "gibbs", "hamming_ball", "layers", "mixture")
+    for name in (
+        *("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture", "clusters"),
+        "swap",
+    )
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
 ENGINE, PASSES = (f"exact/elimination/{name}.py" for name in ("engine", "passes"))
@@ -506,14 +574,57 @@ MUTANTS = {
         check_evidence,
         "log-ratios of the kernel",
     ),
+    # Factors by site, functions with two sides, jumps
+    "factor of a neighbouring variable at some states": Mutant(
+        BALANCED,
+        "found += rule.sides.log_factor[np.int64(move)]",
+        "found += rule.sides.log_factor[0 if u < 0.0 else np.int64(move)]",
+        check_sides,
+        STATIONARY,
+    ),
+    "side of a move by its log-ratio alone": Mutant(
+        BALANCED,
+        "log_odds = u if goes_up else -u",
+        "log_odds = u",
+        check_sides,
+        STATIONARY,
+    ),
+    "time of a transition that forgets the offset": Mutant(
+        JUMP,
+        "exp(min(chain.part.offset[0] + rule.log_time, 700.0))",
+        "exp(min(rule.log_time, 700.0))",
+        check_jumps,
+        "the first jump",
+    ),
+    "time until a jump that does not depend on the state": Mutant(
+        JUMP,
+        "rate = total(chain) * scale",
+        "rate = scale",
+        check_jumps,
+        "the first jump",
+    ),
+    "time that does not pass": Mutant(
+        JUMP,
+        "left = max(0.0, left + math.log(1.0 - u_wait) / rate)",
+        "left = max(0.0, left)",
+        check_jumps,
+        "the first jump|mean of the jumps",
+    ),
+    "number of a wait used again": Mutant(
+        JUMP,
+        "seed, u_wait = split_mix(seed)\n        seed, u_select",
+        "seed, _ = split_mix(seed)\n        seed, u_select",
+        check_jumps,
+        "the first jump|mean of the jumps",
+    ),
     # The balancing function
     "unbalanced g in the kernel": Mutant(
-        NUMERIC, "else 0.5 * u + h", "else 0.501 * u + h", check_step, STEP
+        NUMERIC, "else 0.5 * u + q", "else 0.501 * u + q", check_step, STEP
     ),
     "last knot's slope everywhere": Mutant(
         NUMERIC,
-        "h = table.value[knot] + table.slope[knot]",
-        "h = table.value[knot] + table.slope[table.value.size - 1]",
+        "q = table.value[first + knot] + table.slope[first + knot]",
+        "q = table.value[first + knot] + table.slope[first + size - 1]",
         check_step,
         STEP,
     ),
@@ -602,7 +713,7 @@ MUTANTS = {
     # Learning
     "weighed by the function before the update": Mutant(
         OBJECTIVES,
-        "    weigh_all(view, table, chain)\n    if not SMALLEST",
+        "    weigh_all(view, rule, chain)\n    if not SMALLEST",
         "    if not SMALLEST",
         check_objectives,
         "against enumeration",
@@ -626,21 +737,21 @@ MUTANTS = {
     ),
     "Z taken as constant": Mutant(
         OBJECTIVES,
-        "_spread(view, table, chain, mass, gradient)\n    return value, d_eta",
+        "_spread(view, rule, chain, mass, gradient)\n    return value, d_eta",
         "return value, d_eta",
         check_objectives,
         "gradient of",
     ),
     "mass of the gradient of Z with the wrong sign": Mutant(
         OBJECTIVES,
-        "-chain.part.old_weight[k - begin], gradient)",
-        "chain.part.old_weight[k - begin], gradient)",
+        "share, -chain.part.old_weight[k - begin], gradient",
+        "share, chain.part.old_weight[k - begin], gradient",
         check_objectives,
         "gradient of",
     ),
     "what others lose by a move not counted": Mutant(
         OBJECTIVES,
-        "_add_knots(table, u, amount, share, chain.part.tree[t], gradient)",
+        "_add_knots(rule, chain, t, u, amount, share, chain.part.tree[t], gradient)",
         "pass",
         check_objectives,
         "gradient of",
@@ -820,6 +931,61 @@ MUTANTS = {
         "here, reference, known = _walk(view, chain, 0)",
         check_ball,
         STATIONARY,
+    ),
+    "bonds of neighbours that are not satisfied": Mutant(
+        CLUSTERS,
+        "((chain.x[j] == x) == (missing > 0.0))",
+        "(missing != 0.0)",
+        check_clusters,
+        STATIONARY,
+    ),
+    "one number for two bonds as it is": Mutant(
+        CLUSTERS, "(w / q if tried else w)", "w", check_three_in_clusters, STATIONARY
+    ),
+    "field of the last variable of a cluster": Mutant(
+        CLUSTERS,
+        "weight[d] += bonds.field[i, value]",
+        "weight[d] = bonds.field[i, value]",
+        check_clusters,
+        STATIONARY,
+    ),
+    "single clusters always accepted": Mutant(
+        CLUSTERS, "max(others, total - weight[d])", "others", check_clusters, STATIONARY
+    ),
+    "cache of all clusters not computed": Mutant(
+        CLUSTERS,
+        "    init_cache(view, chain)\n    return np.nan",
+        "    return np.nan",
+        check_clusters,
+        REBUILD,
+    ),
+    "evidence without a field": Mutant(
+        "samplers/clusters.py",
+        "field += model.couplings[:, fixed]",
+        "field += 0.0 * model.couplings[:, fixed]",
+        check_given_clusters,
+        STATIONARY,
+    ),
+    # Exchanges
+    "every exchange accepted": Mutant(
+        SWAP, "if u[drawn + 2] < ratio:", "if u[drawn + 2] < 1.0:", check_swap, STATIONARY
+    ),
+    "sums of weights relative to different weights": Mutant(
+        SWAP,
+        "before / after * exp(largest - there)",
+        "before / after",
+        check_swap,
+        STATIONARY,
+    ),
+    "the way through an impossible state left out": Mutant(
+        SWAP,
+        "if between == -np.inf and not known:",
+        "if between == -np.inf:\n            continue\n        if not known:",
+        check_swap,
+        MATRIX,
+    ),
+    "a value that the partner does not take": Mutant(
+        SWAP, "if _takes(view, partner, own):", "if True:", check_swap, "Error|step|rows"
     ),
     "hidden units drawn 1 % too warm": Mutant(
         LAYERS,
@@ -1015,22 +1181,22 @@ MUTANTS = {
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
-        "rule = Balanced(self._function.table(), float(self.lazy))",
+        "drawing = chosen.rule(target, float(self.lazy))",
+        "drawing = balanced(target, self._function, float(self.lazy))",
         check_sampler,
         "the table that draws are made with",
     ),
     "draws made with the function of the burn-in": Mutant(
         LSB,
-        'rule = Balanced(fitted["balancing_"].table(), float(self.lazy))',
-        'rule = Balanced(fitted["burn_in_balancing_"].table(), float(self.lazy))',
+        "drawing = chosen.rule(target, float(self.lazy))",
+        'drawing = balanced(target, fitted["burn_in_balancing_"], float(self.lazy))',
         check_exactness,
         "the table that draws are made with",
     ),
     "the function of the burn-in kept in place of the chosen one": Mutant(
         LSB,
-        'fitted["balancing_"] = candidates[outcome.best]',
-        "candidates[outcome.best]",
+        'fitted["_chosen"] = candidates[outcome.best]',
+        'fitted["_chosen"] = Candidate(fitted["balancing_"])',
         check_choice,
         "the chosen one is used",
     ),

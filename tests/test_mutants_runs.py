@@ -1,6 +1,7 @@
 """Errors planted in what is said of draws, where chains start, and where draws go."""
 
 import contextlib
+import copy
 import warnings
 
 import numpy as np
@@ -8,10 +9,14 @@ import pytest
 import xarray as xr
 from planted import Mutant, anew, imported, inside
 
-TALLY, AGREEMENT, MARGINALS, MEASURES, MOMENTS, STOPPING = (
+TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
     f"diagnostics/{name}.py"
-    for name in ("tally", "agreement", "marginals", "measures", "moments", "stopping")
+    for name in (
+        *("tally", "agreement", "averages", "batches", "marginals"),
+        *("measures", "moments", "stopping"),
+    )
 )
+RUN = "_kernels/run.py"
 STARTS, SINKS, WARNINGS, BURN_IN = (
     f"samplers/_run/{name}.py" for name in ("starts", "sinks", "warnings", "burn_in")
 )
@@ -99,6 +104,29 @@ def check_few_visits(package):
 def check_parts_of_moments(package):
     with pytest.MonkeyPatch.context() as patch:
         anew("test_moments").test_however_draws_come(patch)
+
+
+def check_averages(package):
+    """Conditionals of a network of two, three and one values, at draws of two chains."""
+    network = package.MarkovNetwork(
+        [2, 3, 1], [((0, 1), [[1.0, 0.0, 2.0], [3.0, 1.0, 0.5]]), ((2,), [1.0])]
+    )
+    sampler = gibbs(package, n_chains=2).fit(network)
+    x = copy.copy(sampler).sample(300, thin=2)["x"].values.reshape(-1, 3)
+    found = sampler.sample(300, thin=2, record="marginals")
+    table = np.array([[1.0, 0.0, 2.0], [3.0, 1.0, 0.5]])
+    wanted = np.zeros((3, 3))
+    for row in x:
+        wanted[0, :2] += table[:, row[1]] / table[:, row[1]].sum()
+        wanted[1] += table[row[0]] / table[row[0]].sum()
+    wanted[2, 0] = len(x)
+    assert np.allclose(found["p"], wanted / len(x)), "conditional probabilities"
+    outside = package.diagnostics.averages.conditionals(network, x).mean(axis=0)
+    assert np.allclose(outside, np.delete(wanted / len(x), [2, 7, 8])), "computed outside"
+
+
+def check_never_left(package):
+    anew("test_averages").test_what_was_never_seen_has_no_error()
 
 
 def check_stopping(package):
@@ -314,6 +342,8 @@ CHECKS = [
     check_moments,
     check_few_visits,
     check_parts_of_moments,
+    check_averages,
+    check_never_left,
     check_stopping,
     check_starts,
     check_opposite_modes,
@@ -403,14 +433,14 @@ MUTANTS = {
         MEASURES, "(_kernel_sum(s, s) - len(s))", "_kernel_sum(s, s)", check_mmd, "."
     ),
     "moments by the shortest batches": Mutant(
-        MOMENTS,
+        BATCHES,
         "sorted({1, 4, max(4, n // 4)})",
         "(1,)",
         check_moments,
         ".",
     ),
     "chains that stay apart taken for one": Mutant(
-        MOMENTS, "np.where(apart, np.fmax(halves, error), error)", "error", check_moments, "."
+        BATCHES, "np.where(apart, np.fmax(halves, error), error)", "error", check_moments, "."
     ),
     "probabilities as differences of shares": Mutant(
         MOMENTS,
@@ -424,8 +454,8 @@ MUTANTS = {
     ),
     "errors of moments by full batches alone": Mutant(
         MOMENTS,
-        "np.minimum(variance / of_batches**2, len(self.sums) * self.n_draws)",
-        "variance / of_batches**2",
+        "marginal_errors(p, of_batches, len(self.sums) * self.n_draws)",
+        "marginal_errors(p, of_batches, np.inf)",
         check_few_visits,
         ".",
     ),
@@ -434,6 +464,34 @@ MUTANTS = {
         "part = states[:, new]",
         "self.sums[:, at] *= filled > 0 and done > 0 or not filled; part = states[:, new]",
         check_parts_of_moments,
+        ".",
+    ),
+    "the value of a variable taken for its first": Mutant(
+        RUN,
+        "n, here = np.int64(end - begin), place[np.int64(chain.x[i])]",
+        "n, here = np.int64(end - begin), 0",
+        check_averages,
+        "conditional probabilities",
+    ),
+    "conditionals relative to the present value alone": Mutant(
+        RUN,
+        "        stay = exp(-largest)\n        whole = stay\n",
+        "        stay = exp(-largest)\n        whole = 1.0\n",
+        check_averages,
+        "conditional probabilities",
+    ),
+    "conditionals of the state before": Mutant(
+        AVERAGES,
+        "value = value + (value >= here[..., site])",
+        "value = value + (value > here[..., site])",
+        check_averages,
+        ".",
+    ),
+    "no doubt about what was never left": Mutant(
+        AVERAGES,
+        "errors = np.where(seen, errors, np.nan)",
+        "errors = np.where(seen | (p > 0.0), errors, np.nan)",
+        check_never_left,
         ".",
     ),
     # When to stop

@@ -35,7 +35,9 @@ def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, ev
         return found[:2]
     out = (np.empty((len(x), 1, table.value.size)), np.empty(len(x)), np.empty(len(x)))
     span, settings = (0, len(x)), (given.compiled, eta)
-    objectives.sampled(chains.view, table, chains.chains, span, settings, uniforms, log_omega, out)
+    objectives.sampled(
+        chains.view, Balanced(table), chains.chains, span, settings, uniforms, log_omega, out
+    )
     return out[1], out[0][:, 0]
 
 

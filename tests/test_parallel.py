@@ -16,7 +16,9 @@ from sklsb import (
     GibbsSampler,
     Ising,
     LSBSampler,
+    MarkovNetwork,
     ParallelTempering,
+    SwapSampler,
     diagnostics,
     sample_chains,
 )
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning
 
 TARGET = dense(6, scale=0.4)
 NETWORK = chain_network()
+RANKING = MarkovNetwork([5] * 5, [((i, j), 1.0 - np.eye(5)) for i in range(5) for j in range(i)])
 
 
 def total(x):
@@ -41,6 +44,7 @@ def mean(x):
 SAMPLERS = {
     "random": (GibbsSampler(block_size=2), TARGET),
     "learned": (LSBSampler(init="both"), TARGET),
+    "swap": (SwapSampler(), RANKING),
     "nested": (Moves("nested"), TARGET),
     "whole": (LSBSampler("sqrt", blocks=10), NETWORK),
     "pool": (LSBSampler("sqrt", blocks=2), NETWORK),

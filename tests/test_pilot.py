@@ -341,7 +341,7 @@ def test_times_are_those_of_the_transition_matrix(name):
     truth = dict(zip(candidates, 1 / times[:, 0], strict=True))
     assert truth[outcome.best] > 0.97 * max(truth.values())
     for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
-        _, log_t, stay = locally_balanced(function, target)
+        _, log_t, stay = locally_balanced(Balanced(function.table()), target)
         assert np.isclose(rate, 1 - p @ stay, atol=0.02)
         assert log_t.shape == target.log_ratios(x).shape
     assert evaluations <= budget

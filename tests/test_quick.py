@@ -11,6 +11,7 @@ from local_step import check_matrix, check_step
 from sklsb import (
     RBM,
     Barker,
+    ClusterSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -21,6 +22,7 @@ from sklsb import (
     Max,
     ParallelTempering,
     Potts,
+    SwapSampler,
     VariableSelection,
     anneal,
     diagnostics,
@@ -87,9 +89,13 @@ def test_locally_balanced_step(name):
         ("ising", GibbsSampler("systematic", block_size=2)),
         ("network", GibbsSampler(block_size=2)),
         ("network", HammingBallSampler(2, 1)),
+        ("network", SwapSampler()),
+        ("ising", SwapSampler(n_partners=1)),
         ("evidence", GibbsSampler("systematic")),
         ("function", GibbsSampler()),
         ("rbm", GibbsSampler("systematic")),
+        ("ising", ClusterSampler()),
+        ("potts", ClusterSampler("wolff")),
     ],
 )
 def test_rule(name, sampler):

@@ -14,7 +14,16 @@ import scipy.sparse as sp
 from processes import run_python
 from sklearn.base import clone
 
-from sklsb import RBM, GibbsSampler, HammingBallSampler, Ising, LSBSampler, Mixture, Network
+from sklsb import (
+    RBM,
+    ClusterSampler,
+    GibbsSampler,
+    HammingBallSampler,
+    Ising,
+    LSBSampler,
+    Mixture,
+    Network,
+)
 from sklsb.balancing import learning
 from sklsb.samplers._run import base as _base
 from sklsb.samplers._run import burn_in as _burn_in
@@ -38,6 +47,8 @@ FIXED = {
     "chromatic": GibbsSampler("chromatic"),
     "layers": GibbsSampler("layers"),
     "ball": HammingBallSampler(6, radius=2),
+    "clusters": ClusterSampler(),
+    "single clusters": ClusterSampler("wolff"),
 }
 # Only one goes through a pilot, which runs the same kernels whatever it compares.
 LEARNED = {

@@ -15,6 +15,7 @@ from sklsb import (
     GibbsSampler,
     Ising,
     MarkovNetwork,
+    SwapSampler,
     VariableSelection,
     exact,
     testing,
@@ -405,6 +406,7 @@ def check_edges(rule, target, n_corners=200):
         *((n, HammingBalls(3, 2)) for n in ("tied", "function")),
         *((n, GibbsSampler("systematic", block_size=2)) for n in ("tied", "mixed")),
         *((n, GibbsSampler("chromatic")) for n in ("potts zeros", "mixed", "evidence on tied")),
+        *((n, SwapSampler(n_partners=k)) for n in ("mixed", "potts zeros") for k in (1, None)),
     ],
     ids=str,
 )

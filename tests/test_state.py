@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from models import dense
 
-from sklsb import GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
+from sklsb import ClusterSampler, GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
 from sklsb.balancing import Barker, Max
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble
@@ -65,6 +65,7 @@ SAMPLERS = {
     "random": GibbsSampler(block_size=2),
     "chromatic": GibbsSampler("chromatic"),
     "ball": HammingBallSampler(3),
+    "clusters": ClusterSampler("wolff"),
     "balanced": LSBSampler("barker"),
     "single": Moves("single"),
     "mixture": Moves("mixture"),

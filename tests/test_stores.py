@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from test_state import Moves
 
 from sklsb import (
+    ClusterSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -26,6 +27,7 @@ from sklsb import (
     MarkovNetwork,
     ParallelTempering,
     Potts,
+    SwapSampler,
     __version__,
     open_draws,
 )
@@ -42,6 +44,7 @@ TARGET = dense(6, scale=0.4)
 EQUAL = [[0.9, 0.1], [0.1, 0.9]]
 NETWORK = MarkovNetwork([2] * 8, [((i, i + 1), EQUAL) for i in range(7)] + [((0,), [0.3, 0.7])])
 GRID = Ising.lattice(np.random.default_rng(0).normal(scale=0.5, size=(3, 4)), coupling=0.4)
+RANKING = MarkovNetwork([4] * 4, [((i, j), 1.0 - np.eye(4)) for i in range(4) for j in range(i)])
 NAMED = MarkovNetwork([2, 2, 3], [((0, 1), EQUAL)], names=["rain", "wet", "wind"])
 
 
@@ -53,6 +56,8 @@ SAMPLERS = {
     "random": (GibbsSampler(block_size=2), TARGET),
     "chromatic": (GibbsSampler("chromatic"), TARGET),
     "ball": (HammingBallSampler(3), TARGET),
+    "clusters": (ClusterSampler(), TARGET),
+    "swap": (SwapSampler(n_partners=2), RANKING),
     "balanced": (LSBSampler("barker"), TARGET),
     "learned": (LSBSampler(), TARGET),
     "nested": (Moves("nested"), TARGET),

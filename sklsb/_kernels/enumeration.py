@@ -168,27 +168,37 @@ def weigh_ball(view, chain, size, here, reference, known):
 
 
 @inlined
-def choose(log_weight, size, u):
-    """Draw an index with probability proportional to exp(log_weight), which is overwritten.
-
-    An index of probability zero is never drawn.
-    """
+def exponentials(log_weight, size):
+    """Replace logarithms by weights relative to the largest; return its logarithm and their sum."""
     largest = -np.inf
     for k in range(size):
         largest = max(largest, log_weight[k])
+    shift = largest if largest > -np.inf else 0.0
     total = 0.0
     for k in range(size):
-        log_weight[k] = exp(log_weight[k] - largest)
+        log_weight[k] = exp(log_weight[k] - shift)
         total += log_weight[k]
-    r = u * total
+    return largest, total
+
+
+@inlined
+def draw_index(weight, size, r):
+    """Return the index whose interval of weight holds r; never one of weight zero."""
     chosen = 0
     for k in range(size):
-        if log_weight[k] > 0.0:
+        if weight[k] > 0.0:
             chosen = k
-            if r < log_weight[k]:
+            if r < weight[k]:
                 break
-            r -= log_weight[k]
+            r -= weight[k]
     return chosen
+
+
+@inlined
+def choose(log_weight, size, u):
+    """Draw an index with probability proportional to exp(log_weight), which is overwritten."""
+    _, total = exponentials(log_weight, size)
+    return draw_index(log_weight, size, u * total)
 
 
 @inlined

@@ -35,6 +35,12 @@ class Facts:
         Whether a transition considers all moves out of a state, not those of a few variables.
     may_be_periodic : bool
         Whether a chain that moves in every transition may cycle.
+    seeded : bool
+        Whether the last of the uniform numbers seeds as many further ones as a transition needs;
+        outcomes are then no step functions of it.
+    conserves_counts : bool
+        Whether the number of variables that have each value never changes, so that draws are from
+        p restricted to states with the counts of the start.
     parts : tuple of rules
         The rules inside a mixture.
     """
@@ -48,6 +54,8 @@ class Facts:
     reversible: bool = True
     sees_all_moves: bool = False
     may_be_periodic: bool = False
+    seeded: bool = False
+    conserves_counts: bool = False
     parts: tuple["Rule", ...] = ()
 
 

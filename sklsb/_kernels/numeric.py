@@ -16,7 +16,12 @@ from sklsb._kernels._jit import inlined, interpreted
 
 
 class Table(NamedTuple):
-    """The even part h of log g: value[k] + slope[k] (a - k) with a = abs(u) / step, k = floor a."""
+    """The part q of a log weight u/2 + q: value[k] + slope[k] (a - k).
+
+    Here a = abs(u) / step and k = floor a, at most the last knot.
+
+    If q is not even, the knots for l >= 0 come first, then as many for l < 0.
+    """
 
     value: NDArray[np.float64]
     slope: NDArray[np.float64]
@@ -56,19 +61,33 @@ def exp(x):
 
 
 @inlined
-def log_weight(table, u):
-    """Log g(exp u) = u/2 + h(abs(u)); -inf at u = -inf whatever g is."""
-    last = np.float64(table.value.size - 1)
+def log_weight(table, first, size, u):
+    """Return u/2 + q by ``size`` knots from ``first`` on; -inf at u = -inf whatever q is."""
+    last = np.float64(size) - 1.0
     a = abs(u) * table.inverse_step
     knot = np.uint64(min(a, last))
-    h = table.value[knot] + table.slope[knot] * (a - np.float64(knot))
-    return -np.inf if u == -np.inf else 0.5 * u + h
+    q = table.value[first + knot] + table.slope[first + knot] * (a - np.float64(knot))
+    return -np.inf if u == -np.inf else 0.5 * u + q
 
 
 @inlined
 def softplus(a):
     """log(1 + exp a)."""
     return max(a, 0.0) + math.log1p(math.exp(-abs(a)))
+
+
+@inlined
+def split_mix(state):
+    """Return the next state (uint64) of the generator SplitMix64, and a uniform number in [0, 1).
+
+    G. L. Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    state = np.uint64(state + np.uint64(0x9E3779B97F4A7C15))
+    z = state
+    z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
+    z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
+    z = z ^ (z >> np.uint64(31))
+    return state, np.float64(z >> np.uint64(11)) * 2.0**-53
 
 
 @inlined

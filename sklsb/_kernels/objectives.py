@@ -23,8 +23,16 @@ import numpy as np
 from sklsb._kernels._jit import contract, implements, inlined, kernel
 from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, flip, log_ratio
-from sklsb._kernels.numeric import exp, log_weight
-from sklsb._kernels.rules.balanced import LARGEST_TOTAL, SMALLEST_TOTAL, rebase, weigh_all
+from sklsb._kernels.numeric import exp
+from sklsb._kernels.rules.balanced import (
+    LARGEST_TOTAL,
+    SMALLEST_TOTAL,
+    log_weight_at,
+    log_weight_by,
+    rebase,
+    table_row,
+    weigh_all,
+)
 from sklsb._kernels.tree import select, total
 
 # Rounding level of a probability; its logarithm stands in for log 0.
@@ -234,12 +242,14 @@ def objective(
 
 
 @inlined
-def _add_knots(table, u, amount, share, weight, gradient):
-    """gradient[k] += amount[k] * share * weight * d h(abs(u)) / d table.value, for each row k."""
-    last = np.float64(table.value.size - 1)
-    a = min(abs(u) * table.inverse_step, last)
+def _add_knots(rule, chain, move, u, amount, share, weight, gradient):
+    """gradient[k] += amount[k] * share * weight * d q / d table.value, for each row k."""
+    first, size = table_row(rule, chain, move, u)
+    last = np.float64(size) - 1.0
+    a = min(abs(u) * rule.table.inverse_step, last)
     knot = np.uint64(min(a, last - 1.0))
     upper = a - np.float64(knot)
+    knot += first
     for k in range(len(amount)):
         whole = amount[k] * share * weight
         part = whole * upper
@@ -248,7 +258,7 @@ def _add_knots(table, u, amount, share, weight, gradient):
 
 
 @inlined
-def _peek(view, table, chain, move):
+def _peek(view, rule, chain, move):
     """Make a move but leave the tree alone; return (move, its inverse, Z(x')).
 
     Z(x') is Z(x) plus the changes of the touched weights; only max(Z(x), Z(x')) is used, in which
@@ -259,7 +269,7 @@ def _peek(view, table, chain, move):
     change = 0.0
     for k in range(begin, end):
         t = np.uint64(view.touched[k])
-        weight = exp(log_weight(table, log_ratio(view, chain, t)) - chain.part.offset[0])
+        weight = exp(log_weight_at(view, rule, chain, t) - chain.part.offset[0])
         chain.part.old_weight[k - begin] = weight
         change += weight - chain.part.tree[t]
     chain.evaluations[0] += np.int64(end - begin)
@@ -267,7 +277,7 @@ def _peek(view, table, chain, move):
 
 
 @inlined
-def _undo_and_add(view, table, chain, peeked, amount, gradient):
+def _undo_and_add(view, rule, chain, peeked, amount, gradient):
     """Undo a peek and add amount[k] * d log T to row k of the gradient; return 1 / Z.
 
     With Z = max(Z(x), Z(x')), d log T = d h(l) - d Z / Z, in which
@@ -283,38 +293,41 @@ def _undo_and_add(view, table, chain, peeked, amount, gradient):
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
     if before < after:
         for k in range(begin, end):
-            u = log_ratio(view, chain, np.uint64(view.touched[k]))
-            _add_knots(table, u, amount, share, -chain.part.old_weight[k - begin], gradient)
+            t = np.uint64(view.touched[k])
+            u = log_ratio(view, chain, t)
+            _add_knots(
+                rule, chain, t, u, amount, share, -chain.part.old_weight[k - begin], gradient
+            )
     flip(view, chain, inverse)
     if before < after:
         for k in range(begin, end):
             t = np.uint64(view.touched[k])
             u = log_ratio(view, chain, t)
-            _add_knots(table, u, amount, share, chain.part.tree[t], gradient)
-    _add_knots(table, log_ratio(view, chain, move), amount, 1.0, 1.0, gradient)
+            _add_knots(rule, chain, t, u, amount, share, chain.part.tree[t], gradient)
+    _add_knots(rule, chain, move, log_ratio(view, chain, move), amount, 1.0, 1.0, gradient)
     return share
 
 
 @inlined
-def _spread(view, table, chain, mass, gradient):
+def _spread(view, rule, chain, mass, gradient):
     """Subtract mass * d Z from the gradient."""
     for m in range(view.touched_start.size - 1):
         part = mass * chain.part.tree[m]
         if part != 0.0:
             u = log_ratio(view, chain, np.uint64(m))
-            _add_knots(table, u, (-part,), 1.0, 1.0, gradient)
+            _add_knots(rule, chain, np.uint64(m), u, (-part,), 1.0, 1.0, gradient)
 
 
 @inlined
-def _weigh_again(view, table, chain):
-    """Weigh all moves by a table, with a new offset if the present one fails."""
-    weigh_all(view, table, chain)
+def _weigh_again(view, rule, chain):
+    """Weigh all moves by a rule, with a new offset if the present one fails."""
+    weigh_all(view, rule, chain)
     if not SMALLEST_TOTAL < total(chain) < LARGEST_TOTAL:
-        rebase(view, table, chain)
+        rebase(view, rule, chain)
 
 
 @inlined
-def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
+def _sampled(view, rule, chain, settings, uniforms, log_omega, gradient):
     """One or two terms of a sampled objective at one chain: (value, d / d eta)."""
     objective, eta = settings
     before = total(chain)
@@ -326,14 +339,15 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
         if event == 0:
             move = select(view, chain, uniforms[0] * before)
         ratio = log_ratio(view, chain, move)
-        peeked = _peek(view, table, chain, move)
+        log_w = log_weight_by(rule, chain, move, ratio)
+        peeked = _peek(view, rule, chain, move)
         largest = max(before, peeked[2])
         acceptance = before / largest
         if chain.part.tree[move] > 0.0 and acceptance > 0.0:
-            log_t = log_weight(table, ratio) - chain.part.offset[0] - math.log(largest)
+            log_t = log_w - chain.part.offset[0] - math.log(largest)
             transition = log_t, ratio, acceptance
             worth, by_log_t, by_eta = sampled_term(objective, event, transition, omega, eta)
-            share = _undo_and_add(view, table, chain, peeked, (by_log_t,), gradient)
+            share = _undo_and_add(view, rule, chain, peeked, (by_log_t,), gradient)
             mass += by_log_t * share
             value += worth
             d_eta += by_eta
@@ -343,12 +357,12 @@ def _sampled(view, table, chain, settings, uniforms, log_omega, gradient):
                 worth, _, by_eta = sampled_term(objective, event, (-np.inf, ratio, 0.0), omega, eta)
                 value += worth
                 d_eta += by_eta
-    _spread(view, table, chain, mass, gradient)
+    _spread(view, rule, chain, mass, gradient)
     return value, d_eta
 
 
 @inlined
-def _enumerated(view, table, chain, settings, u, log_omega, gradient):
+def _enumerated(view, rule, chain, settings, u, log_omega, gradient):
     """Evaluate omega [sum_m f(T_m, l_m) + f(M, 0)] at one chain, f being the objective's `term`.
 
     If chains are weighted by p, log omega is subtracted from the sum.
@@ -371,20 +385,21 @@ def _enumerated(view, table, chain, settings, u, log_omega, gradient):
         q = chain.part.tree[move] / before
         if q == 0.0:
             continue
-        peeked = _peek(view, table, chain, move)
+        log_w = log_weight_by(rule, chain, move, ratio)
+        peeked = _peek(view, rule, chain, move)
         largest = max(before, peeked[2])
         acceptance = before / largest
         stay += q * (1.0 - acceptance)
         if acceptance > 0.0:
-            log_t = log_weight(table, ratio) - chain.part.offset[0] - math.log(largest)
+            log_t = log_w - chain.part.offset[0] - math.log(largest)
             t = math.exp(log_t)
             worth, by_t = term(objective, t, log_t, ratio, False)
             score = t * by_t
             value += worth
             slope += score
             moved += t
-            share = _undo_and_add(view, table, chain, peeked, (score, t), gradient)
-            _add_knots(table, ratio, (q,), 1.0, 1.0, gradient[2:])
+            share = _undo_and_add(view, rule, chain, peeked, (score, t), gradient)
+            _add_knots(rule, chain, move, ratio, (q,), 1.0, 1.0, gradient[2:])
             mass = (mass[0] + score * share, mass[1] + t * share, mass[2] + q / before)
         else:  # T = 0: no gradient
             flip(view, chain, peeked[1])
@@ -399,13 +414,13 @@ def _enumerated(view, table, chain, settings, u, log_omega, gradient):
         part = gradient[0, k] - by_stay * gradient[1, k] - baseline * gradient[2, k]
         gradient[0, k] = scale * part
     part = mass[0] - by_stay * mass[1] - baseline * mass[2]
-    _spread(view, table, chain, scale * part, gradient)
+    _spread(view, rule, chain, scale * part, gradient)
     return omega * (every * value + worth - (log_omega if weighted else 0.0))
 
 
 @kernel
-def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
-    """Weigh all moves by the table, then evaluate a sampled objective and its gradient per chain.
+def sampled(view, rule, chains, span, settings, uniforms, log_omega, out):
+    """Weigh all moves, then evaluate a sampled objective and its gradient per chain.
 
     ``span`` = (first, last) chain, ``settings`` = (compiled objective, eta), ``uniforms[c]`` = (for
     the proposed neighbour, for the uniform one), ``log_omega[c]`` = log importance weight, ``out``
@@ -416,14 +431,14 @@ def sampled(view, table, chains, span, settings, uniforms, log_omega, out):
         chain = chain_at(chains, c)
         gradients[c] = 0.0
         values[c] = d_eta[c] = 0.0
-        _weigh_again(view, table, chain)
+        _weigh_again(view, rule, chain)
         if total(chain) > 0.0:
             u, w = (uniforms[c, 0], uniforms[c, 1]), log_omega[c]
-            values[c], d_eta[c] = _sampled(view, table, chain, settings, u, w, gradients[c])
+            values[c], d_eta[c] = _sampled(view, rule, chain, settings, u, w, gradients[c])
 
 
 @kernel
-def enumerated(view, table, chains, span, settings, uniforms, log_omega, out):
+def enumerated(view, rule, chains, span, settings, uniforms, log_omega, out):
     """Do the same for an objective over all neighbours, or each ``every``-th.
 
     ``settings`` = (compiled objective, every, whether chains are weighted by p), ``uniforms[c]``
@@ -435,10 +450,10 @@ def enumerated(view, table, chains, span, settings, uniforms, log_omega, out):
         chain = chain_at(chains, c)
         gradients[c] = 0.0
         values[c] = 0.0
-        _weigh_again(view, table, chain)
+        _weigh_again(view, rule, chain)
         u, w = uniforms[c], log_omega[c]
         if total(chain) > 0.0 and w > -np.inf:
-            values[c] = _enumerated(view, table, chain, settings, u, w, gradients[c])
+            values[c] = _enumerated(view, rule, chain, settings, u, w, gradients[c])
 
 
 @kernel
@@ -449,7 +464,7 @@ def worth(compiled, t, log_t, log_ratio, stays, out):
 
 
 @inlined
-def _flow(view, table, chain, site, local, weight, gradient):
+def _flow(view, rule, chain, site, local, weight, gradient):
     """Return flow, value and mass of one site, see `flux`; add value * d log T to the gradient."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
     before = total(chain)
@@ -464,7 +479,7 @@ def _flow(view, table, chain, site, local, weight, gradient):
         if chain.part.tree[move] > 0.0:
             if made:
                 flip(view, chain, peeked[1])
-            peeked = _peek(view, table, chain, move)
+            peeked = _peek(view, rule, chain, move)
             made = True
             last_t = chain.part.tree[move] / max(before, peeked[2])
             t += last_t
@@ -477,22 +492,22 @@ def _flow(view, table, chain, site, local, weight, gradient):
             flip(view, chain, peeked[1])
     else:  # the last move is still made
         amount = value * (last_t / t)
-        mass += amount * _undo_and_add(view, table, chain, peeked, (amount,), gradient)
+        mass += amount * _undo_and_add(view, rule, chain, peeked, (amount,), gradient)
     # The others, if any, are made once more.
     for move in range(begin, peeked[0] if value > 0.0 else begin):
         if chain.part.tree[move] > 0.0:
-            again = _peek(view, table, chain, move)
+            again = _peek(view, rule, chain, move)
             share = chain.part.tree[move] / max(before, again[2]) / t
             if share > 0.0:
                 amount = value * share
-                mass += amount * _undo_and_add(view, table, chain, again, (amount,), gradient)
+                mass += amount * _undo_and_add(view, rule, chain, again, (amount,), gradient)
             else:  # Z(x') may be infinite
                 flip(view, chain, again[1])
     return flow, value, mass
 
 
 @kernel
-def flux(view, table, chains, span, sites, weight, out):
+def flux(view, rule, chains, span, sites, weight, out):
     """Evaluate how fast the chains change ``sites``, and the gradient of a function of that.
 
     At a state x, p_i is the probability of the present value of site i given the others, T_i the
@@ -507,12 +522,12 @@ def flux(view, table, chains, span, sites, weight, out):
         gradient = gradients[c]
         gradient[:, :] = 0.0
         flows[c] = 0.0
-        _weigh_again(view, table, chain)
+        _weigh_again(view, rule, chain)
         mass = whole = 0.0
         for k in range(sites.size):
             w = 0.0 if local else weight[k]
             site = np.uint64(sites[k])
-            flow, value, more = _flow(view, table, chain, site, local, w, gradient)
+            flow, value, more = _flow(view, rule, chain, site, local, w, gradient)
             flows[c, k] = flow
             whole += value
             mass += more
@@ -523,4 +538,4 @@ def flux(view, table, chains, span, sites, weight, out):
         values[c] = whole
         for k in range(gradient.shape[1]):
             gradient[0, k] *= scale
-        _spread(view, table, chain, scale * mass, gradient)
+        _spread(view, rule, chain, scale * mass, gradient)

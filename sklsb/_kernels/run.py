@@ -1,10 +1,14 @@
 """The entries that move chains."""
 
-import numpy as np
+from typing import NamedTuple
 
-from sklsb._kernels._jit import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import called, kernel
 from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import (
+    first_move,
     flip,
     init_cache,
     log_prob,
@@ -15,6 +19,24 @@ from sklsb._kernels.contract import (
     rebuild,
     step,
 )
+from sklsb._kernels.numeric import exp
+
+
+class Sums(NamedTuple):
+    """Sums over draws of p(x_i = s | rest), of all values s of all variables i, by batches."""
+
+    total: NDArray[np.float64]  # (n_chains, n_batches, at least as many as there are values)
+    place: NDArray[np.int64]  # see `places_of`
+    weight: NDArray[np.float64]  # scratch, (n_chains, at least as many as a variable has values)
+    batch: int = 1  # draws per batch
+    before: int = 0  # draws in the sums
+
+
+def places_of(values: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return an array p with p[value] the place of each value; p[-1] is that of the value -1."""
+    found = np.zeros(1 + max(0, *values) + max(0, -min(values)), dtype=np.int64)
+    found[list(values)] = np.arange(len(values))
+    return found
 
 
 @kernel
@@ -58,17 +80,42 @@ def walk(view, chains, moves, every, inverses, ratios):
             ratios[c, m] = log_ratio(view, chain, np.uint64(m))
 
 
+@called
+def add_conditionals(view, chain, place, weight, total):
+    """Add p(x_i = s | rest) of all values s of all variables i; ``weight`` is scratch."""
+    at = 0
+    for i in range(chain.x.size):
+        begin, end = first_move(view, np.uint64(i)), first_move(view, np.uint64(i + 1))
+        n, here = np.int64(end - begin), place[np.int64(chain.x[i])]
+        largest = 0.0
+        for k in range(n):
+            weight[k] = log_ratio(view, chain, begin + np.uint64(k))
+            largest = max(largest, weight[k])
+        stay = exp(-largest)
+        whole = stay
+        for k in range(n):
+            weight[k] = exp(weight[k] - largest)
+            whole += weight[k]
+        total[at + here] += stay / whole
+        for k in range(n):
+            total[at + k + np.int64(k >= here)] += weight[k] / whole
+        at += n + 1
+    chain.evaluations[0] += at - chain.x.size
+
+
 @kernel
-def run(view, rule, chains, span, uniforms, schedule, draws, stats):
+def run(view, rule, chains, span, uniforms, schedule, out, sums):
     """Make transitions of the chains first..last-1, storing a draw after every ``thin``.
 
     ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c; a transition
     takes ``width`` of them, or `n_used` if ``width`` is 0. ``schedule`` = (transitions, width,
-    thin, made since the last draw, index of the next draw); thin = 0 stores nothing. ``stats`` gets
-    as many as it has room for of: log p, the mean acceptance probability since the last draw of
-    transitions that could be refused, the log weight of the draw.
+    thin, made since the last draw, index of the next draw); thin = 0 stores nothing. ``out`` =
+    (draws, stats); the latter are as many as there is room for of: log p, the mean acceptance
+    probability since the last draw of transitions that could be refused, the log weight of the
+    draw. ``sums`` is None or `Sums`; with None, what makes them is not even compiled.
     """
     first, last = span
+    draws, stats = out
     n_transitions, width, thin, made_before, draw_before = schedule
     for c in range(first, last):
         chain = chain_at(chains, c)
@@ -89,6 +136,9 @@ def run(view, rule, chains, span, uniforms, schedule, draws, stats):
                     stats[c, draw, 1] = chain.acceptance[0] / np.float64(chain.refusable[0])
                 if stats.shape[2] > 2:
                     stats[c, draw, 2] = log_weight_of(view, rule, chain)
+                if sums is not None:
+                    total = sums.total[c, (sums.before + draw) // sums.batch]
+                    add_conditionals(view, chain, sums.place, sums.weight[c], total)
                 chain.acceptance[0] = 0.0
                 chain.refusable[0] = 0
                 made = 0

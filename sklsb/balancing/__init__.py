@@ -16,6 +16,7 @@ exactly balancing however coarse the table, and all functions take the same time
 from sklsb.balancing.functions import (
     BalancingFunction,
     Barker,
+    Directional,
     LearnableFunction,
     Lipschitz,
     Max,
@@ -28,6 +29,7 @@ from sklsb.balancing.functions import (
 __all__ = [
     "BalancingFunction",
     "Barker",
+    "Directional",
     "LearnableFunction",
     "Lipschitz",
     "Max",

@@ -42,8 +42,13 @@ class BalancingFunction(ABC):
 
     A subclass implements one method, `even_part`. Adding a constant to h changes nothing.
 
+    A `Directional` function distinguishes moves to the upper value of a two-valued variable from
+    moves to the lower one; see there.
+
     Attributes
     ----------
+    sided : bool
+        Whether it does.
     knot_step : float
         Distance between the knots on [0, 32] at which h is tabulated.
     tail_slope : float or None
@@ -63,6 +68,27 @@ class BalancingFunction(ABC):
     knot_step: ClassVar[float] = 1 / 64
     tail_slope: ClassVar[float | None] = None
     _in_files: ClassVar[bool] = True  # so are classes of users
+
+    @property
+    def sided(self) -> bool:
+        """Whether weights depend on the direction of a move."""
+        return False
+
+    def side_part(self, log_odds: ArrayLike) -> Array:
+        """Part q of the log weight u/2 + q(l) of a move.
+
+        Parameters
+        ----------
+        log_odds : array_like
+            l = log p(x_i = upper value | others) / p(x_i = lower value | others), which is u for
+            moves to the upper value, and -u for moves to the lower one.
+
+        Returns
+        -------
+        ndarray of float64 of the same shape
+            h(abs(l)), unless the function is `sided`.
+        """
+        return self.even_part(log_odds)
 
     @abstractmethod
     def even_part(self, u: ArrayLike) -> Array:
@@ -91,7 +117,17 @@ class BalancingFunction(ABC):
         ndarray of float64 of the same shape
             -inf at u = -inf for every g, since an impossible move has no weight; at u = inf the
             limit, which is inf unless g is bounded.
+
+        Raises
+        ------
+        TypeError
+            If the function is `sided`: there is no g. See `side_part`.
         """
+        if self.sided:
+            raise TypeError(
+                f"{self!r} weighs moves by their direction, so it is no function g of u alone; "
+                "take side_part(log_odds)."
+            )
         u = np.asarray(u, dtype=np.float64)
         bounded = np.isposinf(u) & (self._tail_slope() <= -0.5)
         finite = np.where(np.isinf(u), 2 * _LAST_KNOT * bounded, u)
@@ -119,7 +155,8 @@ class BalancingFunction(ABC):
         Returns
         -------
         Table
-            NamedTuple of the values at the knots, the slopes per knot and 1 / knot_step.
+            NamedTuple of the values at the knots, the slopes per knot and 1 / knot_step. If the
+            function is `sided`, the knots of positive log-odds come first, then the negative ones.
 
         Raises
         ------
@@ -144,6 +181,7 @@ class BalancingFunction(ABC):
         return self._as_table(np.array(value, order="C"), tail)
 
     def _as_table(self, value: Array, tail_slope: float) -> Table:
+        """Return the table of an even function, or of one side."""
         slope = np.append(np.diff(value), tail_slope * self.knot_step)
         return Table(value, slope, 1 / self.knot_step)
 
@@ -159,11 +197,11 @@ class BalancingFunction(ABC):
             )
 
     def tabulated(self) -> "Tabulated":
-        """Return the function that the kernels use, with h linear between the knots."""
-        return Tabulated(self.table())
+        """Return the function that the kernels use, with q linear between the knots."""
+        return Tabulated(self.table(), self.sided)
 
     def plot(self, ax: Any = None, u_max: float = 10.0, label: str | None = None) -> Any:
-        """Plot the even part beside the even parts of the four fixed functions.
+        """Plot the even part, or q if `sided`, beside the even parts of the four fixed functions.
 
         Parameters
         ----------
@@ -183,14 +221,23 @@ class BalancingFunction(ABC):
 
             ax = plt.subplots(layout="constrained")[1]
         u = np.linspace(-u_max, u_max, 401)
+        of_mine = self.side_part if self.sided else self.even_part
         for name, style in zip(FIXED, ("--", "-.", ":", (0, (5, 1))), strict=True):
             fixed = FIXED[name]()
             if type(fixed) is not type(self):
                 h = fixed.even_part(u) - fixed.even_part(0.0)
                 ax.plot(u, h, color="0.6", linestyle=style, linewidth=1.2, label=name)
-        h = self.even_part(u) - self.even_part(0.0)
-        ax.plot(u, h, color="C3", linewidth=2.2, label=label or type(self).__name__.lower())
-        ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
+        ax.plot(
+            u,
+            of_mine(u) - of_mine(0.0),
+            color="C3",
+            linewidth=2.2,
+            label=label or type(self).__name__.lower(),
+        )
+        if self.sided:
+            ax.set(xlabel="log-odds of the upper value", ylabel="q, log weight less half of u")
+        else:
+            ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
         ax.legend(frameon=False)
         return ax
 
@@ -250,7 +297,8 @@ class BalancingFunction(ABC):
         return copy.copy(self)
 
     def __repr__(self) -> str:
-        given = {name: value for name, value in self.get_params().items() if value is not None}
+        params = self.get_params().items()
+        given = {k: v for k, v in params if v is not None and v is not False}
         return f"{type(self).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in given.items())})"
 
 
@@ -298,18 +346,118 @@ class Max(BalancingFunction):
 FIXED: dict[str, type[BalancingFunction]] = {"barker": Barker, "sqrt": Sqrt, "min": Min, "max": Max}
 
 
-class Tabulated(BalancingFunction):
-    """The even part of a table, as the kernels evaluate it, operation by operation."""
+class Directional(BalancingFunction):
+    r"""Weights that depend on the direction of a move, on two-valued variables.
 
-    def __init__(self, table: Table):
-        self._table = table
+    With l the log-odds of the upper value of a variable given the others, a move to it has
+    log-ratio u = l, and back u = -l. The weight of a move is
+
+    .. math:: \log w = u/2 + q(l).
+
+    l is the same before and after the move, so p(x) w(x, x') = sqrt(p(x) p(x')) exp(q(l)) is
+    symmetric, and the Metropolis-Hastings acceptance is min(1, Z(x) / Z(x')), for *every* q. If q
+    is even, w is a balancing function of exp u. The functions here are
+
+    .. math:: w = c \cdot (\text{up: } e^{u}, \text{ down: } 1) + [\text{barker}]\; e^u / (1 + e^u).
+
+    The first term alone is q(l) = l/2: in variable selection, add by the odds, remove at rate 1, as
+    weighted tempered Gibbs sampling does [1]_. It removes variables that are tied to others, which
+    every balancing function leaves for long; but adds noise, which Barker's function does not.
+
+    Parameters
+    ----------
+    name : {"barker+wtgs", "wtgs"}, default="barker+wtgs"
+        Both terms, or the first alone.
+    c : float, default=0.3
+        Weight of the first term, positive. No effect on "wtgs".
+
+    References
+    ----------
+    .. [1] G. Zanella and G. Roberts, "Scalable importance tempering and Bayesian variable
+       selection", JRSS B 81 (2019).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb.balancing import Directional
+    >>> np.round(Directional("wtgs").side_part([-2.0, 0.0, 2.0]), 3).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+
+    def __init__(self, name: str = "barker+wtgs", c: float = 0.3):
+        if name not in ("barker+wtgs", "wtgs"):
+            raise ValueError(f'name is {name!r}; it must be "barker+wtgs" or "wtgs".')
+        if not (isinstance(c, numbers.Real) and 0 < float(c) < np.inf):
+            raise ValueError(f"c is {c!r}; it must be a positive number.")
+        self.name: str = name
+        self.c: float = float(c)
+
+    @property
+    def sided(self) -> bool:
+        """True."""
+        return True
+
+    def side_part(self, log_odds: ArrayLike) -> Array:
+        """Part q of the log weight; see `BalancingFunction.side_part`."""
+        half = 0.5 * np.asarray(log_odds, dtype=np.float64)
+        if self.name == "wtgs":
+            return half
+        return np.logaddexp(np.log(self.c) + half, Barker().even_part(log_odds))
 
     def even_part(self, u: ArrayLike) -> Array:
-        """Even part of log g, linear between the knots and beyond the last."""
+        """Mean of q at u and -u."""
+        u = np.asarray(u, dtype=np.float64)
+        return 0.5 * (self.side_part(u) + self.side_part(-u))
+
+    def table(self) -> Table:
+        """Tabulate q; see `BalancingFunction.table`."""
+        knots, tail = self.knots, np.array([_LAST_KNOT, 2 * _LAST_KNOT])
+        sides = []
+        for sign in (1.0, -1.0):
+            ends = self.side_part(sign * tail)
+            sides.append(
+                self._as_table(self.side_part(sign * knots), (ends[1] - ends[0]) / _LAST_KNOT)
+            )
+        return join_sides(*sides)
+
+
+def join_sides(up: Table, down: Table) -> Table:
+    """Join the tables of q at positive and at negative log-odds."""
+    return Table(np.append(up.value, down.value), np.append(up.slope, down.slope), up.inverse_step)
+
+
+class Tabulated(BalancingFunction):
+    """The part q of a table, as the kernels evaluate it, operation by operation."""
+
+    _sided = False  # in files of older versions
+
+    def __init__(self, table: Table, sided: bool = False):
+        self._table = table
+        self._sided = sided
+
+    @property
+    def sided(self) -> bool:
+        """Whether the table has two sides."""
+        return self._sided
+
+    def _at(self, u: ArrayLike, down: Any) -> Array:
         value, slope, inverse_step = self._table
+        size = value.size // (1 + self._sided)
         a = np.abs(np.asarray(u, dtype=np.float64)) * inverse_step
-        knot = np.minimum(a, value.size - 1.0).astype(np.int64)
-        return value[knot] + slope[knot] * (a - knot)
+        knot = np.minimum(a, size - 1.0).astype(np.int64)
+        place = knot + size * np.asarray(down, dtype=np.int64)
+        return value[place] + slope[place] * (a - knot)
+
+    def side_part(self, log_odds: ArrayLike) -> Array:
+        """Part q, linear between the knots and beyond the last."""
+        u = np.asarray(log_odds, dtype=np.float64)
+        return self._at(u, (u < 0.0) & self._sided)
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part, linear between the knots and beyond the last."""
+        if self._sided:
+            return 0.5 * (self._at(u, False) + self._at(u, True))
+        return self._at(u, False)
 
     def table(self) -> Table:
         """Return the table."""
@@ -317,8 +465,8 @@ class Tabulated(BalancingFunction):
 
     @property
     def knots(self) -> Array:
-        """Values of abs(u) at which the even part is tabulated."""
-        return np.arange(self._table.value.size) / self._table.inverse_step
+        """Values of abs(u) at which it is tabulated."""
+        return np.arange(self._table.value.size // (1 + self._sided)) / self._table.inverse_step
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return {}: a table has no parameters to set."""
@@ -452,10 +600,20 @@ class Lipschitz(LearnableFunction):
         one hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
     theta : array_like, optional
         Parameters; those of psi = 0, or g(t) = sqrt(t), if not given.
+    sides : bool, default=False
+        Whether positive and negative log-odds have functions psi of their own, with twice as many
+        parameters, those of positive log-odds first: the weights then depend on the direction of
+        a move; see `Directional`.
     """
 
+    sides: bool = False  # in files of older versions
+
     def __init__(
-        self, bound: float = 0.5, architecture: str = "knots", theta: ArrayLike | None = None
+        self,
+        bound: float = 0.5,
+        architecture: str = "knots",
+        theta: ArrayLike | None = None,
+        sides: bool = False,
     ):
         if not (isinstance(bound, numbers.Real) and 0 < float(bound) < np.inf):
             raise ValueError(f"bound is {bound!r}; it must be a positive number.")
@@ -463,38 +621,59 @@ class Lipschitz(LearnableFunction):
             raise ValueError(
                 f"architecture is {architecture!r}; it must be one of {sorted(SLOPES)}."
             )
+        if not isinstance(sides, bool | np.bool_):
+            raise ValueError(f"sides is {sides!r}; it must be True or False.")
         self.bound: float = float(bound)
         self.architecture: str = architecture
+        self.sides = bool(sides)
         self.learning_rate = SLOPES[architecture].learning_rate
-        initial = SLOPES[architecture].initial()
+        initial = np.tile(SLOPES[architecture].initial(), 1 + self.sides)
         self.theta = self._check_theta(initial if theta is None else theta, initial.size)
         self._is_initial = theta is None
 
+    @property
+    def sided(self) -> bool:
+        """Whether weights depend on the direction of a move."""
+        return self.sides
+
     @cached_property
-    def _at_knots(self) -> tuple[Array, Array, Any]:
-        """Even part and slope at the knots, and the memory of psi for a vjp."""
-        psi, memory = SLOPES[self.architecture].forward(self.theta, self.knots)
-        slope = self.bound * np.tanh(psi)
-        steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
-        return np.append(0.0, np.cumsum(steps)), slope, memory
+    def _at_knots(self) -> list[tuple[Array, Array, Any]]:
+        """For each side the part and its slope at the knots, and the memory of psi for a vjp."""
+        found = []
+        for theta in np.split(self.theta, 1 + self.sides):
+            psi, memory = SLOPES[self.architecture].forward(theta, self.knots)
+            slope = self.bound * np.tanh(psi)
+            steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
+            found.append((np.append(0.0, np.cumsum(steps)), slope, memory))
+        return found
 
     def even_part(self, u: ArrayLike) -> Array:
         """Even part of log g, linear between the knots and beyond the last."""
         return self.tabulated().even_part(u)
 
+    def side_part(self, log_odds: ArrayLike) -> Array:
+        """Part q of the log weight, linear between the knots and beyond the last."""
+        return self.tabulated().side_part(log_odds)
+
     def table(self) -> Table:
-        """Tabulate the even part for the kernels."""
-        value, slope, _ = self._at_knots
-        return self._as_table(value, slope[-1])
+        """Tabulate for the kernels; see `BalancingFunction.table`."""
+        sides = [self._as_table(value, slope[-1]) for value, slope, _ in self._at_knots]
+        return join_sides(*sides) if self.sides else sides[0]
 
     def vjp(self, grad_knots: ArrayLike) -> Array:
         """Gradient by theta; see `LearnableFunction.vjp`."""
-        _, slope, memory = self._at_knots
-        by_step = 0.5 * self.knot_step * np.cumsum(np.asarray(grad_knots)[:0:-1])[::-1]
-        by_slope = np.append(by_step, 0.0)
-        by_slope[1:] += by_step
-        by_psi = by_slope * (self.bound - slope**2 / self.bound)
-        return SLOPES[self.architecture].backward(self.theta, memory, by_psi)
+        net, n = SLOPES[self.architecture], 1 + self.sides
+        grads = np.split(np.asarray(grad_knots, dtype=np.float64), n)
+        found = []
+        for grad, theta, (_, slope, memory) in zip(
+            grads, np.split(self.theta, n), self._at_knots, strict=True
+        ):
+            by_step = 0.5 * self.knot_step * np.cumsum(grad[:0:-1])[::-1]
+            by_slope = np.append(by_step, 0.0)
+            by_slope[1:] += by_step
+            by_psi = by_slope * (self.bound - slope**2 / self.bound)
+            found.append(net.backward(theta, memory, by_psi))
+        return np.concatenate(found)
 
 
 class Network(LearnableFunction):
@@ -589,6 +768,7 @@ _NAMES: dict[str, Callable[[], BalancingFunction]] = {
     **FIXED,
     "mixture": Mixture,
     "learned": partial(Lipschitz, 0.5, "network"),
+    "wtgs": partial(Directional, "wtgs"),
 }
 
 

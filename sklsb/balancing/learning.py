@@ -54,7 +54,8 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import OBJECTIVES as OBJECTIVES
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
+from sklsb.balancing.functions import BalancingFunction, LearnableFunction
+from sklsb.balancing.sides import sides_of
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
@@ -146,7 +147,7 @@ class History(NamedTuple):
         if not n:
             return cls.from_rows([], log_prob.shape[1])
         made, nothing = np.array(ends, dtype=np.int64), np.full(n, np.nan)
-        shown = (np.tile(part, (n, 1)) for part in _shown(function, function.table()))
+        shown = (np.tile(part, (n, 1)) for part in _shown(function))
         return cls(made, log_prob, acceptance, nothing, nothing, *shown)
 
 
@@ -321,7 +322,8 @@ def burn_in(
     done = 0
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
-    rule = Balanced(function.table(), lazy)
+    sides = sides_of(ensemble.target, function)
+    rule = Balanced(function.table(), lazy, sides)
     adaptive = ensemble if isinstance(ensemble, Adaptive) else None
     ensemble.start(rule)
     log_prob = ensemble.log_prob()
@@ -347,8 +349,8 @@ def burn_in(
         if learner is not None and gradient is not None:
             store.offer(block, ensemble.chains.x)
             value, norm = learner.update(*gradient)
-            function, rule = learner.function, Balanced(learner.table, lazy)
-        shown = _shown(function, rule.table)
+            function, rule = learner.function, Balanced(learner.table, lazy, sides)
+        shown = _shown(function)
         rows.append((done, log_prob, acceptance, value, norm, *shown))
         on_block(length)
     ensemble.start(rule)
@@ -356,9 +358,9 @@ def burn_in(
     return function, History.from_rows(rows, len(ensemble)), visited
 
 
-def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
+def _shown(function: BalancingFunction) -> tuple[Array, Array]:
     """Return the parameters and the even part, as the histories keep them."""
-    return getattr(function, "theta", np.empty(0)), Tabulated(table).even_part(PLACES)
+    return getattr(function, "theta", np.empty(0)), function.tabulated().even_part(PLACES)
 
 
 class Trace(NamedTuple):
@@ -389,7 +391,7 @@ def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
     return 1.0 - np.square(probability / len(states)).sum(axis=1)
 
 
-class _Flux:
+class Flux:
     """A flux objective as a function of the parameters."""
 
     def __init__(self, ensemble: LearnableEnsemble, function: LearnableFunction, kind: str):
@@ -400,28 +402,34 @@ class _Flux:
         affordable = FLUX_COST * n // max(1, ensemble.cost * len(ensemble))
         n_sites = min(n, max(FEWEST_SITES, affordable))
         self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
+        self.sides = sides_of(ensemble.target, function)
         if kind == "global_flux":
-            variances = site_variances(
-                ensemble.target, ensemble.chains.x, ensemble.proposal_log_ratios()
-            )
-            self.variance = variances[self.sites]
+            self.variance = self._variances()[self.sites]
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)
 
+    def _variances(self) -> Array:
+        states, ratios = self.ensemble.chains.x, self.ensemble.proposal_log_ratios()
+        return site_variances(self.ensemble.target, states, ratios)
+
+    def _flux(self, table: Table, weight: Array) -> tuple[float, Array, Array]:
+        return self.ensemble.flux(Balanced(table, sides=self.sides), self.sites, weight)
+
     def _local(self, table: Table) -> tuple[float, Array]:
-        return self.ensemble.flux(Balanced(table), self.sites, np.empty(0))[:2]
+        return self._flux(table, np.empty(0))[:2]
 
     def _global(self, table: Table) -> tuple[float, Array]:
-        flow = self.ensemble.flux(Balanced(table), self.sites, np.zeros(self.sites.size))[2]
+        flow = self._flux(table, np.zeros(self.sites.size))[2]
         moving = (flow > 0.0) & (self.variance > 0.0)
         terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
         total = float(terms.sum())
         if total == 0.0:
             return 0.0, np.zeros_like(table.value)
         weight = np.divide(terms, total * flow, out=np.zeros_like(flow), where=moving)
-        return float(np.log(total)), -self.ensemble.flux(Balanced(table), self.sites, weight)[1]
+        return float(np.log(total)), -self._flux(table, weight)[1]
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
+        """Return the objective and its gradient; a large number where it is not finite."""
         try:
             with np.errstate(all="ignore"):
                 function = self.function.with_theta(theta)
@@ -437,7 +445,7 @@ class _Flux:
             return _REFUSED, np.zeros_like(theta)
         if value < self.best[0]:
             self.best = (value, function)
-        self.rows.append((value, norm, *_shown(function, table)))
+        self.rows.append((value, norm, *_shown(function)))
         return value, gradient
 
 
@@ -446,12 +454,16 @@ def fit_flux(
     function: LearnableFunction,
     objective: str,
     on_evaluation: Callable[[], None] = lambda: None,
+    *,
+    of: "type[Flux] | None" = None,
 ) -> tuple[LearnableFunction, Trace]:
     """Minimise a flux objective over the present states of an ensemble, by L-BFGS.
 
+    ``of`` is the class of the objectives, by default of those of Metropolis-Hastings chains.
+
     Returns the best function that was met, which is finite, and the trace of all evaluations.
     """
-    flux = _Flux(ensemble, function, objective)
+    flux = (of or Flux)(ensemble, function, objective)
 
     def shown(theta: Array) -> tuple[float, Array]:
         found = flux(theta)
@@ -459,11 +471,11 @@ def fit_flux(
         return found
 
     table = function.table()
-    ensemble.start(Balanced(table))
+    ensemble.start(Balanced(table, sides=flux.sides))
     # Its matrices have few rows: several threads of BLAS would take ten times as long as one.
     with threadpool_limits(1, user_api="blas"):
         minimize(
             shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
         )
-    rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
+    rows = flux.rows or [(np.nan, np.nan, *_shown(function))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

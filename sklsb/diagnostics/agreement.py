@@ -105,5 +105,7 @@ def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
         tally = Tally(target, x.shape[0], sweep=1 << 62)
     else:
         tally = Tally.by_sweep(target, x.shape[0], int(sweep))
+    if draws.attrs.get("conserves_counts"):
+        tally.symmetry = None
     tally.add(x, draws["lp"].values, int(thin))
     return tally

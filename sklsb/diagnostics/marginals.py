@@ -39,7 +39,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``.
+        As returned by ``sample``. Marginals that it has recorded, ``record="marginals"``, are
+        returned as they are.
     target : Target
         What was sampled.
 
@@ -55,7 +56,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If the draws do not have the dims chain, draw and the target's.
+        If the draws do not have the dims chain, draw and the target's, or recorded marginals are
+        of another target.
 
     Notes
     -----
@@ -74,6 +76,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     .. [1] A. Agresti and B. A. Coull, "Approximate is better than 'exact' for interval estimation
        of binomial proportions", The American Statistician 52 (1998).
     """
+    if "x" not in draws and "mcse" in draws:
+        return _recorded(draws, target)
     flat = states_of(draws, target)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
@@ -94,6 +98,17 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
         },
         coords=target.coords | value_coords(target),
     )
+
+
+def _recorded(found: xr.Dataset, target: Target) -> xr.Dataset:
+    """Return marginals that `sample` has recorded, if they are of this target."""
+    sizes = dict(zip((*target.dims, "state"), (*target.shape, len(target.values)), strict=True))
+    if dict(found["mcse"].sizes) != sizes:
+        raise ValueError(
+            f"draws has marginals of {dict(found['mcse'].sizes)}; this target has {sizes}. Give "
+            "the target that was sampled."
+        )
+    return found
 
 
 class _Grouped(NamedTuple):

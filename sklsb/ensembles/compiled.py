@@ -16,6 +16,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.run import Sums
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -187,13 +188,13 @@ class Ensemble(Threaded):
         uniforms: Array,
         n_transitions: int,
         schedule: tuple[int, int, int],
-        draws: States,
-        stats: Array,
+        out: tuple[States, Array],
+        sums: Sums | None = None,
     ) -> None:
         facts = self.rule.facts
         width = 0 if facts.parts else facts.n_uniforms
         whole = (n_transitions, width, *schedule)
-        run.run(self.view, self.rule, self.chains, span, uniforms, whole, draws, stats)
+        run.run(self.view, self.rule, self.chains, span, uniforms, whole, out, sums)
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
@@ -204,24 +205,29 @@ class Ensemble(Threaded):
         flat = uniforms.reshape(n, -1)
 
         def work(span: tuple[int, int]) -> None:
-            self._run(span, flat[span[0] : span[1]], size, (0, 0, 0), *nothing)
+            self._run(span, flat[span[0] : span[1]], size, (0, 0, 0), nothing)
 
         self._over_chains(work)
 
     def run(
-        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+        self,
+        n_transitions: int,
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: Array,
+        sums: Sums | None = None,
     ) -> None:
         """Make transitions in every chain, storing a draw every ``thin`` of them.
 
         ``schedule`` is (thin, transitions since the last draw, index of the next draw); the first
-        two axes of ``draws`` and ``stats`` are chains and draws.
+        two axes of ``draws`` and ``stats`` are chains and draws. ``sums`` are of the draws too.
         """
         self._refresh()
 
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
                 row = self.streams.numbers(self.rule, c, n_transitions)[None]
-                self._run((c, c + 1), row, n_transitions, schedule, draws, stats)
+                self._run((c, c + 1), row, n_transitions, schedule, (draws, stats), sums)
 
         self._over_chains(work)
 
@@ -270,7 +276,7 @@ class BalancedEnsemble(Ensemble):
         gradients = np.empty((n, 3 if objective.enumerated else 1, k))
 
         def work(span: tuple[int, int]) -> None:
-            chains = (self.view, rule.table, self.chains, span)
+            chains = (self.view, rule, self.chains, span)
             if objective.enumerated:
                 how = (objective.compiled, every, objective.weighted)
                 out = (gradients, values)
@@ -291,8 +297,6 @@ class BalancedEnsemble(Ensemble):
         n, k = len(self), rule.table.value.size
         out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))
         self._over_chains(
-            lambda span: objectives.flux(
-                self.view, rule.table, self.chains, span, sites, weight, out
-            )
+            lambda span: objectives.flux(self.view, rule, self.chains, span, sites, weight, out)
         )
         return float(out[1].mean()), out[0][:, 0].mean(axis=0), out[2].mean(axis=0)

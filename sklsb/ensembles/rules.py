@@ -9,26 +9,36 @@ from typing import Any, NamedTuple
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.balanced import PLAIN, Balanced, Sides
+from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
 from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
+from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.rules.mixture import Mixture
+from sklsb._kernels.rules.swap import Swap
 from sklsb.targets.base import Target
 
 __all__ = [
+    "PLAIN",
     "Balanced",
+    "Bonds",
     "Chromatic",
     "Facts",
     "FirstOrder",
     "HammingBall",
+    "Jump",
     "Layers",
     "Mixture",
     "NoPart",
     "RandomBlocks",
     "Rule",
+    "Sides",
+    "Swap",
+    "SwendsenWang",
     "Systematic",
     "Table",
+    "Wolff",
     "transitions_of_a_sweep",
 ]
 

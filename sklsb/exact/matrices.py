@@ -14,15 +14,20 @@ from scipy.special import logsumexp
 
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.balancing.sides import log_weights
 from sklsb.ensembles.rules import (
     Balanced,
     Chromatic,
     FirstOrder,
     HammingBall,
+    Jump,
     Layers,
     Mixture,
     RandomBlocks,
+    Swap,
+    SwendsenWang,
     Systematic,
+    Wolff,
 )
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import count, digits_of, neighbours, states
@@ -31,6 +36,7 @@ from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
 _MOST_SEQUENCES = 2**24
+_MOST_TERMS = 2**28
 
 
 @singledispatch
@@ -94,8 +100,7 @@ class _Proposal(NamedTuple):
     q: Array  # not by way of log_q
 
 
-def _propose(function: BalancingFunction, ratios: Array) -> _Proposal:
-    log_weight = function.tabulated().log_g(ratios)
+def _propose(log_weight: Array) -> _Proposal:
     # log Z = shift + log_sum, kept apart: the difference of two large logarithms stays exact.
     shift = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
     shift = np.where(np.isfinite(shift), shift, 0.0)
@@ -122,16 +127,21 @@ def log_ratios(target: Target, first_order: bool = False) -> Array:
     return np.where(target.log_prob(x)[:, None] > -np.inf, found, -np.inf)
 
 
-def by_weight(function: BalancingFunction, to: NDArray[np.int64], ratios: Array) -> Transitions:
-    """Locally balanced transitions, given where each move leads and its log-ratio."""
-    log_q, shift, log_sum, q = _propose(function, ratios)
+def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
+    """Locally balanced transitions, given where each move leads and its log weight."""
+    log_q, shift, log_sum, q = _propose(log_weight)
     with np.errstate(invalid="ignore"):
         log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
     return _accept(to, log_q, q, log_a)
 
 
-def locally_balanced(function: BalancingFunction, target: Target) -> Transitions:
-    return by_weight(function, neighbours(target), log_ratios(target))
+def _log_weights(rule: Balanced | Jump, target: Target) -> Array:
+    return log_weights(rule, target, states(target), log_ratios(target))
+
+
+def locally_balanced(rule: Balanced, target: Target) -> Transitions:
+    """Transitions of a locally balanced step that is not lazy."""
+    return by_weight(neighbours(target), _log_weights(rule, target))
 
 
 def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -163,7 +173,7 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
     log_p = told_log_prob(target, states(target))
     step, move, opposite = _shifts(target)
     n_moves = step.shape[1]
-    proposal = _propose(function, log_ratios(target, first_order=True))
+    proposal = _propose(function.log_g(log_ratios(target, first_order=True)))
     log_one = np.take_along_axis(proposal.log_q, move, axis=1)
     one = np.take_along_axis(proposal.q, move, axis=1)
     here = np.arange(len(log_p))[:, None]
@@ -183,21 +193,53 @@ def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> T
     return _accept(to, log_q, q, np.where(np.isnan(log_a), -np.inf, log_a))
 
 
+def _mixed(parts: list[Transitions], lazy: float) -> Transitions:
+    """Each of several kinds of transitions equally often, after a lazy coin."""
+    share = (1.0 - lazy) / len(parts)
+    return Transitions(
+        np.hstack([part.to for part in parts]),
+        np.hstack([part.log_move for part in parts]) + np.log(share),
+        lazy + share * np.sum([part.stay for part in parts], axis=0),
+    )
+
+
 def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
     """Transitions that propose one change, or several together."""
     function = Tabulated(rule.table)
-    if isinstance(rule, Balanced) or not target.n_sites:
-        parts = [locally_balanced(function, target)]
+    if isinstance(rule, Balanced):
+        parts = [locally_balanced(rule, target)]
+    elif not target.n_sites:
+        parts = [locally_balanced(Balanced(rule.table), target)]
     elif rule.n_flips == 1:
         parts = [_first_order(function, target, 1)]
     else:  # the last flip is left out in every second transition
         parts = [_first_order(function, target, n) for n in (rule.n_flips - 1, rule.n_flips)]
-    share = (1.0 - rule.lazy) / len(parts)
-    return Transitions(
-        np.hstack([part.to for part in parts]),
-        np.hstack([part.log_move for part in parts]) + np.log(share),
-        rule.lazy + share * np.sum([part.stay for part in parts], axis=0),
-    )
+    return _mixed(parts, rule.lazy)
+
+
+def _exchanges(rule: Swap, target: Target) -> Transitions:
+    """Exchanges of two values, for each site and set of partners that may be drawn."""
+    function = Tabulated(rule.table)
+    log_p = told_log_prob(target, states(target))
+    digits, stride = digits_of(target)
+    k, here = target.cardinalities, np.arange(len(digits))
+    sites = rule.sites.tolist()
+    parts = []
+    for block in itertools.combinations(sites, rule.block_size):
+        for i in block:
+            to, ratios = [], []
+            for j in block:
+                one, other = digits[:, i], digits[:, j]
+                possible = (one != other) & (other < k[i]) & (one < k[j]) & (log_p > -np.inf)
+                change = (other - one) * (stride[i] - stride[j])
+                to.append(here + np.where(possible, change, 0))
+                with np.errstate(invalid="ignore"):
+                    ratios.append(np.where(possible, log_p[to[-1]] - log_p, -np.inf))
+            parts.append(by_weight(np.stack(to, 1), function.log_g(np.stack(ratios, 1))))
+    if not parts:
+        nothing = np.empty((len(here), 0))
+        return Transitions(nothing.astype(np.int64), nothing, np.ones(len(here)))
+    return _mixed(parts, rule.lazy)
 
 
 @log_matrix.register
@@ -208,15 +250,49 @@ def _(rule: Redraw, target: Target) -> Array:
         return np.where(possible, log_p - logsumexp(log_p), np.log(np.eye(log_p.size)))
 
 
-@log_matrix.register(Balanced)
-@log_matrix.register(FirstOrder)
-def _(rule: Any, target: Target) -> Array:
-    to, log_move, stay = transitions(rule, target)
+def _log_matrix_of(found: Transitions) -> Array:
+    to, log_move, stay = found
     matrix = np.full((stay.size, stay.size), -np.inf)
     with np.errstate(divide="ignore"):
         np.fill_diagonal(matrix, np.log(stay))
     np.logaddexp.at(matrix, (np.arange(stay.size)[:, None], to), log_move)
     return matrix
+
+
+@log_matrix.register(Balanced)
+@log_matrix.register(FirstOrder)
+def _(rule: Any, target: Target) -> Array:
+    return _log_matrix_of(transitions(rule, target))
+
+
+@log_matrix.register
+def _(rule: Swap, target: Target) -> Array:
+    return _log_matrix_of(_exchanges(rule, target))
+
+
+@log_matrix.register
+def _(rule: Jump, target: Target) -> Array:
+    """Exponential of the rates times the time: a sum over numbers of jumps, then squared."""
+    to, n = neighbours(target), count(target)
+    rates = np.zeros((n, n))
+    np.add.at(
+        rates, (np.arange(n)[:, None], to), np.exp(_log_weights(rule, target) + rule.log_time)
+    )
+    leaving = rates.sum(axis=1)
+    most = max(leaving.max(initial=0.0), 1e-300)
+    halvings = max(0, int(np.ceil(np.log2(most))))
+    step = most * 0.5**halvings
+    # All terms are positive: nothing cancels.
+    jump = rates / most + np.diag(1.0 - leaving / most)
+    found, term = np.zeros((n, n)), np.exp(-step) * np.eye(n)
+    for k in range(1, 40):
+        found += term
+        term = term @ jump * (step / k)
+    for _ in range(halvings):
+        found = found @ found
+        found /= found.sum(axis=1, keepdims=True)  # or rounding would double each time
+    with np.errstate(divide="ignore"):
+        return np.log(found)
 
 
 # ----------------------------------------------------------------- exact conditionals
@@ -327,3 +403,115 @@ def _(rule: Mixture, target: Target) -> Array:
         shares = np.log([1.0 - rule.share, rule.share])
     parts = (log_matrix(rule.first, target), log_matrix(rule.second, target))
     return _log_sum(share + part for share, part in zip(shares, parts, strict=True))
+
+
+# ----------------------------------------------------------------- clusters
+
+# Cluster of each variable, named by its first member.
+_Partition = tuple[int, ...]
+
+
+def _joined(clusters: _Partition, i: int, j: int) -> _Partition:
+    low, high = sorted((clusters[i], clusters[j]))
+    return tuple(low if cluster == high else cluster for cluster in clusters)
+
+
+def _partitions(target: Target) -> tuple[dict[_Partition, Array], Array]:
+    """Return log probabilities, by state, of all partitions into clusters, and of the fields.
+
+    The latter by state and variable. Couplings to variables of a single possible value are fields.
+    """
+    digits, _ = digits_of(target)
+    free = target.n_possible > 1
+    fields = np.zeros(digits.shape)
+    found: dict[_Partition, Array] = {tuple(range(target.n_sites)): np.zeros(len(digits))}
+    for scope, table in target.log_factors or []:
+        term = table[tuple(digits[:, i] for i in scope)]
+        if len(scope) == 2 and free[list(scope)].all():
+            found = _with_bond(found, scope, table.max() - table.min(), term == table.max())
+        elif scope:
+            fields[:, max(scope, key=lambda i: free[i])] += term
+        n_terms = len(digits) ** 2 * len(found)
+        if n_terms > _MOST_TERMS:
+            raise ValueError(
+                f"{target!r:.200} has {len(digits)} states, and its variables form {len(found)} "
+                f"partitions or more, which are more than {_MOST_TERMS} terms. Take a smaller "
+                "target."
+            )
+    return found, fields
+
+
+def _with_bond(
+    found: dict[_Partition, Array],
+    scope: tuple[int, ...],
+    drop: float,
+    satisfied: NDArray[np.bool_],
+) -> dict[_Partition, Array]:
+    """Add a coupling to partitions; log p falls by ``drop`` where it is not satisfied."""
+    missing = np.where(satisfied, -drop, 0.0)
+    present = np.where(satisfied, np.log(-np.expm1(-drop)), -np.inf)
+    result: dict[_Partition, Array] = {}
+    for clusters, log_p in found.items():
+        for after, log_q in ((clusters, missing), (_joined(clusters, *scope), present)):
+            result[after] = np.logaddexp(result.get(after, -np.inf), log_p + log_q)
+    return result
+
+
+def _shifts_of(target: Target, cluster: list[int], fields: Array) -> tuple[Any, Array]:
+    """Return the change of index of each shift of a cluster, and its log probability by Gibbs."""
+    digits, stride = digits_of(target)
+    shift = np.arange(len(target.values))[:, None, None]
+    there = (digits[:, cluster] + shift) % len(target.values) - digits[:, cluster]
+    change = (there * stride[cluster]).sum(axis=2).T
+    of_cluster = fields[:, cluster].sum(axis=1)
+    return change, _normalised(of_cluster[np.arange(len(digits))[:, None] + change])
+
+
+@log_matrix.register
+def _(rule: SwendsenWang, target: Target) -> Array:
+    found, fields = _partitions(target)
+    size = len(fields)
+    row = np.arange(size)[:, None]
+    matrix = np.full((size, size), -np.inf)
+    free = np.flatnonzero(target.n_possible > 1)
+    for clusters, log_p in found.items():
+        to, log_move = row, log_p[:, None]
+        for first in sorted({clusters[i] for i in free}):
+            cluster = [i for i, c in enumerate(clusters) if c == first]
+            change, log_q = _shifts_of(target, cluster, fields)
+            to = (to[:, :, None] + change[:, None]).reshape(size, -1)
+            log_move = (log_move[:, :, None] + log_q[:, None]).reshape(size, -1)
+        np.logaddexp.at(matrix, (row, to), log_move)
+    return _stay_if_impossible(matrix, fields.sum(axis=1))
+
+
+@log_matrix.register
+def _(rule: Wolff, target: Target) -> Array:
+    found, fields = _partitions(target)
+    free = np.flatnonzero(target.n_possible > 1)
+    by_cluster: dict[_Partition, Array] = {}
+    for clusters, log_p in found.items():
+        for first in {clusters[i] for i in free}:
+            cluster = tuple(i for i, c in enumerate(clusters) if c == first)
+            by_cluster[cluster] = np.logaddexp(by_cluster.get(cluster, -np.inf), log_p)
+    row = np.arange(len(fields))[:, None]
+    matrix = np.full((row.size, row.size), -np.inf)
+    if not free.size:
+        np.fill_diagonal(matrix, 0.0)
+    for cluster, log_p in by_cluster.items():
+        change, log_q = _shifts_of(target, list(cluster), fields)
+        log_chosen = log_p[:, None] + np.log(len(cluster) / free.size)
+        np.logaddexp.at(matrix, (row, row + change), log_chosen + _metropolised(log_q))
+    return _stay_if_impossible(matrix, fields.sum(axis=1))
+
+
+def _metropolised(log_q: Array) -> Array:
+    """Turn Gibbs into Metropolised Gibbs sampling: propose other values, 7 times of 8."""
+    q = np.exp(log_q)
+    rest = np.array([np.delete(q, d, axis=1).sum(axis=1) for d in range(q.shape[1])]).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_rest = np.log(rest)
+        log_move = log_q - np.maximum(log_rest, log_rest[:, :1]) + np.log(0.875)
+    log_move = np.where(log_q > -np.inf, log_move, -np.inf)[:, 1:]
+    with np.errstate(divide="ignore"):
+        return np.hstack([np.log1p(-np.exp(log_move).sum(axis=1, keepdims=True)), log_move])

@@ -1,20 +1,24 @@
 """Samplers, the search for the most probable state, and training by draws."""
 
 from sklsb.samplers.annealing import anneal
+from sklsb.samplers.clusters import ClusterSampler
 from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.parallel import sample_chains
+from sklsb.samplers.swap import SwapSampler
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.samplers.training import contrastive_divergence
 
 __all__ = [
+    "ClusterSampler",
     "EliminationSampler",
     "GibbsSampler",
     "HammingBallSampler",
     "LSBSampler",
     "ParallelTempering",
+    "SwapSampler",
     "anneal",
     "contrastive_divergence",
     "sample_chains",

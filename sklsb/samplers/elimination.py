@@ -25,6 +25,7 @@ from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets.base import States, Target
 
 
@@ -70,6 +71,8 @@ class EliminationSampler(BaseSampler):
         Last draws.
     n_evaluations_ : int
         Table entries computed so far.
+    thin_ : int
+        1: draws are independent.
 
     Raises
     ------
@@ -150,6 +153,9 @@ class EliminationSampler(BaseSampler):
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
         source = Whole(self._elimination(target), len(states))
         return Redraws(source, states, streams, self._effective_n_jobs())
+
+    def _find_thin(self) -> Thinning:
+        return Thinning(1, 0.0, 0, 0)  # draws are independent
 
     def burn_in_length(self) -> int:
         return 0  # draws are independent

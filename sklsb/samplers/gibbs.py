@@ -81,6 +81,8 @@ class GibbsSampler(FixedRuleSampler):
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all chains: n - 1 for a block of n joint
         states. With "layers", units drawn.
+    thin_ : int
+        Transitions per draw with ``thin="auto"``, found at the first use.
     burn_in_ : xarray.Dataset
         States of the burn-in, if ``keep_burn_in``.
 

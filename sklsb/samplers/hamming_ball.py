@@ -39,7 +39,7 @@ class HammingBallSampler(FixedRuleSampler):
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all chains: n - 1 for a ball of n states, and
         up to ``radius`` more for the way to its centre.
-    target_, n_sites_, state_, history_, sample_stats_, disagreement_, burn_in_
+    target_, n_sites_, state_, history_, sample_stats_, disagreement_, thin_, burn_in_
         As in `GibbsSampler`.
 
     Raises

@@ -3,6 +3,7 @@
 import copy
 import numbers
 import warnings
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
@@ -11,8 +12,16 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._kernels.rules.balanced import Balanced
 from sklsb._system.progress import Progress
+from sklsb.balancing.candidates import (
+    ROBUST_CANDIDATES,
+    Allowed,
+    Candidate,
+    Seen,
+    factor_candidates,
+    learned_factors,
+    plain_candidates,
+)
 from sklsb.balancing.functions import (
     FIXED,
     BalancingFunction,
@@ -20,6 +29,8 @@ from sklsb.balancing.functions import (
     Lipschitz,
     get_balancing,
 )
+from sklsb.balancing.jumps import JumpFlux
+from sklsb.balancing.jumps import draws as make_draws
 from sklsb.balancing.learners import name_of, new_learner, of_burn_in
 from sklsb.balancing.learning import (
     MIXING,
@@ -28,18 +39,21 @@ from sklsb.balancing.learning import (
     OPTIMIZERS,
     PLACES,
     UPDATE_COST,
+    Flux,
     History,
     Learner,
     Objective,
     Trace,
     burn_in,
     fit_flux,
+    n_stored,
 )
 from sklsb.balancing.pilot import STARVED, Outcome, compare, starved
+from sklsb.balancing.sides import balanced, check_factors, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
-from sklsb.ensembles.rules import FirstOrder, Mixture
+from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import StarvedMovesWarning
 from sklsb.samplers._run.base import BaseSampler
@@ -48,6 +62,9 @@ from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import States, Target
+
+# Evaluations that factors may always take.
+_LEAST_LOOKED = 1 << 18
 
 
 @dataclass(eq=False, repr=False)
@@ -64,9 +81,12 @@ class LSBSampler(BaseSampler):
 
     No single function is good at both reaching the likely states and mixing among them. So `fit`
     learns one that moves the chains in the burn-in and, from the states visited, candidates for
-    `sample`. A pilot run then compares the candidates and the four fixed functions on the target,
-    and keeps the one with the largest effective sample size per transition (a fixed one only if it
-    is better by a tenth and two standard errors).
+    `sample`. A pilot run then compares the candidates and fixed functions on the target, and keeps
+    the one with the largest effective sample size per evaluation.
+
+    Candidates are also rejection-free: jump processes in which move x' is made at rate
+    g(p(x')/p(x)), and factors by site, s_i > 0, which multiply the weights of all moves of variable
+    i. Both leave p exactly invariant, and reversible; see the page "Jumps and factors".
 
     Parameters
     ----------
@@ -74,8 +94,9 @@ class LSBSampler(BaseSampler):
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
         "mixture": learned mixture of these four (LSB 1). "learned": learned functions of bounded
         slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing and other
-        ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable one, such as the
-        paper's `Network` (LSB 2), is learned.
+        ones for sampling. "wtgs": see `sklsb.balancing.Directional`. Or any
+        `sklsb.balancing.BalancingFunction`; a learnable one, such as the paper's `Network` (LSB 2),
+        is learned.
     fast : bool, default=False
         False: exact log-ratios of all neighbours, in compiled kernels. True: first-order log-ratios
         from one gradient, in torch (FLSB; with "sqrt" it is Gibbs with gradients [3]_). The full
@@ -113,6 +134,15 @@ class LSBSampler(BaseSampler):
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
         periodic.
+    rejection_free : bool or "auto", default="auto"
+        True: every proposed move is made, in continuous time, and draws are made at equal distances
+        of time, so they are unweighted; a transition takes the time of four jumps, on average over
+        the states seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds
+        better; without a pilot, or with ``lazy > 0`` or ``fast=True``, steps.
+    factors : "auto", "site", None or array_like of shape (n_sites,), default="auto"
+        Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
+        "auto": learned if the pilot finds them better. "site": learned, within 1/100 to 100. None:
+        all 1. An array: these; only their ratios matter.
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
         without a GPU at hand and never run: see the limits in the documentation.
@@ -147,6 +177,10 @@ class LSBSampler(BaseSampler):
         its standard error ess_error, lp_ess_per_step (which has no vote), acceptance_rate, the
         transitions of each chain behind them, and n_flips; see the page "The pilot".
         ``attrs["chosen"]`` names the one used. Only if there was a pilot.
+    rejection_free_ : bool
+        Whether `sample` makes jumps.
+    factors_ : ndarray of shape (n_sites,)
+        Factors used by `sample`; ones if there are none.
     blocks_ : BlockChoice
         Which blocks are redrawn in `sample`: ``kind`` ("none", "whole" or "pool"), ``why``, the
         ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
@@ -157,16 +191,19 @@ class LSBSampler(BaseSampler):
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
         evaluations of the flux objectives, by candidate, the same with the prefix ``mixing_``.
         attrs: skipped_updates; the log-ratios evaluated in each part of `fit`, as
-        burn_in_evaluations, mixing_evaluations and pilot_evaluations; the seconds of each phase
-        without compilation, as burn_in_seconds and so on, and compiling_seconds.
+        burn_in_evaluations, mixing_evaluations, factors_evaluations and pilot_evaluations; the
+        seconds of each phase without compilation, as burn_in_seconds and so on, and
+        compiling_seconds.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
-        balanced transitions since the previous draw, NaN if there were none.
+        balanced transitions since the previous draw, NaN if there were none, 1 for jumps.
     disagreement_ : xarray.Dataset
         Whether chains agree, as in `GibbsSampler`.
     n_evaluations_ : int
         Log-ratios of single-variable changes evaluated so far, over all chains; with
         ``fast=True``, log-densities with their gradients. With blocks also table entries.
+    thin_ : int
+        Transitions per draw with ``thin="auto"``, found at the first use.
     burn_in_ : xarray.Dataset
         States of the burn-in, if ``keep_burn_in``.
 
@@ -205,6 +242,8 @@ class LSBSampler(BaseSampler):
     optimizer: str = "adam"
     pilot: bool = True
     lazy: float = 0.0
+    rejection_free: bool | str = "auto"
+    factors: Any = "auto"
     device: str | None = None
     blocks: str | int | None = "auto"
     n_jobs: int | None = None
@@ -229,6 +268,8 @@ class LSBSampler(BaseSampler):
         for name in ("fast", "pilot"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
+        check_sided(target, self._function)
+        self._check_jumps(target)
         check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:
             raise ValueError(
@@ -250,16 +291,61 @@ class LSBSampler(BaseSampler):
             device_of(target, self.device)
             check_objective(of_burn_in(self.objective, True))
 
-    def make_rule(self, target: Target) -> Balanced | FirstOrder | Mixture:
+    def make_rule(self, target: Target) -> Balanced | Jump | FirstOrder | Mixture:
         """Return the rule of the frozen function; before `fit`, of the initial one."""
         if hasattr(self, "balancing_"):  # whatever parameters were set since
-            return cast(Balanced | FirstOrder | Mixture, self._ensemble.rule)
-        table, lazy = get_balancing(self.balancing).table(), float(self.lazy)
+            return cast(Balanced | Jump | FirstOrder | Mixture, self._ensemble.rule)
+        function, lazy = get_balancing(self.balancing), float(self.lazy)
         if not self.fast:
-            return Balanced(table, lazy)
+            return self._unfitted_rule(target, function)
+        table = function.table()
         if self.n_flips == "auto":
             raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
         return FirstOrder(table, lazy, int(self.n_flips))
+
+    def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced:
+        self._check_jumps(target)
+        learned = isinstance(self._factors, str) and self._factors == "site"
+        if self.rejection_free is True or learned:
+            name = "factors" if learned else "rejection_free"
+            raise ValueError(
+                f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
+                "fit; fit the sampler first."
+            )
+        factors = None if isinstance(self._factors, str) else self._factors
+        return balanced(target, function, float(self.lazy), factors)
+
+    def _check_jumps(self, target: Target) -> None:
+        """Check ``rejection_free`` and ``factors``, and set ``_factors``, checked and by site."""
+        if not (self.rejection_free == "auto" or isinstance(self.rejection_free, bool | np.bool_)):
+            raise ValueError(
+                f'rejection_free is {self.rejection_free!r}; it must be True, False or "auto".'
+            )
+        self._factors: Any = self.factors
+        if isinstance(self.factors, str) and self.factors not in ("auto", "site"):
+            raise ValueError(
+                f'factors is {self.factors!r}; it must be "auto", "site", None, or an array of '
+                "one positive number per variable."
+            )
+        if not (self.factors is None or isinstance(self.factors, str)):
+            self._factors = check_factors(self.factors, target)
+        asked = {"rejection_free": self.rejection_free is True}
+        asked["factors"] = not (self.factors is None or self._is_auto(self.factors))
+        for name, is_asked in asked.items():
+            if is_asked and self.fast:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r} but fast is True; only exact log-ratios, "
+                    "fast=False, go with it."
+                )
+        if self.rejection_free is True and float(self.lazy):
+            raise ValueError(
+                f"rejection_free is True and lazy is {self.lazy}; the jump process is never "
+                "periodic: set lazy=0."
+            )
+
+    @staticmethod
+    def _is_auto(value: Any) -> bool:
+        return isinstance(value, str) and value == "auto"
 
     def _check_n_flips(self) -> None:
         n = self.n_flips
@@ -294,7 +380,7 @@ class LSBSampler(BaseSampler):
         return self._length(self.target_)
 
     def make_starts(self, target: Target, streams: Streams) -> Starts:
-        rule = Balanced(self._function.table(), float(self.lazy))
+        rule = balanced(target, self._function, float(self.lazy))
         n, of_step = self._length(target), 1.0
         if not self.fast:
             view: Any = target.view()
@@ -310,7 +396,7 @@ class LSBSampler(BaseSampler):
         learner = self._learner(ensemble) if n else None
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
-            rule = Balanced(function.table(), float(self.lazy))
+            rule = balanced(target, function, float(self.lazy))
             done = first_burn_in(self, ensemble, n, rule)
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
@@ -327,15 +413,21 @@ class LSBSampler(BaseSampler):
         }
         if learner is not None and target.n_sites:
             self._learn_to_mix(ensemble, visited, fitted)
+        else:
+            fitted["_chosen"] = self._without_pilot(ensemble, moving)
         counts = fitted["history_"].attrs
-        rule = Balanced(fitted["balancing_"].table(), float(self.lazy))
+        chosen: Candidate = fitted.pop("_chosen")
+        fitted |= {"balancing_": chosen.function, "rejection_free_": chosen.jumps}
+        fitted["factors_"] = np.ones(target.n_sites) if chosen.factors is None else chosen.factors
+        drawing = chosen.rule(target, float(self.lazy))
         if isinstance(ensemble, Adaptive):
             with Progress(self.verbose, "number of flips"):
-                ensemble.adapt(rule, min(n // 4, 512))
-        counts |= {"mixing_evaluations": 0, "pilot_evaluations": 0} | counts
-        others = counts["mixing_evaluations"] + counts["pilot_evaluations"]
+                ensemble.adapt(drawing, min(n // 4, 512))
+        after = ("mixing_evaluations", "factors_evaluations", "pilot_evaluations")
+        counts |= dict.fromkeys(after, 0) | counts
+        others = sum(counts[name] for name in after)
         counts["burn_in_evaluations"] = int(ensemble.chains.evaluations.sum()) - others
-        ensemble.start(rule)
+        ensemble.start(drawing)
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
         return fitted
@@ -381,9 +473,7 @@ class LSBSampler(BaseSampler):
         """Learn candidates for sampling, and choose one."""
         spent = [int(ensemble.chains.evaluations.sum())]
         functions = learned = {name_of(self.objective): fitted["balancing_"]}  # one for both
-        stored = self.make_ensemble(
-            ensemble.target, visited, Streams(ensemble.streams.of("pilot")[:1] * len(visited))
-        )
+        stored = self._stored(ensemble, visited)
         if name_of(self.objective) not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
@@ -395,18 +485,80 @@ class LSBSampler(BaseSampler):
             deficit, (least, most) = starved(function, ratios)
             if deficit > STARVED:
                 fitted["_starving"].append((name, deficit, least, most))
+        starving = {name for name, *_ in fitted["_starving"]}
         if self.pilot:
-            starving = {name for name, *_ in fitted["_starving"]}
-            candidates = {name: f for name, f in functions.items() if name not in starving}
-            candidates |= {name: cls() for name, cls in FIXED.items()}
+            kept = {name: f for name, f in functions.items() if name not in starving}
+            candidates = self._all_candidates(ensemble, stored, kept, 0.25 * spent[-1])
+            spent.append(int(ensemble.chains.evaluations.sum()))
             outcome = self._try(ensemble, candidates, 0.5 * spent[-1], visited)
             fitted["candidates_"] = self._candidates(outcome)
-            fitted["balancing_"] = candidates[outcome.best]
+            fitted["_chosen"] = candidates[outcome.best]
         else:
-            fitted["balancing_"] = next(iter(functions.values()))
+            spent.append(spent[-1])
+            function = next(iter(functions.values()))
+            fitted["_chosen"] = self._without_pilot(ensemble, function, stored)
         spent.append(int(ensemble.chains.evaluations.sum()))
-        for name, count in zip(("mixing", "pilot"), np.diff(spent), strict=True):
+        for name, count in zip(("mixing", "factors", "pilot"), np.diff(spent), strict=True):
             fitted["history_"].attrs[f"{name}_evaluations"] = int(count)
+
+    def _stored(self, ensemble: LearnableEnsemble, states: States) -> LearnableEnsemble:
+        """Return chains at states that were visited; they do not move."""
+        streams = Streams(ensemble.streams.of("pilot")[:1] * len(states))
+        return cast(LearnableEnsemble, self.make_ensemble(ensemble.target, states, streams))
+
+    def _all_candidates(
+        self,
+        ensemble: LearnableEnsemble,
+        stored: LearnableEnsemble,
+        functions: dict[str, BalancingFunction],
+        budget: float,
+    ) -> dict[str, Candidate]:
+        """Return what the pilot compares."""
+        if self.fast:
+            fixed = {name: cls() for name, cls in FIXED.items()}
+            return {name: Candidate(f) for name, f in (functions | fixed).items()}
+        jumps = False if float(self.lazy) else self.rejection_free
+        allowed, seen = Allowed.by(jumps, self._factors), Seen.of(stored)
+        found = plain_candidates(allowed, functions, seen) if allowed.plain else {}
+        if allowed.by_site:
+            new_ensemble = self._new_ensembles(ensemble, "factors")
+            more, evaluations = factor_candidates(allowed, stored, seen, new_ensemble, budget)
+            ensemble.chains.evaluations[0] += evaluations
+            found |= more
+        return found
+
+    def _without_pilot(
+        self,
+        ensemble: LearnableEnsemble,
+        function: BalancingFunction,
+        stored: LearnableEnsemble | None = None,
+    ) -> Candidate:
+        """Return the way to sample with a function that is not compared with others."""
+        jumps, factors = self.rejection_free is True, self._factors
+        given = None if isinstance(factors, str) else factors
+        plain = Candidate(function, jumps, given)
+        if not ensemble.target.n_sites or not (jumps or isinstance(factors, str)):
+            return plain
+        if stored is None:
+            stored = self._stored(ensemble, self._look(ensemble, function))
+        seen = Seen.of(stored)
+        if factors != "site":
+            return plain.timed(seen)
+        chains = self._new_ensembles(ensemble, "factors")(0)
+        budget = max(_LEAST_LOOKED, 0.25 * float(ensemble.chains.evaluations.sum()))
+        found = learned_factors(plain, chains, seen, budget)
+        ensemble.chains.evaluations[0] += chains.chains.evaluations.sum()
+        return found
+
+    def _look(self, ensemble: LearnableEnsemble, function: BalancingFunction) -> States:
+        """Let copies of the chains go on; return some of their states."""
+        chains = self._new_ensembles(ensemble, "look")(0)
+        n_chains, d = chains.chains.x.shape
+        x = np.empty((n_chains, -(-n_stored(ensemble.cost) // n_chains), d), chains.chains.x.dtype)
+        chains.start(balanced(ensemble.target, function))
+        make_draws(chains, x, max(1, d // 8))
+        ensemble.chains.evaluations[0] += chains.chains.evaluations.sum()
+        return x.reshape(-1, d)
 
     def _learner(self, ensemble: LearnableEnsemble) -> Learner | None:
         """Return the learner of the burn-in function, if that is learned."""
@@ -423,13 +575,17 @@ class LSBSampler(BaseSampler):
         kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
+        classes = {} if self.rejection_free is True else {"": Flux}
+        if not (self.fast or self.rejection_free is False or float(self.lazy)):
+            classes["jump_"] = JumpFlux
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}
         progress = Progress(self.verbose, "learning to mix", unit="evaluations")
         with stored.threads(), progress:
-            for kind in kinds:
-                initial = self._initial(kind)
-                functions[kind], traces[kind] = fit_flux(stored, initial, kind, progress)
+            for prefix, cls in classes.items():
+                for kind in kinds[-1:] if prefix and self.objective == "auto" else kinds:
+                    found = fit_flux(stored, self._initial(kind), kind, progress, of=cls)
+                    functions[prefix + kind], traces[prefix + kind] = found
         return functions, traces
 
     def _initial(self, kind: str) -> Any:
@@ -439,30 +595,41 @@ class LSBSampler(BaseSampler):
             return Lipschitz(1.5)
         return copy.deepcopy(get_balancing(self.balancing))
 
-    def _try(
-        self,
-        ensemble: LearnableEnsemble,
-        candidates: dict[str, BalancingFunction],
-        budget: float,
-        visited: States,
-    ) -> Outcome:
-        """Run the candidates on the target.
+    def _new_ensembles(
+        self, ensemble: LearnableEnsemble, use: str = "pilot"
+    ) -> Callable[[int], LearnableEnsemble]:
+        """Return a function that makes chains at the present states, with the k-th set of streams.
 
-        The chains stay where they are: going on from the end of the best run would favour states
-        from which chains happened to move much.
+        The chains themselves stay where they are: going on from the end of the best run would
+        favour states from which chains happened to move much.
         """
-        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.of("pilot")]
+        place = ("pilot", "factors", "look").index(use)
+        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.of("pilot", place)]
 
         def new_ensemble(k: int) -> LearnableEnsemble:
             rngs = [np.random.default_rng([seed, k]) for seed in seeds]
             new = self.make_ensemble(ensemble.target, ensemble.chains.x, Streams(rngs))
             if isinstance(new, Adaptive):
                 new.begin_like(ensemble)
-            return new
+            return cast(LearnableEnsemble, new)
 
-        rules = {name: Balanced(f.table(), float(self.lazy)) for name, f in candidates.items()}
+        return new_ensemble
+
+    def _try(
+        self,
+        ensemble: LearnableEnsemble,
+        candidates: dict[str, Candidate],
+        budget: float,
+        visited: States,
+    ) -> Outcome:
+        """Run the candidates on the target."""
+        lazy = float(self.lazy)
+        rules = {name: c.rule(ensemble.target, lazy) for name, c in candidates.items()}
+        new_ensemble = self._new_ensembles(ensemble)
         with Progress(self.verbose, "pilot", budget, "evaluations") as progress:
-            outcome, evaluations = compare(rules, new_ensemble, budget, progress, visited=visited)
+            outcome, evaluations = compare(
+                rules, new_ensemble, budget, progress, robust=ROBUST_CANDIDATES, visited=visited
+            )
             progress.end(f"{outcome.best} chosen")
         ensemble.chains.evaluations[0] += evaluations
         return outcome

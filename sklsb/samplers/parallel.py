@@ -23,7 +23,7 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
-from sklsb.samplers._run.checks import check_count
+from sklsb.samplers._run.checks import check_count, check_thin
 from sklsb.samplers._run.sinks import Record, check_record
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
@@ -32,7 +32,10 @@ from sklsb.storage.stores import needs_zarr, open_draws
 # Abandoned runs of this process.
 _ENDED: set[str] = set()
 # What workers do not need.
-_LEFT_OUT = ("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law")
+_LEFT_OUT = (
+    *("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law"),
+    *("_thin_found", "_thin_evaluations"),
+)
 
 
 class _Job(NamedTuple):
@@ -103,7 +106,7 @@ def sample_chains(
         Number of chains.
     n_burn_in : int, optional
         Transitions of each chain before its first draw; by default as in `fit`.
-    thin : int or "sweep", default=1
+    thin : int, "sweep" or "auto", default=1
         Transitions per draw, as in ``sample``.
     record : dict of name to callable, optional
         Statistics instead of the states, as in ``sample``.
@@ -155,7 +158,7 @@ def sample_chains(
     if not isinstance(sampler, BaseSampler):
         raise TypeError(f"sampler is {sampler!r:.200}; give a fitted sampler of sklsb.")
     check_is_fitted(sampler, "target_")
-    wanted = check_record(record)
+    thin, wanted = check_thin(thin), check_record(record)
     if isinstance(wanted, str):
         raise ValueError(
             f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
@@ -168,7 +171,7 @@ def sample_chains(
     job = _Job(
         name=uuid.uuid4().hex,
         n=check_count(n, "n", 0),
-        thin=sampler._check_thin(thin),
+        thin=1,
         record=wanted,
         n_burn_in=check_count(n_burn_in, "n_burn_in", 0),
         n_chains=check_count(n_chains, "n_chains", 1),
@@ -179,6 +182,7 @@ def sample_chains(
         _check_memory(sampler, job)
     with sampler._alone():
         sampler._follow_target()
+        job = job._replace(thin=sampler._transitions(thin))
         lean = _lean(sampler, job)
     attrs = lean._attrs() | {"thin": job.thin}
     spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))
@@ -277,14 +281,13 @@ def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
     made = lean._twin()
     n, target = span[1] - span[0], lean.target_
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
-    starts = lean.make_starts(target, streams)
+    starts = lean.more_starts(target, streams)
     made._ensemble = ensemble = lean._ensemble.like(starts.x, streams)
     ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():
         run_burn_in(ensemble, job.n_burn_in, keep=False)
     made._after_burn_in()
-    tally = Tally.by_sweep(target, n, made._sweep, job.kept, job.n_chains)
-    ensemble.counters = Counters(tally=tally)
+    ensemble.counters = Counters(tally=made._new_tally(n, job.kept, job.n_chains))
     return made
 
 

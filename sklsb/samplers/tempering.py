@@ -166,6 +166,8 @@ class ParallelTempering(BaseSampler):
         `sklsb.diagnostics.marginals`.
     n_evaluations_ : int
         Log-ratios of changes evaluated so far, over all replicas.
+    thin_ : int
+        As in `GibbsSampler`, by the draws alone: the length of visits does not count.
 
     Warns
     -----
@@ -307,6 +309,12 @@ class ParallelTempering(BaseSampler):
         product = core.reference(product) if core else product
         made = Ladders(target, replicas, streams, rule, beta, n_jobs, product, core)
         made.put(states)
+        return made
+
+    def _copies(self, streams: Streams) -> Ladders:
+        """Return ladders whose replicas go on from where they are."""
+        made = self._ensemble.changed(self._ensemble.states, streams)
+        made.put(self._ensemble.chains.x)
         return made
 
     def burn_in_length(self) -> int:

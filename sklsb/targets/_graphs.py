@@ -209,6 +209,11 @@ class GraphTarget(Target):
         return self.couplings != 0
 
     @property
+    def _pairwise(self) -> "GraphTarget | None":
+        """The model itself, unless a subclass gave it another log p."""
+        return self if type(self).log_prob.__module__.startswith("sklsb.") else None
+
+    @property
     def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
         result: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [((), np.array(self.constant))]
         result += [((i,), table) for i, table in enumerate(self._field_tables())]

@@ -575,3 +575,8 @@ class Conditioned(Target):
     def layers(self) -> Any:
         """The machine of two layers, if the target is one; None otherwise."""
         return getattr(self.target, "layers", None)
+
+    @property
+    def _pairwise(self) -> Any:
+        """The model with couplings of pairs, if the target is one; None otherwise."""
+        return getattr(self.target, "_pairwise", None)

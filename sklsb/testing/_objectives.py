@@ -34,7 +34,7 @@ def _found_enumerated(
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
     settings = (objective.compiled, every, objective.weighted)
     objectives.enumerated(
-        chains.view, table, chains.chains, (0, n), settings, uniforms, log_omega, out
+        chains.view, Balanced(table), chains.chains, (0, n), settings, uniforms, log_omega, out
     )
     return out[1], out[0][:, 0], np.zeros(n)
 
@@ -105,7 +105,7 @@ def _sum_of_terms(objective: Objective, table: Table, target: Target) -> Array:
     """Return the sum of the terms over all next states, at each possible state."""
     ratios = log_ratios(target)
     possible = target.log_prob(exact.states(target)) > -np.inf
-    found = by_weight(Tabulated(table), neighbours(target), ratios)
+    found = by_weight(neighbours(target), Tabulated(table).log_g(ratios))
     stay = found.stay[possible][:, np.newaxis]
     log_t = found.log_move[possible]
     log_stay = np.log(np.maximum(stay, SMALLEST_STAY))

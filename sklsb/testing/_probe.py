@@ -13,13 +13,18 @@ from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal
 
 # Scratch arrays, which a step writes before it reads them.
-_SCRATCH = ("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing")
+_SCRATCH = (
+    *("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing"),
+    *("number", "member", "weight"),
+)
+# Parts that hold nothing else.
+_SCRATCH_PARTS = ("Ball", "Partners")
 
 
 def kept(chains: Any) -> dict[str, NDArray[Any]]:
     """Return all arrays that chains carry from one transition to the next, by name; not copied."""
     found = {"x": chains.x, "cache": chains.cache}
-    if "Ball" not in type(chains.part).__name__:
+    if not any(name in type(chains.part).__name__ for name in _SCRATCH_PARTS):
         found |= {
             name: values
             for name, values in arrays_of(chains.part)
@@ -99,9 +104,9 @@ class RuleProbe:
             chains.x[:size] = states[part]
             run.start(view, self.rule, chains, (0, size))
             rows = np.ascontiguousarray(uniforms[part])
-            nothing = (np.empty((self.room, 0, states.shape[1]), states.dtype),)
+            nothing = np.empty((self.room, 0, states.shape[1]), states.dtype)
             schedule = (1, rows.shape[1], 0, 0, 0)
-            stats = np.empty((self.room, 0, 1))
-            run.run(view, self.rule, chains, (0, size), rows, schedule, *nothing, stats)
+            out = (nothing, np.empty((self.room, 0, 1)))
+            run.run(view, self.rule, chains, (0, size), rows, schedule, out, None)
             result[part] = chains.x[:size]
         return result

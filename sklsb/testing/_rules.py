@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from sklsb import exact
 from sklsb.ensembles.compiled import Ensemble
@@ -26,6 +27,9 @@ from sklsb.testing._probe import RuleProbe, check_caches, check_same
 
 # Numbers at which a change of the outcome is first looked for.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
+# Transitions from each state of a rule that seeds numbers; expected outcomes to be counted alone;
+# chance of a false alarm.
+_N_DRAWS, _FEWEST_EXPECTED, _CHANCE = 1 << 15, 20.0, 1e-9
 # Random trials of the boxes from each state; failed ones added per round; rounds.
 _N_TRIALS, _MOST_ADDED, _MOST_ROUNDS = 512, 24, 8
 
@@ -180,8 +184,10 @@ def check_rule(
     """Check a rule on a small target, exactly; it may be defined outside the package.
 
     The transition matrix of the compiled step, measured at all of its breakpoints, must leave the
-    target invariant, and be reversible if the rule says so. What chains keep must equal a rebuild,
-    bit for bit; transitions must not depend on how they are divided into calls, nor on copies.
+    target invariant, and be reversible if the rule says so. (That of a rule that seeds further
+    numbers cannot be measured: then the formula must be so, and many draws agree with it.) What
+    chains keep must equal a rebuild, bit for bit; transitions must not depend on how they are
+    divided into calls, nor on copies.
 
     Parameters
     ----------
@@ -201,7 +207,10 @@ def check_rule(
     """
     names = rule.facts.stat_names
     expect(names[:1] == ("lp",), f"stat_names must begin with lp: {names}")
-    _check_matrix(rule, target, measured_matrix(rule, target, n_continuations))
+    if rule.facts.seeded:
+        _check_draws(rule, target)
+    else:
+        _check_matrix(rule, target, measured_matrix(rule, target, n_continuations))
     _check_chains(rule, target, n_transitions)
 
 
@@ -214,6 +223,29 @@ def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
     expect(largest == 0.0, f"the step goes to impossible states, with probability {largest:g}.")
     if matrix_by_formula(rule):
         expect_near(found, formula(rule, target), gate, "the step against the formula at (x, x')")
+
+
+def _check_draws(rule: Rule, target: Target) -> None:
+    """Compare many transitions from each state with the formula of a rule that seeds numbers."""
+    expected = formula(rule, target)
+    log_p = log_probabilities(target)
+    gate = EPS * 64 * len(expected) + cancelled(target)
+    expect_invariant(expected, target, rule.facts.reversible, gate, "formula")
+    outcomes = _Outcomes(target, rule)
+    rng = np.random.default_rng(3)
+    for start in np.flatnonzero(np.isfinite(log_p)):
+        numbers = rng.random((_N_DRAWS, rule.facts.n_uniforms))
+        ends = outcomes.ends(np.full(_N_DRAWS, start), numbers)
+        found = np.bincount(ends, minlength=len(expected))
+        what = f"transitions from state {start}"
+        expect(found[expected[start] == 0.0] == 0, f"{what} lead where the formula does not.")
+        often = _N_DRAWS * expected[start] >= _FEWEST_EXPECTED
+        seen = np.append(found[often], found[~often].sum())
+        means = _N_DRAWS * np.append(expected[start][often], expected[start][~often].sum())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.where(means > 0.0, np.square(seen - means) / means, 0.0)
+        chance = float(chi2.sf(terms.sum(), max(1, often.sum())))
+        expect(chance > _CHANCE, f"{what} differ from the formula, with chance {chance:g}.")
 
 
 def _check_chains(rule: Rule, target: Target, n: int) -> None:

@@ -1,7 +1,15 @@
 """The locally balanced step: propose a single change by its weight, then accept or refuse it.
 
-With a balancing function g and exact log-ratios l_m the proposal is Q(m|x) = w_m / Z(x) with
-w_m = g(exp l_m), and a move is accepted with probability min(1, Z(x) / Z(x')).
+The proposal is Q(m|x) = w_m / Z(x), with the weight of move m, which changes variable i by the
+log-ratio u,
+
+    log w_m = log s_i + u/2 + q(l)
+
+where l is the log-odds of the upper value of i given the other variables: u if the move leads to
+it, else -u. Both s_i and l are the same at x and at x' = x after the move, and p(x) exp(u/2) =
+sqrt(p(x) p(x')), so p(x) w_m(x) is symmetric in x and x'. Hence the Metropolis-Hastings acceptance
+of x' is min(1, Z(x) / Z(x')), whatever s and q are. If q is even, q(l) = h(abs(u)), then exp(u/2 +
+h) = g(exp u) with a balancing function g.
 """
 
 from typing import Any, NamedTuple
@@ -34,11 +42,37 @@ def _row_of(part, c):
     return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.group[c], part.level)
 
 
+class Sides(NamedTuple):
+    """How moves are weighed beyond one even function; empty arrays: not at all."""
+
+    log_factor: NDArray[np.float64] = np.empty(0)  # log s of the variable, by move
+    site: NDArray[np.int64] = np.empty(0, np.int64)  # by move, if q is not even
+    low: int = 0  # value from which a move leads up
+
+
+PLAIN = Sides()
+
+
+def new_weights(target: Any, n_chains: int) -> Weights:
+    """Allocate the weights of chains."""
+    view = target.view()
+    level = levels(view.touched_start.size - 1)
+    most_touched = int(np.diff(view.touched_start).max(initial=0))
+    return Weights(
+        tree=np.zeros((n_chains, int(level[-1]) + 1)),
+        offset=np.zeros((n_chains, 1)),
+        old_weight=np.empty((n_chains, most_touched)),
+        group=np.empty((n_chains, most_touched), dtype=np.uint64),
+        level=level,
+    )
+
+
 class Balanced(NamedTuple):
     """The rule: a balancing function and the probability of doing nothing."""
 
     table: Table
     lazy: float = 0.0
+    sides: Sides = PLAIN
 
     @property
     def facts(self) -> Facts:
@@ -51,52 +85,70 @@ class Balanced(NamedTuple):
         )
 
     def new_part(self, target: Any, n_chains: int) -> Weights:
-        view = target.view()
-        level = levels(view.touched_start.size - 1)
-        most_touched = int(np.diff(view.touched_start).max(initial=0))
-        return Weights(
-            tree=np.zeros((n_chains, int(level[-1]) + 1)),
-            offset=np.zeros((n_chains, 1)),
-            old_weight=np.empty((n_chains, most_touched)),
-            group=np.empty((n_chains, most_touched), dtype=np.uint64),
-            level=level,
-        )
+        return new_weights(target, n_chains)
 
 
 @inlined
-def weigh_all(view, table, chain):
+def table_row(rule, chain, move, u):
+    """Return the first knot and the number of knots that q at this move uses.
+
+    If q is not even, the knots of l >= 0 come first, then those of l < 0.
+    """
+    size = np.uint64(rule.table.value.size)
+    if rule.sides.site.size == 0:
+        return np.uint64(0), size
+    half = size // np.uint64(2)
+    goes_up = chain.x[rule.sides.site[np.int64(move)]] == rule.sides.low
+    log_odds = u if goes_up else -u
+    return half * np.uint64(log_odds < 0.0), half
+
+
+@inlined
+def log_weight_by(rule, chain, move, u):
+    """Log weight of a move with log-ratio u."""
+    first, size = table_row(rule, chain, move, u)
+    found = log_weight(rule.table, first, size, u)
+    if rule.sides.log_factor.size > 0:
+        found += rule.sides.log_factor[np.int64(move)]
+    return found
+
+
+@inlined
+def log_weight_at(view, rule, chain, move):
+    """Log weight of a move."""
+    return log_weight_by(rule, chain, move, log_ratio(view, chain, move))
+
+
+@inlined
+def weigh_all(view, rule, chain):
     """Compute the weights of all moves under the present offset, and their sums."""
     n = view.touched_start.size - 1
     for m in range(n):
-        chain.part.tree[m] = (
-            log_weight(table, log_ratio(view, chain, np.uint64(m))) - chain.part.offset[0]
-        )
+        chain.part.tree[m] = log_weight_at(view, rule, chain, np.uint64(m)) - chain.part.offset[0]
     for m in range(n):
         chain.part.tree[m] = exp(chain.part.tree[m])
     sum_all(chain)
 
 
 @called
-def rebase(view, table, chain):
+def rebase(view, rule, chain):
     """Take the largest log weight as the offset and weigh all moves again."""
     largest = -np.inf
     for m in range(view.touched_start.size - 1):
-        largest = max(largest, log_weight(table, log_ratio(view, chain, np.uint64(m))))
+        largest = max(largest, log_weight_at(view, rule, chain, np.uint64(m)))
     chain.part.offset[0] = largest if np.isfinite(largest) else 0.0
-    weigh_all(view, table, chain)
+    weigh_all(view, rule, chain)
 
 
 @inlined
-def propose(view, table, chain, move):
+def propose(view, rule, chain, move):
     """Make a move and update weights and sums; return the inverse move."""
     inverse = flip(view, chain, move)
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
     for k in range(begin, end):
         t = np.uint64(view.touched[k])
         chain.part.old_weight[k - begin] = chain.part.tree[t]
-        chain.part.tree[t] = exp(
-            log_weight(table, log_ratio(view, chain, t)) - chain.part.offset[0]
-        )
+        chain.part.tree[t] = exp(log_weight_at(view, rule, chain, t) - chain.part.offset[0])
     chain.evaluations[0] += np.int64(end - begin)
     sum_touched(chain, view.touched, begin, end)
     return inverse
@@ -114,12 +166,12 @@ def undo(view, chain, move, inverse):
 
 @implements(rebuild, Balanced)
 def _rebuild(view, rule, chain):
-    weigh_all(view, rule.table, chain)
+    weigh_all(view, rule, chain)
 
 
 @implements(prepare, Balanced)
 def _prepare(view, rule, chain):
-    rebase(view, rule.table, chain)
+    rebase(view, rule, chain)
 
 
 @implements(step, Balanced)
@@ -130,13 +182,13 @@ def _step(view, rule, chain, u):
     if before == 0.0 or u_select < rule.lazy:  # zero: no neighbour has positive probability
         return 0.0
     move = select(view, chain, (u_select - rule.lazy) / (1.0 - rule.lazy) * before)
-    inverse = propose(view, rule.table, chain, move)
+    inverse = propose(view, rule, chain, move)
     after = total(chain)
     ratio = before / after
     if u_accept < ratio:
         chain.moved[np.int64(move)] = True
         if not SMALLEST_TOTAL < after < LARGEST_TOTAL:
-            rebase(view, rule.table, chain)
+            rebase(view, rule, chain)
     else:
         undo(view, chain, move, inverse)
     return min(1.0, ratio)

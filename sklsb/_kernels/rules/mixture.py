@@ -56,6 +56,8 @@ class Mixture(NamedTuple):
             reversible=one.reversible and other.reversible,
             sees_all_moves=one.sees_all_moves or other.sees_all_moves,
             may_be_periodic=one.may_be_periodic and other.may_be_periodic,
+            seeded=one.seeded or other.seeded,
+            conserves_counts=one.conserves_counts and other.conserves_counts,
             evaluation=one.evaluation if one.evaluation == other.evaluation else "evaluation",
             parts=parts,
         )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
+from sklsb._kernels.run import Sums
 from sklsb.ensembles.compiled import Array, Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Pool, Whole
@@ -103,7 +104,12 @@ class BlockedEnsemble(Ensemble):
         raise TypeError("A chain with redraws takes no numbers from outside; call run.")
 
     def run(
-        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
+        self,
+        n_transitions: int,
+        schedule: tuple[int, int, int],
+        draws: States,
+        stats: Array,
+        sums: Sums | None = None,
     ) -> None:
         """Make transitions in every chain, storing a draw every ``thin`` of them.
 
@@ -113,10 +119,14 @@ class BlockedEnsemble(Ensemble):
         room = self.chains.part.second.state.shape[1]
         for begin in range(0, n_transitions, room):
             size = min(room, n_transitions - begin)
-            self._run_part(size, _later(schedule, begin), draws, stats)
+            self._run_part(size, _later(schedule, begin), (draws, stats), sums)
 
     def _run_part(
-        self, n: int, schedule: tuple[int, int, int], draws: States, stats: Array
+        self,
+        n: int,
+        schedule: tuple[int, int, int],
+        out: tuple[States, Array],
+        sums: Sums | None,
     ) -> None:
         """Make as many transitions as there is room for redraws."""
         # What the coins will be, so that redraws are ready when they come.
@@ -134,7 +144,7 @@ class BlockedEnsemble(Ensemble):
                 for begin, end in self._pieces(redrawn[c]):
                     self._prepare(c, redrawn[c][begin:end])
                     mine, later = row[:, places[begin] : places[end]], _later(schedule, begin)
-                    self._run((c, c + 1), mine, end - begin, later, draws, stats)
+                    self._run((c, c + 1), mine, end - begin, later, out, sums)
 
         self._over_chains(work)
 

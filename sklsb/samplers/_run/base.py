@@ -33,11 +33,12 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning, StoreError
-from sklsb.samplers._run.checks import check_bool, check_count, is_n_jobs
+from sklsb.samplers._run.checks import check_bool, check_count, check_thin, is_n_jobs
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.sinks import (
+    Averaged,
     Call,
     InMemory,
     Record,
@@ -48,9 +49,16 @@ from sklsb.samplers._run.sinks import (
     check_record,
 )
 from sklsb.samplers._run.starts import INITS, Starts
+from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.samplers._run.warnings import Warned
 from sklsb.storage.fingerprint import by_kernels, checked, differ
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
+
+# Fitted attributes that a fit may not set anew.
+_OF_ONE_FIT = (
+    *("burn_in_", "candidates_", "disagreement_", "sample_stats_"),
+    *("_last_draws", "_thin_found", "_thin_evaluations"),
+)
 
 
 def _is_of_package(target: Target) -> bool:
@@ -83,6 +91,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     disagreement_: xr.Dataset
     # States of the chains, and log p there at the end of the last call.
     _law: tuple[States, NDArray[np.float64]] | None = None
+    # What thin="auto" means, once it is known, and the evaluations that took.
+    _thin_found: int
+    _thin_evaluations = 0
     # Whether chains can go on if log p has changed since `fit`.
     _can_follow = True
 
@@ -132,6 +143,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     @abstractmethod
     def make_starts(self, target: Target, streams: Streams) -> Starts:
         """Return the states that chains start from if none are given."""
+
+    def more_starts(self, target: Target, streams: Streams) -> Starts:
+        """Return the states that new chains of the fitted sampler start from."""
+        return self.make_starts(target, streams)
 
     @property
     def _may_stay(self) -> bool:
@@ -290,7 +305,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in ("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_last_draws"):
+        for old in _OF_ONE_FIT:
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
@@ -303,9 +318,14 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Reset everything that is counted over calls."""
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
-        kept = kept if self._may_stay else ()
-        tally = Tally.by_sweep(self.target_, len(self._ensemble), self._sweep, kept)
+        tally = self._new_tally(len(self._ensemble), kept if self._may_stay else ())
         self._ensemble.counters = Counters(tally=tally)
+
+    def _new_tally(self, n: int, kept: Any, n_all: int | None = None) -> Tally:
+        tally = Tally.by_sweep(self.target_, n, self._sweep, kept, n_all)
+        if self._ensemble.rule.facts.conserves_counts:
+            tally.symmetry = None  # of p, but not of p at these counts
+        return tally
 
     def _follow_target(self, store: Any = None) -> None:
         """If log p of the target has changed, go on from the new one; not into a store."""
@@ -329,7 +349,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         made = before.like(before.chains.x, before.streams)
         made.add_evaluations(before.chains.evaluations[:, 0])
         self._law, self._ensemble = checked(made), made
-        self.__dict__.pop("disagreement_", None)
+        for old in ("disagreement_", "_thin_found"):
+            self.__dict__.pop(old, None)
         self._count_anew()
 
     def _change_of_target(self) -> str:
@@ -384,7 +405,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         log-densities with their gradients, or drawn units.
         """
         check_is_fitted(self, "target_")
-        return int(self._ensemble.chains.evaluations.sum())
+        return int(self._ensemble.chains.evaluations.sum()) + self._thin_evaluations
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -426,12 +447,40 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _sweep(self) -> int:
         return transitions_of_a_sweep(self._ensemble.rule, self.target_)
 
-    def _check_thin(self, thin: int | str) -> int:
+    @property
+    def thin_(self) -> int:
+        """Transitions per draw with ``thin="auto"``: a draw is worth about half an independent one.
+
+        Found at the first use after `fit`, by copies of the chains, and then kept.
+        """
+        check_is_fitted(self, "target_")
+        with self._alone():
+            self._follow_target()
+            return self._transitions("auto")
+
+    def _auto_thin(self) -> int:
+        if not hasattr(self, "_thin_found"):
+            found = self._find_thin()
+            self._thin_found = found.thin
+            self._thin_evaluations += found.evaluations
+            self._warn_if_bounded(found)
+        return self._thin_found
+
+    def _find_thin(self) -> Thinning:
+        self._use_threads()
+        # Of a copy: the streams of the chains do not know of it.
+        streams = Streams(self._ensemble.streams.copy().of("pilot", THINNING))
+        return find_thinning(self._copies(streams), self._sweep, self.n_evaluations_)
+
+    def _copies(self, streams: Streams) -> Any:
+        """Return chains that go on from the present states, on other streams."""
+        return self._ensemble.like(self._ensemble.chains.x, streams)
+
+    def _transitions(self, thin: int | str) -> int:
+        """Return the transitions per draw that ``thin``, which is checked, means."""
         if isinstance(thin, str):
-            if thin != "sweep":
-                raise ValueError(f'thin is {thin!r}; give a number of transitions or "sweep".')
-            return self._sweep
-        return check_count(thin, "thin", 1)
+            return self._sweep if thin == "sweep" else self._auto_thin()
+        return thin
 
     def sample(
         self,
@@ -442,19 +491,20 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         store: str | os.PathLike[str] | None = None,
         stop: StopRule | Sequence[StopRule] | None = None,
     ) -> xr.Dataset:
-        """Draw from the chains, which go on from where they are.
+        r"""Draw from the chains, which go on from where they are.
 
         Parameters
         ----------
         n : int
             Draws per chain; with ``stop``, the maximum.
-        thin : int or "sweep", default=1
+        thin : int, "sweep" or "auto", default=1
             Transitions per draw; "sweep" gives each variable one chance to move: n_sites
-            transitions if each changes one variable.
-        record : dict of name to callable, or "moments", optional
+            transitions if each changes one variable. "auto" makes each draw worth about half an
+            independent one (see Notes).
+        record : dict of name to callable, "moments" or "marginals", optional
             Statistics to keep instead of the states. Each is called with states of shape (n_draws,
             ``*target.shape``), a segment at a time, and returns an array of leading length n_draws.
-            "moments": only running sums, in memory that does not grow with n.
+            "moments", "marginals": only running sums, in memory that does not grow with n.
         store : path-like, optional
             Folder that the draws are written to as they come, with checkpoints to go on from after
             a crash: see `resume` and `sklsb.open_draws`. It is created; an existing one must end
@@ -480,6 +530,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             Monte Carlo standard error, ``mean_mcse`` and so on, from batch means. If visits are
             few, `sklsb.diagnostics.marginals`, which sees them, gives better errors.
 
+            With ``record="marginals"``: ``p`` and ``mcse`` as of `sklsb.diagnostics.marginals`,
+            and ``lp`` with its error. Here p is the average over the draws of the probability of
+            each value given the other variables (see Notes).
+
         Raises
         ------
         sklearn.exceptions.NotFittedError
@@ -499,18 +553,45 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         `TorchTarget` go on with the new log p and the learned function, and all counts start again;
         with other targets, and in `ParallelTempering`, that is a ValueError.
 
+        With ``thin="auto"`` copies of the chains go on, in rounds of growing length, until their
+        autocorrelation shows. If it is exp(-t / T) at distance t, draws k transitions apart are
+        worth
+
+        .. math:: \frac{1 - \rho}{1 + \rho}, \qquad \rho = e^{-k / T}
+
+        independent ones each, which is 1/2 for k = 1.1 T. T is that of all variables together,
+        each weighted by its variance. It is found once, at the first use after `fit`, on streams
+        of its own, so that the draws are those of ``thin=sampler.thin_``.
+
+        The Rao-Blackwellised marginals of ``record="marginals"`` [1]_ are
+
+        .. math:: \hat p(x_i = s) = \frac{1}{n} \sum_t p(x_i = s \mid x_{-i}^{(t)}), \qquad
+                  \frac{p(x_i = s \mid x_{-i})}{p(x_i = r \mid x_{-i})}
+                  = \frac{p(x \text{ with } x_i = s)}{p(x \text{ with } x_i = r)}
+
+        over all n draws of all chains. Each draw takes the log-ratios of all changes of one
+        variable, which count in ``n_evaluations_``. Errors are by batch means, widened as in
+        `sklsb.diagnostics.marginals` where little was seen. Of a value that no draw had, or that
+        all draws had, mcse is NaN, however steady its conditional probability was: how long the
+        chain stays once it gets there is unknown. Modes that no chain found leave no trace.
+
         On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning. If a
         statistic raises, the draws of this call are lost (with a store, those since its last
         checkpoint), and the chains are where the statistic was last called.
 
         States are int8 or int16: cast them before multiplying or summing, which may overflow.
+
+        References
+        ----------
+        .. [1] A. E. Gelfand and A. F. M. Smith, "Sampling-based approaches to calculating marginal
+           densities", Journal of the American Statistical Association 85 (1990).
         """
         check_is_fitted(self, "target_")
-        n = check_count(n, "n", 0)
-        step = self._check_thin(thin)
+        n, thin = check_count(n, "n", 0), check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
         with self._alone():
             self._follow_target(store)
+            step = self._transitions(thin)
         watch = Watch(rules, self.target_, self._ensemble.counters, step)
         with deferred_interrupt() as interrupted:
             with self._alone(), self._sink(n, step, wanted, store) as sink:
@@ -539,8 +620,16 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         if isinstance(record, str):
             if store is not None:
                 raise ValueError(
-                    'record="moments" keeps no single draws to store; give one of the two.'
+                    f'record="{record}" keeps no single draws to store; give one of the two.'
                 )
+            if record == "marginals":
+                if self._ensemble.rule.facts.conserves_counts:
+                    raise ValueError(
+                        'record="marginals" averages what p says of a variable given the others; '
+                        f"{type(self).__name__} draws at fixed counts of values, where these leave "
+                        'one value. Give record="moments".'
+                    )
+                return Averaged(self.target_, call, self._ensemble)
             return Running(self.target_, call)
         if store is not None:
             settings = {"thin": thin, "stats": names}
@@ -588,7 +677,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     break
                 room = (made + size) // thin - done
                 states, stats, at = sink.room(room)
-                ensemble.run(size, (thin, made % thin, at), states, stats)
+                ensemble.run(size, (thin, made % thin, at), states, stats, *sink.sums)
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room
@@ -625,5 +714,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             "evaluation": self._ensemble.rule.facts.evaluation,
             "target": repr(self.target_),
             "sweep": self._sweep,
+            **({"conserves_counts": 1} if self._ensemble.rule.facts.conserves_counts else {}),
             **self._settings,
         }

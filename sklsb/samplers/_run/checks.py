@@ -22,6 +22,15 @@ def check_count(value: Any, name: str, smallest: int) -> int:
     return int(value)
 
 
+def check_thin(thin: Any) -> int | str:
+    """Return transitions per draw, "sweep" or "auto", or raise."""
+    if not isinstance(thin, str):
+        return check_count(thin, "thin", 1)
+    if thin not in ("sweep", "auto"):
+        raise ValueError(f'thin is {thin!r}; give a number of transitions, "sweep" or "auto".')
+    return thin
+
+
 def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
     """Raise unless this is "auto", None, or the log2 of a size of tables that is allowed."""
     if value is None or (isinstance(value, str) and value == "auto"):

@@ -9,9 +9,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._kernels.run import Sums
 from sklsb._system.memory import check_fits
+from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.exceptions import StoreError
 from sklsb.storage.stores import Store, chunk_size, open_draws, open_stats
 from sklsb.targets.base import States, Target
@@ -34,6 +38,8 @@ class Call(NamedTuple):
 
 # Names of variables and coordinates of draws, and of files beside them in a store.
 _TAKEN = ("chain", "draw", "lp", "acceptance_rate", "log_weight", "visit", "sklsb", "zarr.json")
+# What may be recorded by name; no draw is kept.
+_WITHOUT_DRAWS = ("moments", "marginals")
 
 
 def check_record(record: Any) -> "Record | str":
@@ -41,8 +47,9 @@ def check_record(record: Any) -> "Record | str":
     if record is None:
         return {}
     if isinstance(record, str):
-        if record != "moments":
-            raise ValueError(f'record is {record!r}; give "moments", or a dict of callables.')
+        if record not in _WITHOUT_DRAWS:
+            names = " or ".join(f'"{name}"' for name in _WITHOUT_DRAWS)
+            raise ValueError(f"record is {record!r}; give {names}, or a dict of callables.")
         return record
     if not isinstance(record, dict) or not record:
         raise TypeError(f"record is {record!r}; give a dict of names and callables.")
@@ -84,6 +91,7 @@ class Sink(ABC):
     """
 
     most: int  # draws that it takes at once
+    sums: tuple[Sums, ...] = ()  # what chains add to while they draw, if they can
 
     def __init__(self, target: Target, n_chains: int, stat_names: Sequence[str]):
         self.target, self.n_chains, self.stat_names = target, n_chains, tuple(stat_names)
@@ -212,6 +220,37 @@ class Running(Sink):
     def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
         empty = {name: np.empty((self.n_chains, 0)) for name in self.stat_names}
         return self.moments.dataset(attrs | {"n_draws": n}), stats_dataset(empty, attrs)
+
+
+class Averaged(Sink):
+    """Averages of the conditional distributions at the draws; no draw is kept."""
+
+    def __init__(self, target: Target, call: Call, ensemble: ChainEnsemble):
+        super().__init__(target, call.n_chains, call.stat_names)
+        self.ensemble, self.by_kernel = ensemble, isinstance(ensemble, Ensemble)
+        self.averages = Averages(target, call.n_chains)
+        self.most = self._room_left()
+
+    def _room_left(self) -> int:
+        at_once = _MOST_RECORDED // max(1, self.n_chains * self.target.n_sites)
+        return max(1, min(self.averages.left, at_once))
+
+    def room(self, n: int) -> tuple[States, Array, int]:
+        self.sums = (self.averages.of_kernel,) if self.by_kernel else ()
+        return super().room(n)
+
+    def put(self, n: int) -> None:
+        lp = self._stats[:, :, 0] + self.target.constant
+        self.averages.add(self._states, lp, self.by_kernel)
+        if not self.by_kernel:
+            n_moves = int((self.target.cardinalities - 1).sum())
+            self.ensemble.add_evaluations(np.full(self.n_chains, n * n_moves))
+        self._count(self._stats)
+        self.most = self._room_left()
+
+    def result(self, n: int, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
+        empty = {name: np.empty((self.n_chains, 0)) for name in self.stat_names}
+        return self.averages.dataset(attrs | {"n_draws": n}), stats_dataset(empty, attrs)
 
 
 class Stored(Sink):

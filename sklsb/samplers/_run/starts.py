@@ -121,7 +121,7 @@ class _Search:
         if found is not None:
             self.looks = max(self.looks, _LOOKS)
             _, height = self._climb(np.stack([found, best]))
-            if height[0] < height[1] - _noise(height[1]):
+            if height[0] < height[1] - noise(height[1]):
                 return found
         return self._far_from(best, rng) if far else best
 
@@ -143,12 +143,12 @@ class _Search:
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
         highest = log_prob.max()
         alike = self._alike(x[0])
-        alike = alike[self._log_prob(alike) > highest + _noise(highest)]
+        alike = alike[self._log_prob(alike) > highest + noise(highest)]
         if len(alike):
             self.looks = max(self.looks, _LOOKS * len(alike))
             x, log_prob = self._climb(alike)
             highest = log_prob.max()
-        top = x[log_prob >= highest - _noise(highest)]
+        top = x[log_prob >= highest - noise(highest)]
         total = top.sum(axis=1, dtype=np.int64)
         best: States = np.unique(top[total == total.min()], axis=0)[0]
         return best
@@ -182,7 +182,7 @@ class _Search:
                 place = np.searchsorted(self.sites, fixed[walking])
                 gain[np.arange(walking.size), place] = -np.inf
             order = np.argsort(-gain, axis=1, kind="stable")
-            n_up = (gain > _noise(log_prob[walking])[:, None]).sum(axis=1)
+            n_up = (gain > noise(log_prob[walking])[:, None]).sum(axis=1)
             n = np.minimum(n_up, most[walking])
             higher = np.zeros(walking.size, dtype=np.bool_)
             while (tried := np.flatnonzero(~higher & (n > 0))).size:
@@ -191,7 +191,7 @@ class _Search:
                 at = order[tried][row, rank]
                 trial[row, self.sites[at]] = value[tried[row], at]
                 reached, before = self._log_prob(trial), log_prob[walking[tried]]
-                up = reached > before + _noise(before)
+                up = reached > before + noise(before)
                 x[walking[tried[up]]] = trial[up]
                 log_prob[walking[tried[up]]] = reached[up]
                 most[walking[tried[up]]] = 2 * n[tried[up]]
@@ -287,7 +287,7 @@ class _Search:
         return np.stack([(draws == v).mean(axis=1) for v in self.values], axis=2)
 
 
-def _noise(log_prob: Array) -> Array:
+def noise(log_prob: Array) -> Array:
     """Differences of log p that may be rounding."""
     return 64 * _EPS * (1.0 + np.abs(log_prob))
 

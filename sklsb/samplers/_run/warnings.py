@@ -1,5 +1,6 @@
 """What samplers warn of after drawing."""
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any
@@ -23,6 +24,7 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets.base import Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
@@ -118,6 +120,24 @@ class Warned(ABC):
             stacklevel=4,
         )
 
+    def _warn_if_bounded(self, found: Thinning) -> None:
+        """Warn if copies of the chains could not tell how far apart draws should be."""
+        if not found.bounded:
+            return
+        needed = "no variable changed"
+        if math.isfinite(found.needed):
+            needed = (
+                f"a draw seems to need {found.needed:.3g} transitions to be worth half an "
+                "independent one, more than so short a run can tell"
+            )
+        warnings.warn(
+            f'thin="auto" is {found.thin} transitions: in {found.n_transitions} transitions of '
+            f"copies of the chains {needed}. Draws will be worth less than half each. Make more "
+            "of them, give a larger thin, or look for a sampler that moves faster.",
+            ShortRunWarning,
+            stacklevel=5,
+        )
+
     def _warn_of_rounding(self) -> None:
         """Warn if rounding of log p matters."""
         target = self.target_
@@ -163,13 +183,15 @@ class Warned(ABC):
         return (
             " No change of a single variable leads from the states of the chains to a possible "
             "state, as in a ranking or an assignment, where two variables must change at once. "
-            "Chains of single changes stay where they start: change several together, as "
-            "GibbsSampler(block_size=2) does, or describe the states by other variables."
+            "Chains of single changes stay where they start: exchange values, as SwapSampler does, "
+            "change several together, as GibbsSampler(block_size=2) does, or describe the states "
+            "by other variables."
         )
 
     def _exact_hint(self) -> str:
         if self._known_hint is None:
-            self._known_hint = exact_hint(self.target_)
+            restricted = self._ensemble.rule.facts.conserves_counts
+            self._known_hint = "" if restricted else exact_hint(self.target_)
         return self._known_hint
 
     def _warn_if_separated(self) -> None:
@@ -207,7 +229,7 @@ class Warned(ABC):
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
-        images = _IMAGES.get(self.target_.symmetry, "")
+        images = _IMAGES.get(self._ensemble.counters.tally.symmetry, "")
         return (
             "The chains disagree: they have not converged, or they are in separated modes that "
             f"they do not leave. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
@@ -224,8 +246,8 @@ class Warned(ABC):
             self._warned_periodic = True
             warnings.warn(
                 f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
-                "or nearly so, and a chain that changes one variable at every step visits even "
-                "and odd states in turn. Set lazy=0.5, or thin by an odd number.",
+                "or nearly so, and a chain that moves at every step visits even and odd states in "
+                "turn. Set lazy=0.5, or thin by an odd number.",
                 PeriodicChainWarning,
                 stacklevel=4,
             )

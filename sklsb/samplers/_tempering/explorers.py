@@ -19,6 +19,8 @@ from sklsb.targets.base import Target
 
 # Average number of neighbours up to which chromatic sweeps and crossover are worth a try.
 _FEW_NEIGHBOURS = 32
+# What rules need that move by something else than log-ratios.
+_NOT_SCALED = frozenset({"layers", "_pairwise"})
 
 
 def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
@@ -50,10 +52,19 @@ def _rule_of(given: Any, target: Target) -> Rule:
     rule: Rule = given.make_rule(target)
     advice = "Take another explorer."
     check_needs(name, target, rule.facts.needs, advice)
-    if "layers" in rule.facts.needs or rule.facts.parts or isinstance(rule, FirstOrder):
+    if (
+        not _NOT_SCALED.isdisjoint(rule.facts.needs)
+        or rule.facts.parts
+        or isinstance(rule, FirstOrder)
+    ):
         raise ValueError(
             f"explorer is {given!r:.100}, which moves by more than exact log-ratios of single "
             f"changes; tempering cannot scale that. {advice}"
+        )
+    if rule.facts.conserves_counts:
+        raise ValueError(
+            f"explorer is {given!r:.100}, which conserves the counts of values; the replica at "
+            f"beta = 0 is drawn without them. {advice}"
         )
     return rule
 

@@ -1,0 +1,163 @@
+"""Ways to sample that the pilot compares: a function, with or without jumps and factors by site."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.jump import Jump
+from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz
+from sklsb.balancing.jumps import JumpFlux, jump, learn_factors
+from sklsb.balancing.sides import balanced
+from sklsb.ensembles.protocol import LearnableEnsemble
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Fixed functions that are tried with jumps, and those that get factors by site.
+_JUMPS, _BY_FLUX, _BY_ESS = ("barker", "sqrt", "max"), ("barker",), ("barker", "sqrt")
+# Chosen in doubt.
+_SURE = ("barker", "sqrt")
+ROBUST_CANDIDATES = (
+    *_SURE,
+    *(f"jump_{name}" for name in _SURE),
+    *(f"{prefix}{name}_by_ess" for prefix in ("", "jump_") for name in _SURE),
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to sample.
+
+    Parameters
+    ----------
+    function : BalancingFunction
+        Weighs the moves.
+    jumps : bool
+        Whether every proposed move is made, in continuous time.
+    factors : ndarray of shape (n_sites,), optional
+        Multiply the weights of the moves of each variable.
+    log_time : float
+        Logarithm of the time of a transition, if ``jumps``.
+    sweep : int
+        Transitions in which there are as many jumps as variables.
+    """
+
+    function: BalancingFunction
+    jumps: bool = False
+    factors: Array | None = None
+    log_time: float = 0.0
+    sweep: int = 0
+
+    def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump:
+        """Return the rule that moves the chains."""
+        rule = balanced(target, self.function, lazy, self.factors)
+        return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
+
+    def timed(self, seen: "Seen") -> "Candidate":
+        """Return the same, with the time of a few jumps on average over the states."""
+        if not self.jumps:
+            return self
+        rule = jump(seen.target, self.function, self.factors, seen.states, seen.ratios)
+        return replace(self, log_time=rule.log_time, sweep=rule.sweep)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """States that chains visited, and the log-ratios of all moves there."""
+
+    target: Target
+    states: States
+    ratios: Array
+
+    @classmethod
+    def of(cls, stored: LearnableEnsemble) -> "Seen":
+        """Take the present states of an ensemble."""
+        return cls(stored.target, stored.chains.x, stored.proposal_log_ratios())
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which candidates the parameters ``rejection_free`` and ``factors`` of `LSBSampler` allow."""
+
+    steps: bool  # Metropolis-Hastings
+    jumps: bool
+    plain: bool  # without learned factors
+    by_site: bool  # with learned factors
+    given: Array | None = None  # factors of the user
+
+    @classmethod
+    def by(cls, rejection_free: bool | str, factors: "str | Array | None") -> "Allowed":
+        """Read the two parameters, which have been checked."""
+        learned = isinstance(factors, str)
+        return cls(
+            steps=rejection_free is not True,
+            jumps=rejection_free is not False,
+            plain=not learned or factors == "auto",
+            by_site=learned,
+            given=None if isinstance(factors, str) else factors,
+        )
+
+
+def plain_candidates(
+    allowed: Allowed, learned: dict[str, BalancingFunction], seen: Seen
+) -> dict[str, Candidate]:
+    """Return the candidates without learned factors: learned functions first, then fixed ones.
+
+    Names of functions learned for jumps begin with ``jump_``.
+    """
+    fixed: dict[str, BalancingFunction] = {name: cls() for name, cls in FIXED.items()}
+    found: dict[str, Candidate] = {}
+    if allowed.steps:
+        of_steps = {name: f for name, f in learned.items() if not name.startswith("jump_")}
+        found |= {name: Candidate(f, False, allowed.given) for name, f in of_steps.items()}
+        found |= {name: Candidate(f, False, allowed.given) for name, f in fixed.items()}
+    if allowed.jumps:
+        of_jumps = {
+            name: f for name, f in learned.items() if name.startswith("jump_") or not allowed.steps
+        }
+        of_jumps |= {f"jump_{name}": fixed[name] for name in _JUMPS}
+        found |= {name: Candidate(f, True, allowed.given) for name, f in of_jumps.items()}
+    return {name: candidate.timed(seen) for name, candidate in found.items()}
+
+
+def factor_candidates(
+    allowed: Allowed,
+    stored: LearnableEnsemble,
+    seen: Seen,
+    new_ensemble: Callable[[int], LearnableEnsemble],
+    budget: float,
+) -> tuple[dict[str, Candidate], int]:
+    """Learn factors by site, from flows and from effective sizes; return also the evaluations.
+
+    ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams.
+    """
+    prefix = "jump_" if allowed.jumps else ""
+    flux = JumpFlux(stored, Lipschitz(), "global_flux")
+    found: dict[str, Candidate] = {}
+    evaluations = 0
+    for name in _BY_FLUX:
+        function = FIXED[name]()
+        factors = flux.factors(function.table())
+        found[f"{prefix}{name}_by_flux"] = Candidate(function, allowed.jumps, factors).timed(seen)
+    for k, name in enumerate(_BY_ESS):
+        chains, plain = new_ensemble(k), Candidate(FIXED[name](), allowed.jumps)
+        made = learned_factors(plain, chains, seen, budget / len(_BY_ESS))
+        evaluations += int(chains.chains.evaluations.sum())
+        found[f"{prefix}{name}_by_ess"] = made
+    return found, evaluations
+
+
+def learned_factors(
+    candidate: Candidate, chains: LearnableEnsemble, seen: Seen, budget: float
+) -> Candidate:
+    """Return a candidate with factors learned by effective sizes."""
+
+    def with_factors(factors: Array) -> Candidate:
+        return replace(candidate, factors=factors).timed(seen)
+
+    def rule_of(factors: Array) -> Balanced | Jump:
+        return with_factors(factors).rule(seen.target)
+
+    return with_factors(learn_factors(rule_of, np.ones(seen.target.n_sites), chains, budget))

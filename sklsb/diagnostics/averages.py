@@ -1,0 +1,102 @@
+"""Marginals as averages of conditional distributions, over draws that are not kept."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from sklsb._kernels.run import Sums, places_of
+from sklsb.diagnostics.batches import Array, Batches, batch_errors, marginal_errors
+from sklsb.diagnostics.draws import value_coords
+from sklsb.targets.base import States, Target
+
+# Probabilities computed at once from a target's log-ratios.
+_BLOCK = 1 << 20
+
+
+class Averages(Batches):
+    """Sums of p(x_i = s | rest) over the draws of some chains, by batches.
+
+    Kernels add to `of_kernel` what they draw; for other chains `add` computes it.
+    """
+
+    def __init__(self, target: Target, n_chains: int):
+        self.target = target
+        self.n_values = int(target.cardinalities.sum())
+        super().__init__(n_chains, self.n_values + 1)
+        self._places = places_of(target.values)
+        self._weight = np.empty((n_chains, len(target.values)))
+        self._seen = np.zeros((target.n_sites, len(target.values)), dtype=np.bool_)
+
+    @property
+    def of_kernel(self) -> Sums:
+        """Where a kernel adds at most `left` draws."""
+        return Sums(self.sums, self._places, self._weight, self.batch, self.n_draws)
+
+    def add(self, states: States, lp: Array, by_kernel: bool = False) -> None:
+        """Add at most `left` draws (n_chains, n_draws, n_sites) and their log p."""
+        for k, value in enumerate(self.target.values):
+            self._seen[:, k] |= (states == value).any(axis=(0, 1))
+        if not by_kernel:
+            self._add_conditionals(states)
+        done, n = 0, states.shape[1]
+        while done < n:
+            at, filled = divmod(self.n_draws + done, self.batch)
+            new = slice(done, min(n, done + self.batch - filled))
+            self.add_lp(at, lp[:, new])
+            done = new.stop
+        self.count(n)
+
+    def _add_conditionals(self, states: States) -> None:
+        n_chains, n = states.shape[:2]
+        size = max(1, _BLOCK // max(1, n_chains * self.n_values))
+        for begin in range(0, n, size):
+            found = conditionals(self.target, states[:, begin : begin + size])
+            # One draw after another, so that sums do not depend on how draws are divided.
+            for k in range(found.shape[1]):
+                at = (self.n_draws + begin + k) // self.batch
+                self.sums[:, at, :-1] += found[:, k]
+
+    def _spread(self, values: Array) -> Array:
+        """Return shape (..., n_sites, n_values), 0 where a variable does not have the value."""
+        has = np.arange(len(self.target.values)) < self.target.cardinalities[:, np.newaxis]
+        whole = np.zeros((*values.shape[:-1], *has.shape))
+        whole[..., has] = values
+        return whole
+
+    def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
+        """Return the marginals with their standard errors."""
+        target, (mean, batches) = self.target, self.means()
+        p = self._spread(np.clip(mean[:-1], 0.0, 1.0))
+        errors = marginal_errors(p, batch_errors(self._spread(batches[..., :-1])), np.inf)
+        # Nothing tells how long a value lasts that was never seen, or that was never left.
+        seen = self._seen & (self._seen.sum(axis=1, keepdims=True) > 1)
+        errors = np.where(seen, errors, np.nan)
+        errors[target.n_possible <= 1] = 0.0
+        errors[np.arange(p.shape[1]) >= target.cardinalities[:, np.newaxis]] = 0.0
+        shape, dims = (*target.shape, p.shape[1]), (*target.dims, "state")
+        found = {
+            "p": (dims, p.reshape(shape)),
+            "mcse": (dims, errors.reshape(shape)),
+            "lp": mean[-1],
+            "lp_mcse": batch_errors(batches[:, :, -1]),
+        }
+        return xr.Dataset(found, coords=target.coords | value_coords(target), attrs=attrs)
+
+
+def conditionals(target: Target, states: States) -> Array:
+    """Return p(x_i = s | rest) at possible states (..., n_sites), site by site, value by value."""
+    k = target.cardinalities
+    first, start = np.cumsum(k - 1) - (k - 1), np.cumsum(k) - k
+    site = np.repeat(np.arange(k.size), k - 1)
+    here = np.searchsorted(np.asarray(target.values), states)
+    value = np.arange(site.size) - first[site]
+    value = value + (value >= here[..., site])
+    logits = np.zeros((*states.shape[:-1], int(k.sum())))
+    np.put_along_axis(logits, start[site] + value, target.log_ratios(states), axis=-1)
+    if not k.size:
+        return logits
+    largest = np.maximum.reduceat(logits, start, axis=-1)
+    weight = np.exp(logits - np.repeat(largest, k, axis=-1))
+    total = np.add.reduceat(weight, start, axis=-1)
+    return np.asarray(weight / np.repeat(total, k, axis=-1))

@@ -1,0 +1,398 @@
+"""Cluster updates: against all sets of bonds, exact answers, and with zeros and evidence."""
+
+import itertools
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+from models import GRAPHS, KINDS, POTTS_KINDS, dense, ising, potts
+from test_rules import by_hand, check_edges, check_formula
+
+from sklsb import (
+    RBM,
+    ClusterSampler,
+    FunctionTarget,
+    Ising,
+    MarkovNetwork,
+    ParallelTempering,
+    Potts,
+    exact,
+    testing,
+)
+from sklsb.exact.transitions import eigenvalues, rule_of
+
+INF = np.inf
+PATH, TRIANGLE = nx.path_graph(3), nx.complete_graph(3)
+UPDATES = ("swendsen-wang", "wolff")
+each_update = pytest.mark.parametrize("update", UPDATES)
+
+
+def signed(graph, couplings, field=0.0):
+    """An Ising model with these couplings of the edges, in order."""
+    matrix = np.zeros((len(graph), len(graph)))
+    for (i, j), coupling in zip(graph.edges, couplings, strict=True):
+        matrix[i, j] = matrix[j, i] = coupling
+    return Ising(matrix, field)
+
+
+FIELD = [[0.0, 0.7, 1.1], [-0.7, 0.2, -INF], [0.0, 0.1, 1.4]]
+# Alike and different neighbours, and an impossible value.
+MIXED = Potts([[0.0, 0.8, 0.0], [0.8, 0.0, -0.6], [0.0, -0.6, 0.0]], FIELD)
+TARGETS = {
+    "ising": dense(3),
+    "two sites": dense(2),
+    "one site": dense(1),
+    "no edges": ising(nx.empty_graph(3)),
+    "flat": ising(PATH, "flat"),
+    "ties": ising(PATH, "ties"),
+    "no field": signed(PATH, [0.7, 0.3]),
+    "frustrated": signed(TRIANGLE, [0.8, 0.5, -0.6], [0.3, 0.0, -0.2]),
+    "opposite": signed(PATH, [-0.9, -0.4], [0.3, 0.1, -0.2]),
+    "strong": signed(PATH, [40.0, -800.0], [0.5, 0.0, -0.25]),
+    "strong fields": ising(PATH, "field 45"),
+    "extreme fields": ising(PATH, "field 700"),
+    "nothing": Ising(np.zeros((0, 0))),
+    "evidence": dense(3).condition({1: 1}),
+    "evidence among four": dense(4).condition({1: 1}),
+    "all observed": dense(2).condition({0: 1, 1: -1}),
+    "potts": potts(PATH),
+    "potts without fields": potts(TRIANGLE, "flat"),
+    "potts zeros": potts(PATH, "zeros", seed=3),
+    "potts of one value": potts(PATH, "evidence"),
+    "potts of both signs": MIXED,
+    "potts evidence": MIXED.condition({0: 2}),
+    "potts extreme": potts(PATH, "field 700"),
+    "two values": Potts(0.5 * nx.to_numpy_array(TRIANGLE), [[0.1, 0.4], [0.0, -0.3], [0.2, 0.2]]),
+}
+
+
+# ----------------------------------------------------------------- all sets of bonds
+
+
+def by_bonds(target, update):
+    """Matrix from the joint probability of a state and each set of bonds, by Bayes' rule."""
+    model = getattr(target, "target", target)
+    values, couplings = model.values, model.couplings.toarray()
+    free = np.flatnonzero(target.n_possible > 1).tolist()
+    drop = np.abs(couplings) * (2.0 if isinstance(model, Ising) else 1.0)
+    pairs = [(i, j) for i, j in itertools.combinations(free, 2) if couplings[i, j]]
+
+    def of_bonds(x, bonds):
+        """Log probability of the bonds given a state."""
+        total = 0.0
+        for (i, j), bond in zip(pairs, bonds, strict=True):
+            if (x[i] == x[j]) == (couplings[i, j] > 0):
+                total += math.log(-math.expm1(-drop[i, j])) if bond else -drop[i, j]
+            elif bond:
+                return -INF
+        return total
+
+    def shifted(x, cluster, d):
+        y = list(x)
+        for i in cluster:
+            y[i] = values[(values.index(x[i]) + d) % len(values)]
+        return tuple(y)
+
+    def given(some, log_p, bonds):
+        """Distribution of some states given the bonds."""
+        joint = {y: log_p[y] + of_bonds(y, bonds) for y in some}
+        largest = max(joint.values())
+        weight = {y: math.exp(v - largest) for y, v in joint.items()}
+        total = sum(weight.values())
+        return {y: w / total for y, w in weight.items()}
+
+    def transition(x, log_p):
+        found = {}
+        for bonds in itertools.product((False, True), repeat=len(pairs)):
+            share = math.exp(of_bonds(x, bonds))
+            if share == 0.0:
+                continue
+            graph = nx.Graph(list(itertools.compress(pairs, bonds)))
+            graph.add_nodes_from(free)
+            clusters = list(nx.connected_components(graph))
+            if update == "wolff":
+                moves = wolff(x, clusters, log_p, bonds)
+            else:
+                some = {x}
+                for cluster in clusters:
+                    some = {shifted(y, cluster, d) for y in some for d in range(len(values))}
+                moves = given(some, log_p, bonds)
+            for y, q in moves.items():
+                found[y] = found.get(y, 0.0) + share * q
+        return found
+
+    def wolff(x, clusters, log_p, bonds):
+        found = {x: 1.0}
+        for cluster in clusters:
+            p = given({shifted(x, cluster, d) for d in range(len(values))}, log_p, bonds)
+            for y, q in p.items():
+                if y != x and q > 0.0:
+                    # Proposed among the others, accepted by Metropolis' rule, 7 times of 8.
+                    others = [sum(p[z] for z in p if z != one) for one in (x, y)]
+                    accepted = min(1.0, others[0] / others[1]) if others[1] > 0.0 else 1.0
+                    q *= 7 / 8 * accepted / others[0] * len(cluster) / len(free)
+                    found[y] = found.get(y, 0.0) + q
+                    found[x] -= q
+        return found
+
+    return by_hand(target, transition)
+
+
+@each_update
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_formula_is_a_sum_over_all_sets_of_bonds(name, update):
+    target = TARGETS[name]
+    check_formula(rule_of(ClusterSampler(update), target), target, by_bonds(target, update))
+
+
+@each_update
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "field 1e300"])
+def test_all_graphs_of_up_to_four_spins(kind, update):
+    for graph in GRAPHS:
+        check_balance(ising(graph, kind), update)
+        if kind in ("random", "field 0") and len(graph) < 4:
+            target = ising(graph, kind)
+            check_formula(rule_of(ClusterSampler(update), target), target, by_bonds(target, update))
+
+
+@each_update
+@pytest.mark.parametrize("kind", POTTS_KINDS)
+def test_all_graphs_of_up_to_three_variables_of_three_values(kind, update):
+    for graph in GRAPHS:
+        if len(graph) < 4:
+            check_balance(potts(graph, kind), update)
+
+
+def check_balance(target, update):
+    """Detailed balance, stationarity and rows of the formula, to rounding."""
+    p, found = exact.probabilities(target), exact.transition_matrix(ClusterSampler(update), target)
+    flow = p[:, None] * found
+    assert np.abs(flow - flow.T).max(initial=0.0) < 1e-15
+    np.testing.assert_allclose(p @ found, p, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=0, atol=4e-15)
+
+
+@each_update
+@pytest.mark.parametrize("name", TARGETS)
+def test_detailed_balance(name, update):
+    check_balance(TARGETS[name], update)
+
+
+def test_too_many_partitions():
+    message = r"has 512 states, and its variables form \d+ partitions or more, .* Take a smaller"
+    for update in UPDATES:
+        with pytest.raises(ValueError, match=message):
+            exact.transition_matrix(ClusterSampler(update), dense(9))
+
+
+# ----------------------------------------------------------------- the compiled step
+
+# Where a number has ranges of outcomes below 1/50, measuring overlooks some.
+MEASURED = [name for name in TARGETS if name != "evidence among four"]
+COMMIT = {"ising", "evidence", "frustrated", "potts zeros", "potts evidence", "nothing", "ties"}
+
+
+@each_update
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in COMMIT else [pytest.mark.slow]) for n in MEASURED],
+)
+def test_the_compiled_step_is_the_formula(name, update):
+    testing.check_rule(rule_of(ClusterSampler(update), TARGETS[name]), TARGETS[name])
+
+
+@each_update
+@pytest.mark.parametrize("name", ["potts zeros", "potts evidence", "evidence"])
+def test_no_number_leads_to_an_impossible_state(name, update):
+    target = TARGETS[name]
+    assert (target.log_prob(exact.states(target)) == -INF).any()
+    check_edges(rule_of(ClusterSampler(update), target), target)
+
+
+@each_update
+@pytest.mark.parametrize("name", ["ising", "potts zeros", "evidence", "nothing"])
+def test_sampler(name, update):
+    testing.check_sampler(ClusterSampler(update), TARGETS[name], n_draws=30)
+
+
+@each_update
+def test_evidence_is_a_field(update):
+    """As the model of the other variables, conditioned by hand."""
+    whole = dense(4)
+    given = whole.condition({1: -1, 3: 1})
+    field = whole.field + whole.couplings.toarray() @ [0, -1, 0, 1]
+    alone = Ising(whole.couplings.toarray()[::2, ::2], field[::2])
+    x = exact.states(given)
+    agrees = np.flatnonzero((x[:, 1] == -1) & (x[:, 3] == 1))
+    found = exact.transition_matrix(ClusterSampler(update), given)[np.ix_(agrees, agrees)]
+    wanted = exact.transition_matrix(ClusterSampler(update), alone)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-15)
+    one, other = (rule_of(ClusterSampler(update), target).bonds for target in (given, alone))
+    np.testing.assert_array_equal(one.missing, other.missing)
+    np.testing.assert_allclose(one.field[::2], other.field, rtol=1e-15)
+
+
+def test_an_ising_model_and_the_same_one_by_two_values_move_alike():
+    spins = ising(nx.complete_graph(4))
+    values = Potts(2.0 * spins.couplings.toarray(), np.stack([-spins.field, spins.field], axis=1))
+    for update in UPDATES:
+        found = [exact.transition_matrix(ClusterSampler(update), one) for one in (spins, values)]
+        np.testing.assert_allclose(*found, rtol=0, atol=1e-15)
+        states = np.random.default_rng(0).integers(2, size=(3, 4))
+        sampler = ClusterSampler(update, n_chains=3, n_burn_in=20, random_state=0)
+        x = sampler.fit(values, initial_states=states).sample(50)["x"].values
+        sampler.fit(spins, initial_states=2 * states - 1)
+        np.testing.assert_array_equal(sampler.sample(50)["x"], 2 * x - 1)
+
+
+# ----------------------------------------------------------------- long runs
+
+
+def energy(target, scale):
+    """Mean of log p, from the derivative of log Z by a factor before log p."""
+    step = 1e-4
+    sides = (scale(1.0 + step), scale(1.0 - step))
+    one, other = (exact.log_partition(side) for side in sides)
+    return (one - other) / (2 * step)
+
+
+_rng = np.random.default_rng(5)
+LONG = {
+    "critical": Ising.lattice(np.zeros((6, 6)), 0.4406868),
+    "fields": Ising.lattice(_rng.normal(scale=0.3, size=(5, 5)), 0.4),
+    "glass": ising(nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 4))),
+    "evidence": Ising.lattice(np.zeros((6, 6)), 0.5).condition({(0, 0): 1, (3, 3): -1}),
+    "potts": Potts.lattice(_rng.normal(scale=0.2, size=(4, 4, 3)), 0.9),
+    "potts, other signs": Potts.lattice(_rng.normal(scale=0.2, size=(3, 4, 3)), -0.5),
+}
+
+
+@each_update
+@pytest.mark.parametrize("name", LONG)
+def test_marginals_and_energy_of_a_long_run(name, update):
+    target = LONG[name]
+    sampler = ClusterSampler(update, n_burn_in=200, random_state=0).fit(target)
+    draws = sampler.sample(3000, thin=1 if update == "swendsen-wang" else 4)
+    wanted = exact.marginals(target)["p"].values
+    found = (draws["x"].values[..., None] == np.array(target.values)).mean(axis=(0, 1))
+    # Of 12,000 draws at least a fifteenth count as independent.
+    assert np.abs(found - wanted).max() < 6.5 * 0.5 / np.sqrt(800)
+    if isinstance(target, Ising):
+        lp = sampler.sample_stats_["lp"].values
+        expected = energy(target, lambda c: Ising(c * target.couplings.toarray(), c * target.field))
+        assert abs(lp.mean() - expected) < 6.5 * lp.std() / np.sqrt(800)
+
+
+def test_single_clusters_do_not_alternate_between_the_phases():
+    cold = Ising.lattice(np.zeros((6, 6)), 1.0)
+    sampler = ClusterSampler("wolff", n_chains=2, random_state=0).fit(cold)
+    phase = np.sign(sampler.sample(2000)["x"].values.sum(axis=(2, 3)))
+    stays = (phase[:, 1:] == phase[:, :-1]).mean()
+    assert 0.1 < stays < 0.25  # an eighth, and where small clusters flip
+    even = sampler.sample(500, thin=2)["x"].values.sum(axis=(2, 3))
+    assert 0.3 < (even > 0).mean() < 0.7
+    acceptance = sampler.sample_stats_["acceptance_rate"].values
+    np.testing.assert_array_equal(acceptance, 1.0)
+    assert eigenvalues(ClusterSampler("wolff"), ising(PATH, "flat"))[0] > -0.76
+
+
+def test_strong_fields_hold_single_clusters():
+    held = Ising.lattice(np.full((6, 6), 0.5), 0.5)
+    sampler = ClusterSampler("wolff", n_chains=2, random_state=0).fit(held)
+    sampler.sample(500, thin=20)
+    assert sampler.sample_stats_["acceptance_rate"].values.mean() < 0.3
+
+
+# ----------------------------------------------------------------- size
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning")
+@each_update
+def test_a_transition_may_take_more_numbers_than_a_segment(update):
+    lattice = Ising.lattice(np.zeros((400, 400)), 0.4406868)
+    sampler = ClusterSampler(update, n_chains=1, n_burn_in=2, init="uniform", random_state=0)
+    draws = sampler.fit(lattice).sample(3, record={"m": lambda x: x.mean(axis=(1, 2))})
+    assert draws["m"].shape == (1, 3)
+    lp = lattice.log_prob(sampler.state_)
+    np.testing.assert_allclose(sampler.sample_stats_["lp"].values[:, -1], lp, rtol=1e-12)
+    assert rule_of(sampler, lattice).facts.n_uniforms - 160_000 == (update == "wolff")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
+def test_a_million_spins():
+    lattice = Ising.lattice(np.zeros((1000, 1000)), 0.4406868)
+    sampler = ClusterSampler(n_chains=1, n_burn_in=30, init="uniform", random_state=0)
+    sampler.fit(lattice).sample(3, record={"m": lambda x: x.mean(axis=(1, 2))})
+    # The energy per bond of the infinite lattice is half the square root of 2.
+    found = sampler.sample_stats_["lp"].values.mean() / 0.4406868 / 2e6
+    assert abs(found - np.sqrt(0.5)) < 0.01
+
+
+def test_a_dense_graph_takes_one_number_per_variable():
+    facts = rule_of(ClusterSampler(), dense(50)).facts
+    assert (facts.n_uniforms, facts.transitions_per_sweep, facts.stat_names) == (50, 1, ("lp",))
+    facts = rule_of(ClusterSampler("wolff"), dense(50)).facts
+    assert (facts.n_uniforms, facts.transitions_per_sweep) == (51, 10)
+    assert rule_of(ClusterSampler("wolff"), dense(3)).facts.transitions_per_sweep == 3
+    for update in UPDATES:
+        facts = rule_of(ClusterSampler(update), dense(5)).facts
+        assert facts.reversible
+        assert not facts.may_be_periodic
+        assert facts.evaluation == "bond that was tried"
+
+
+def test_evaluations_are_the_bonds_tried():
+    ring = signed(nx.cycle_graph(6), [50.0] * 6)
+    sampler = ClusterSampler(n_chains=1, n_burn_in=0, random_state=0)
+    sampler.fit(ring, initial_states=np.ones(6)).sample(10)
+    # Each spin but the first joins at its first bond.
+    assert sampler.n_evaluations_ == 5 * 10
+
+
+# ----------------------------------------------------------------- what is refused
+
+
+class Bent(Ising):
+    """A subclass with another log p, of which bonds know nothing."""
+
+    def log_prob(self, x):
+        return super().log_prob(x) + np.asarray(x).prod(axis=-1)
+
+
+@pytest.mark.parametrize("update", ["metropolis", None, 3])
+def test_an_unknown_update(update):
+    message = rf"update is {update!r}; it must be one of \['swendsen-wang', 'wolff'\]\."
+    with pytest.raises(ValueError, match=message):
+        ClusterSampler(update).fit(dense(3))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        RBM([[0.5]], [0.1], [0.2]),
+        MarkovNetwork([2, 2], [((0, 1), [[2.0, 1.0], [1.0, 2.0]])]),
+        RBM([[0.5], [0.3]], [0.1, 0.2], [0.2]).condition({0: 1}),
+        FunctionTarget(lambda x: x.sum(axis=-1) * 0.1, 3),
+        Bent(np.zeros((3, 3))),
+    ],
+    ids=["RBM", "MarkovNetwork", "evidence", "FunctionTarget", "Bent"],
+)
+def test_a_target_without_couplings_of_pairs(target):
+    name = type(getattr(target, "target", target)).__name__
+    name = "FunctionTarget" if isinstance(target, FunctionTarget) else name
+    message = (
+        r"ClusterSampler needs couplings of pairs of variables, as Ising and Potts models have; "
+        rf"this {name} has none\. Use GibbsSampler or LSBSampler\."
+    )
+    for call in (ClusterSampler().fit, ClusterSampler().make_rule):
+        with pytest.raises(TypeError, match=message):
+            call(target)
+
+
+def test_tempering_cannot_scale_bonds():
+    message = r"explorer is ClusterSampler\(\), which moves by more than exact log-ratios"
+    with pytest.raises(ValueError, match=message):
+        ParallelTempering(ClusterSampler()).fit(dense(4))

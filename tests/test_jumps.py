@@ -1,0 +1,554 @@
+"""Jumps, factors by site and functions with two sides: against enumeration, autograd, by hand."""
+
+import copy
+import pickle
+
+import arviz
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.linalg
+from models import dense, ising, potts
+
+import sklsb
+from sklsb import Ising, LSBSampler, exact, testing
+from sklsb.balancing import Barker, Directional, Lipschitz, Max, Min, Sqrt
+from sklsb.balancing.candidates import Allowed, Candidate, Seen, plain_candidates
+from sklsb.balancing.jumps import JumpFlux, clipped, jump, learn_factors, site_times
+from sklsb.balancing.sides import balanced, log_mean_rate, log_weights, sides_of
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.rules import Balanced, Jump, Mixture, Sides
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.elimination.independent import Redraw
+from sklsb.exact.enumeration import neighbours
+from sklsb.testing._probe import RuleProbe, check_caches
+from sklsb.testing._rules import measured_matrix
+
+PATH = nx.path_graph(3)
+XOR = sklsb.MarkovNetwork(
+    [2, 2, 2], [((0, 1), [[1.0, 0.0], [0.0, 2.0]]), ((1, 2), [[1, 2], [3, 1]])]
+)
+MIXED = sklsb.MarkovNetwork(
+    [2, 3, 2], [((0, 1), [[1.0, 2.0, 0.5], [0.3, 1.0, 0.0]]), ((1, 2), [[1, 2], [3, 1], [2, 2]])]
+)
+TARGETS = {
+    "ising": dense(3),
+    "strong fields": ising(PATH, "field 45"),
+    "evidence": dense(4).condition({1: 1}),
+    "isolated states": XOR,
+    "potts": potts(PATH, "random"),
+    "potts zeros": potts(PATH, "zeros"),
+    "mixed": MIXED,
+    "one site": dense(1),
+}
+TWO_VALUED = [name for name, t in TARGETS.items() if t.cardinalities.max() == 2]
+SIDED = {
+    "wtgs": Directional("wtgs"),
+    "both terms": Directional(c=0.7),
+    "learnable": Lipschitz(1.5, sides=True).with_theta(np.linspace(-1.0, 0.7, 82)),
+}
+FUNCTIONS = {"barker": Barker(), "sqrt": Sqrt(), "min": Min(), "max": Max()}
+
+
+def factors_of(target):
+    return np.exp(np.random.default_rng(1).normal(size=target.n_sites))
+
+
+def plain(target):
+    """What follows for a target of few states: log p of the states, -inf where impossible."""
+    return target.log_prob(exact.states(target))
+
+
+def timed(target, function, factors=None, time=1.0):
+    """The rule of jumps, with a time of so many jumps on average under p."""
+    x = exact.states(target)
+    log_p = plain(target)
+    rule = balanced(target, function, factors=factors)
+    possible = log_p > -np.inf
+    ratios = target.log_ratios(x[possible])
+    log_z = np.logaddexp.reduce(log_weights(rule, target, x[possible], ratios), axis=1)
+    mean = np.logaddexp.reduce(log_p[possible] + log_z) - np.logaddexp.reduce(log_p)
+    return Jump(rule.table, np.log(time) - (mean if np.isfinite(mean) else 0.0), rule.sides)
+
+
+# ----------------------------------------------------------------- steps with factors and sides
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_steps_with_factors_are_exact(name, function):
+    target = TARGETS[name]
+    testing.check_rule(balanced(target, function, 0.1, factors_of(target)), target)
+
+
+@pytest.mark.parametrize("name", TWO_VALUED)
+@pytest.mark.parametrize("function", SIDED.values(), ids=SIDED)
+@pytest.mark.parametrize("with_factors", [False, True])
+def test_steps_with_sides_are_exact(name, function, with_factors):
+    target = TARGETS[name]
+    factors = factors_of(target) if with_factors else None
+    testing.check_rule(balanced(target, function, 0.0, factors), target)
+
+
+def test_weights_by_hand():
+    """S exp(u/2 + q(l)) with l the log-odds of the upper value, for both directions."""
+    target = dense(4)
+    factors, function = factors_of(target), Directional(c=0.7)
+    x = exact.states(target)
+    up = x == -1
+    ratios = target.log_ratios(x)
+    odds = np.exp(np.where(up, ratios, -ratios))
+    expected = factors * (
+        odds / (1 + odds) * np.where(up, 1, 1 / odds) + 0.7 * np.where(up, odds, 1)
+    )
+    rule = balanced(target, function, factors=factors)
+    # The table is linear between knots that are 1/64 apart.
+    assert np.allclose(log_weights(rule, target, x, ratios), np.log(expected), atol=1e-4)
+    measured = measured_matrix(rule, target)
+    total = expected.sum(axis=1)
+    to = neighbours(target)
+    formula = expected / np.maximum(total[:, None], total[to])
+    rows = np.arange(len(x))[:, None]
+    assert np.allclose(measured[rows, to], formula, atol=1e-4)
+
+
+def test_wtgs_adds_by_the_odds_and_removes_at_rate_one():
+    target = dense(3)
+    x = exact.states(target)
+    ratios = target.log_ratios(x)
+    found = log_weights(balanced(target, Directional("wtgs")), target, x, ratios)
+    assert np.allclose(found, np.where(x == -1, ratios, 0.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("u", [0.0, -0.0])
+def test_both_sides_agree_at_even_odds(u):
+    """A flat site has l = 0 from both sides; then a move and its reverse have the same weight."""
+    target = Ising(np.zeros((1, 1)), [u])
+    function = SIDED["learnable"]
+    p = exact.transition_matrix(balanced(target, function), target)
+    assert np.array_equal(p, p.T)
+    assert np.array_equal(measured_matrix(balanced(target, function), target), p)
+
+
+# ----------------------------------------------------------------- the jump process
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_jumps_are_exact(name, function):
+    target = TARGETS[name]
+    testing.check_rule(timed(target, function, factors_of(target), 1.7), target)
+
+
+@pytest.mark.parametrize("function", SIDED.values(), ids=SIDED)
+def test_jumps_with_sides_are_exact(function):
+    testing.check_rule(timed(dense(3), function, factors_of(dense(3))), dense(3))
+
+
+@pytest.mark.parametrize("time", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("name", ["ising", "potts zeros", "isolated states"])
+def test_the_formula_is_the_exponential_of_the_rates(name, time):
+    target = TARGETS[name]
+    rule = timed(target, Barker(), time=time)
+    x, n = exact.states(target), len(exact.states(target))
+    log_p = plain(target)
+    rates = np.zeros((n, n))
+    ratios = np.where(log_p[:, None] > -np.inf, target.log_ratios(x), -np.inf)
+    w = np.exp(Barker().tabulated().log_g(ratios) + rule.log_time)
+    np.add.at(rates, (np.arange(n)[:, None], neighbours(target)), w)
+    rates -= np.diag(rates.sum(axis=1))
+    assert np.allclose(
+        exact.transition_matrix(rule, target), scipy.linalg.expm(rates), rtol=0, atol=1e-13
+    )
+
+
+def bisect(above, low, high):
+    """The first float at which ``above`` holds."""
+    low, high = (np.float64(end).view(np.int64) for end in (low, high))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if above(np.int64(middle).view(np.float64)) else (middle, high)
+    return float(np.int64(high).view(np.float64))
+
+
+def test_the_first_jump_is_at_the_right_time_and_of_the_right_move():
+    """Bisected: stays while 1 - u <= exp(-Z t), then goes where the sums of weights say."""
+    target = dense(4)
+    factors = factors_of(target)
+    rule = timed(target, Barker(), factors, 1.0)
+    probe = RuleProbe(target, rule, room=1)
+    x = exact.states(target)[5:6]
+    w = np.exp(log_weights(rule, target, x, target.log_ratios(x))[0] + rule.log_time)
+
+    def end(wait, select):
+        return probe.step(x, np.array([[wait, select, 0.5]]))[0]
+
+    expected = -np.expm1(-w.sum())
+    edge = bisect(lambda u: np.array_equal(end(u, 0.3), x[0]), expected - 1e-6, expected + 1e-6)
+    assert np.isclose(edge, expected, rtol=0, atol=1e-15)
+    # Just before the edge hardly any time is left for a second jump.
+    before = np.nextafter(edge, 0.0)
+    for k, after in enumerate(np.cumsum(w)[:-1] / w.sum()):
+        found = bisect(
+            lambda u, k=k: not np.array_equal(end(before, u), flipped(x[0], k)),
+            after - 1e-6,
+            after + 1e-6,
+        )
+        assert np.isclose(found, after, rtol=0, atol=1e-15)
+
+
+def flipped(x, k):
+    x = x.copy()
+    x[k] = -x[k]
+    return x
+
+
+def test_numbers_of_further_jumps_do_not_repeat_the_first():
+    """With the first two numbers fixed, the seed alone decides; its numbers are uniform."""
+    target = Ising(np.zeros((2, 2)), [0.0, 0.0])
+    rule = timed(target, Sqrt(), time=8.0)
+    rng = np.random.default_rng(0)
+    n = 1 << 14
+    numbers = np.column_stack([np.full(n, 0.5), np.full(n, 0.5), rng.random(n)])
+    probe = RuleProbe(target, rule)
+    ends = probe.step(np.tile(np.array([1, 1], np.int8), (n, 1)), numbers)
+    counts = np.unique(ends, axis=0, return_counts=True)[1]
+    assert counts.size == 4
+    assert np.square(counts - n / 4).sum() / (n / 4) < 40.0
+
+
+@pytest.mark.parametrize("function", [Barker(), Max()])
+def test_jumps_keep_caches_and_copies(function):
+    target = Ising.lattice(np.random.default_rng(0).normal(size=(6, 6)), coupling=0.5)
+    rng = np.random.default_rng(1)
+    x = np.stack([target.draw_state(rng) for _ in range(3)])
+    rule = jump(target, function, factors_of(target), x, target.log_ratios(x))
+    chains = BalancedEnsemble(target, x, Streams(spawn(0, 3)))
+    chains.start(rule)
+    out = np.empty((3, 500, 36), np.int8), np.empty((3, 500, 2))
+    chains.run(500, (1, 0, 0), *out)
+    check_caches(chains, "after jumps")
+    again = pickle.loads(pickle.dumps(chains))
+    parts = [np.empty_like(part) for part in out], [np.empty_like(part) for part in out]
+    chains.run(500, (1, 0, 0), *parts[0])
+    for begin in (0, 100, 350):
+        end = {0: 100, 100: 350, 350: 500}[begin]
+        again.run(end - begin, (1, 0, begin), *parts[1])
+    assert np.array_equal(parts[0][0], parts[1][0])
+    assert np.array_equal(parts[0][1], parts[1][1])
+    assert (out[1][..., 1] == 1.0).all()
+
+
+def test_an_isolated_state_is_kept():
+    target = XOR.condition({2: 0})
+    x = np.array([[0, 0, 0]])
+    rule = Jump(Barker().table(), 0.0)
+    chains = BalancedEnsemble(target, x, Streams(spawn(0, 1)))
+    chains.start(rule)
+    out = np.empty((1, 50, 3), target.dtype), np.empty((1, 50, 2))
+    chains.run(50, (1, 0, 0), *out)
+    assert (out[0] == 0).all()
+
+
+def test_jumps_mixed_with_redraws():
+    target = dense(3)
+    rule = Mixture.of(timed(target, Barker()), Redraw(3), 0.4)
+    p = exact.transition_matrix(rule, target)
+    law = exact.probabilities(target)
+    assert np.allclose(law @ p, law, atol=1e-15)
+    assert rule.facts.seeded
+    assert rule.facts.n_uniforms == 4
+
+
+# ----------------------------------------------------------------- learning
+
+
+def stored(target, function, n=None):
+    x = exact.states(target)
+    x = x[plain(target) > -np.inf]
+    x = x if n is None else x[np.random.default_rng(0).integers(len(x), size=n)]
+    return BalancedEnsemble(target, x, Streams(spawn(0, 1) * len(x)))
+
+
+@pytest.mark.parametrize("kind", ["flux", "global_flux"])
+@pytest.mark.parametrize("sides", [False, True])
+@pytest.mark.parametrize("name", ["ising", "evidence", "isolated states", "mixed", "potts zeros"])
+def test_gradients_of_the_objectives_for_jumps(kind, sides, name):
+    """Against autograd of the formulas, written in torch from log-ratios alone."""
+    torch = pytest.importorskip("torch")
+    target = TARGETS[name]
+    if sides and target.cardinalities.max() > 2:
+        with pytest.raises(ValueError, match=r"variable 1 has 3 values|variable 0 has 3 values"):
+            sides_of(target, Lipschitz(sides=True))
+        return
+    base = Lipschitz(1.5, sides=sides)
+    theta = np.random.default_rng(2).normal(size=base.theta.size)
+    function = base.with_theta(theta)
+    flux = JumpFlux(stored(target, function), function, kind)
+    table = function.table()
+    value, gradient = (flux._local if kind == "flux" else flux._global)(table)
+
+    knots = torch.tensor(table.value, requires_grad=True)
+    x, ratios = flux.states, flux.ratios
+    site = np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
+    u = np.where(np.isfinite(ratios), ratios, 0.0)
+    low = x[:, site] == target.values[0]
+    log_odds = np.where(low, u, -u)
+    half = table.value.size // (1 + sides)
+    place = np.minimum(np.abs(u) * table.inverse_step, half - 1.0)
+    k = np.minimum(place, half - 2.0).astype(int)
+    first = half * (log_odds < 0) if sides else 0 * k
+    q = knots[first + k] * torch.tensor(1 - (place - k)) + knots[first + k + 1] * torch.tensor(
+        place - k
+    )
+    w = torch.where(torch.tensor(np.isfinite(ratios)), torch.exp(torch.tensor(u) / 2 + q), 0.0)
+    one_hot = torch.tensor((site[:, None] == np.arange(target.n_sites)).astype(float))
+    of_site = w @ one_hot
+    odds = torch.tensor(np.exp(ratios)) @ one_hot
+    p = 1 / (1 + odds)
+    rate = w.sum() / len(x)
+    if kind == "flux":
+        terms = torch.where(of_site > 0, p * (1 - p) ** 2 / torch.clamp(of_site, min=1e-300), 0.0)
+        total = terms.sum(axis=1)
+        expected = torch.log(total[total > 0]).mean() + torch.log(rate)
+    else:
+        flow = (2 * p * of_site).mean(axis=0)
+        terms = torch.tensor(flux.variance) / torch.clamp(flow, min=1e-300)
+        expected = torch.log(terms[flow > 0].sum()) + torch.log(rate)
+    expected.backward()
+    assert np.isclose(value, expected.item(), rtol=1e-12)
+    assert np.allclose(gradient, knots.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_factors_by_flux_are_a_stationary_point():
+    """The derivative of log sum a/(s phi) + log mean Z(s) by log s is zero, by autograd."""
+    torch = pytest.importorskip("torch")
+    target = dense(5, seed=3)
+    flux = JumpFlux(stored(target, Barker()), Lipschitz(), "global_flux")
+    factors = flux.factors(Barker().table())
+    _, of_site, _ = flux._weights(Barker().table())
+    log_s = torch.tensor(np.log(factors), requires_grad=True)
+    flow = torch.tensor(2 * (flux.present * of_site).mean(axis=0))
+    value = torch.log((torch.tensor(flux.variance) / (torch.exp(log_s) * flow)).sum())
+    value = value + torch.log((torch.exp(log_s) * torch.tensor(of_site.mean(axis=0))).sum())
+    value.backward()
+    assert np.allclose(log_s.grad.numpy(), 0.0, atol=1e-12)
+    assert np.isclose(np.log(factors).mean(), 0.0, atol=1e-12)
+
+
+def test_factors_do_not_depend_on_constants_or_frozen_variables():
+    target = dense(4).condition({1: 1})
+    flux = JumpFlux(stored(target, Barker()), Lipschitz(), "global_flux")
+    table = Barker().table()
+    factors = flux.factors(table)
+    shifted = flux.factors(table._replace(value=table.value + 3.0))
+    assert factors[1] == 1.0
+    assert np.allclose(factors, shifted, rtol=1e-12)
+    assert np.allclose(clipped(np.array([-99.0, 0.0, 99.0])), [0.01, 1.0, 100.0])
+
+
+def test_times_of_sites_by_batches():
+    """Chains of two states with known autocorrelation: time (1 + r) / (1 - r)."""
+    rng = np.random.default_rng(0)
+    r = np.array([0.0, 0.5, 0.9])
+    x = np.empty((4, 20_000, 4), np.int8)
+    x[:, 0, :3] = rng.random((4, 3)) < 0.5
+    for t in range(1, x.shape[1]):
+        fresh = rng.random((4, 3)) < 1 - r
+        x[:, t, :3] = np.where(fresh, rng.random((4, 3)) < 0.5, x[:, t - 1, :3])
+    x[..., 3] = 1
+    times, variance = site_times(x, (0, 1), 40)
+    assert np.allclose(times[:3], (1 + r) / (1 - r), rtol=0.3)
+    assert variance[3] == 0.0
+
+
+def pairs(seed, n_pairs=10, n_free=15, coupling=3.4):
+    rng = np.random.default_rng(seed)
+    d = 2 * n_pairs + n_free
+    c = np.zeros((d, d))
+    for k in range(n_pairs):
+        c[2 * k, 2 * k + 1] = c[2 * k + 1, 2 * k] = coupling
+    return Ising(c, rng.normal(size=d)), np.arange(d) < 2 * n_pairs
+
+
+def test_learned_factors_find_the_tied_variables():
+    target, tied = pairs(1)
+    rng = np.random.default_rng(2)
+    x = np.stack([target.draw_state(rng) for _ in range(4)])
+    chains = BalancedEnsemble(target, x, Streams(spawn(3, 4)))
+    ratios = target.log_ratios(x)
+    found = learn_factors(
+        lambda s: jump(target, Sqrt(), s, x, ratios), np.ones(target.n_sites), chains, 4e6
+    )
+    assert found[tied].min() > found[~tied].max()
+    few = learn_factors(
+        lambda s: jump(target, Sqrt(), s, x, ratios), np.ones(target.n_sites), chains, 100.0
+    )
+    assert np.array_equal(few, np.ones(target.n_sites))
+
+
+def test_names_of_candidates():
+    target = dense(3)
+    seen = Seen.of(stored(target, Barker()))
+    learned = {"flux": Lipschitz(), "jump_global_flux": Lipschitz(1.5)}
+    both = plain_candidates(Allowed.by("auto", "auto"), learned, seen)
+    assert [name for name, c in both.items() if not c.jumps] == [
+        "flux", "barker", "sqrt", "min", "max"]  # fmt: skip
+    assert [name for name, c in both.items() if c.jumps] == [
+        "jump_global_flux", "jump_barker", "jump_sqrt", "jump_max"]  # fmt: skip
+    rate = log_mean_rate(balanced(target, Barker()), target, seen.states, seen.ratios)
+    assert both["jump_barker"].log_time == np.log(4) - rate
+    assert both["jump_barker"].sweep == 1
+    given = plain_candidates(Allowed.by(True, np.full(3, 2.0)), learned, seen)
+    assert all(c.jumps and (c.factors == 2.0).all() for c in given.values())
+    assert not any(
+        c.jumps for c in plain_candidates(Allowed.by(False, None), learned, seen).values()
+    )
+
+
+# ----------------------------------------------------------------- the sampler
+
+
+def test_the_sampler_wins_on_tied_pairs():
+    """By a factor that no noise brings: effective draws per evaluation, chosen and best fixed."""
+    target, _ = pairs(5)
+
+    def worth(sampler):
+        sampler.fit(target)
+        before = sampler.n_evaluations_
+        x = sampler.sample(4000, thin=20).x.values.astype(float)
+        ess = [float(arviz.ess(x[..., i])) for i in range(target.n_sites)]
+        return 1 / np.mean(1 / np.array(ess)) / (sampler.n_evaluations_ - before)
+
+    learned = LSBSampler(random_state=0, blocks=None)
+    chosen = worth(learned)
+    assert learned.rejection_free_
+    best = max(worth(LSBSampler(g, random_state=0, blocks=None)) for g in ("sqrt", "max"))
+    assert chosen > 2.5 * best
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"balancing": "barker", "rejection_free": True},
+        {"balancing": "sqrt", "rejection_free": True, "factors": "site"},
+        {"balancing": "min", "factors": "site"},
+        {"balancing": "wtgs", "rejection_free": True},
+        {"balancing": Directional(c=0.5), "factors": np.array([1.0, 2.0, 0.5, 3.0])},
+        {"balancing": Lipschitz(sides=True), "rejection_free": True},
+        {"rejection_free": True, "factors": None},
+        {"rejection_free": False, "factors": "site"},
+        {"rejection_free": True, "pilot": False},
+        {"objective": "kl", "rejection_free": True},
+        {"balancing": "barker", "rejection_free": True, "n_burn_in": 0},
+    ],
+    ids=str,
+)
+def test_every_setting_leaves_the_target_invariant(settings):
+    target = dense(4, seed=1)
+    sampler = LSBSampler(**{"n_burn_in": 200} | settings, n_chains=2, random_state=0, blocks=None)
+    sampler.fit(target)
+    if settings.get("rejection_free") is not None:
+        assert sampler.rejection_free_ == settings["rejection_free"]
+    given = settings.get("factors")
+    if given is None:
+        assert "factors" not in settings or (sampler.factors_ == 1.0).all()
+    elif not isinstance(given, str):
+        assert np.array_equal(sampler.factors_, given)
+    p = exact.transition_matrix(sampler, target)
+    law = exact.probabilities(target)
+    flow = law[:, None] * p
+    assert np.allclose(flow, flow.T, atol=1e-15)
+    assert np.allclose(p.sum(axis=1), 1.0, atol=1e-14)
+    draws = sampler.sample(20_000).x.values.reshape(-1, 4)
+    code = (draws > 0) @ (1 << np.arange(4)[::-1])
+    assert np.allclose(np.bincount(code, minlength=16) / code.size, law, atol=0.02)
+    assert set(sampler.sample_stats_) >= {"lp", "acceptance_rate"}
+
+
+def test_jumps_go_on_bit_for_bit(tmp_path):
+    target = dense(5)
+    settings = {"rejection_free": True, "factors": "site", "random_state": 3, "n_burn_in": 100}
+
+    def fitted(**more):
+        return LSBSampler("barker", **settings, **more).fit(target)
+
+    whole = fitted().sample(300).x
+    parts = fitted(n_jobs=2)
+    first, copied = parts.sample(100).x, copy.copy(parts)
+    second = pickle.loads(pickle.dumps(parts)).sample(200).x
+    assert np.array_equal(np.concatenate([first, second], axis=1), whole)
+    assert np.array_equal(copied.sample(200).x, second)
+    pytest.importorskip("zarr")
+    kept = fitted()
+    kept.sample(100, store=tmp_path / "run")
+    resumed = LSBSampler.resume(tmp_path / "run", target)
+    resumed.sample(200, store=tmp_path / "run")
+    assert np.array_equal(sklsb.open_draws(tmp_path / "run").x, whole)
+    assert resumed.rejection_free_
+    assert np.array_equal(resumed.factors_, kept.factors_)
+
+
+def test_jumps_with_evidence_and_blocks():
+    target = sklsb.MarkovNetwork(
+        [2, 2, 2], [((0, 1), [[1, 0], [0, 1]]), ((1, 2), [[1, 2], [3, 1]])]
+    )
+    sampler = LSBSampler("barker", rejection_free=True, random_state=0).fit(target)
+    assert sampler.blocks_.kind == "whole"
+    found = sklsb.diagnostics.marginals(sampler.sample(5000), target).p.values
+    assert np.allclose(found, exact.marginals(target).p.values, atol=0.03)
+    seen = LSBSampler("barker", rejection_free=True, random_state=0, blocks=None)
+    seen.fit(dense(3).condition({1: -1}))
+    assert (seen.sample(500).x.values[..., 1] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"rejection_free": "yes"}, ValueError, "rejection_free is 'yes'; it must be True, False"),
+        (
+            {"rejection_free": True, "lazy": 0.1},
+            ValueError,
+            "rejection_free is True and lazy is 0.1",
+        ),
+        ({"rejection_free": True, "fast": True}, ValueError, "rejection_free is True but fast"),
+        ({"factors": "site", "fast": True}, ValueError, "factors is 'site' but fast is True"),
+        ({"factors": "sites"}, ValueError, "factors is 'sites'; it must be \"auto\""),
+        ({"factors": [1.0, 2.0]}, ValueError, r"factors has dtype float64 and shape \(2,\)"),
+        ({"factors": [1.0, 0.0, 2.0]}, ValueError, r"factors\[1\] is 0.0; factors must be pos"),
+        ({"factors": ["a", "b", "c"]}, ValueError, r"factors has dtype <U1"),
+    ],
+)
+def test_errors_of_the_sampler(settings, error, message):
+    with pytest.raises(error, match=message):
+        LSBSampler(**settings).fit(dense(3))
+
+
+def test_sides_need_two_values():
+    with pytest.raises(ValueError, match=r"weighs moves by their direction, but variable 0 has 3"):
+        LSBSampler("wtgs").fit(potts(PATH, "random"))
+    with pytest.raises(TypeError, match="no function g of u alone"):
+        Directional("wtgs").log_g(1.0)
+    with pytest.raises(ValueError, match="name is 'add'"):
+        Directional("add")
+    with pytest.raises(ValueError, match="c is 0; it must be a positive number"):
+        Directional(c=0)
+    with pytest.raises(ValueError, match="sides is 2; it must be True or False"):
+        Lipschitz(sides=2)
+
+
+@pytest.mark.parametrize("settings", [{"rejection_free": True}, {"factors": "site"}])
+def test_rules_that_need_a_fit(settings):
+    name = next(iter(settings))
+    with pytest.raises(ValueError, match=f"{name} is .*fit the sampler first"):
+        exact.transition_matrix(LSBSampler("barker", **settings), dense(3))
+
+
+def test_candidate_rules():
+    target = dense(3)
+    rule = Candidate(Barker(), False, factors_of(target)).rule(target, 0.2)
+    assert isinstance(rule, Balanced)
+    assert rule.lazy == 0.2
+    assert np.allclose(rule.sides.log_factor, np.log(factors_of(target)))
+    assert isinstance(Candidate(Barker(), True).rule(target), Jump)
+    assert Candidate(Barker()).rule(target).sides == Sides()
