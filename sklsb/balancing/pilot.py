@@ -9,7 +9,7 @@ of the burn-in: a candidate that leaves some sites unmoved is found out by those
 
 The race has rounds. All candidates run in the first, with equal work. After each, those that are
 clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... and the robust ones. From the third round on, work doubles. The race ends when one candidate is left, when
+quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one candidate is left, when
 the best two are known to be worth the same, or when the budget is spent.
 
 If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
@@ -53,6 +53,8 @@ _MOST_VALUES, MOST_SITES = 1 << 21, 1024
 _EPS = float(np.finfo(np.float64).eps)
 # Work in the rounds, in units of the first; rounds without an early end.
 _PLAN, _FEWEST_ROUNDS = (1, 1, 2, 4), 3
+# Robust candidates that stay in the race, whatever their ranks, unless they are clearly worse.
+_KEPT = 2
 # Pieces of a run in a round; after each it is seen what transitions cost.
 _PIECES = 4
 FEWEST_DRAWS = 48
@@ -346,13 +348,14 @@ class _Race:
             run.go_on(end - begin)
 
     def _drop(self, most: int) -> None:
-        """Leave the best candidates in the race, and the robust ones unless clearly worse."""
+        """Leave the best candidates in the race, and two robust ones unless clearly worse."""
         ess, error = self.measures()
         ess = np.nan_to_num(ess)
         best = max(self.racing, key=lambda k: ess[k])
         out = _clearly_worse(ess, error, best, _DROPPED)
         left = sorted((k for k in self.racing if not out[k]), key=lambda k: -ess[k])
-        self.racing = [*left[:most], *(k for k in left[most:] if k in self.robust)]
+        robust = [k for k in left if k in self.robust][:_KEPT]
+        self.racing = [*left[:most], *(k for k in robust if k not in left[:most])]
         for k, run in enumerate(self.runs):
             if k not in self.racing:
                 run.series = None
