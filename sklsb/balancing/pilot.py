@@ -1,20 +1,20 @@
 r"""Choosing a rule by trying it.
 
 Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
-compared by effective sample sizes per unit of work, 1 / tau over the log-ratios evaluated, in units
-of those of a Metropolis step. tau is the autocorrelation time of the sites, each weighted by its
+compared by effective sample sizes per unit of work: 1 / tau over the log-ratios evaluated, and a
+constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites, each weighted by its
 variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic mean of the sites'
 effective sample sizes. The variances come from the draws of all candidates together and from states
 of the burn-in: a candidate that leaves some sites unmoved is found out by those that move them.
 
 The race has rounds. All candidates run in the first, with equal work. After each, those that are
 clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... From the third round on, work doubles. The race ends when one candidate is left, when
+quarter, ... and the robust ones. From the third round on, work doubles. The race ends when one candidate is left, when
 the best two are known to be worth the same, or when the budget is spent.
 
 If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
-the benefit of the doubt but robust fixed functions: of those that may be best, the one with the
-largest lower bound is chosen, and a robust one before others if its bound is within 3 %.
+the benefit of the doubt but robust fixed functions: one of these that may be the best, too, and is
+behind by less than a factor exp(1/2), is chosen; or else the one with the largest lower bound.
 
 Log p has no vote. It is one series, which tells whether the chains agree on how likely their
 states are, but estimates are made of the sites and of functions of them. Its effective sample size
@@ -58,9 +58,10 @@ _PIECES = 4
 FEWEST_DRAWS = 48
 # Standard errors of the difference at which a candidate is dropped, and at which one is the best.
 _DROPPED, _SETTLED = 3.0, 2.0
-# Relative differences that do not matter: to end the race, and to prefer a robust choice; this is
-# also preferred within one standard error, if it is not larger than the last number.
-_SAME, _TIE, _UNSURE = 0.03, 0.03, 0.5
+# Logarithms of ratios: below one the race ends, beyond the other nobody is robust.
+_SAME, _FAR = 0.03, 0.5
+# What a transition takes beside its log-ratios, in log-ratios of an Ising model: 80 of some 12 ns.
+_OVERHEAD = 7.0
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 _TRIAL, _ADAPTING = 16, 32
 # Nats by which a function may fall below any monotone one.
@@ -74,7 +75,7 @@ class Outcome(NamedTuple):
     names: list[str]
     ess_per_step: Array
     ess_error: Array  # its standard error
-    ess_per_work: Array  # per log-ratios of one Metropolis transition
+    ess_per_work: Array  # per work of one Metropolis transition
     work_error: Array
     lp_ess_per_step: Array
     acceptance_rate: Array
@@ -102,8 +103,8 @@ def _places(names: Sequence[str], robust: Sequence[str]) -> list[int]:
 def _choice(ess: Array, error: Array, robust: list[int]) -> int:
     """Return the place of the candidate to keep, given relative errors.
 
-    It is the best, if that is settled; of those that may be best, the one with the largest lower
-    bound, or a robust one that is not known to be worse than that.
+    It is the best, if that is settled. If not, it is a robust one that may be best, too, and is not
+    far behind, or else the one with the largest lower bound.
     """
     if not ess.any():
         return robust[0] if robust else 0
@@ -112,13 +113,8 @@ def _choice(ess: Array, error: Array, robust: list[int]) -> int:
     if may_be_best.sum() == 1:
         return best
     lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
-    chosen = int(np.argmax(lower))
-    for k in sorted(robust, key=lambda k: -lower[k]):
-        unsure = min(_UNSURE, float(np.hypot(error[k], error[chosen])))
-        alike = lower[k] >= (1.0 - _TIE) * lower[chosen]
-        if may_be_best[k] and (alike or ess[k] >= ess[chosen] * np.exp(-unsure)):
-            return k
-    return chosen
+    near = [k for k in robust if may_be_best[k] and ess[k] >= np.exp(-_FAR) * ess[best]]
+    return max(near, key=lambda k: lower[k]) if near else int(np.argmax(lower))
 
 
 def _clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
@@ -170,6 +166,18 @@ class _Runs:
     def step_cost(self) -> float:
         """Log-ratios per transition so far."""
         return self.evaluations / max(1, self.n_transitions * len(self.ensemble))
+
+    @property
+    def step_work(self) -> float:
+        """Work per transition, in units of that of a Metropolis step.
+
+        A transition that evaluates as much as several Metropolis steps makes several moves.
+        """
+        of_step = self.ensemble.step_cost or self.step_cost
+        cost = self.step_cost / max(of_step, 1e-9)
+        share = _OVERHEAD / self.ensemble.target.ratio_cost
+        share /= max(of_step, 1e-9) + share  # of a Metropolis step
+        return (1.0 - share) * cost + share * max(1.0, cost)
 
     def begin(self, n: int) -> None:
         """Make n transitions, to see what they cost."""
@@ -267,10 +275,10 @@ class _Race:
         return sum(run.evaluations for run in self.runs)
 
     def measures(self) -> tuple[Array, Array]:
-        """Return effective sample sizes per log-ratio of one chain, and their relative errors."""
+        """Return effective sample sizes per work of a Metropolis step, and their relative errors."""
         time = np.array([of_sites.time for of_sites, _ in self.times])
-        cost = np.array([max(run.step_cost, 1e-9) for run in self.runs])
-        return 1.0 / (time * cost), np.array([of_sites.error for of_sites, _ in self.times])
+        work = np.array([run.step_work for run in self.runs])
+        return 1.0 / (time * work), np.array([of_sites.error for of_sites, _ in self.times])
 
     def first_work(self) -> float:
         """Return each candidate's log-ratios per chain in the first round, 0 if too few.
@@ -291,9 +299,9 @@ class _Race:
         return work if needed <= left else 0.0
 
     def _plan(self) -> list[int]:
-        """Return the most candidates in each round."""
+        """Return about how many candidates there are in each round."""
         n = len(self.runs)
-        return [min(n, max(2, -(-n // 2**k))) for k in range(len(_PLAN))]
+        return [n, *(min(n, max(2, -(-n // 2**k)) + 1) for k in range(1, len(_PLAN)))]
 
     def run(self, on_run: Callable[[float], None]) -> None:
         """Run all rounds."""
@@ -305,7 +313,7 @@ class _Race:
             if left < 0.5 * work or not self._round(min(planned, left), on_run):
                 break
             n_rounds += 1
-            self._drop(plan[min(n_rounds, len(plan) - 1)])
+            self._drop(plan[min(n_rounds, len(plan) - 1)] - 1)
             if n_rounds >= _FEWEST_ROUNDS and self._settled():
                 break
 
@@ -338,14 +346,13 @@ class _Race:
             run.go_on(end - begin)
 
     def _drop(self, most: int) -> None:
-        """Leave the best candidates in the race, and the best robust one unless clearly worse."""
+        """Leave the best candidates in the race, and the robust ones unless clearly worse."""
         ess, error = self.measures()
         ess = np.nan_to_num(ess)
         best = max(self.racing, key=lambda k: ess[k])
         out = _clearly_worse(ess, error, best, _DROPPED)
         left = sorted((k for k in self.racing if not out[k]), key=lambda k: -ess[k])
-        sound = [k for k in left if k in self.robust]
-        self.racing = [*left[:most], *(k for k in sound[:1] if k not in left[:most])]
+        self.racing = [*left[:most], *(k for k in left[most:] if k in self.robust)]
         for k, run in enumerate(self.runs):
             if k not in self.racing:
                 run.series = None
@@ -364,15 +371,14 @@ class _Race:
         runs = self.runs
         time, lp_time = (np.array([found[k].time for found in self.times]) for k in (0, 1))
         ess, error = self.measures()
-        unit = runs[0].ensemble.step_cost or runs[0].step_cost
         with np.errstate(all="ignore"):
             acceptance = np.divide(*np.transpose([run.acceptance for run in runs]))
         return Outcome(
             names,
             1.0 / time,
             error / time,
-            ess * unit,
-            ess * unit * error,
+            ess,
+            ess * error,
             1.0 / lp_time,
             acceptance,
             np.array([0 if run.seen is None else run.seen.n_transitions for run in runs]),
