@@ -2,15 +2,15 @@ r"""Choosing a rule by trying it.
 
 Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
 compared by effective sample sizes per unit of work: 1 / tau over the log-ratios evaluated, and a
-constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites, each weighted by its
-variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic mean of the sites'
+constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites,
+each weighted by its variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic mean of the sites'
 effective sample sizes. The variances come from the draws of all candidates together and from states
 of the burn-in: a candidate that leaves some sites unmoved is found out by those that move them.
 
 The race has rounds. All candidates run in the first, with equal work. After each, those that are
 clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... and the robust ones. From the third round on, work doubles. The race ends when one candidate is left, when
-the best two are known to be worth the same, or when the budget is spent.
+quarter, ... and the robust ones. From the third round on, work doubles. The race ends when one
+candidate is left, when the best two are known to be worth the same, or when the budget is spent.
 
 If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
 the benefit of the doubt but robust fixed functions: one of these that may be the best, too, and is
@@ -275,7 +275,7 @@ class _Race:
         return sum(run.evaluations for run in self.runs)
 
     def measures(self) -> tuple[Array, Array]:
-        """Return effective sample sizes per work of a Metropolis step, and their relative errors."""
+        """Return effective sizes per work of a Metropolis step, and their relative errors."""
         time = np.array([of_sites.time for of_sites, _ in self.times])
         work = np.array([run.step_work for run in self.runs])
         return 1.0 / (time * work), np.array([of_sites.error for of_sites, _ in self.times])
