@@ -2,8 +2,8 @@
 
     python benchmarks/jumps.py [dimers] [pairs] [ising] [glasses] [--seeds 3] [--seconds 2]
 
-Every sampler is fitted with its defaults and ``blocks=None``, then timed on equal numbers of
-transitions. "dimers": 60 of 100 spins of a 10x10 lattice in tied pairs (J = 3); "pairs": 30 pairs
+Every sampler is fitted with its defaults and ``blocks=None``, then timed on draws that are worth
+about half an independent one each. "dimers": 60 of 100 spins of a 10x10 lattice in tied pairs (J = 3); "pairs": 30 pairs
 (J = 3.45) among 40 free spins; both with fields of standard deviation 1 and harmonic means over the
 spins. "ising": the four cases of the paper, for the sum of the spins. "glasses": a 20x20 glass, a
 Potts lattice, a dense glass and a machine, weighted by the variances of the sites.
@@ -66,7 +66,7 @@ def glasses(seed):
     for axis in (0, 1):
         other = np.roll(site, -1, axis)
         c[site, other] = c[other, site] = rng.normal(size=(20, 20))
-    weights = rng.normal(size=(40, 20)) * 0.3
+    weights = rng.normal(size=(20, 40)) * 0.3
     return {
         "glass 20x20": sklsb.Ising(c, np.zeros(400)),
         "Potts 5, 15x15": sklsb.Potts.lattice(rng.normal(size=(15, 15, 5)) * 0.3, coupling=0.8),
@@ -78,11 +78,10 @@ def glasses(seed):
 def worth(sampler, target, seconds, of_sum):
     """Return effective draws per second, of the sum or over the sites."""
     sampler.fit(target)
-    n, thin = 2000, max(1, target.n_sites // 10)
-    sampler.sample(50, thin=thin)
+    thin = sampler.thin_
     began = time.process_time()
-    sampler.sample(50, thin=thin)
-    thin = max(1, int(thin * seconds * 50 / n / (time.process_time() - began)))
+    sampler.sample(200, thin=thin)
+    n = int(np.clip(seconds * 200 / (time.process_time() - began), 2000, 40_000))
     began = time.process_time()
     x = np.asarray(sampler.sample(n, thin=thin).x).reshape(sampler.n_chains, n, -1)
     spent = time.process_time() - began

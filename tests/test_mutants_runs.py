@@ -17,8 +17,8 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
     )
 )
 RUN = "_kernels/run.py"
-STARTS, SINKS, WARNINGS, BURN_IN = (
-    f"samplers/_run/{name}.py" for name in ("starts", "sinks", "warnings", "burn_in")
+STARTS, SINKS, THINNING, WARNINGS, BURN_IN = (
+    f"samplers/_run/{name}.py" for name in ("starts", "sinks", "thinning", "warnings", "burn_in")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
@@ -127,6 +127,15 @@ def check_averages(package):
 
 def check_never_left(package):
     anew("test_averages").test_what_was_never_seen_has_no_error()
+
+
+def check_distance(package):
+    """Half an independent draw at T log 3, and streams of its own."""
+    anew("test_thinning").test_the_distance_of_two_states(8.0, 4)
+    sampler = gibbs(package).fit(pair(package))
+    before = sampler._packed_chains()
+    assert 2 <= sampler.thin_ <= 4, "two spins need a few transitions"
+    assert sampler._packed_chains() == before, "chains do not notice"
 
 
 def check_stopping(package):
@@ -344,6 +353,7 @@ CHECKS = [
     check_parts_of_moments,
     check_averages,
     check_never_left,
+    check_distance,
     check_stopping,
     check_starts,
     check_opposite_modes,
@@ -493,6 +503,28 @@ MUTANTS = {
         "errors = np.where(seen | (p > 0.0), errors, np.nan)",
         check_never_left,
         ".",
+    ),
+    # How far apart draws are
+    "draws worth a third": Mutant(
+        THINNING,
+        "return every * math.log(3.0) / math.log(",
+        "return every * math.log(2.0) / math.log(",
+        check_distance,
+        ".",
+    ),
+    "the distance without the distance of looks": Mutant(
+        THINNING,
+        "return every * math.log(3.0) / math.log(",
+        "return math.log(3.0) / math.log(",
+        check_distance,
+        ".",
+    ),
+    "the distance found on the streams of the chains": Mutant(
+        "samplers/_run/base.py",
+        'self._ensemble.streams.copy().of("pilot", THINNING)',
+        'self._ensemble.streams.of("pilot", THINNING)',
+        check_distance,
+        "chains do not notice",
     ),
     # When to stop
     "rules asked by the draws of the call": Mutant(

@@ -11,11 +11,27 @@ import scipy.sparse as sp
 from models import GRAPHS, dense, potts, untimed
 
 import sklsb
-from sklsb import Barker, Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
+from sklsb import (
+    Barker,
+    Ising,
+    Lipschitz,
+    LSBSampler,
+    Mixture,
+    Potts,
+    VariableSelection,
+    exact,
+)
 from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import MIXING, OBJECTIVES
-from sklsb.balancing.pilot import FEWEST_DRAWS, STARVED, Outcome, compare, starved
+from sklsb.balancing.pilot import (
+    FEWEST_DRAWS,
+    STARVED,
+    Outcome,
+    compare,
+    neglectful,
+    starved,
+)
 from sklsb.balancing.times import (
     Series,
     _jackknife_error,
@@ -498,10 +514,14 @@ def test_sites_are_looked_at_whatever_their_order():
 # ----------------------------------------------------------------- what is chosen
 
 
+# Only functions differ.
+STEPS = {"rejection_free": False, "factors": None}
+
+
 def test_barkers_function_is_chosen_on_independent_sites():
     # There it is optimal, and flux learns it; max mixes worst.
     target = Ising(np.zeros((40, 40)), np.random.default_rng(0).normal(size=40))
-    sampler = fitted(target, n_burn_in=1000, random_state=1)
+    sampler = fitted(target, n_burn_in=1000, random_state=1, **STEPS)
     table = sampler.candidates_["ess_per_step"].to_series()
     assert list(table.index) == [*MIXING, *FIXED]
     assert table.idxmin() == "max"
@@ -513,7 +533,7 @@ def test_barkers_function_is_chosen_on_independent_sites():
 
 
 def test_the_global_flux_is_worth_more_on_tied_pairs():
-    sampler = fitted(tied_pairs(30, 40), n_chains=8, n_burn_in=None)
+    sampler = fitted(tied_pairs(30, 40), n_chains=8, n_burn_in=None, **STEPS)
     table = sampler.candidates_["ess_per_step"].to_series()
     assert table["global_flux"] > 1.35 * table["sqrt"]
     assert table["global_flux"] > 3 * max(table["flux"], table["barker"], table["min"])
@@ -542,7 +562,7 @@ def test_few_slow_variables_among_many_are_seen():
     target = Ising(couplings, field)
     start = np.where(rng.random((100, 60)) < 0.5 * (1 + np.tanh(field)), 1, -1).astype(np.int8)
     start[:, 1] = np.where(rng.random(100) < 0.5 * (1 + np.tanh(2.5)), 1, -1) * start[:, 0]
-    sampler = fitted(target, n_chains=4, n_burn_in=None)
+    sampler = fitted(target, n_chains=4, n_burn_in=None, **STEPS)
     table = sampler.candidates_.to_dataframe()
     chosen = sampler.candidates_.attrs["chosen"]
     functions = {"sqrt": sklsb.Sqrt(), "max": FIXED["max"](), chosen: sampler.balancing_}
@@ -612,7 +632,11 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     sampler = fitted(lattice, objective=objective, n_burn_in=2000)
     learned = MIXING if objective == "auto" else (objective,)
     data = sampler.candidates_
-    assert data["candidate"].values.tolist() == [*learned, *FIXED]
+    of_jumps = () if objective in OBJECTIVES else (f"jump_{learned[-1]}",)
+    jumps = list(of_jumps)
+    jumps += [f"jump_{name}" for name in ("barker", "sqrt", "max")]
+    by_site = ["jump_barker_by_flux", "jump_barker_by_ess", "jump_sqrt_by_ess"]
+    assert data["candidate"].values.tolist() == [*learned, *FIXED, *jumps, *by_site]
     shares = {"ess_per_step", "ess_per_work", "lp_ess_per_step", "acceptance_rate"}
     counts = {"transitions", "n_flips", "thin"}
     flags = {"thin_bounded", "in_last_round"}
@@ -624,15 +648,16 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     assert (data["thin"] >= 1).all()
     chosen = data.attrs["chosen"]
     assert data["in_last_round"].sel(candidate=chosen)
-    if chosen in FIXED:
-        assert type(sampler.balancing_) is FIXED[chosen]
+    fixed = [name for name in FIXED if chosen in (name, f"jump_{name}") or f"_{name}_by" in chosen]
+    if fixed:
+        assert type(sampler.balancing_) is FIXED[fixed[0]]
     elif objective in OBJECTIVES:
         assert np.array_equal(sampler.balancing_.theta, sampler.burn_in_balancing_.theta)
     history = sampler.history_
     if objective in OBJECTIVES:
         assert "mixing_theta" not in history
     else:
-        assert history["candidate"].values.tolist() == list(learned)
+        assert history["candidate"].values.tolist() == [*learned, *of_jumps]
         assert history["mixing_theta"].dims == ("candidate", "evaluation", "mixing_parameter")
         assert history["mixing_even_part"].dims == ("candidate", "evaluation", "u")
         for kind in learned:
@@ -662,6 +687,56 @@ def test_a_fixed_function_needs_no_pilot(lattice):
     assert sampler.history_.sizes["iteration"] == 150  # every second
 
 
+# ----------------------------------------------------------------- where Z(x) grows
+
+
+def regression(p, seed, n=300):
+    """Columns are correlated, and ten of them matter, at the edge of what can be found."""
+    rng = np.random.default_rng(seed)
+    X = np.empty((n, p))
+    X[:, 0] = rng.normal(size=n)
+    for j in range(1, p):
+        X[:, j] = 0.6 * X[:, j - 1] + 0.8 * rng.normal(size=n)
+    beta = np.array([2.0, -3.0, 2.0, 2.0, -3.0, 3.0, -2.0, 3.0, -2.0, 3.0])
+    return VariableSelection(X, X[:, :10] @ beta * np.sqrt(np.log(p) / n) + rng.normal(size=n))
+
+
+# Functions of large slopes, as flux objectives learn them there: nearly all of their proposals add
+# columns that do not matter, and take them out again.
+STEEP = {"flux": Lipschitz(1.5, "knots", np.full(41, 1.0)), "global_flux": FIXED["max"]()}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("n_burn_in", [300, 1500])
+def test_the_pilot_is_not_fooled_by_short_runs_where_z_grows(seed, n_burn_in):
+    # Barker's function and min are worth 20 to 200 times as much as the steep ones.
+    target = regression(300, seed)
+    sampler = LSBSampler("barker", n_burn_in=n_burn_in, random_state=seed, blocks=None).fit(target)
+
+    def new_ensemble(k):
+        rngs = [np.random.default_rng([seed, k, c]) for c in range(4)]
+        return BalancedEnsemble(target, sampler.state_, rngs)
+
+    rules = rules_of(STEEP) | FIXED_RULES
+    outcome, _ = compare(rules, new_ensemble, 600 * 6 * 4 * 300)
+    assert outcome.best in ("barker", "sqrt", "min")
+
+
+def test_functions_that_neglect_uncertain_columns_do_not_race():
+    target = regression(300, 0)
+    states = LSBSampler("barker", random_state=0, blocks=None).fit(target).state_
+    ratios = target.log_ratios(states)
+    functions = STEEP | {"kept": Lipschitz(), "sqrt": sklsb.Sqrt()}
+    assert neglectful(functions, target, states, ratios) == set(STEEP)
+    # With two hundred tied spins and ten free ones, steep is right: the variance is in the tied.
+    tied = tied_pairs(100, 10)
+    states = np.ones((4, 210), dtype=np.int8)
+    assert neglectful(functions, tied, states, tied.log_ratios(states)) == set()
+    # Nothing is uncertain.
+    sure = Ising(np.zeros((3, 3)), np.full(3, 400.0))
+    assert neglectful(functions, sure, states[:, :3], sure.log_ratios(states[:, :3])) == set()
+
+
 # ----------------------------------------------------------------- what it costs
 
 
@@ -680,7 +755,7 @@ def test_the_pilot_costs_at_most_half_of_what_was_spent_before(lattice, objectiv
     for target in (lattice, Potts.lattice(np.zeros((3, 4, 3)), 0.4), tied_pairs(5, 10), STAR):
         sampler = fitted(target, objective=objective, n_burn_in=1500, init="uniform", blocks=None)
         attrs = sampler.history_.attrs
-        before = attrs["burn_in_evaluations"] + attrs["mixing_evaluations"]
+        before = sum(attrs[f"{part}_evaluations"] for part in ("burn_in", "mixing", "factors"))
         assert attrs["pilot_evaluations"] <= 0.5 * before
         # It ends early where it is settled, and cannot run where one transition costs too much.
         assert attrs["pilot_evaluations"] > 0.05 * before or target is STAR
@@ -841,7 +916,9 @@ def test_a_starving_function_is_named_and_not_used():
     assert len(texts) == 1
     assert re.search(message, texts[0])
     assert seen[0].filename.endswith("test_pilot.py")
-    assert sampler.candidates_["candidate"].values.tolist() == list(FIXED)
+    names = sampler.candidates_["candidate"].values.tolist()
+    assert names[:4] == list(FIXED)
+    assert not {"flux", "global_flux"} & set(names)
     assert type(sampler.balancing_) in FIXED.values()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -2,15 +2,16 @@ r"""Choosing a rule by trying it.
 
 Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
 compared by effective sample sizes per unit of work: 1 / tau over the log-ratios evaluated, and a
-constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites, each weighted by its
-variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic mean of the sites'
-effective sample sizes. The variances come from the draws of all candidates together and from states
-of the burn-in: a candidate that leaves some sites unmoved is found out by those that move them.
+constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites,
+each weighted by its variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic
+mean of the sites' effective sample sizes. The variances come from the draws of all candidates
+together and from states of the burn-in: a candidate that leaves some sites unmoved is found out by
+those that move them.
 
 The race has rounds. All candidates run in the first, with equal work. After each, those that are
 clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one candidate is left, when
-the best two are known to be worth the same, or when the budget is spent.
+quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one
+candidate is left, when the best two are known to be worth the same, or when the budget is spent.
 
 If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
 the benefit of the doubt but robust fixed functions: one of these that may be the best, too, and is
@@ -30,9 +31,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
-from sklsb.balancing.functions import BalancingFunction
+from sklsb.balancing.functions import BalancingFunction, Barker
+from sklsb.balancing.learning import site_variances
+from sklsb.balancing.sides import balanced, log_weights
 from sklsb.balancing.times import (
     FEWEST_KEPT,
     UNKNOWN,
@@ -45,7 +49,15 @@ from sklsb.balancing.times import (
 from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
 from sklsb.targets.base import States, Target
 
-__all__ = ["STARVED", "Outcome", "compare", "integrated_times", "starved", "window"]
+__all__ = [
+    "STARVED",
+    "Outcome",
+    "compare",
+    "integrated_times",
+    "neglectful",
+    "starved",
+    "window",
+]
 
 Array = NDArray[np.float64]
 # Values of sites in the draws kept of a candidate, over all chains; most sites that are looked at.
@@ -66,8 +78,9 @@ _SAME, _FAR = 0.03, 0.5
 _OVERHEAD = 7.0
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 _TRIAL, _ADAPTING = 16, 32
-# Nats by which a function may fall below any monotone one.
-STARVED = 6.0
+# Nats by which a function may fall below any monotone one, and by which the proposals of variables
+# may fall below Barker's.
+STARVED, NEGLECTED = 6.0, 1.5
 ROBUST = ("barker", "sqrt")
 
 
@@ -277,7 +290,7 @@ class _Race:
         return sum(run.evaluations for run in self.runs)
 
     def measures(self) -> tuple[Array, Array]:
-        """Return effective sample sizes per work of a Metropolis step, and their relative errors."""
+        """Return effective sizes per work of a Metropolis step, and their relative errors."""
         time = np.array([of_sites.time for of_sites, _ in self.times])
         work = np.array([run.step_work for run in self.runs])
         return 1.0 / (time * work), np.array([of_sites.error for of_sites, _ in self.times])
@@ -440,3 +453,30 @@ def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tupl
     largest = float(deficit.max())
     where = a[deficit >= min(largest, STARVED)]
     return largest, (float(where[0]), float(where[-1]))
+
+
+def neglectful(
+    functions: Mapping[str, BalancingFunction], target: Target, states: States, log_ratios: Array
+) -> set[str]:
+    """Return the names of functions that neglect the variables in which p is uncertain.
+
+    A function neglects them if, averaged over the variables with their variances as weights, it
+    proposes to change them exp(1.5) times more rarely than Barker's function, at the states
+    (n, n_sites), whose moves have the log-ratios (n, n_moves).
+    """
+    n_moves = target.cardinalities - 1
+    by_site = site_variances(target, states, log_ratios) / np.maximum(1, n_moves)
+    variance = np.repeat(by_site, n_moves)
+
+    def log_share(function: BalancingFunction) -> Array:
+        weight = log_weights(balanced(target, function), target, states, log_ratios)
+        total = logsumexp(weight, axis=1, keepdims=True)
+        share = np.exp(weight - np.where(np.isfinite(total), total, 0.0)).mean(axis=0)
+        return np.log(np.maximum(share, 1e-300))
+
+    of_barker = log_share(Barker())
+    return {
+        name
+        for name, function in functions.items()
+        if variance @ (of_barker - log_share(function)) > NEGLECTED * variance.sum()
+    }

@@ -48,7 +48,7 @@ from sklsb.balancing.learning import (
     fit_flux,
     n_stored,
 )
-from sklsb.balancing.pilot import STARVED, Outcome, compare, starved
+from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
 from sklsb.balancing.sides import balanced, check_factors, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -305,15 +305,13 @@ class LSBSampler(BaseSampler):
 
     def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced:
         self._check_jumps(target)
-        learned = isinstance(self._factors, str) and self._factors == "site"
-        if self.rejection_free is True or learned:
-            name = "factors" if learned else "rejection_free"
+        if self.rejection_free is True or self._learns_factors:
+            name = "factors" if self._learns_factors else "rejection_free"
             raise ValueError(
                 f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
                 "fit; fit the sampler first."
             )
-        factors = None if isinstance(self._factors, str) else self._factors
-        return balanced(target, function, float(self.lazy), factors)
+        return balanced(target, function, float(self.lazy), self._given_factors)
 
     def _check_jumps(self, target: Target) -> None:
         """Check ``rejection_free`` and ``factors``, and set ``_factors``, checked and by site."""
@@ -329,10 +327,9 @@ class LSBSampler(BaseSampler):
             )
         if not (self.factors is None or isinstance(self.factors, str)):
             self._factors = check_factors(self.factors, target)
-        asked = {"rejection_free": self.rejection_free is True}
-        asked["factors"] = not (self.factors is None or self._is_auto(self.factors))
-        for name, is_asked in asked.items():
-            if is_asked and self.fast:
+        given = self._learns_factors or self._given_factors is not None
+        for name, asked in (("rejection_free", self.rejection_free is True), ("factors", given)):
+            if asked and self.fast:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r} but fast is True; only exact log-ratios, "
                     "fast=False, go with it."
@@ -343,9 +340,14 @@ class LSBSampler(BaseSampler):
                 "periodic: set lazy=0."
             )
 
-    @staticmethod
-    def _is_auto(value: Any) -> bool:
-        return isinstance(value, str) and value == "auto"
+    @property
+    def _learns_factors(self) -> bool:
+        """Whether factors must be learned, as ``factors="site"`` asks."""
+        return isinstance(self._factors, str) and self._factors == "site"
+
+    @property
+    def _given_factors(self) -> NDArray[np.float64] | None:
+        return None if isinstance(self._factors, str) else self._factors
 
     def _check_n_flips(self) -> None:
         n = self.n_flips
@@ -487,6 +489,7 @@ class LSBSampler(BaseSampler):
                 fitted["_starving"].append((name, deficit, least, most))
         starving = {name for name, *_ in fitted["_starving"]}
         if self.pilot:
+            starving |= neglectful(functions, ensemble.target, visited, ratios)
             kept = {name: f for name, f in functions.items() if name not in starving}
             candidates = self._all_candidates(ensemble, stored, kept, 0.25 * spent[-1])
             spent.append(int(ensemble.chains.evaluations.sum()))
@@ -534,15 +537,13 @@ class LSBSampler(BaseSampler):
         stored: LearnableEnsemble | None = None,
     ) -> Candidate:
         """Return the way to sample with a function that is not compared with others."""
-        jumps, factors = self.rejection_free is True, self._factors
-        given = None if isinstance(factors, str) else factors
-        plain = Candidate(function, jumps, given)
-        if not ensemble.target.n_sites or not (jumps or isinstance(factors, str)):
+        plain = Candidate(function, self.rejection_free is True, self._given_factors)
+        if not ensemble.target.n_sites or not (plain.jumps or self._learns_factors):
             return plain
         if stored is None:
             stored = self._stored(ensemble, self._look(ensemble, function))
         seen = Seen.of(stored)
-        if factors != "site":
+        if not self._learns_factors:
             return plain.timed(seen)
         chains = self._new_ensembles(ensemble, "factors")(0)
         budget = max(_LEAST_LOOKED, 0.25 * float(ensemble.chains.evaluations.sum()))
