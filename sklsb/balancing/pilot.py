@@ -13,9 +13,10 @@ clearly worse than the best, by three standard errors, are dropped, and then all
 quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one
 candidate is left, when the best two are known to be worth the same, or when the budget is spent.
 
-If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
-the benefit of the doubt but robust fixed functions: one of these that may be the best, too, and is
-behind by less than a factor exp(1/2), is chosen; or else the one with the largest lower bound.
+If the best is then better than every other by two standard errors and 5 %, it is chosen. If not,
+nobody has the benefit of the doubt but robust fixed functions: the first of these that may be the
+best, too, is behind by less than a factor exp(1/2), and whose lower bound is within 5 % of the
+largest, is chosen; or else the candidate with the largest lower bound.
 
 Log p has no vote. It is one series, which tells whether the chains agree on how likely their
 states are, but estimates are made of the sites and of functions of them. Its effective sample size
@@ -74,6 +75,8 @@ FEWEST_DRAWS = 48
 _DROPPED, _SETTLED = 3.0, 2.0
 # Logarithms of ratios: below one the race ends, beyond the other nobody is robust.
 _SAME, _FAR = 0.03, 0.5
+# Relative differences that do not count: work is only roughly time.
+_SLACK = 0.05
 # What a transition takes beside its log-ratios, in log-ratios of an Ising model: 80 of some 12 ns.
 _OVERHEAD = 7.0
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
@@ -119,7 +122,8 @@ def _choice(ess: Array, error: Array, robust: list[int]) -> int:
     """Return the place of the candidate to keep, given relative errors.
 
     It is the best, if that is settled. If not, it is a robust one that may be best, too, and is not
-    far behind, or else the one with the largest lower bound.
+    far behind: of several the first whose lower bound is about the largest. If there is none, it is
+    the one with the largest lower bound.
     """
     if not ess.any():
         return robust[0] if robust else 0
@@ -129,14 +133,16 @@ def _choice(ess: Array, error: Array, robust: list[int]) -> int:
         return best
     lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
     near = [k for k in robust if may_be_best[k] and ess[k] >= np.exp(-_FAR) * ess[best]]
-    return max(near, key=lambda k: lower[k]) if near else int(np.argmax(lower))
+    highest = max((lower[k] for k in near), default=0.0)
+    first = (k for k in near if lower[k] >= (1.0 - _SLACK) * highest)
+    return next(first, int(np.argmax(lower)))
 
 
 def _clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
-    """Return which candidates are worse than the best by so many standard errors."""
+    """Return which candidates are worse than the best by so many standard errors and 5 %."""
     with np.errstate(all="ignore"):
         behind = np.log(ess[best] / ess)
-        return np.asarray(behind > n_errors * np.hypot(error, error[best]))
+        return np.asarray(behind > _SLACK + n_errors * np.hypot(error, error[best]))
 
 
 def _draw(
