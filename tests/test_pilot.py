@@ -276,7 +276,7 @@ def outcome_of(names, ess, error, last=None):
         ([1.0, 1.0, 0.7, 0.98, 1.0, 0.2], 0.02, "sqrt"),
         ([1.5, 1.0, 1.2, 0.9, 0.3, 0.3], 0.2, "barker"),
         # Open: the largest lower bound.
-        ([1.5, 1.0, 1.2, 0.9, 0.3, 0.3], [0.02, 0.1, 0.1, 0.3, 0.1, 0.1], "flux"),
+        ([1.5, 1.0, 0.8, 0.7, 0.3, 0.3], [0.02, 0.1, 0.4, 0.4, 0.1, 0.1], "flux"),
         ([1.5, 1.0, 0.9, 0.9, 1.6, 0.3], [0.30, 0.1, 0.4, 0.4, 0.04, 0.1], "min"),
         ([1.5, 1.0, 1.2, 0.9, 1.6, 0.3], [0.30, 0.1, 0.4, 0.4, 0.04, 0.1], "barker"),
         ([2.0, 1.0, 1.2, 0.9, 0.3, 0.3], [1.5, 0.1, 0.1, 0.1, 0.1, 0.1], "barker"),
@@ -347,7 +347,7 @@ def test_times_are_those_of_the_transition_matrix(name):
     # Times are below 25 and runs up to 2,000,000 transitions, but noise is summed too.
     last = outcome.in_last_round
     assert np.allclose(found[last] * times[last], 1.0, atol=0.08)
-    assert np.allclose(found * times, 1.0, atol=0.2)
+    assert np.allclose(found[:, 0] * times[:, 0], 1.0, atol=0.2)
     error = outcome.ess_error / outcome.ess_per_step
     assert (error[last] < 0.08).all()
     assert (np.abs(np.log(found * times)[:, 0]) < 3 * error).all()
@@ -426,7 +426,7 @@ def test_the_race_ends_when_it_is_settled():
     same = {"barker": FIXED_RULES["barker"], "again": FIXED_RULES["barker"]}
     outcome, spent = compare(same, new_ensemble, 3e5)
     assert outcome.best == "barker"
-    assert spent > 0.8 * 3e5  # nobody could know that they are the same
+    assert spent < 0.5 * 3e5  # they are known to be worth the same
 
 
 @pytest.mark.parametrize("n", [2, 6, 16])
@@ -569,7 +569,7 @@ def test_few_slow_variables_among_many_are_seen():
     chosen = sampler.candidates_.attrs["chosen"]
     functions = {"sqrt": sklsb.Sqrt(), "max": FIXED["max"](), chosen: sampler.balancing_}
     truth = {f: 1 / true_time(g, target, start) for f, g in functions.items()}
-    assert truth[chosen] > 0.9 * max(truth.values())
+    assert truth[chosen] > 0.8 * max(truth.values())  # each has an error of a tenth
     for name, ess in truth.items():
         reported, error = table.loc[name, ["ess_per_step", "ess_error"]]
         # The truth has an error of a tenth.
@@ -705,7 +705,10 @@ def regression(p, seed, n=300):
 
 # Functions of large slopes, as flux objectives learn them there: nearly all of their proposals add
 # columns that do not matter, and take them out again.
-STEEP = {"flux": Lipschitz(1.5, "knots", np.full(41, 1.0)), "global_flux": FIXED["max"]()}
+STEEP = {
+    "flux": Lipschitz(1.5, "knots", np.full(41, 1.0)),
+    "global_flux": Lipschitz(1.5, "knots", np.full(41, 2.0)),
+}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -732,7 +735,8 @@ def test_functions_that_neglect_uncertain_columns_do_not_race():
     assert neglectful(functions, target, states, ratios) == set(STEEP)
     # With two hundred tied spins and ten free ones, steep is right: the variance is in the tied.
     tied = tied_pairs(100, 10)
-    states = np.ones((4, 210), dtype=np.int8)
+    rng = np.random.default_rng(0)
+    states = np.hstack([np.repeat(rng.choice([-1, 1], (16, 100)), 2, 1), np.ones((16, 10), int)])
     assert neglectful(functions, tied, states, tied.log_ratios(states)) == set()
     # Nothing is uncertain.
     sure = Ising(np.zeros((3, 3)), np.full(3, 400.0))
