@@ -3,9 +3,10 @@ r"""Choosing a rule by trying it.
 Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
 compared by effective sample sizes per unit of work: 1 / tau over the log-ratios evaluated, and a
 constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites,
-each weighted by its variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic mean of the sites'
-effective sample sizes. The variances come from the draws of all candidates together and from states
-of the burn-in: a candidate that leaves some sites unmoved is found out by those that move them.
+each weighted by its variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic
+mean of the sites' effective sample sizes. The variances come from the draws of all candidates
+together and from states of the burn-in: a candidate that leaves some sites unmoved is found out by
+those that move them.
 
 The race has rounds. All candidates run in the first, with equal work. After each, those that are
 clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
