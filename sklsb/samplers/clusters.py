@@ -124,14 +124,14 @@ def bonds_of(target: Target) -> Bonds:
     values = target.draw_state(np.random.default_rng(0))[fixed]
     field += model.couplings[:, fixed] @ pair[np.searchsorted(model.values, values)]
     couplings = _between(model.couplings, free)
-    missing = np.exp(-np.ptp(pair) * np.abs(couplings.data))
-    missing = np.copysign(np.maximum(missing, np.finfo(np.float64).tiny), couplings.data)
+    # Finite: as numbers are at least 2**-53, all variables join from exp(37) on.
+    strength = np.exp(np.minimum(np.ptp(pair) * np.abs(couplings.data), 690.0))
     matters = (field[free] != field[free, :1]).any()
     return Bonds(
         free_sites(target),
         couplings.indptr.astype(np.int64),
         couplings.indices.astype(np.uint32),
-        missing,
+        np.copysign(strength, couplings.data),
         field if matters else field[:0],
         bool(model.values[0] < 0),
     )
