@@ -934,13 +934,17 @@ MUTANTS = {
     ),
     "bonds of neighbours that are not satisfied": Mutant(
         CLUSTERS,
-        "((chain.x[j] == x) == (missing > 0.0))",
-        "(missing != 0.0)",
+        "satisfied = (chain.x[j] == x) == (strength > 0.0)",
+        "satisfied = strength != 0.0",
         check_clusters,
         STATIONARY,
     ),
     "one number for two bonds as it is": Mutant(
-        CLUSTERS, "(w / q if tried else w)", "w", check_three_in_clusters, STATIONARY
+        CLUSTERS,
+        "number[j] = 0.0 if joins else w",
+        "number[j] = 0.0 if joins else number[j]",
+        check_three_in_clusters,
+        STATIONARY,
     ),
     "field of the last variable of a cluster": Mutant(
         CLUSTERS,
