@@ -98,13 +98,15 @@ def together(draws, target):
     x = draws == target.values[0]
     m, n, k = x.shape
     size = fft.next_fast_len(2 * n, real=True)
-    variance, ess = np.empty(k), np.empty(k)
+    variance, ess = np.zeros(k), np.full(k, np.nan)
     for i in range(k):
         centred = x[:, :, i] - x[:, :, i].mean(dtype=np.float32)
         power = np.abs(fft.rfft(centred, size, axis=1)) ** 2
         covariance = fft.irfft(power, size, axis=1)[:, :n].mean(axis=0) / n
         variance[i] = covariance[0]
-        rho = covariance / max(covariance[0], 1e-300)
+        if not covariance[0]:
+            continue
+        rho = covariance / covariance[0]
         pairs = rho[: n // 2 * 2 : 2] + rho[1 : n // 2 * 2 : 2]
         positive = np.logical_and.accumulate(pairs > 0)
         ess[i] = m * n / (2 * (np.minimum.accumulate(pairs) * positive).sum() - 1)
