@@ -11,11 +11,27 @@ import scipy.sparse as sp
 from models import GRAPHS, dense, potts, untimed
 
 import sklsb
-from sklsb import Barker, Ising, Lipschitz, LSBSampler, Mixture, Potts, exact
+from sklsb import (
+    Barker,
+    Ising,
+    Lipschitz,
+    LSBSampler,
+    Mixture,
+    Potts,
+    VariableSelection,
+    exact,
+)
 from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import MIXING, OBJECTIVES
-from sklsb.balancing.pilot import FEWEST_DRAWS, STARVED, Outcome, compare, starved
+from sklsb.balancing.pilot import (
+    FEWEST_DRAWS,
+    STARVED,
+    Outcome,
+    compare,
+    neglectful,
+    starved,
+)
 from sklsb.balancing.times import (
     Series,
     _jackknife_error,
@@ -669,6 +685,56 @@ def test_a_fixed_function_needs_no_pilot(lattice):
     assert not hasattr(sampler, "candidates_")
     assert sampler.history_.attrs["pilot_evaluations"] == 0
     assert sampler.history_.sizes["iteration"] == 150  # every second
+
+
+# ----------------------------------------------------------------- where Z(x) grows
+
+
+def regression(p, seed, n=300):
+    """Columns are correlated, and ten of them matter, at the edge of what can be found."""
+    rng = np.random.default_rng(seed)
+    X = np.empty((n, p))
+    X[:, 0] = rng.normal(size=n)
+    for j in range(1, p):
+        X[:, j] = 0.6 * X[:, j - 1] + 0.8 * rng.normal(size=n)
+    beta = np.array([2.0, -3.0, 2.0, 2.0, -3.0, 3.0, -2.0, 3.0, -2.0, 3.0])
+    return VariableSelection(X, X[:, :10] @ beta * np.sqrt(np.log(p) / n) + rng.normal(size=n))
+
+
+# Functions of large slopes, as flux objectives learn them there: nearly all of their proposals add
+# columns that do not matter, and take them out again.
+STEEP = {"flux": Lipschitz(1.5, "knots", np.full(41, 1.0)), "global_flux": FIXED["max"]()}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("n_burn_in", [300, 1500])
+def test_the_pilot_is_not_fooled_by_short_runs_where_z_grows(seed, n_burn_in):
+    # Barker's function and min are worth 20 to 200 times as much as the steep ones.
+    target = regression(300, seed)
+    sampler = LSBSampler("barker", n_burn_in=n_burn_in, random_state=seed, blocks=None).fit(target)
+
+    def new_ensemble(k):
+        rngs = [np.random.default_rng([seed, k, c]) for c in range(4)]
+        return BalancedEnsemble(target, sampler.state_, rngs)
+
+    rules = rules_of(STEEP) | FIXED_RULES
+    outcome, _ = compare(rules, new_ensemble, 600 * 6 * 4 * 300)
+    assert outcome.best in ("barker", "sqrt", "min")
+
+
+def test_functions_that_neglect_uncertain_columns_do_not_race():
+    target = regression(300, 0)
+    states = LSBSampler("barker", random_state=0, blocks=None).fit(target).state_
+    ratios = target.log_ratios(states)
+    functions = STEEP | {"kept": Lipschitz(), "sqrt": sklsb.Sqrt()}
+    assert neglectful(functions, target, states, ratios) == set(STEEP)
+    # With two hundred tied spins and ten free ones, steep is right: the variance is in the tied.
+    tied = tied_pairs(100, 10)
+    states = np.ones((4, 210), dtype=np.int8)
+    assert neglectful(functions, tied, states, tied.log_ratios(states)) == set()
+    # Nothing is uncertain.
+    sure = Ising(np.zeros((3, 3)), np.full(3, 400.0))
+    assert neglectful(functions, sure, states[:, :3], sure.log_ratios(states[:, :3])) == set()
 
 
 # ----------------------------------------------------------------- what it costs

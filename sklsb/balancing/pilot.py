@@ -10,7 +10,7 @@ those that move them.
 
 The race has rounds. All candidates run in the first, with equal work. After each, those that are
 clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... and the robust ones. From the third round on, work doubles. The race ends when one
+quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one
 candidate is left, when the best two are known to be worth the same, or when the budget is spent.
 
 If the best is then better than every other by two standard errors, it is chosen. If not, nobody has
@@ -31,9 +31,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
-from sklsb.balancing.functions import BalancingFunction
+from sklsb.balancing.functions import BalancingFunction, Barker
+from sklsb.balancing.learning import site_variances
+from sklsb.balancing.sides import balanced, log_weights
 from sklsb.balancing.times import (
     FEWEST_KEPT,
     UNKNOWN,
@@ -46,7 +49,15 @@ from sklsb.balancing.times import (
 from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
 from sklsb.targets.base import States, Target
 
-__all__ = ["STARVED", "Outcome", "compare", "integrated_times", "starved", "window"]
+__all__ = [
+    "STARVED",
+    "Outcome",
+    "compare",
+    "integrated_times",
+    "neglectful",
+    "starved",
+    "window",
+]
 
 Array = NDArray[np.float64]
 # Values of sites in the draws kept of a candidate, over all chains; most sites that are looked at.
@@ -54,6 +65,8 @@ _MOST_VALUES, MOST_SITES = 1 << 21, 1024
 _EPS = float(np.finfo(np.float64).eps)
 # Work in the rounds, in units of the first; rounds without an early end.
 _PLAN, _FEWEST_ROUNDS = (1, 1, 2, 4), 3
+# Robust candidates that stay in the race, whatever their ranks, unless they are clearly worse.
+_KEPT = 2
 # Pieces of a run in a round; after each it is seen what transitions cost.
 _PIECES = 4
 FEWEST_DRAWS = 48
@@ -65,8 +78,9 @@ _SAME, _FAR = 0.03, 0.5
 _OVERHEAD = 7.0
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 _TRIAL, _ADAPTING = 16, 32
-# Nats by which a function may fall below any monotone one.
-STARVED = 6.0
+# Nats by which a function may fall below any monotone one, and by which the proposals of variables
+# may fall below Barker's.
+STARVED, NEGLECTED = 6.0, 1.5
 ROBUST = ("barker", "sqrt")
 
 
@@ -347,13 +361,14 @@ class _Race:
             run.go_on(end - begin)
 
     def _drop(self, most: int) -> None:
-        """Leave the best candidates in the race, and the robust ones unless clearly worse."""
+        """Leave the best candidates in the race, and two robust ones unless clearly worse."""
         ess, error = self.measures()
         ess = np.nan_to_num(ess)
         best = max(self.racing, key=lambda k: ess[k])
         out = _clearly_worse(ess, error, best, _DROPPED)
         left = sorted((k for k in self.racing if not out[k]), key=lambda k: -ess[k])
-        self.racing = [*left[:most], *(k for k in left[most:] if k in self.robust)]
+        robust = [k for k in left if k in self.robust][:_KEPT]
+        self.racing = [*left[:most], *(k for k in robust if k not in left[:most])]
         for k, run in enumerate(self.runs):
             if k not in self.racing:
                 run.series = None
@@ -438,3 +453,30 @@ def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tupl
     largest = float(deficit.max())
     where = a[deficit >= min(largest, STARVED)]
     return largest, (float(where[0]), float(where[-1]))
+
+
+def neglectful(
+    functions: Mapping[str, BalancingFunction], target: Target, states: States, log_ratios: Array
+) -> set[str]:
+    """Return the names of functions that neglect the variables in which p is uncertain.
+
+    A function neglects them if, averaged over the variables with their variances as weights, it
+    proposes to change them exp(1.5) times more rarely than Barker's function, at the states
+    (n, n_sites), whose moves have the log-ratios (n, n_moves).
+    """
+    n_moves = target.cardinalities - 1
+    by_site = site_variances(target, states, log_ratios) / np.maximum(1, n_moves)
+    variance = np.repeat(by_site, n_moves)
+
+    def log_share(function: BalancingFunction) -> Array:
+        weight = log_weights(balanced(target, function), target, states, log_ratios)
+        total = logsumexp(weight, axis=1, keepdims=True)
+        share = np.exp(weight - np.where(np.isfinite(total), total, 0.0)).mean(axis=0)
+        return np.log(np.maximum(share, 1e-300))
+
+    of_barker = log_share(Barker())
+    return {
+        name
+        for name, function in functions.items()
+        if variance @ (of_barker - log_share(function)) > NEGLECTED * variance.sum()
+    }

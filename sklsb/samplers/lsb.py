@@ -48,7 +48,7 @@ from sklsb.balancing.learning import (
     fit_flux,
     n_stored,
 )
-from sklsb.balancing.pilot import STARVED, Outcome, compare, starved
+from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
 from sklsb.balancing.sides import balanced, check_factors, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -511,6 +511,7 @@ class LSBSampler(BaseSampler):
                 fitted["_starving"].append((name, deficit, least, most))
         starving = {name for name, *_ in fitted["_starving"]}
         if self.pilot:
+            starving |= neglectful(functions, ensemble.target, visited, ratios)
             kept = {name: f for name, f in functions.items() if name not in starving}
             candidates = self._all_candidates(ensemble, stored, kept, 0.25 * spent[-1])
             spent.append(int(ensemble.chains.evaluations.sum()))
