@@ -201,26 +201,27 @@ def check_layers(package):
 
 
 def check_clusters(package):
-    targets = (
-        pair(package),
-        package.Ising([[0.0, -0.4], [-0.4, 0.0]], [0.3, 0.2]),
-        package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -np.inf]]),
-    )
-    for update in ("swendsen-wang", "wolff"):
-        for target in targets:
-            check_rule_of(package, package.ClusterSampler(update), target, 8)
+    opposite = package.Ising([[0.0, -0.4], [-0.4, 0.0]], [0.3, 0.2])
+    potts = package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -np.inf]])
+    for target, update in (
+        (pair(package), "wolff"),
+        (pair(package), "swendsen-wang"),
+        (opposite, "wolff"),
+        (potts, "wolff"),
+    ):
+        check_rule_of(package, package.ClusterSampler(update), target, 4)
 
 
 def check_three_in_clusters(package):
     # The last variable is tried by the first, and then by the second.
     target = package.Ising(np.array([[0.0, 0.0, 0.4], [0.0, 0.0, 0.4], [0.4, 0.4, 0.0]]))
-    check_rule_of(package, package.ClusterSampler(), target, 8)
+    check_rule_of(package, package.ClusterSampler(), target, 4)
 
 
 def check_given_clusters(package):
     couplings = np.array([[0.0, 0.4, 0.5], [0.4, 0.0, -0.3], [0.5, -0.3, 0.0]])
     target = package.Ising(couplings, [0.3, -0.2, 0.4]).condition({1: 1})
-    check_rule_of(package, package.ClusterSampler(), target, 8)
+    check_rule_of(package, package.ClusterSampler(), target, 4)
 
 
 def check_mixture(package):
