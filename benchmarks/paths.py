@@ -57,11 +57,6 @@ def dimers(seed):
     return Ising(couplings, rng.normal(size=100))
 
 
-def glass(seed):
-    rng = np.random.default_rng([3, seed])
-    return Ising(lattice(20, lambda rng: rng.choice([-1.0, 1.0]), rng))
-
-
 def colours(seed):
     return Potts(lattice(20, lambda rng: 1.1, None), np.zeros((400, 5)))
 
@@ -86,7 +81,6 @@ def machine(seed):
 TARGETS = {
     "case 4": (hard_case, 4, 60_000),
     "dimers": (dimers, 50, 500_000),
-    "glass": (glass, 200, 2_000_000),
     "potts": (colours, 400, 3_000_000),
     "selection": (selection, 10, 80_000),
     "rbm": (machine, 50, 200_000),
