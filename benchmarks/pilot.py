@@ -32,6 +32,7 @@ from scipy import fft
 
 import sklsb.samplers.lsb
 from sklsb import Ising, LSBSampler
+from sklsb.balancing.functions import Tabulated
 from sklsb.balancing.pilot import compare
 from sklsb.exceptions import SamplerWarning
 
@@ -88,7 +89,7 @@ def true_time(family, target, function, seed, shorter):
     """Autocorrelation time in transitions and its relative standard error."""
     start = exact_draws(family, target, np.random.default_rng([1, *seed]))
     sampler = LSBSampler(
-        function.tabulated(),
+        function,
         n_chains=N_CHAINS,
         n_burn_in=0,
         random_state=np.random.SeedSequence(seed),
@@ -106,12 +107,13 @@ def row_of(family, seed, shorter):
     target = pairs_among_free(family, seed)
     functions = {}
 
-    def spy(candidates, *args):
-        functions.update(candidates)
-        return compare(candidates, *args)
+    def spy(rules, *args, **settings):
+        functions.update({name: Tabulated(rule.table) for name, rule in rules.items()})
+        return compare(rules, *args, **settings)
 
     with mock.patch.object(sklsb.samplers.lsb, "compare", spy):
-        sampler = LSBSampler(random_state=seed).fit(target)
+        settings = {"rejection_free": False, "factors": None, "random_state": seed}
+        sampler = LSBSampler(**settings).fit(target)
     found = sampler.candidates_
     names = found["candidate"].values.tolist()
     truth = np.array(

@@ -178,8 +178,10 @@ class LSBSampler(BaseSampler):
         Function that moved the chains at the end of the burn-in.
     candidates_ : xarray.Dataset
         Results of the pilot by candidate: ess_per_step (of the sites, weighted by their variances),
-        its standard error ess_error, lp_ess_per_step (which has no vote), acceptance_rate, the
-        transitions of each chain behind them, and n_flips; see the page "The pilot".
+        its standard error ess_error; ess_per_work, by which the pilot chooses, in units of a
+        Metropolis step, and work_error; lp_ess_per_step (which has no vote), acceptance_rate, the
+        transitions of each chain behind them, n_flips; thin, for half an effective draw per draw,
+        and thin_bounded, whether that should be more; in_last_round. See the page "The pilot".
         ``attrs["chosen"]`` names the one used. Only if there was a pilot.
     rejection_free_ : bool
         Whether `sample` makes jumps.
