@@ -66,10 +66,10 @@ print(posterior)
 # Sampling it
 # -----------
 # ``fit`` is the burn-in, in which the sampler learns balancing functions; then it tries them and
-# the fixed ones, and keeps the best. One transition changes one pixel, so a *sweep* is 60,000 of
-# them: the burn-in is 20 sweeps, and the draws are a sweep apart. Two chains start from pure noise,
-# the others where a search ends. They run in two threads, which does not change them. ``verbose=1``
-# writes a line to stderr for each phase that takes time.
+# fixed ones, as steps and as jumps, and keeps the best. A step changes one pixel, so a *sweep* is
+# 60,000 of them: the burn-in is 20 sweeps, and the draws are a sweep apart. Two chains start from
+# pure noise, the others where a search ends. They run in two threads, which does not change them.
+# ``verbose=1`` writes a line to stderr for each phase that takes time.
 
 n_sweeps_burn_in, n_draws = 20, 250
 sampler = LSBSampler(
@@ -82,9 +82,10 @@ sampler = LSBSampler(
 )
 sampler.fit(posterior)
 chosen = sampler.candidates_.attrs["chosen"]
-sizes = {str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_step"] * mask.size}
+sizes = {str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_work"] * mask.size}
 print(
-    "ESS per sweep in the pilot:", ", ".join(f"{name} {size:.2f}" for name, size in sizes.items())
+    "ESS for the work of a sweep, in the pilot:",
+    ", ".join(f"{name} {size:.2f}" for name, size in sizes.items()),
 )
 draws = sampler.sample(n_draws, thin="sweep")
 print(f"{time.perf_counter() - start:.0f} s so far.")

@@ -1141,7 +1141,7 @@ def test_warm_start_on_something_else(target):
         (
             lambda s: s.sample(5, thin="sweeps"),
             ValueError,
-            "thin is 'sweeps'; give a number of transitions or \"sweep\"",
+            'thin is \'sweeps\'; give a number of transitions, "sweep" or "auto"',
         ),
         (lambda s: s.sample(5, record=[np.sum]), TypeError, "record is .*; give a dict of names"),
         (lambda s: s.sample(5, record={}), TypeError, r"record is \{\}; give a dict"),

@@ -142,7 +142,7 @@ def test_full_metropolis_hastings_ratio_is_z_over_z_where_first_order_is_exact()
 
 def test_a_fitted_sampler_stands_for_its_frozen_function():
     target = dense(4)
-    sampler = LSBSampler(n_burn_in=50, random_state=0)
+    sampler = LSBSampler(n_burn_in=50, rejection_free=False, factors=None, random_state=0)
     before = exact.transition_matrix(sampler, target)
     after = exact.transition_matrix(sampler.fit(target), target)
     assert np.array_equal(after, exact.transition_matrix(sampler.balancing_, target))

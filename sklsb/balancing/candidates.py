@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
+from sklsb._kernels.rules.path import Path
 from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz
 from sklsb.balancing.jumps import JumpFlux, jump, learn_factors
 from sklsb.balancing.sides import balanced
@@ -15,6 +16,8 @@ from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
+# Mean number of moves of a path.
+PATH_LENGTH = 4
 # Fixed functions that are tried with jumps, and those that get factors by site.
 _JUMPS, _BY_FLUX, _BY_ESS = ("barker", "sqrt", "max"), ("barker",), ("barker", "sqrt")
 # Chosen in doubt.
@@ -42,6 +45,8 @@ class Candidate:
         Logarithm of the time of a transition, if ``jumps``.
     sweep : int
         Transitions in which there are as many jumps as variables.
+    paths : bool
+        Whether several moves are proposed together.
     """
 
     function: BalancingFunction
@@ -49,10 +54,13 @@ class Candidate:
     factors: Array | None = None
     log_time: float = 0.0
     sweep: int = 0
+    paths: bool = False
 
-    def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump:
+    def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump | Path:
         """Return the rule that moves the chains."""
         rule = balanced(target, self.function, lazy, self.factors)
+        if self.paths:
+            return Path(rule.table, PATH_LENGTH, target.n_sites, rule.sides)
         return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
 
     def timed(self, seen: "Seen") -> "Candidate":
@@ -79,24 +87,28 @@ class Seen:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which candidates the parameters ``rejection_free`` and ``factors`` of `LSBSampler` allow."""
+    """Which candidates the parameters of `LSBSampler` allow."""
 
     steps: bool  # Metropolis-Hastings
     jumps: bool
     plain: bool  # without learned factors
     by_site: bool  # with learned factors
     given: Array | None = None  # factors of the user
+    paths: bool = False
 
     @classmethod
-    def by(cls, rejection_free: bool | str, factors: "str | Array | None") -> "Allowed":
-        """Read the two parameters, which have been checked."""
+    def by(
+        cls, rejection_free: bool | str, factors: "str | Array | None", paths: bool = False
+    ) -> "Allowed":
+        """Read the parameters, which have been checked; there are no jumps with ``paths``."""
         learned = isinstance(factors, str)
         return cls(
             steps=rejection_free is not True,
-            jumps=rejection_free is not False,
+            jumps=rejection_free is not False and not paths,
             plain=not learned or factors == "auto",
             by_site=learned,
             given=None if isinstance(factors, str) else factors,
+            paths=paths,
         )
 
 
@@ -111,8 +123,8 @@ def plain_candidates(
     found: dict[str, Candidate] = {}
     if allowed.steps:
         of_steps = {name: f for name, f in learned.items() if not name.startswith("jump_")}
-        found |= {name: Candidate(f, False, allowed.given) for name, f in of_steps.items()}
-        found |= {name: Candidate(f, False, allowed.given) for name, f in fixed.items()}
+        for name, f in (of_steps | fixed).items():
+            found[name] = Candidate(f, False, allowed.given, paths=allowed.paths)
     if allowed.jumps:
         of_jumps = {
             name: f for name, f in learned.items() if name.startswith("jump_") or not allowed.steps
@@ -140,9 +152,11 @@ def factor_candidates(
     for name in _BY_FLUX:
         function = FIXED[name]()
         factors = flux.factors(function.table())
-        found[f"{prefix}{name}_by_flux"] = Candidate(function, allowed.jumps, factors).timed(seen)
+        made = Candidate(function, allowed.jumps, factors, paths=allowed.paths).timed(seen)
+        found[f"{prefix}{name}_by_flux"] = made
     for k, name in enumerate(_BY_ESS):
-        chains, plain = new_ensemble(k), Candidate(FIXED[name](), allowed.jumps)
+        plain = Candidate(FIXED[name](), allowed.jumps, paths=allowed.paths)
+        chains = new_ensemble(k)
         made = learned_factors(plain, chains, seen, budget / len(_BY_ESS))
         evaluations += int(chains.chains.evaluations.sum())
         found[f"{prefix}{name}_by_ess"] = made
@@ -157,7 +171,7 @@ def learned_factors(
     def with_factors(factors: Array) -> Candidate:
         return replace(candidate, factors=factors).timed(seen)
 
-    def rule_of(factors: Array) -> Balanced | Jump:
+    def rule_of(factors: Array) -> Balanced | Jump | Path:
         return with_factors(factors).rule(seen.target)
 
     return with_factors(learn_factors(rule_of, np.ones(seen.target.n_sites), chains, budget))

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.jump import Jump
+from sklsb._kernels.rules.path import Path
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction
 from sklsb.balancing.learning import Flux
 from sklsb.balancing.sides import (
@@ -198,7 +199,7 @@ def learn_factors(
     n = int(budget / (n_chains * max(1.0, chains.step_cost)))  # changes of each chain
     for share in _ROUNDS:
         rule = rule_of(clipped(log_s))
-        length = int(share * n) // (PER_TRANSITION if isinstance(rule, Jump) else 1)
+        length = int(share * n) // (PER_TRANSITION if isinstance(rule, Jump | Path) else 1)
         n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
         if n_draws < 2 * _BATCHES:
             return clipped(log_s)

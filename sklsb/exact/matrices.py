@@ -23,6 +23,7 @@ from sklsb.ensembles.rules import (
     Jump,
     Layers,
     Mixture,
+    Path,
     RandomBlocks,
     Swap,
     SwendsenWang,
@@ -135,7 +136,7 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
     return _accept(to, log_q, q, log_a)
 
 
-def _log_weights(rule: Balanced | Jump, target: Target) -> Array:
+def _log_weights(rule: Balanced | Jump | Path, target: Target) -> Array:
     return log_weights(rule, target, states(target), log_ratios(target))
 
 
@@ -268,6 +269,25 @@ def _(rule: Any, target: Target) -> Array:
 @log_matrix.register
 def _(rule: Swap, target: Target) -> Array:
     return _log_matrix_of(_exchanges(rule, target))
+
+
+@log_matrix.register
+def _(rule: Path, target: Target) -> Array:
+    """Paths of each number of moves: powers of the matrix of proposals."""
+    to, n = neighbours(target), count(target)
+    _, shift, log_sum, q = _propose(_log_weights(rule, target))
+    proposal = np.zeros((n, n))
+    np.add.at(proposal, (np.arange(n)[:, None], to), q)
+    still = np.isneginf(log_sum)  # no move is possible
+    log_sum = np.where(still, 0.0, log_sum)
+    refused = -np.expm1(np.minimum(0.0, (shift - shift.T) + (log_sum - log_sum.T)))
+    found, ends = np.zeros((n, n)), np.eye(n)
+    for _ in range(rule.longest):
+        ends = ends @ proposal
+        found += ends / rule.longest
+    back = np.where(still[:, 0], 1.0, (found * refused).sum(axis=1))
+    with np.errstate(divide="ignore"):
+        return np.log(found * (1.0 - refused) + np.diag(back))
 
 
 @log_matrix.register
@@ -467,21 +487,41 @@ def _shifts_of(target: Target, cluster: list[int], fields: Array) -> tuple[Any, 
     return change, _normalised(of_cluster[np.arange(len(digits))[:, None] + change])
 
 
+def _members(clusters: _Partition, free: NDArray[np.int64]) -> list[list[int]]:
+    """Return the clusters of free variables, in the order of their first members."""
+    names = sorted({clusters[i] for i in free.tolist()})
+    return [[i for i in free.tolist() if clusters[i] == name] for name in names]
+
+
+def _and_then(to: Any, log_move: Array, change: Any, log_q: Array) -> tuple[Any, Array]:
+    """Let each of some moves, (n_states, n), be followed by each shift of another cluster."""
+    both = to[:, :, None] + change[:, None], log_move[:, :, None] + log_q[:, None]
+    return both[0].reshape(len(to), -1), both[1].reshape(len(to), -1)
+
+
 @log_matrix.register
 def _(rule: SwendsenWang, target: Target) -> Array:
     found, fields = _partitions(target)
-    size = len(fields)
-    row = np.arange(size)[:, None]
-    matrix = np.full((size, size), -np.inf)
+    row = np.arange(len(fields))[:, None]
+    matrix = np.full((row.size, row.size), -np.inf)
     free = np.flatnonzero(target.n_possible > 1)
     for clusters, log_p in found.items():
-        to, log_move = row, log_p[:, None]
-        for first in sorted({clusters[i] for i in free}):
-            cluster = [i for i, c in enumerate(clusters) if c == first]
-            change, log_q = _shifts_of(target, cluster, fields)
-            to = (to[:, :, None] + change[:, None]).reshape(size, -1)
-            log_move = (log_move[:, :, None] + log_q[:, None]).reshape(size, -1)
-        np.logaddexp.at(matrix, (row, to), log_move)
+        members = _members(clusters, free)
+        largest = max(members, key=len, default=[])
+        share = min(2.0 * len(largest) / max(1, free.size), 0.875)
+        moves: Any = _and_then(row, log_p[:, None], *_shifts_of(target, largest, fields))
+        n_shifts = moves[0].shape[1]
+        for moved in (np.arange(n_shifts) == 0, np.arange(n_shifts) > 0):
+            to: Any
+            to, log_move = (part[:, moved] for part in moves)
+            for cluster in members:
+                if cluster is not largest:
+                    change, log_q = _shifts_of(target, cluster, fields)
+                    stays = np.where(np.arange(n_shifts) == 0, 0.0, -np.inf)
+                    other = _metropolised(log_q) if moved[0] else stays
+                    mixed = np.logaddexp(np.log(share) + other, np.log1p(-share) + log_q)
+                    to, log_move = _and_then(to, log_move, change, mixed)
+            np.logaddexp.at(matrix, (row, to), log_move)
     return _stay_if_impossible(matrix, fields.sum(axis=1))
 
 
@@ -491,8 +531,7 @@ def _(rule: Wolff, target: Target) -> Array:
     free = np.flatnonzero(target.n_possible > 1)
     by_cluster: dict[_Partition, Array] = {}
     for clusters, log_p in found.items():
-        for first in {clusters[i] for i in free}:
-            cluster = tuple(i for i, c in enumerate(clusters) if c == first)
+        for cluster in map(tuple, _members(clusters, free)):
             by_cluster[cluster] = np.logaddexp(by_cluster.get(cluster, -np.inf), log_p)
     row = np.arange(len(fields))[:, None]
     matrix = np.full((row.size, row.size), -np.inf)
@@ -500,18 +539,20 @@ def _(rule: Wolff, target: Target) -> Array:
         np.fill_diagonal(matrix, 0.0)
     for cluster, log_p in by_cluster.items():
         change, log_q = _shifts_of(target, list(cluster), fields)
+        stays = np.where(np.arange(log_q.shape[1]) == 0, 0.0, -np.inf)
+        log_q = np.logaddexp(np.log(0.875) + _metropolised(log_q), np.log(0.125) + stays)
         log_chosen = log_p[:, None] + np.log(len(cluster) / free.size)
-        np.logaddexp.at(matrix, (row, row + change), log_chosen + _metropolised(log_q))
+        np.logaddexp.at(matrix, (row, row + change), log_chosen + log_q)
     return _stay_if_impossible(matrix, fields.sum(axis=1))
 
 
 def _metropolised(log_q: Array) -> Array:
-    """Turn Gibbs into Metropolised Gibbs sampling: propose other values, 7 times of 8."""
+    """Turn Gibbs into Metropolised Gibbs sampling, which proposes others than the first."""
     q = np.exp(log_q)
     rest = np.array([np.delete(q, d, axis=1).sum(axis=1) for d in range(q.shape[1])]).T
+    others, most = rest[:, :1], np.maximum(rest, rest[:, :1])
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_rest = np.log(rest)
-        log_move = log_q - np.maximum(log_rest, log_rest[:, :1]) + np.log(0.875)
-    log_move = np.where(log_q > -np.inf, log_move, -np.inf)[:, 1:]
-    with np.errstate(divide="ignore"):
-        return np.hstack([np.log1p(-np.exp(log_move).sum(axis=1, keepdims=True)), log_move])
+        log_move = np.where(log_q > -np.inf, log_q - np.log(most), -np.inf)[:, 1:]
+        refused = (q / others - q / most)[:, 1:].sum(axis=1, keepdims=True)
+        stay = np.where(others > 0.0, np.maximum(refused, 0.0), 1.0)
+        return np.hstack([np.log(stay), log_move])

@@ -53,7 +53,7 @@ from sklsb.balancing.sides import balanced, check_factors, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture
+from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Path
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import StarvedMovesWarning
 from sklsb.samplers._run.base import BaseSampler
@@ -143,6 +143,10 @@ class LSBSampler(BaseSampler):
         Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
         "auto": learned if the pilot finds them better. "site": learned, within 1/100 to 100. None:
         all 1. An array: these; only their ratios matter.
+    proposal : {"single", "path"}, default="single"
+        "path": one to seven moves, each drawn by the weights at the state just reached, are
+        accepted or refused together; see the page "Paths of several moves". Then there are no
+        jumps, and ``lazy`` must be 0.
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
         without a GPU at hand and never run: see the limits in the documentation.
@@ -246,6 +250,7 @@ class LSBSampler(BaseSampler):
     lazy: float = 0.0
     rejection_free: bool | str = "auto"
     factors: Any = "auto"
+    proposal: str = "single"
     device: str | None = None
     blocks: str | int | None = "auto"
     n_jobs: int | None = None
@@ -272,6 +277,7 @@ class LSBSampler(BaseSampler):
         self._check_n_flips()
         check_sided(target, self._function)
         self._check_jumps(target)
+        self._check_proposal()
         check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:
             raise ValueError(
@@ -293,10 +299,10 @@ class LSBSampler(BaseSampler):
             device_of(target, self.device)
             check_objective(of_burn_in(self.objective, True))
 
-    def make_rule(self, target: Target) -> Balanced | Jump | FirstOrder | Mixture:
+    def make_rule(self, target: Target) -> Balanced | Jump | Path | FirstOrder | Mixture:
         """Return the rule of the frozen function; before `fit`, of the initial one."""
         if hasattr(self, "balancing_"):  # whatever parameters were set since
-            return cast(Balanced | Jump | FirstOrder | Mixture, self._ensemble.rule)
+            return cast(Balanced | Jump | Path | FirstOrder | Mixture, self._ensemble.rule)
         function, lazy = get_balancing(self.balancing), float(self.lazy)
         if not self.fast:
             return self._unfitted_rule(target, function)
@@ -305,7 +311,7 @@ class LSBSampler(BaseSampler):
             raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
         return FirstOrder(table, lazy, int(self.n_flips))
 
-    def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced:
+    def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump | Path:
         self._check_jumps(target)
         if self.rejection_free is True or self._learns_factors:
             name = "factors" if self._learns_factors else "rejection_free"
@@ -313,7 +319,8 @@ class LSBSampler(BaseSampler):
                 f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
                 "fit; fit the sampler first."
             )
-        return balanced(target, function, float(self.lazy), self._given_factors)
+        candidate = Candidate(function, False, self._given_factors, paths=self._paths)
+        return candidate.rule(target, float(self.lazy))
 
     def _check_jumps(self, target: Target) -> None:
         """Check ``rejection_free`` and ``factors``, and set ``_factors``, checked and by site."""
@@ -341,6 +348,21 @@ class LSBSampler(BaseSampler):
                 f"rejection_free is True and lazy is {self.lazy}; the jump process is never "
                 "periodic: set lazy=0."
             )
+
+    def _check_proposal(self) -> None:
+        if not isinstance(self.proposal, str) or self.proposal not in ("single", "path"):
+            raise ValueError(f'proposal is {self.proposal!r}; it must be "single" or "path".')
+        for name in ("fast", "rejection_free", "lazy"):
+            value = getattr(self, name)
+            if self._paths and not isinstance(value, str) and value:
+                raise ValueError(
+                    f'proposal is "path" but {name} is {value!r}; paths are proposed by exact '
+                    f'log-ratios, and refused or accepted: set {name}=False, or proposal="single".'
+                )
+
+    @property
+    def _paths(self) -> bool:
+        return self.proposal == "path"
 
     @property
     def _learns_factors(self) -> bool:
@@ -523,7 +545,8 @@ class LSBSampler(BaseSampler):
             fixed = {name: cls() for name, cls in FIXED.items()}
             return {name: Candidate(f) for name, f in (functions | fixed).items()}
         jumps = False if float(self.lazy) else self.rejection_free
-        allowed, seen = Allowed.by(jumps, self._factors), Seen.of(stored)
+        allowed = Allowed.by(jumps, self._factors, self._paths)
+        seen = Seen.of(stored)
         found = plain_candidates(allowed, functions, seen) if allowed.plain else {}
         if allowed.by_site:
             new_ensemble = self._new_ensembles(ensemble, "factors")
@@ -539,7 +562,8 @@ class LSBSampler(BaseSampler):
         stored: LearnableEnsemble | None = None,
     ) -> Candidate:
         """Return the way to sample with a function that is not compared with others."""
-        plain = Candidate(function, self.rejection_free is True, self._given_factors)
+        jumps, factors = self.rejection_free is True, self._given_factors
+        plain = Candidate(function, jumps, factors, paths=self._paths)
         if not ensemble.target.n_sites or not (plain.jumps or self._learns_factors):
             return plain
         if stored is None:

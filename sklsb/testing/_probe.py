@@ -15,7 +15,7 @@ from sklsb.testing._expect import Array, expect_equal
 # Scratch arrays, which a step writes before it reads them.
 _SCRATCH = (
     *("old_weight", "group", "level", "log_ratio", "flips", "field", "nothing"),
-    *("number", "member", "weight"),
+    *("number", "member", "first", "weight"),
 )
 # Parts that hold nothing else.
 _SCRATCH_PARTS = ("Ball", "Partners")

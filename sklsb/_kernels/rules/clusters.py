@@ -7,10 +7,17 @@ clusters that they connect: adding a number to all values of a cluster, modulo t
 values, keeps every bond satisfied, and changes log p by the fields of the cluster alone. So a
 cluster can be drawn given the bonds, by k weights.
 
-**One number per variable.** Bonds to a variable that is not yet in a cluster are tried one after
-another, and it joins at the first that holds. With w uniform on (0, 1] and q the probability that
-there is no bond, there is one if w > q; else w / q is again uniform, and serves for the next bond.
-What is left at the end draws the shift of the cluster that grows from the variable.
+**One number for all bonds to a variable.** A variable that is not yet in a cluster joins at the
+first bond to it that holds. With w uniform on (0, 1] and q the probability that there is no bond,
+there is one if w > q; else w / q is again uniform, and serves for the next bond.
+
+**The largest cluster first.** If all clusters are drawn independently, about half of the small ones
+stay as they are beside the largest. So the largest is drawn first, and a coin decides for each of
+the others: it is drawn too; or, if the largest stayed, it moves on by Metropolised Gibbs sampling,
+and if the largest moved, it stays. (One number serves as the coin and for the draw.) The second
+way, clusters change beside the largest unless fields refuse it. The probability of the coin follows
+from the sizes of the clusters. Seen backwards, the clusters are the same, and the largest stayed or
+moved likewise: so a transition is reversible, as each draw is.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +33,7 @@ from sklsb._kernels.numeric import exp
 NEEDS = {"_pairwise": "couplings of pairs of variables, as Ising and Potts models have"}
 # Near critical points the clusters of about this many transitions cover the variables once.
 _CLUSTERS_OF_A_SWEEP = 10
-# Always flipping would merely alternate between the two phases of a cold lattice.
+# Always moving on would merely alternate, as between the two phases of a cold lattice.
 _MOST_MOVING = 0.875
 
 
@@ -39,7 +46,7 @@ class Bonds(NamedTuple):
     sites: NDArray[np.uint32]  # unobserved
     start: NDArray[np.int64]  # of the neighbours of each variable, with the end
     neighbour: NDArray[np.uint32]
-    missing: NDArray[np.float64]  # exp(-c) above 0; negative for couplings of different values
+    strength: NDArray[np.float64]  # exp(c); negative for couplings that favour different values
     field: NDArray[np.float64]  # (n_sites, k); (0, k) if none matters
     spins: bool  # values -1 and 1, not 0 to k - 1
 
@@ -50,23 +57,25 @@ class Bonds(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Memory for one cluster after another."""
+    """Memory for clusters: cluster c is member[first[c] : first[c + 1]]."""
 
     number: NDArray[np.float64]  # of each variable, uniform on (0, 1]; 0 in a cluster
-    member: NDArray[np.uint32]  # of the cluster, and room for one that does not join
-    weight: NDArray[np.float64]  # of each shift
+    member: NDArray[np.uint32]  # and room for one that does not join
+    first: NDArray[np.uint32]
+    weight: NDArray[np.float64]  # of each shift of a cluster
 
     @classmethod
     def of(cls, bonds: Bonds, n_chains: int) -> "Growth":
         """Allocate it."""
         n, k = bonds.n_sites, bonds.field.shape[1]
         number, weight = np.empty((n_chains, n)), np.empty((n_chains, k))
-        return cls(number, np.empty((n_chains, n + 1), dtype=np.uint32), weight)
+        member, first = (np.empty((n_chains, n + 1), dtype=np.uint32) for _ in range(2))
+        return cls(number, member, first, weight)
 
 
 @implements(row_of, Growth)
 def _row_of(part, c):
-    return Growth(part.number[c], part.member[c], part.weight[c])
+    return Growth(part.number[c], part.member[c], part.first[c], part.weight[c])
 
 
 class SwendsenWang(NamedTuple):
@@ -78,9 +87,9 @@ class SwendsenWang(NamedTuple):
     def facts(self) -> Facts:
         """Properties of the rule."""
         return Facts(
-            n_uniforms=self.bonds.n_sites,
+            n_uniforms=2 * self.bonds.n_sites,
             transitions_per_sweep=1,
-            evaluation="bond that was tried",
+            evaluation="coupling that was looked at",
             needs=NEEDS,
         )
 
@@ -98,10 +107,10 @@ class Wolff(NamedTuple):
     def facts(self) -> Facts:
         """Properties of the rule."""
         return Facts(
-            n_uniforms=self.bonds.n_sites + 1,
+            n_uniforms=self.bonds.n_sites + 2,
             transitions_per_sweep=max(1, min(self.bonds.sites.size, _CLUSTERS_OF_A_SWEEP)),
             stat_names=("lp", "acceptance_rate"),
-            evaluation="bond that was tried",
+            evaluation="coupling that was looked at",
             needs=NEEDS,
         )
 
@@ -118,28 +127,30 @@ def _begin(chain, u):
 
 
 @inlined
-def _grow(bonds, chain, root):
-    """List the cluster of a variable, itself first; return its size."""
+def _grow(bonds, chain, root, begin):
+    """List the cluster of a variable, itself first, from a place on; return the end."""
     number, member = chain.part.number, chain.part.member
     number[root] = 0.0
-    member[0] = root
-    size, n_tried, at = np.int64(1), np.int64(0), 0
-    while at < size:
+    member[begin] = root
+    at, end = np.int64(begin), np.int64(begin) + 1
+    n_looked_at = np.int64(0)
+    while at < end:
         i = np.uint64(member[at])
         x = chain.x[i]
         at += 1
+        neighbours = range(bonds.start[i], bonds.start[i + np.uint64(1)])
+        n_looked_at += len(neighbours)
         # Without branches, which could not be predicted.
-        for k in range(bonds.start[i], bonds.start[i + np.uint64(1)]):
-            j, missing = np.uint64(bonds.neighbour[k]), bonds.missing[k]
-            w, q = number[j], abs(missing)
-            tried = (w > 0.0) & ((chain.x[j] == x) == (missing > 0.0))
-            joins = tried & (w > q)
-            number[j] = 0.0 if joins else (w / q if tried else w)
-            member[size] = j
-            size += np.int64(joins)
-            n_tried += np.int64(tried)
-    chain.evaluations[0] += n_tried
-    return size
+        for k in neighbours:
+            j, strength = np.uint64(bonds.neighbour[k]), bonds.strength[k]
+            satisfied = (chain.x[j] == x) == (strength > 0.0)
+            w = number[j] * (abs(strength) if satisfied else 1.0)
+            joins = w > 1.0
+            number[j] = 0.0 if joins else w
+            member[end] = j
+            end += np.int64(joins)
+    chain.evaluations[0] += n_looked_at
+    return end
 
 
 @inlined
@@ -149,7 +160,7 @@ def _value(bonds, x):
 
 
 @inlined
-def _weigh(bonds, chain, size):
+def _weigh(bonds, chain, begin, end):
     """Compute the weight of each shift of a cluster, the largest 1; return their sum."""
     member, weight = chain.part.member, chain.part.weight
     n_values = weight.size
@@ -159,7 +170,7 @@ def _weigh(bonds, chain, size):
         return np.float64(n_values)
     for d in range(n_values):
         weight[d] = 0.0
-    for m in range(size):
+    for m in range(begin, end):
         i = np.uint64(member[m])
         value = _value(bonds, chain.x[i])
         for d in range(n_values):
@@ -176,10 +187,30 @@ def _weigh(bonds, chain, size):
 
 
 @inlined
-def _shift(view, bonds, chain, size, d):
+def _draw(weight, total, u, metropolised, gibbs):
+    """Draw a shift by two kinds of sampling with these shares, 0 with the share that is left.
+
+    Gibbs sampling draws shifts by their weights. Metropolised Gibbs sampling proposes others than
+    0 by their weights, and accepts d with probability min(1, others / (total - weight[d])).
+    Returns the shift, and the probability of one that is not 0.
+    """
+    others = 0.0
+    for d in range(1, weight.size):
+        others += weight[d]
+    moving, chosen = 0.0, 0
+    for d in range(1, weight.size):
+        if weight[d] > 0.0:
+            moving += weight[d] * (metropolised / max(others, total - weight[d]) + gibbs / total)
+            if chosen == 0 and u < moving:
+                chosen = d
+    return chosen, moving
+
+
+@inlined
+def _shift(view, bonds, chain, begin, end, d):
     """Add d to the values of a cluster, modulo their number; the cache is out of date then."""
     n_values = chain.part.weight.size
-    for m in range(size):
+    for m in range(begin, end if d > 0 else begin):
         i = np.uint64(chain.part.member[m])
         value = _value(bonds, chain.x[i]) + d
         value -= n_values if value >= n_values else 0
@@ -187,26 +218,45 @@ def _shift(view, bonds, chain, size, d):
         chain.moved[np.int64(first_move(view, i))] = True
 
 
-@implements(step, SwendsenWang)
-def _update_all(view, rule, chain, u):
-    """U = (to try bonds to each variable, and to draw the cluster that grows from it)."""
-    bonds, number, weight = rule.bonds, chain.part.number, chain.part.weight
-    _begin(chain, u)
+@inlined
+def _grow_all(bonds, chain):
+    """List all clusters; return their number and which is the first of the largest ones."""
+    part = chain.part
+    n, end, largest, most = 0, np.int64(0), 0, np.int64(0)
     for s in range(bonds.sites.size):
         root = np.uint64(bonds.sites[s])
-        w = number[root]
-        if w > 0.0:
-            size = _grow(bonds, chain, root)
-            w *= _weigh(bonds, chain, size)
-            chosen = 0
-            for d in range(weight.size):
-                if weight[d] > 0.0:
-                    chosen = d  # the last possible one, if rounding leaves none
-                    if w <= weight[d]:
-                        break
-                    w -= weight[d]
-            if chosen > 0:
-                _shift(view, bonds, chain, size, chosen)
+        if part.number[root] > 0.0:
+            part.first[n] = end
+            begin, end = end, _grow(bonds, chain, root, end)
+            if end - begin > most:
+                largest, most = n, end - begin
+            n += 1
+    part.first[n] = end
+    return n, largest
+
+
+@implements(step, SwendsenWang)
+def _update_all(view, rule, chain, u):
+    """U = (to try bonds to each variable, to draw the cluster that grows from each)."""
+    bonds, part = rule.bonds, chain.part
+    _begin(chain, u)
+    n, largest = _grow_all(bonds, chain)
+    if n == 0:
+        return np.nan
+    begin, end = np.int64(part.first[largest]), np.int64(part.first[largest + 1])
+    coin = min(2.0 * np.float64(end - begin) / np.float64(bonds.sites.size), _MOST_MOVING)
+    total = _weigh(bonds, chain, begin, end)
+    own = u[part.number.size :]
+    moved, _ = _draw(part.weight, total, own[np.int64(part.member[begin])], 0.0, 1.0)
+    _shift(view, bonds, chain, begin, end, moved)
+    metropolised = coin if moved == 0 else 0.0
+    for c in range(n):
+        if c != largest:
+            begin, end = np.int64(part.first[c]), np.int64(part.first[c + 1])
+            total = _weigh(bonds, chain, begin, end)
+            r = own[np.int64(part.member[begin])]
+            chosen, _ = _draw(part.weight, total, r, metropolised, 1.0 - coin)
+            _shift(view, bonds, chain, begin, end, chosen)
     # Changing the cache flip by flip takes longer.
     init_cache(view, chain)
     return np.nan
@@ -214,28 +264,18 @@ def _update_all(view, rule, chain, u):
 
 @implements(step, Wolff)
 def _update_one(view, rule, chain, u):
-    """U = (to try bonds to each variable, and to draw the cluster; to choose where it grows)."""
-    bonds, weight = rule.bonds, chain.part.weight
-    n, n_sites = bonds.sites.size, chain.part.number.size
+    """U = (to try bonds to each variable; to choose where the cluster grows, to draw it)."""
+    bonds, part = rule.bonds, chain.part
+    n = bonds.sites.size
     if n == 0:
         return 0.0
     _begin(chain, u)
+    n_sites = part.number.size
     root = np.uint64(bonds.sites[min(np.int64(u[n_sites] * n), n - 1)])
-    w = chain.part.number[root]
-    size = _grow(bonds, chain, root)
-    total = _weigh(bonds, chain, size)
-    others = 0.0
-    for d in range(1, weight.size):
-        others += weight[d]
-    moving, chosen = 0.0, 0
-    for d in range(1, weight.size):
-        if weight[d] > 0.0:
-            # Proposed in proportion to its weight, and accepted with probability
-            # min(1, others / (total - weight[d])).
-            moving += weight[d] / max(others, total - weight[d])
-            if chosen == 0 and w <= _MOST_MOVING * moving:
-                chosen = d
+    end = _grow(bonds, chain, root, 0)
+    total = _weigh(bonds, chain, 0, end)
+    chosen, moving = _draw(part.weight, total, u[n_sites + 1], _MOST_MOVING, 0.0)
+    _shift(view, bonds, chain, 0, end, chosen)
     if chosen > 0:
-        _shift(view, bonds, chain, size, chosen)
         init_cache(view, chain)
-    return min(moving, 1.0)
+    return min(moving / _MOST_MOVING, 1.0)
