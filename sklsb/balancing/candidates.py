@@ -18,8 +18,9 @@ from sklsb.targets.base import States, Target
 Array = NDArray[np.float64]
 # Mean number of moves of a path.
 PATH_LENGTH = 4
-# Fixed functions that are tried with jumps, and those that get factors by site.
-_JUMPS, _BY_FLUX, _BY_ESS = ("barker", "sqrt", "max"), ("barker",), ("barker", "sqrt")
+# Fixed functions that are tried with jumps beside steps, and those that get factors by site. The
+# fewer candidates, the longer their runs.
+_JUMPS, _BY_FLUX, _BY_ESS = ("barker",), ("barker",), ("barker", "sqrt")
 # Chosen in doubt.
 _SURE = ("barker", "sqrt")
 ROBUST_CANDIDATES = (
@@ -129,7 +130,7 @@ def plain_candidates(
         of_jumps = {
             name: f for name, f in learned.items() if name.startswith("jump_") or not allowed.steps
         }
-        of_jumps |= {f"jump_{name}": fixed[name] for name in _JUMPS}
+        of_jumps |= {f"jump_{name}": fixed[name] for name in (_JUMPS if allowed.steps else fixed)}
         found |= {name: Candidate(f, True, allowed.given) for name, f in of_jumps.items()}
     return {name: candidate.timed(seen) for name, candidate in found.items()}
 
