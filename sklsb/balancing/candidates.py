@@ -101,11 +101,11 @@ class Allowed:
     def by(
         cls, rejection_free: bool | str, factors: "str | Array | None", paths: bool = False
     ) -> "Allowed":
-        """Read the parameters, which have been checked; there are no jumps with ``paths``."""
+        """Read the parameters, which have been checked."""
         learned = isinstance(factors, str)
         return cls(
             steps=rejection_free is not True,
-            jumps=rejection_free is not False and not paths,
+            jumps=rejection_free is not False,
             plain=not learned or factors == "auto",
             by_site=learned,
             given=None if isinstance(factors, str) else factors,

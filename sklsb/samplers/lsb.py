@@ -361,6 +361,10 @@ class LSBSampler(BaseSampler):
                 )
 
     @property
+    def _may_jump(self) -> bool:
+        return not (self.fast or self.rejection_free is False or float(self.lazy) or self._paths)
+
+    @property
     def _paths(self) -> bool:
         return self.proposal == "path"
 
@@ -544,7 +548,7 @@ class LSBSampler(BaseSampler):
         if self.fast:
             fixed = {name: cls() for name, cls in FIXED.items()}
             return {name: Candidate(f) for name, f in (functions | fixed).items()}
-        jumps = False if float(self.lazy) else self.rejection_free
+        jumps = self.rejection_free if self._may_jump else False
         allowed = Allowed.by(jumps, self._factors, self._paths)
         seen = Seen.of(stored)
         found = plain_candidates(allowed, functions, seen) if allowed.plain else {}
@@ -603,7 +607,7 @@ class LSBSampler(BaseSampler):
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
         classes = {} if self.rejection_free is True else {"": Flux}
-        if not (self.fast or self.rejection_free is False or float(self.lazy)):
+        if self._may_jump and (self.pilot or not classes):
             classes["jump_"] = JumpFlux
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}
