@@ -562,17 +562,16 @@ def test_few_slow_variables_among_many_are_seen():
     couplings, field = np.zeros((60, 60)), np.append([0.0, 0.0], rng.normal(size=58))
     couplings[0, 1] = couplings[1, 0] = 2.5
     target = Ising(couplings, field)
-    start = np.where(rng.random((100, 60)) < 0.5 * (1 + np.tanh(field)), 1, -1).astype(np.int8)
-    start[:, 1] = np.where(rng.random(100) < 0.5 * (1 + np.tanh(2.5)), 1, -1) * start[:, 0]
+    start = np.where(rng.random((600, 60)) < 0.5 * (1 + np.tanh(field)), 1, -1).astype(np.int8)
+    start[:, 1] = np.where(rng.random(600) < 0.5 * (1 + np.tanh(2.5)), 1, -1) * start[:, 0]
     sampler = fitted(target, n_chains=4, n_burn_in=None, **STEPS)
     table = sampler.candidates_.to_dataframe()
     chosen = sampler.candidates_.attrs["chosen"]
     functions = {"sqrt": sklsb.Sqrt(), "max": FIXED["max"](), chosen: sampler.balancing_}
     truth = {f: 1 / true_time(g, target, start) for f, g in functions.items()}
-    assert truth[chosen] > 0.8 * max(truth.values())  # each has an error of a tenth
+    assert truth[chosen] > 0.9 * max(truth.values())
     for name, ess in truth.items():
         reported, error = table.loc[name, ["ess_per_step", "ess_error"]]
-        # The truth has an error of a tenth.
         assert abs(np.log(reported / ess)) < 3 * np.hypot(error / reported, 0.1)
         assert 1 / 1.5 < reported / ess < 1.5
 
