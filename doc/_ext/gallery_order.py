@@ -13,6 +13,7 @@ EXAMPLES = (
     "tempering",
     "dreamt_digits",
     "balancing_functions",
+    "tied_spins",
     "ising_chain",
 )
 
