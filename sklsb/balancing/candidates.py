@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.path import Path
-from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz
+from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction, Lipschitz
 from sklsb.balancing.jumps import JumpFlux, jump, learn_factors
 from sklsb.balancing.sides import balanced
 from sklsb.ensembles.protocol import LearnableEnsemble
@@ -56,6 +56,11 @@ class Candidate:
     log_time: float = 0.0
     sweep: int = 0
     paths: bool = False
+
+    @property
+    def learned(self) -> bool:
+        """Whether the function was learned."""
+        return isinstance(self.function, LearnableFunction)
 
     def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump | Path:
         """Return the rule that moves the chains."""

@@ -36,7 +36,7 @@ from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
 from sklsb.balancing.functions import BalancingFunction, Barker
-from sklsb.balancing.learning import site_variances
+from sklsb.balancing.learning import MIXING, site_variances
 from sklsb.balancing.sides import balanced, log_weights
 from sklsb.balancing.times import (
     FEWEST_KEPT,
@@ -103,6 +103,7 @@ class Outcome(NamedTuple):
     thin_bounded: NDArray[np.bool_]  # whether the pilot was too short to see how many
     in_last_round: NDArray[np.bool_]
     robust: Sequence[str] = ROBUST
+    learned: Sequence[str] = MIXING
 
     @property
     def best(self) -> str:
@@ -110,20 +111,21 @@ class Outcome(NamedTuple):
         ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
         with np.errstate(all="ignore"):
             error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
-        return self.names[_choice(ess, error, _places(self.names, self.robust))]
+        robust, learned = (_places(self.names, some) for some in (self.robust, self.learned))
+        return self.names[_choice(ess, error, robust, learned)]
 
 
-def _places(names: Sequence[str], robust: Sequence[str]) -> list[int]:
-    """Return where the robust candidates are, in their order."""
-    return [names.index(name) for name in robust if name in names]
+def _places(names: Sequence[str], some: Sequence[str]) -> list[int]:
+    """Return where some candidates are, in their order."""
+    return [names.index(name) for name in some if name in names]
 
 
-def _choice(ess: Array, error: Array, robust: list[int]) -> int:
+def _choice(ess: Array, error: Array, robust: list[int], learned: list[int]) -> int:
     """Return the place of the candidate to keep, given relative errors.
 
-    It is the best, if that is settled. If not, it is a robust one that may be best, too, and is not
-    far behind: of several the first whose lower bound is about the largest. If there is none, it is
-    the one with the largest lower bound.
+    It is the best, if that is settled. If not, it is the one with the largest lower bound, or the
+    first robust one whose bound is about as large. But a learned one is taken only if no robust one
+    may be best, too, and is not far behind.
     """
     if not ess.any():
         return robust[0] if robust else 0
@@ -132,10 +134,10 @@ def _choice(ess: Array, error: Array, robust: list[int]) -> int:
     if may_be_best.sum() == 1:
         return best
     lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
+    chosen = int(np.argmax(lower))
     near = [k for k in robust if may_be_best[k] and ess[k] >= np.exp(-_FAR) * ess[best]]
-    highest = max((lower[k] for k in near), default=0.0)
-    first = (k for k in near if lower[k] >= (1.0 - _SLACK) * highest)
-    return next(first, int(np.argmax(lower)))
+    highest = max((lower[k] for k in near), default=0.0) if chosen in learned else lower[chosen]
+    return next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)
 
 
 def _clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
@@ -388,7 +390,7 @@ class _Race:
         unsure = _SETTLED * float(np.hypot(error[best], error[second]))
         return bool(np.log(ess[best] / ess[second]) + unsure < _SAME)
 
-    def outcome(self, names: list[str], robust: Sequence[str]) -> Outcome:
+    def outcome(self, names: list[str]) -> Outcome:
         """Return the result."""
         runs = self.runs
         time, lp_time = (np.array([found[k].time for found in self.times]) for k in (0, 1))
@@ -408,7 +410,6 @@ class _Race:
             np.array([of_sites.thin for of_sites, _ in self.times]),
             np.array([not of_sites.ended for of_sites, _ in self.times]),
             np.isin(np.arange(len(runs)), self.last),
-            robust,
         )
 
 
@@ -419,15 +420,17 @@ def compare(
     on_run: Callable[[float], None] = lambda evaluations: None,
     *,
     robust: Sequence[str] = ROBUST,
+    learned: Sequence[str] = MIXING,
     visited: States | None = None,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
     ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams; all
     runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run with those
-    that it evaluated. ``robust`` names candidates that are chosen in doubt, the first one if
-    nothing is known. ``visited``, (n, n_sites), are states of the burn-in. Returns the outcome, NaN
-    if the budget allows fewer than 48 transitions of each, and the log-ratios evaluated.
+    that it evaluated. ``robust`` names candidates that are chosen in doubt before ``learned`` ones,
+    the first one if nothing is known. ``visited``, (n, n_sites), are states of the burn-in. Returns
+    the outcome, NaN if the budget allows fewer than 48 transitions of each, and the log-ratios
+    evaluated.
     """
     names = list(candidates)
     ensembles = [new_ensemble(k) for k in range(len(names))]
@@ -438,7 +441,8 @@ def compare(
     runs = [_Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
     race = _Race(runs, budget, _places(names, robust), visited)
     race.run(on_run)
-    return race.outcome(names, robust), race.evaluations
+    outcome = race.outcome(names)._replace(robust=robust, learned=learned)
+    return outcome, race.evaluations
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

@@ -659,7 +659,13 @@ class LSBSampler(BaseSampler):
         new_ensemble = self._new_ensembles(ensemble)
         with Progress(self.verbose, "pilot", budget, "evaluations") as progress:
             outcome, evaluations = compare(
-                rules, new_ensemble, budget, progress, robust=ROBUST_CANDIDATES, visited=visited
+                rules,
+                new_ensemble,
+                budget,
+                progress,
+                robust=ROBUST_CANDIDATES,
+                learned=[name for name, c in candidates.items() if c.learned],
+                visited=visited,
             )
             progress.end(f"{outcome.best} chosen")
         ensemble.chains.evaluations[0] += evaluations
@@ -667,7 +673,7 @@ class LSBSampler(BaseSampler):
 
     @staticmethod
     def _candidates(outcome: Outcome) -> xr.Dataset:
-        names = [name for name in outcome._fields if name not in ("names", "robust")]
+        names = [name for name in outcome._fields if name not in ("names", "robust", "learned")]
         return xr.Dataset(
             {name: ("candidate", getattr(outcome, name)) for name in names},
             coords={"candidate": outcome.names},
