@@ -424,9 +424,12 @@ def test_the_package_itself_passes(check, tmp_path):
 
 def test_plain_python_gives_the_same_chains_bit_for_bit(tmp_path):
     def run(package):
-        sampler = package.LSBSampler("mixture", n_burn_in=60, random_state=0)
-        x = sampler.fit(ising(package)).sample(300)["x"].to_numpy()
-        return x, sampler.balancing_.theta, sampler.sample_stats_["lp"].to_numpy()
+        found = []
+        for settings in ({}, {"rejection_free": True}):
+            sampler = package.LSBSampler("mixture", n_burn_in=60, random_state=0, **settings)
+            found += [sampler.fit(ising(package)).sample(300)["x"].to_numpy(), sampler.factors_]
+            found += [sampler.burn_in_balancing_.theta, sampler.sample_stats_["lp"].to_numpy()]
+        return found
 
     expected = run(sklsb)
     with imported(tmp_path) as package:
