@@ -194,12 +194,14 @@ def _marginals(args: argparse.Namespace) -> int:
             args.sampler = "tempering"  # which estimates log Z
         sampler = _sampler(args).fit(target)
         found = sampler.sample(args.draws, thin=thin, record="marginals")
-        error = float(found["mcse"].max())
+        error, unknown = float(found["mcse"].max()), int(found["mcse"].isnull().sum())
         log_z = sampler.log_z_ if estimated else log_z
     p = found["p"].to_numpy().reshape(target.n_sites, -1)
     rows = [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)]
     write_result(path, "MAR", rows)
     told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
+    if method != "exact" and unknown:
+        told += f" (unknown for {unknown} values that all draws have, or none)"
     _say(f"{path}: marginals of {target.n_sites} variables, {told}")
     if args.csv:
         _write_table(Path(args.csv), target, found)

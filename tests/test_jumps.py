@@ -12,15 +12,17 @@ from models import dense, ising, potts
 
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
-from sklsb.balancing import Barker, Directional, Lipschitz, Max, Min, Sqrt
+from sklsb.balancing import BalancingFunction, Barker, Directional, Lipschitz, Max, Min, Sqrt
 from sklsb.balancing.candidates import Allowed, Candidate, Seen, plain_candidates
 from sklsb.balancing.jumps import JumpFlux, clipped, jump, learn_factors, site_times
-from sklsb.balancing.sides import balanced, log_mean_rate, log_weights, sides_of
+from sklsb.balancing.pilot import starved
+from sklsb.balancing.sides import balanced, log_typical_rate, log_weights, sides_of
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced, Jump, Mixture, Sides
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import neighbours
+from sklsb.exceptions import SeparatedModesWarning
 from sklsb.testing._probe import RuleProbe, check_caches
 from sklsb.testing._rules import measured_matrix
 
@@ -391,15 +393,15 @@ def test_names_of_candidates():
     target = dense(3)
     seen = Seen.of(stored(target, Barker()))
     learned = {"flux": Lipschitz(), "jump_global_flux": Lipschitz(1.5)}
-    both = plain_candidates(Allowed.by("auto", "auto"), learned, seen)
+    both = plain_candidates(Allowed.by(True, "auto"), learned, seen)
     assert [name for name, c in both.items() if not c.jumps] == [
         "flux", "barker", "sqrt", "min", "max"]  # fmt: skip
     assert [name for name, c in both.items() if c.jumps] == [
         "jump_global_flux", "jump_barker"]  # fmt: skip
-    rate = log_mean_rate(balanced(target, Barker()), target, seen.states, seen.ratios)
+    rate = log_typical_rate(balanced(target, Barker()), target, seen.states, seen.ratios)
     assert both["jump_barker"].log_time == np.log(4) - rate
     assert both["jump_barker"].sweep == 1
-    given = plain_candidates(Allowed.by(True, np.full(3, 2.0)), learned, seen)
+    given = plain_candidates(Allowed.by(True, np.full(3, 2.0), steps=False), learned, seen)
     assert all(c.jumps and (c.factors == 2.0).all() for c in given.values())
     assert not any(
         c.jumps for c in plain_candidates(Allowed.by(False, None), learned, seen).values()
@@ -559,3 +561,74 @@ def test_candidate_rules():
     assert np.allclose(rule.sides.log_factor, np.log(factors_of(target)))
     assert isinstance(Candidate(Barker(), True).rule(target), Jump)
     assert Candidate(Barker()).rule(target).sides == Sides()
+
+
+def test_jumps_that_never_move_end_the_pilot():
+    """Strong fields: in the first transitions of a race nothing may jump at all."""
+    target = Ising.lattice(np.random.default_rng(1).normal(size=(20, 20)) * 30, coupling=0.3)
+    sampler = LSBSampler(n_chains=4, n_burn_in=200, random_state=0).fit(target)
+    assert sampler.candidates_["transitions"].max() < 10**7
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
+def test_the_time_of_a_transition_is_that_of_typical_states():
+    target = Ising(np.zeros((50, 50)), np.random.default_rng(0).normal(size=50) * 12)
+    sampler = LSBSampler("sqrt", rejection_free=True, n_burn_in=0, init="uniform", random_state=0)
+    sampler.fit(target)
+    before = sampler.n_evaluations_
+    sampler.sample(2000)
+    jumps = (sampler.n_evaluations_ - before) / (2000 * 4)
+    assert 0.5 < jumps < 40
+
+
+def test_transitions_of_too_many_jumps_are_told():
+    target = dense(3)
+    sampler = LSBSampler("barker", rejection_free=True, random_state=0, blocks=None).fit(target)
+    rule = sampler._ensemble.rule
+    sampler._ensemble.start(rule._replace(log_time=rule.log_time + 15.0))
+    with pytest.warns(SeparatedModesWarning, match="more than 65536 jumps and were cut short"):
+        sampler.sample(2)
+
+
+def test_no_function_with_sides_on_the_first_order_path():
+    with pytest.raises(ValueError, match="weighs moves by their direction, and fast is True"):
+        LSBSampler("wtgs", fast=True).fit(dense(3))
+
+
+def test_numpy_booleans():
+    target = dense(3)
+    settings = {"random_state": 0, "n_burn_in": 100, "blocks": None}
+    assert LSBSampler("sqrt", rejection_free=np.True_, **settings).fit(target).rejection_free_
+    steps = LSBSampler(rejection_free=np.False_, **settings).fit(target)
+    assert not steps.rejection_free_
+    assert not [n for n in steps.candidates_["candidate"].values if n.startswith("jump_")]
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_explorers_are_made_for_their_target():
+    small, large = Ising(np.zeros((2, 2))), Ising.lattice(np.zeros((8, 8)), coupling=0.3)
+    explorer = LSBSampler("wtgs", n_burn_in=20, random_state=0).fit(small)
+    tempering = sklsb.ParallelTempering(explorer, n_replicas=3, n_chains=2, random_state=0)
+    assert tempering.fit(large).sample(20).x.shape == (2, 20, 8, 8)
+    for settings in ({"rejection_free": True}, {"proposal": "path"}, {"factors": np.ones(64)}):
+        wrong = sklsb.ParallelTempering(LSBSampler("sqrt", **settings))
+        with pytest.raises(ValueError, match="Replicas make single steps without factors"):
+            wrong.fit(large)
+
+
+def test_a_users_function_with_two_sides():
+    class Odd(BalancingFunction):
+        @property
+        def sided(self):
+            return True
+
+        def side_part(self, log_odds):
+            return 0.5 * np.asarray(log_odds, dtype=np.float64)
+
+        def even_part(self, u):
+            return np.zeros(np.shape(u))
+
+    assert np.allclose(Odd().tabulated().side_part([-2.0, 3.0, -50.0]), [-1.0, 1.5, -25.0])
+    ratios = np.array([[-10.0, 0.5, 10.0]])
+    wild = Lipschitz(1.5, sides=True, theta=[3.0] * 41 + [-3.0] * 41)
+    assert starved(wild, ratios)[0] > 5.0

@@ -70,7 +70,7 @@ class Candidate:
         return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
 
     def timed(self, seen: "Seen") -> "Candidate":
-        """Return the same, with the time of a few jumps on average over the states."""
+        """Return the same, with the time of a few jumps in a typical state."""
         if not self.jumps:
             return self
         rule = jump(seen.target, self.function, self.factors, seen.states, seen.ratios)
@@ -104,13 +104,18 @@ class Allowed:
 
     @classmethod
     def by(
-        cls, rejection_free: bool | str, factors: "str | Array | None", paths: bool = False
+        cls,
+        jumps: bool,
+        factors: "str | Array | None",
+        *,
+        steps: bool = True,
+        paths: bool = False,
     ) -> "Allowed":
-        """Read the parameters, which have been checked."""
+        """Return what is allowed by the parameter ``factors``, and whether jumps and steps are."""
         learned = isinstance(factors, str)
         return cls(
-            steps=rejection_free is not True,
-            jumps=rejection_free is not False,
+            steps=steps,
+            jumps=jumps,
             plain=not learned or factors == "auto",
             by_site=learned,
             given=None if isinstance(factors, str) else factors,

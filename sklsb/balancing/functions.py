@@ -163,20 +163,27 @@ class BalancingFunction(ABC):
         ValueError
             If `even_part` returns an array of the wrong shape, or numbers that are not finite.
         """
-        knots = self.knots
-        value = np.asarray(self.even_part(knots), dtype=np.float64)
+        if self.sided:
+            return join_sides(*(self._tabulate(self.side_part, sign) for sign in (1.0, -1.0)))
+        return self._tabulate(self.even_part)
+
+    def _tabulate(self, part: Callable[[ArrayLike], Array], sign: float = 1.0) -> Table:
+        """Tabulate a part of log g at the knots, or at minus the knots."""
+        knots, name = self.knots, f"{type(self).__name__}.{part.__name__}"
+        value = np.asarray(part(sign * knots), dtype=np.float64)
         if value.shape != knots.shape:
             raise ValueError(
-                f"{type(self).__name__}.even_part returned shape {value.shape} for an input of "
-                f"shape {knots.shape}; it must return one number per element of u."
+                f"{name} returned shape {value.shape} for an input of shape {knots.shape}; it must "
+                "return one number per element of u."
             )
         with np.errstate(invalid="ignore"):
-            tail = self._tail_slope()
+            ends = np.asarray(part(sign * np.array([_LAST_KNOT, 2 * _LAST_KNOT])))
+            tail = float(ends[1] - ends[0]) / _LAST_KNOT if self.sided else self._tail_slope()
         if not (np.isfinite(value).all() and np.isfinite(tail)):
             k = int(np.argmin(np.isfinite(value)))
             raise ValueError(
-                f"{type(self).__name__}.even_part({knots[k]}) is {value[k]} (slope of the tail "
-                f"{tail}); the even part of log g must be finite."
+                f"{name}({sign * knots[k]}) is {value[k]} (slope of the tail {tail}); "
+                f"{'q' if self.sided else 'the even part of log g'} must be finite."
             )
         return self._as_table(np.array(value, order="C"), tail)
 
@@ -408,17 +415,6 @@ class Directional(BalancingFunction):
         """Mean of q at u and -u."""
         u = np.asarray(u, dtype=np.float64)
         return 0.5 * (self.side_part(u) + self.side_part(-u))
-
-    def table(self) -> Table:
-        """Tabulate q; see `BalancingFunction.table`."""
-        knots, tail = self.knots, np.array([_LAST_KNOT, 2 * _LAST_KNOT])
-        sides = []
-        for sign in (1.0, -1.0):
-            ends = self.side_part(sign * tail)
-            sides.append(
-                self._as_table(self.side_part(sign * knots), (ends[1] - ends[0]) / _LAST_KNOT)
-            )
-        return join_sides(*sides)
 
 
 def join_sides(up: Table, down: Table) -> Table:

@@ -29,7 +29,7 @@ from sklsb.balancing.learning import Flux
 from sklsb.balancing.sides import (
     MOST_FACTOR,
     balanced,
-    log_mean_rate,
+    log_typical_rate,
     log_weights,
     site_of_moves,
 )
@@ -54,9 +54,9 @@ def jump(
     states: States,
     ratios: Array,
 ) -> Jump:
-    """Return the rule whose transition takes the time of four jumps, on average over the states."""
+    """Return the rule whose transition takes the time of four jumps in a typical state."""
     rule = balanced(target, function, factors=factors)
-    log_time = math.log(PER_TRANSITION) - log_mean_rate(rule, target, states, ratios)
+    log_time = math.log(PER_TRANSITION) - log_typical_rate(rule, target, states, ratios)
     return Jump(rule.table, log_time, rule.sides, -(-target.n_sites // PER_TRANSITION))
 
 

@@ -343,7 +343,8 @@ class _Race:
     def _round(self, work: float, on_run: Callable[[float], None]) -> bool:
         """Run all that are racing, if the budget allows it; return whether it did."""
         runs = [self.runs[k] for k in self.racing]
-        lengths = [max(FEWEST_DRAWS, int(work / max(run.step_cost, 1e-9))) for run in runs]
+        # A jump process that has not moved yet seems to cost nothing.
+        lengths = [max(FEWEST_DRAWS, int(work / max(run.step_cost, 1.0))) for run in runs]
         cost = self.n_chains * sum(n * run.step_cost for n, run in zip(lengths, runs, strict=True))
         begun = self.evaluations
         if begun + cost > self.budget:
@@ -458,8 +459,11 @@ def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tupl
         return 0.0, (0.0, 0.0)
     if a.size > 512:
         a = a[np.linspace(0, a.size - 1, 512).astype(int)]
-    h = function.tabulated().even_part(a)
-    deficit = (h[:, None] - 0.5 * np.abs(a[:, None] - a)).max(axis=0) - h
+    deficit = np.zeros(a.size)
+    for sign in (1.0, -1.0):
+        q = function.tabulated().side_part(sign * a)
+        below = (q[:, None] - 0.5 * np.abs(a[:, None] - a)).max(axis=0) - q
+        deficit = np.maximum(deficit, below)
     largest = float(deficit.max())
     where = a[deficit >= min(largest, STARVED)]
     return largest, (float(where[0]), float(where[-1]))

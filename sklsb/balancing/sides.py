@@ -19,8 +19,13 @@ def site_of_moves(target: Target) -> NDArray[np.int64]:
     return np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
 
 
-def check_sided(target: Target, function: BalancingFunction) -> None:
-    """Refuse a function with two sides on variables of more than two values."""
+def check_sided(target: Target, function: BalancingFunction, fast: bool = False) -> None:
+    """Refuse a function with two sides on variables of more than two values, and if ``fast``."""
+    if function.sided and fast:
+        raise ValueError(
+            f"balancing is {function!r}, which weighs moves by their direction, and fast is True; "
+            'the first-order path takes even functions, such as "learned" or "sqrt".'
+        )
     most = int(target.cardinalities.max(initial=0))
     if function.sided and most > 2:
         site = int(target.cardinalities.argmax())
@@ -84,7 +89,11 @@ def log_weights(
     return np.where(np.isneginf(ratios), -np.inf, found)
 
 
-def log_mean_rate(rule: Balanced, target: Target, states: States, ratios: Array) -> float:
-    """Return the logarithm of the mean over some states of Z, the rate of all jumps together."""
-    found = np.logaddexp.reduce(log_weights(rule, target, states, ratios), axis=None)
-    return float(found - np.log(max(1, len(states)))) if np.isfinite(found) else 0.0
+def log_typical_rate(rule: Balanced, target: Target, states: States, ratios: Array) -> float:
+    """Return the median over some states of log Z, the rate of all jumps together.
+
+    In a mean, one state from the way to the likely ones may outweigh all others.
+    """
+    found = np.logaddexp.reduce(log_weights(rule, target, states, ratios), axis=1)
+    found = found[np.isfinite(found)]
+    return float(np.median(found)) if found.size else 0.0

@@ -136,8 +136,8 @@ class LSBSampler(BaseSampler):
         periodic.
     rejection_free : bool or "auto", default="auto"
         True: every proposed move is made, in continuous time, and draws are made at equal distances
-        of time, so they are unweighted; a transition takes the time of four jumps, on average over
-        the states seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds
+        of time, so they are unweighted; a transition takes the time of four jumps in a typical
+        state seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds
         better; without a pilot, or with ``lazy > 0`` or ``fast=True``, steps.
     factors : "auto", "site", None or array_like of shape (n_sites,), default="auto"
         Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
@@ -275,7 +275,7 @@ class LSBSampler(BaseSampler):
         for name in ("fast", "pilot"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
-        check_sided(target, self._function)
+        check_sided(target, self._function, bool(self.fast))
         self._check_jumps(target)
         self._check_proposal()
         check_blocks(self.blocks, self.fast, target)
@@ -313,7 +313,7 @@ class LSBSampler(BaseSampler):
 
     def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump | Path:
         self._check_jumps(target)
-        if self.rejection_free is True or self._learns_factors:
+        if self._must_jump or self._learns_factors:
             name = "factors" if self._learns_factors else "rejection_free"
             raise ValueError(
                 f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
@@ -324,7 +324,8 @@ class LSBSampler(BaseSampler):
 
     def _check_jumps(self, target: Target) -> None:
         """Check ``rejection_free`` and ``factors``, and set ``_factors``, checked and by site."""
-        if not (self.rejection_free == "auto" or isinstance(self.rejection_free, bool | np.bool_)):
+        given = self.rejection_free
+        if not (isinstance(given, bool | np.bool_) or (isinstance(given, str) and given == "auto")):
             raise ValueError(
                 f'rejection_free is {self.rejection_free!r}; it must be True, False or "auto".'
             )
@@ -336,14 +337,14 @@ class LSBSampler(BaseSampler):
             )
         if not (self.factors is None or isinstance(self.factors, str)):
             self._factors = check_factors(self.factors, target)
-        given = self._learns_factors or self._given_factors is not None
-        for name, asked in (("rejection_free", self.rejection_free is True), ("factors", given)):
+        has_factors = self._learns_factors or self._given_factors is not None
+        for name, asked in (("rejection_free", self._must_jump), ("factors", has_factors)):
             if asked and self.fast:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r} but fast is True; only exact log-ratios, "
                     "fast=False, go with it."
                 )
-        if self.rejection_free is True and float(self.lazy):
+        if self._must_jump and self.lazy:
             raise ValueError(
                 f"rejection_free is True and lazy is {self.lazy}; the jump process is never "
                 "periodic: set lazy=0."
@@ -362,7 +363,12 @@ class LSBSampler(BaseSampler):
 
     @property
     def _may_jump(self) -> bool:
-        return not (self.fast or self.rejection_free is False or float(self.lazy) or self._paths)
+        auto = isinstance(self.rejection_free, str)
+        return (auto or self._must_jump) and not (self.fast or self.lazy or self._paths)
+
+    @property
+    def _must_jump(self) -> bool:
+        return not isinstance(self.rejection_free, str) and bool(self.rejection_free)
 
     @property
     def _paths(self) -> bool:
@@ -548,8 +554,9 @@ class LSBSampler(BaseSampler):
         if self.fast:
             fixed = {name: cls() for name, cls in FIXED.items()}
             return {name: Candidate(f) for name, f in (functions | fixed).items()}
-        jumps = self.rejection_free if self._may_jump else False
-        allowed = Allowed.by(jumps, self._factors, self._paths)
+        allowed = Allowed.by(
+            self._may_jump, self._factors, steps=not self._must_jump, paths=self._paths
+        )
         seen = Seen.of(stored)
         found = plain_candidates(allowed, functions, seen) if allowed.plain else {}
         if allowed.by_site:
@@ -566,8 +573,7 @@ class LSBSampler(BaseSampler):
         stored: LearnableEnsemble | None = None,
     ) -> Candidate:
         """Return the way to sample with a function that is not compared with others."""
-        jumps, factors = self.rejection_free is True, self._given_factors
-        plain = Candidate(function, jumps, factors, paths=self._paths)
+        plain = Candidate(function, self._must_jump, self._given_factors, paths=self._paths)
         if not ensemble.target.n_sites or not (plain.jumps or self._learns_factors):
             return plain
         if stored is None:
@@ -606,7 +612,7 @@ class LSBSampler(BaseSampler):
         kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
-        classes = {} if self.rejection_free is True else {"": Flux}
+        classes = {} if self._must_jump else {"": Flux}
         if self._may_jump and (self.pilot or not classes):
             classes["jump_"] = JumpFlux
         functions: dict[str, BalancingFunction] = {}

@@ -29,6 +29,8 @@ from sklsb._kernels.rules.balanced import (
 from sklsb._kernels.tree import select, total
 
 _SMALLEST = 2.0**-53
+# Jumps after which a transition is cut short: control must come back to Python.
+MOST_JUMPS = 1 << 16
 
 
 class Jump(NamedTuple):
@@ -80,10 +82,12 @@ def _step(view, rule, chain, u):
     seed = np.uint64(np.int64(u[2] / _SMALLEST))
     scale = time_scale(rule, chain)
     left = 1.0
-    while total(chain) > 0.0:  # zero: no neighbour has positive probability
+    for _ in range(MOST_JUMPS):
+        if total(chain) == 0.0:  # no neighbour has positive probability
+            return 1.0
         rate = total(chain) * scale
         if 1.0 - u_wait <= exp(-left * rate):
-            break
+            return 1.0
         left = max(0.0, left + math.log(1.0 - u_wait) / rate)
         move = select(view, chain, u_select * total(chain))
         propose(view, rule, chain, move)
@@ -93,4 +97,4 @@ def _step(view, rule, chain, u):
             scale = time_scale(rule, chain)
         seed, u_wait = split_mix(seed)
         seed, u_select = split_mix(seed)
-    return 1.0
+    return 0.0  # cut short, which is no longer exact: the sampler tells

@@ -62,8 +62,9 @@ def find_thinning(chains: Any, sweep: int, spent: int) -> Thinning:
             every = max(1, n // _LOOKS)
             needed = _needed(_states(chains, n // every, every, sites), every)
             made += n
-            by_cost = _SHARE * spent * made / max(1, evaluations())
-            longest = made + 2 * n > max(_SWEEPS * sweep, _FEWEST, by_cost)
+            by_cost = _SHARE * spent * made / evaluations() if evaluations() else 0.0
+            fewest = _FEWEST if sweep > 1 else 0  # of single changes
+            longest = made + 2 * n > max(_SWEEPS * sweep, fewest, by_cost)
             # Variables that move rarely show up as rounds grow.
             if longest or (_ENOUGH * needed <= n and needed <= 1.0 + _AGREED * previous):
                 thin = max(1, math.ceil(min(needed, n / _FEWEST_DRAWS)))

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from sklsb._kernels.rules.jump import MOST_JUMPS
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.exact.elimination.cost import MAX_MEMORY, fits
@@ -66,11 +67,23 @@ class Warned(ABC):
     def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:  # noqa: B027
         """Warn about these findings."""
 
+    def _warn_if_cut_short(self, acceptance: float) -> None:
+        if self._ensemble.rule.facts.seeded and acceptance < 1.0:
+            warnings.warn(
+                f"{1.0 - acceptance:.2g} of the transitions made more than {MOST_JUMPS} jumps and "
+                "were cut short: the chains are where moves are thousands of times faster than "
+                "anywhere fit saw, and these draws are not exact. Fit again with initial_states "
+                "from there, or set rejection_free=False.",
+                SeparatedModesWarning,
+                stacklevel=4,
+            )
+
     def _warn_about_draws(self, n_draws: int, n_transitions: int, acceptance: float | None) -> None:
         if not n_transitions:
             return
         if acceptance is not None:
             self._warn_if_periodic(acceptance, n_transitions)
+            self._warn_if_cut_short(acceptance)
         made = self._ensemble.counters.n_transitions
         self._warn_if_short(made)
         self._warn_if_separated()

@@ -4,6 +4,7 @@ import inspect
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from sklsb._kernels.facts import Rule
 from sklsb.balancing.functions import LearnableFunction, get_balancing
@@ -49,7 +50,8 @@ def _rule_of(given: Any, target: Target) -> Rule:
                 f"explorer is {given!r:.100}, whose function is to be learned; give a fixed one, "
                 'as LSBSampler("sqrt").'
             )
-    rule: Rule = given.make_rule(target)
+    # A fitted sampler would return its rule for another target.
+    rule: Rule = clone(given).make_rule(target)
     advice = "Take another explorer."
     check_needs(name, target, rule.facts.needs, advice)
     if (
@@ -77,11 +79,15 @@ def _check_parameters(given: BaseSampler) -> None:
     defaults = inspect.signature(type(given).__init__).parameters
     for key, value in given.get_params(deep=False).items():
         default = defaults[key].default
-        if key not in used and value is not default and value != default:
-            raise ValueError(
-                f"explorer has {key}={value!r}, which is not used: only the rule of a sampler "
-                f"moves the replicas. Set {key} of ParallelTempering, or leave it out."
-            )
+        if key in used or value is default or (np.ndim(value) == 0 and value == default):
+            continue
+        where = f"Set {key} of ParallelTempering, or leave it out."
+        if key in ("rejection_free", "factors", "proposal"):
+            where = "Replicas make single steps without factors: leave it out."
+        raise ValueError(
+            f"explorer has {key}={value!r:.100}, which is not used: only the rule of a sampler "
+            f"moves the replicas. {where}"
+        )
 
 
 def is_sparse(target: Target) -> bool:
