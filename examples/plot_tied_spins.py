@@ -33,7 +33,8 @@ print("chosen:", sampler.candidates_.attrs["chosen"])
 # %%
 # Against a fixed function
 # ------------------------
-# Effective draws of every spin, for the same number of evaluations.
+# Effective draws of every spin, for the same number of evaluations. The slowest spins get many
+# times as many, for which the free ones pay a part of theirs.
 
 
 def effective(sampler, n_draws=5000):

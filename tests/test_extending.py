@@ -287,7 +287,7 @@ def test_learning_by_an_objective_of_ones_own_lowers_it():
 
 def test_the_pilot_tries_what_an_objective_of_ones_own_learned():
     sampler = LSBSampler(objective=coming_back, n_burn_in=300, random_state=0).fit(dense(6))
-    assert sampler.candidates_["candidate"].values.tolist() == ["coming back", *FIXED]
+    assert sampler.candidates_["candidate"].values.tolist()[:5] == ["coming back", *FIXED]
     assert "mixing_theta" not in sampler.history_
 
 

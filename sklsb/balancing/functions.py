@@ -48,7 +48,7 @@ class BalancingFunction(ABC):
     Attributes
     ----------
     sided : bool
-        Whether it does.
+        Whether weights depend on the direction of a move.
     knot_step : float
         Distance between the knots on [0, 32] at which h is tabulated.
     tail_slope : float or None

@@ -43,6 +43,8 @@ PER_TRANSITION = 4
 _ROUNDS = (0.1, 0.15, 0.25, 0.5)
 # Draws and batches of each chain in a round; values of variables held at most.
 _DRAWS, _BATCHES, _MOST_VALUES = 2048, 32, 1 << 24
+# Pieces of a run; before each it is seen what the others cost.
+_PIECES = 32
 # Effective draws that count as much as having no factors.
 _PRIOR = 10.0
 
@@ -205,7 +207,8 @@ def learn_factors(
             return clipped(log_s)
         chains.start(rule)
         x = np.empty((n_chains, n_draws, d), dtype=chains.chains.x.dtype)
-        draws(chains, x, length // n_draws)
+        if not draws(chains, x, length // n_draws, 2.0 * budget):
+            break  # in a mode of far faster moves
         time, variance = site_times(x, chains.target.values, _BATCHES)
         known = variance > 0.0
         if known.any():
@@ -217,11 +220,17 @@ def learn_factors(
     return clipped(log_s - log_s.mean())
 
 
-def draws(chains: LearnableEnsemble, x: States, thin: int) -> None:
-    """Fill x, (n_chains, n, n_sites), with draws that are ``thin`` transitions apart."""
+def draws(chains: LearnableEnsemble, x: States, thin: int, budget: float = np.inf) -> bool:
+    """Fill x, (n_chains, n, n_sites), with draws that are ``thin`` transitions apart.
+
+    Returns False, before all are made, if the chains' evaluations exceed the budget.
+    """
     n = x.shape[1]
-    most = max(1, MOST_NUMBERS // (chains.rule.facts.n_uniforms * thin))
+    most = max(1, min(-(-n // _PIECES), MOST_NUMBERS // (chains.rule.facts.n_uniforms * thin)))
     stats = np.empty((*x.shape[:2], 2))
     with chains.threads():
         for begin in range(0, n, most):
+            if chains.chains.evaluations.sum() > budget:
+                return False
             chains.run(min(most, n - begin) * thin, (thin, 0, begin), x, stats)
+    return True

@@ -12,6 +12,8 @@ from sklsb.targets.base import States, Target
 Array = NDArray[np.float64]
 # Factors by site are within this of each other's geometric mean, either way.
 MOST_FACTOR = 100.0
+# Most that factors of a user may differ by.
+MOST_GIVEN = 1e6
 
 
 def site_of_moves(target: Target) -> NDArray[np.int64]:
@@ -69,6 +71,11 @@ def check_factors(factors: ArrayLike, target: Target) -> Array:
     if wrong.any():
         k = int(wrong.argmax())
         raise ValueError(f"factors[{k}] is {found[k]}; factors must be positive and finite.")
+    if found.size and found.max() > MOST_GIVEN * found.min():
+        raise ValueError(
+            f"factors range from {found.min():g} to {found.max():g}; the smallest ones would "
+            f"freeze their variables. Give factors that differ by at most {MOST_GIVEN:g}."
+        )
     return found
 
 

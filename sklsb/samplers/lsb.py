@@ -55,7 +55,7 @@ from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Path
 from sklsb.ensembles.streams import Streams
-from sklsb.exceptions import StarvedMovesWarning
+from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
@@ -341,8 +341,8 @@ class LSBSampler(BaseSampler):
         for name, asked in (("rejection_free", self._must_jump), ("factors", has_factors)):
             if asked and self.fast:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r} but fast is True; only exact log-ratios, "
-                    "fast=False, go with it."
+                    f"{name} is {getattr(self, name)!r:.100} but fast is True; only exact "
+                    "log-ratios, fast=False, go with it."
                 )
         if self._must_jump and self.lazy:
             raise ValueError(
@@ -358,7 +358,7 @@ class LSBSampler(BaseSampler):
             if self._paths and not isinstance(value, str) and value:
                 raise ValueError(
                     f'proposal is "path" but {name} is {value!r}; paths are proposed by exact '
-                    f'log-ratios, and refused or accepted: set {name}=False, or proposal="single".'
+                    f'log-ratios, and some are refused: leave {name} out, or set proposal="single".'
                 )
 
     @property
@@ -738,6 +738,13 @@ class LSBSampler(BaseSampler):
                 "increasing function would give them, and are practically never made. Use "
                 "sklsb.Lipschitz(0.5), which cannot do that.",
                 StarvedMovesWarning,
+                stacklevel=3,
+            )
+        if self._learns_factors and self.n_sites_ and (self.factors_ == 1.0).all():
+            warnings.warn(
+                'factors="site", but fit was too short to learn any, and all are 1. Raise '
+                "n_burn_in, or give factors as an array.",
+                ShortRunWarning,
                 stacklevel=3,
             )
         rates = self.history_["acceptance_rate"].values

@@ -30,7 +30,7 @@ from sklsb._kernels.tree import select, total
 
 _SMALLEST = 2.0**-53
 # Jumps after which a transition is cut short: control must come back to Python.
-MOST_JUMPS = 1 << 16
+MOST_JUMPS = 1 << 13
 
 
 class Jump(NamedTuple):

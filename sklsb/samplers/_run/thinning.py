@@ -18,7 +18,7 @@ from sklsb.targets.base import States
 THINNING = 1 << 10
 # Transitions of the first round; sweeps, transitions and share of the evaluations so far that all
 # rounds together may take.
-_FIRST, _SWEEPS, _FEWEST, _SHARE = 128, 32, 1024, 0.25
+_FIRST, _SWEEPS, _FEWEST, _SHARE = 128, 32, 1 << 13, 0.25
 # States looked at in a round, per chain, and most values held at once.
 _LOOKS, _MOST_HELD = 512, 1 << 24
 # A round is long enough if it has so many draws, and the distance found has grown by no more than
@@ -66,7 +66,8 @@ def find_thinning(chains: Any, sweep: int, spent: int) -> Thinning:
             fewest = _FEWEST if sweep > 1 else 0  # of single changes
             longest = made + 2 * n > max(_SWEEPS * sweep, fewest, by_cost)
             # Variables that move rarely show up as rounds grow.
-            if longest or (_ENOUGH * needed <= n and needed <= 1.0 + _AGREED * previous):
+            settled = _ENOUGH * needed <= n and needed <= 1.0 + _AGREED * previous
+            if longest or (settled and made >= min(fewest, by_cost)):
                 thin = max(1, math.ceil(min(needed, n / _FEWEST_DRAWS)))
                 return Thinning(thin, needed, made, evaluations())
             n, previous = 2 * n, needed
