@@ -633,9 +633,7 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     sampler = fitted(lattice, objective=objective, n_burn_in=2000)
     learned = MIXING if objective == "auto" else (objective,)
     data = sampler.candidates_
-    of_jumps = () if objective in OBJECTIVES else (f"jump_{learned[-1]}",)
-    jumps = list(of_jumps)
-    jumps += ["jump_barker"]
+    jumps = ["jump_barker"]
     by_site = ["jump_barker_by_flux", "jump_barker_by_ess", "jump_sqrt_by_ess"]
     assert data["candidate"].values.tolist() == [*learned, *FIXED, *jumps, *by_site]
     shares = {"ess_per_step", "ess_per_work", "lp_ess_per_step", "acceptance_rate"}
@@ -658,7 +656,7 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     if objective in OBJECTIVES:
         assert "mixing_theta" not in history
     else:
-        assert history["candidate"].values.tolist() == [*learned, *of_jumps]
+        assert history["candidate"].values.tolist() == list(learned)
         assert history["mixing_theta"].dims == ("candidate", "evaluation", "mixing_parameter")
         assert history["mixing_even_part"].dims == ("candidate", "evaluation", "u")
         for kind in learned:

@@ -612,9 +612,8 @@ class LSBSampler(BaseSampler):
         kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
-        classes = {} if self._must_jump else {"": Flux}
-        if self._may_jump and (self.pilot or not classes):
-            classes["jump_"] = JumpFlux
+        # Beside factors by site, functions learned for jumps won nowhere: only if there must be jumps.
+        classes = {"jump_": JumpFlux} if self._must_jump else {"": Flux}
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}
         progress = Progress(self.verbose, "learning to mix", unit="evaluations")

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb._kernels.rules.balanced import Balanced
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
+from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import MOST_LOG2_SIZE, Pool, Whole, choose_blocks
 from sklsb.exact.elimination.cost import fits, n_entries
@@ -195,10 +195,11 @@ def add_blocks(
     doubt = _doubt(target, source, blocks)
     if source is None:
         return ensemble, BlockChoice("none", f"{why}; but {said}", doubt=doubt)
-    rule: Balanced = ensemble.rule
+    rule = ensemble.rule
     moves = int((target.cardinalities - 1).sum())
     redraw = _OF_REDRAW + source.work * _OF_DRAWN[source.whole] + moves * _OF_MOVE
-    step = _OF_STEP + ensemble.step_cost
+    moves_of_step = max(1.0, target.n_sites / transitions_of_a_sweep(rule, target))
+    step = moves_of_step * (_OF_STEP + ensemble.step_cost)
     share = max(step / (step + redraw), _FEWEST[source.whole] / max(1, target.n_sites))
     share = min(0.5, share)
     states = ensemble.chains.x.copy()
