@@ -612,7 +612,7 @@ class LSBSampler(BaseSampler):
         kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
         if not self.pilot:  # nothing to choose with
             kinds = kinds[:1]
-        # Beside factors by site, functions learned for jumps won nowhere: only if there must be jumps.
+        # Beside factors by site, functions learned for jumps won nowhere.
         classes = {"jump_": JumpFlux} if self._must_jump else {"": Flux}
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}
