@@ -79,6 +79,8 @@ _SAME, _FAR = 0.03, 0.5
 _SLACK = 0.05
 # What a transition takes beside its log-ratios, in log-ratios of an Ising model: 80 of some 12 ns.
 _OVERHEAD = 7.0
+# A jump takes about a tenth longer than a step.
+_OF_JUMP = 1.1
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 _TRIAL, _ADAPTING = 16, 32
 # Nats by which a function may fall below any monotone one, and by which the proposals of variables
@@ -200,7 +202,8 @@ class _Runs:
         cost = self.step_cost / max(of_step, 1e-9)
         share = _OVERHEAD / self.ensemble.target.ratio_cost
         share /= max(of_step, 1e-9) + share  # of a Metropolis step
-        return (1.0 - share) * cost + share * max(1.0, cost)
+        work = (1.0 - share) * cost + share * max(1.0, cost)
+        return work * _OF_JUMP if self.rule.facts.seeded else work
 
     def begin(self, n: int) -> None:
         """Make n transitions, to see what they cost."""
