@@ -35,6 +35,7 @@ from paper_ising import CASES, paper_field
 from scipy import fft
 
 import sklsb.balancing.learning
+import sklsb.samplers._lsb.choosing
 import sklsb.samplers.lsb
 from sklsb import RBM, Ising, Lipschitz, LSBSampler, MarkovNetwork, Potts
 from sklsb.balancing import BalancingFunction, Network
@@ -550,8 +551,8 @@ def timed_fit(target, balancing, **settings):
     """Seconds of a fit, in all and by phase, and the sampler."""
     seconds = {}
 
-    def stopwatch(name):
-        function = getattr(sklsb.samplers.lsb, name)
+    def stopwatch(name, module):
+        function = getattr(module, name)
 
         def timed(*args, **kwargs):
             began = time.perf_counter()
@@ -559,11 +560,12 @@ def timed_fit(target, balancing, **settings):
             seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began
             return result
 
-        return mock.patch.object(sklsb.samplers.lsb, name, timed)
+        return mock.patch.object(module, name, timed)
 
     with ExitStack() as stack:
-        for name in ("burn_in", "fit_flux", "compare"):
-            stack.enter_context(stopwatch(name))
+        stack.enter_context(stopwatch("burn_in", sklsb.samplers.lsb))
+        for name in ("fit_flux", "compare"):
+            stack.enter_context(stopwatch(name, sklsb.samplers._lsb.choosing))
         sampler, seconds["fit"] = fitted(target, FIRST_SEED, balancing, **settings)
     return seconds, sampler
 

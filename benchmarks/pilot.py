@@ -30,7 +30,7 @@ from unittest import mock
 import numpy as np
 from scipy import fft
 
-import sklsb.samplers.lsb
+import sklsb.samplers._lsb.choosing
 from sklsb import Ising, LSBSampler
 from sklsb.balancing.functions import Tabulated
 from sklsb.balancing.pilot import compare
@@ -111,7 +111,7 @@ def row_of(family, seed, shorter):
         functions.update({name: Tabulated(rule.table) for name, rule in rules.items()})
         return compare(rules, *args, **settings)
 
-    with mock.patch.object(sklsb.samplers.lsb, "compare", spy):
+    with mock.patch.object(sklsb.samplers._lsb.choosing, "compare", spy):
         settings = {"rejection_free": False, "factors": None, "random_state": seed}
         sampler = LSBSampler(**settings).fit(target)
     found = sampler.candidates_

@@ -32,7 +32,7 @@ from sklsb.exceptions import SamplerWarning
 N_ROWS = 500
 SIGNALS = np.array([2.0, -3.0, 2.0, 2.0, -3.0, 3.0, -2.0, 3.0, -2.0, 3.0])
 # Transitions of each chain in the long runs, by the number of columns.
-N_STEPS = {200: 30_000, 600: 15_000, 1000: 10_000, 2000: 6_000}
+N_STEPS = {200: 30_000, 600: 15_000, 1000: 10_000, 2000: 12_000}
 N_COLUMNS = 25
 
 

@@ -36,12 +36,14 @@ default_role = None
 
 autosummary_generate = True
 autosummary_ignore_module_all = False
-# scikit-learn documents its own methods, of which two refer to pages of its manual; and Python
+# scikit-learn documents its own methods, some of which refer to pages of its manual; and Python
 # those of tuples.
 autodoc_default_options = {
     "members": True,
     "inherited-members": "BaseEstimator",
-    "exclude-members": "get_metadata_routing, set_fit_request, count, index",
+    "exclude-members": "get_metadata_routing, set_fit_request, set_predict_request, "
+    "set_predict_proba_request, set_decision_function_request, set_score_request, set_output, "
+    "score, count, index",
     "member-order": "bysource",
 }
 numpydoc_show_class_members = False

@@ -6,6 +6,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _OBJECTS = {
+    "AutoSampler": "sklsb.samplers",
     "ClusterSampler": "sklsb.samplers",
     "EliminationSampler": "sklsb.samplers",
     "GibbsSampler": "sklsb.samplers",
@@ -24,6 +25,7 @@ _OBJECTS = {
     "Target": "sklsb.targets",
     "TorchTarget": "sklsb.targets",
     "VariableSelection": "sklsb.targets",
+    "SpikeSlabRegressor": "sklsb.selection",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",
     "Sqrt": "sklsb.balancing",
@@ -32,6 +34,7 @@ _OBJECTS = {
     "Lipschitz": "sklsb.balancing",
     "Mixture": "sklsb.balancing",
     "Network": "sklsb.balancing",
+    "SpikeSlabClassifier": "sklsb.selection",
 }
 _MODULES = [
     "balancing",

@@ -89,9 +89,10 @@ def _exact_fits(target: Any, task: str) -> bool:
 
 def _sampler(args: argparse.Namespace) -> Any:
     """Return the requested sampler, not fitted."""
-    from sklsb import EliminationSampler, GibbsSampler, LSBSampler, ParallelTempering
+    from sklsb import AutoSampler, EliminationSampler, GibbsSampler, LSBSampler, ParallelTempering
 
-    kinds = {
+    kinds: dict[str, Any] = {
+        "auto": AutoSampler,
         "lsb": LSBSampler,
         "gibbs": GibbsSampler,
         "tempering": ParallelTempering,
@@ -226,6 +227,18 @@ def _write_table(path: Path, target: Any, found: Any) -> None:
             table.writerows([target.label(i), of[j], p[i, j], mcse[i, j]] for j in range(k))
 
 
+def _write_values(path: Path, target: Any, places: Any) -> None:
+    """Write a row for each variable and its value."""
+    import csv
+
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["variable", "value"])
+        for i, place in enumerate(places.tolist()):
+            of = target.values if target.state_names is None else target.state_names[i]
+            table.writerow([target.label(i), of[place]])
+
+
 def _map(args: argparse.Namespace) -> int:
     """Write the most probable state as a .MPE file."""
     import numpy as np
@@ -252,6 +265,9 @@ def _map(args: argparse.Namespace) -> int:
         method = "exact" if several.attrs["proven"] else method
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
     write_result(path, "MPE", np.searchsorted(target.values, x))
+    if args.csv:
+        _write_values(Path(args.csv), target, np.searchsorted(target.values, x))
+        _say(f"{args.csv}: the same with names")
     score, sign = format_of(args.model, args.format).score
     what = f"{score} = {0.0 + sign * lp / args.beta:.10g}"  # never -0
     told = (
@@ -287,10 +303,15 @@ def _info(args: argparse.Namespace) -> int:
             continue
         fits = "fits" if cost.fits else "too much by default"
         _say(
-            f"exact {words}: 2**{cost.log2_work:.1f} table entries, "
-            f"2**{cost.log2_memory:.1f} bytes, about {duration(cost.seconds)}, {fits}"
+            f"exact {words}: {_number(cost.log2_work)} table entries, "
+            f"{_number(cost.log2_memory)} bytes, about {duration(cost.seconds)}, {fits}"
         )
     return DONE
+
+
+def _number(log2: float) -> str:
+    """Return a number below a million in digits, a larger one as a power of two."""
+    return f"{2.0**log2:,.0f}" if log2 < 20 else f"2**{log2:.1f}"
 
 
 # ----------------------------------------------------------------- arguments
@@ -330,7 +351,7 @@ def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
     _add_chains(parser)
     parser.add_argument(
         "--sampler",
-        choices=("lsb", "gibbs", "tempering", "elimination"),
+        choices=("auto", "lsb", "gibbs", "tempering", "elimination"),
         default="lsb",
         help="which sampler (default: %(default)s)",
     )
@@ -382,6 +403,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     best.add_argument("--seconds", type=float, default=10.0, help="for annealing")
     best.add_argument("--out", metavar="FILE", help="default: MODEL.MPE")
+    best.add_argument("--csv", metavar="FILE", help="write names of variables and values too")
     command("info", _info, "say what a model is, and what exact answers take")
     return parser
 

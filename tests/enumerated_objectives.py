@@ -10,8 +10,8 @@ from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
-from sklsb.balancing import BalancingFunction, Barker
-from sklsb.balancing.functions import Tabulated
+from sklsb.balancing import BalancingFunction
+from sklsb.balancing.sides import balanced, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
@@ -41,6 +41,7 @@ def _conditionals(target: Target, x: States) -> Array:
 class _Enumerated(NamedTuple):
     """What objectives need of a target, whatever the function; by states."""
 
+    target: Target
     to: NDArray[np.int64]  # of all states, where each move leads
     ratios: Array  # of all states, its log-ratio
     possible: NDArray[np.bool_]
@@ -59,6 +60,7 @@ class _Enumerated(NamedTuple):
         elsewhere = np.arange(len(target.values)) != present
         sites = np.arange(target.n_sites)
         return cls(
+            target=target,
             to=neighbours(target),
             ratios=log_ratios(target),
             possible=possible,
@@ -70,14 +72,15 @@ class _Enumerated(NamedTuple):
 
 
 def _objectives(
-    table: Table, target: _Enumerated, log_omega: Array, eta: float, weight: Array
+    rule: Balanced, target: _Enumerated, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Array]:
     """Every objective by definition, in expectation over its random neighbours.
 
     All have one entry for each state of positive probability but "global_flux", which is over
     them all; "flow" is what the flux kernel gives with a ``weight`` for each site.
     """
-    found = by_weight(target.to, Tabulated(table).log_g(target.ratios))
+    x = exact.states(target.target)
+    found = by_weight(target.to, log_weights(rule, target.target, x, target.ratios))
     log_t, stay = found.log_move[target.possible], found.stay[target.possible]
     ratios, omega, t = target.ratios[target.possible], np.exp(log_omega), np.exp(log_t)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,7 +111,7 @@ Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivative
 
 
 def _found_sampled(
-    objective: Objective, eta: float, table: Table, target: Target, log_omega: Array, probe: Any
+    objective: Objective, eta: float, rule: Balanced, target: Target, log_omega: Array, probe: Any
 ) -> Found:
     """Average a sampled objective of the kernel over its random neighbours.
 
@@ -117,17 +120,17 @@ def _found_sampled(
     x = _possible_states(target)
     n, d = target.log_ratios(x).shape
     chains = probe(np.repeat(x, d * d, axis=0))
-    log_w = Tabulated(table).log_g(target.log_ratios(x))
+    log_w = log_weights(rule, target, x, target.log_ratios(x))
     q = np.exp(log_w - logsumexp(log_w, axis=1, keepdims=True))
     middle = np.cumsum(q, axis=1) - 0.5 * q
     uniforms: Any = np.empty((n, d, d, 2))
     uniforms[..., 0], uniforms[..., 1] = middle[:, :, None], (np.arange(d) + 0.5) / d
     rows = n * d * d
-    out = (np.empty((rows, 1, table.value.size)), np.empty(rows), np.empty(rows))
+    out = (np.empty((rows, 1, rule.table.value.size)), np.empty(rows), np.empty(rows))
     uniforms, weights = uniforms.reshape(rows, 2), np.repeat(log_omega, d * d)
     settings = (objective.compiled, eta)
     objectives.sampled(
-        chains.view, Balanced(table), chains.chains, (0, rows), settings, uniforms, weights, out
+        chains.view, rule, chains.chains, (0, rows), settings, uniforms, weights, out
     )
     weight = np.repeat(q / d, d, axis=1)
     gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
@@ -135,15 +138,15 @@ def _found_sampled(
     return value, gradient, by_eta
 
 
-def _found_flux(table: Table, weight: Array, chains: BalancedEnsemble) -> Found:
+def _found_flux(rule: Balanced, weight: Array, chains: BalancedEnsemble) -> Found:
     n, d = chains.chains.x.shape
-    out = (np.empty((n, 1, table.value.size)), np.empty(n), np.empty((n, d)))
-    objectives.flux(chains.view, Balanced(table), chains.chains, (0, n), np.arange(d), weight, out)
+    out = (np.empty((n, 1, rule.table.value.size)), np.empty(n), np.empty((n, d)))
+    objectives.flux(chains.view, rule, chains.chains, (0, n), np.arange(d), weight, out)
     return out[1], out[0][:, 0], np.zeros(n)
 
 
 def _found_objectives(
-    table: Table, target: Target, log_omega: Array, eta: float, weight: Array
+    function: BalancingFunction, target: Target, log_omega: Array, eta: float, weight: Array
 ) -> dict[str, Found]:
     """Return what the kernels say of every objective."""
     from sklsb._kernels.objectives import OBJECTIVES
@@ -151,10 +154,11 @@ def _found_objectives(
 
     x = _possible_states(target)
     # Chains first weighed by another table: the objective must weigh by the one it is given.
-    before = table._replace(value=table.value + 1.0)
+    rule = balanced(target, function)
+    before = rule._replace(table=rule.table._replace(value=rule.table.value + 1.0))
 
     def probe(states: States) -> BalancedEnsemble:
-        return Probe(target, Balanced(before), states).ensemble
+        return Probe(target, before, states).ensemble
 
     none: Any = np.empty(0)
     found = {}
@@ -162,13 +166,13 @@ def _found_objectives(
         objective = OBJECTIVES[name]
         omega = log_omega if objective.weighted else np.zeros(len(x))
         if objective.enumerated:
-            found[name] = _found_enumerated(objective, table, omega, probe(x))
+            found[name] = _found_enumerated(objective, rule, omega, probe(x))
         else:
-            found[name] = _found_sampled(objective, eta, table, target, omega, probe)
+            found[name] = _found_sampled(objective, eta, rule, target, omega, probe)
     chains = probe(x)
-    found["flux"] = _found_flux(table, none, chains)
-    found["flow"] = _found_flux(table, weight, chains)
-    value, gradient = Flux(chains, Barker(), "global_flux")._global(table)
+    found["flux"] = _found_flux(rule, none, chains)
+    found["flow"] = _found_flux(rule, weight, chains)
+    value, gradient = Flux(chains, function, "global_flux")._global(rule.table)
     found["global_flux"] = np.array([value]), gradient[None], np.zeros(1)
     expect_equal(chains.chains.x, x, "the states, which a flux objective must leave")
     return found
@@ -199,18 +203,20 @@ def check_objectives(function: BalancingFunction, target: Target, eta: float = 0
     """
     from sklsb.balancing.learning import relative_weights
 
-    table, step = function.table(), 1e-5
+    rule, step = balanced(target, function), 1e-5
+    table = rule.table
     log_omega = relative_weights(target.log_prob(_possible_states(target)))
     weight = np.random.default_rng(0).random(target.n_sites) + 0.1
     enumerated = _Enumerated.of(target)
 
     def by_definition(table: Table, eta: float = eta) -> Array:
-        return np.concatenate([*_objectives(table, enumerated, log_omega, eta, weight).values()])
+        found = _objectives(rule._replace(table=table), enumerated, log_omega, eta, weight)
+        return np.concatenate([*found.values()])
 
-    found = _found_objectives(table, target, log_omega, eta, weight)
-    expected = _objectives(table, enumerated, log_omega, eta, weight)
+    found = _found_objectives(function, target, log_omega, eta, weight)
+    expected = _objectives(rule, enumerated, log_omega, eta, weight)
     ends = np.cumsum([values.size for values in expected.values()])[:-1]
-    numeric = np.split(_numeric_gradient(by_definition, table, step), ends)
+    numeric = np.split(_numeric_gradient(by_definition, table, step, 1 + function.sided), ends)
     slope = (by_definition(table, eta + step) - by_definition(table, eta - step)) / (2 * step)
     for (name, values), by_knots, slopes in zip(
         expected.items(), numeric, np.split(slope, ends), strict=True

@@ -90,6 +90,9 @@ def test_info(files, capsys):
     assert (code, err) == (0, "")
     assert "variables: 3 of 2 to 3 values, 1 observed" in out
     assert out.count(", fits") == 3
+    assert "2**" not in out
+    cost = exact.elimination_cost(MarkovNetwork.from_uai("pair.uai", "pair.evid"))
+    assert f": {round(2**cost.log2_work)} table entries, " in out
     code, out, _ = run(capsys, "info", "square.mc")
     assert "pairs that depend on each other: 4" in out
 
@@ -105,6 +108,19 @@ def test_exact_marginals_and_partition_function(files, capsys):
     wanted = exact.marginals(target)["p"].to_numpy()
     np.testing.assert_allclose(found[0], wanted[0, :2], rtol=1e-12)
     np.testing.assert_allclose(io.read_result("pair.PR"), exact.log_partition(target) / np.log(10))
+
+
+def test_the_most_probable_state_with_names(files, capsys):
+    model = str(pathlib.Path(__file__).parents[1] / "examples" / "car.bif")
+    code, out, _ = run(capsys, "map", model, "--csv", "best.csv")
+    assert code == 0
+    assert "best.csv: the same with names" in out
+    network = MarkovNetwork.from_bif(model)
+    best = exact.most_likely(network)["x"].to_numpy()
+    names = [network.state_names[i][k] for i, k in enumerate(best)]
+    rows = pathlib.Path("best.csv").read_text().splitlines()
+    assert rows[0] == "variable,value"
+    assert rows[1:] == [f"{network.label(i)},{name}" for i, name in enumerate(names)]
 
 
 def test_sampled_marginals(files, capsys):

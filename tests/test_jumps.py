@@ -2,8 +2,10 @@
 
 import copy
 import pickle
+import re
 
 import arviz
+import models
 import networkx as nx
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from models import dense, ising, potts
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
 from sklsb.balancing import BalancingFunction, Barker, Directional, Lipschitz, Max, Min, Sqrt
-from sklsb.balancing.candidates import Allowed, Candidate, Seen, plain_candidates
+from sklsb.balancing.candidates import Allowed, Candidate, Visited, plain_candidates
+from sklsb.balancing.functions import get_balancing
 from sklsb.balancing.jumps import JumpFlux, clipped, jump, learn_factors, site_times
 from sklsb.balancing.pilot import starved
 from sklsb.balancing.sides import balanced, log_typical_rate, log_weights, sides_of
@@ -391,20 +394,20 @@ def test_learned_factors_find_the_tied_variables():
 
 def test_names_of_candidates():
     target = dense(3)
-    seen = Seen.of(stored(target, Barker()))
+    visited = Visited.of(stored(target, Barker()))
     learned = {"flux": Lipschitz(), "jump_global_flux": Lipschitz(1.5)}
-    both = plain_candidates(Allowed.by(True, "auto"), learned, seen)
+    both = plain_candidates(Allowed.by(True, "auto"), learned, visited)
     assert [name for name, c in both.items() if not c.jumps] == [
         "flux", "barker", "sqrt", "min", "max"]  # fmt: skip
     assert [name for name, c in both.items() if c.jumps] == [
         "jump_global_flux", "jump_barker"]  # fmt: skip
-    rate = log_typical_rate(balanced(target, Barker()), target, seen.states, seen.ratios)
+    rate = log_typical_rate(balanced(target, Barker()), target, visited.states, visited.ratios)
     assert both["jump_barker"].log_time == np.log(4) - rate
     assert both["jump_barker"].sweep == 1
-    given = plain_candidates(Allowed.by(True, np.full(3, 2.0), steps=False), learned, seen)
+    given = plain_candidates(Allowed.by(True, np.full(3, 2.0), steps=False), learned, visited)
     assert all(c.jumps and (c.factors == 2.0).all() for c in given.values())
     assert not any(
-        c.jumps for c in plain_candidates(Allowed.by(False, None), learned, seen).values()
+        c.jumps for c in plain_candidates(Allowed.by(False, None), learned, visited).values()
     )
 
 
@@ -438,6 +441,8 @@ def test_the_sampler_wins_on_tied_pairs():
         {"balancing": "wtgs", "rejection_free": True},
         {"balancing": Directional(c=0.5), "factors": np.array([1.0, 2.0, 0.5, 3.0])},
         {"balancing": Lipschitz(sides=True), "rejection_free": True},
+        {"balancing": sklsb.Mixture(sides=True), "objective": "kl", "factors": None},
+        {"balancing": sklsb.Network(sides=True)},
         {"rejection_free": True, "factors": None},
         {"rejection_free": False, "factors": "site"},
         {"rejection_free": True, "pilot": False},
@@ -502,9 +507,9 @@ def test_jumps_with_evidence_and_blocks():
     assert sampler.blocks_.kind == "whole"
     found = sklsb.diagnostics.marginals(sampler.sample(5000), target).p.values
     assert np.allclose(found, exact.marginals(target).p.values, atol=0.03)
-    seen = LSBSampler("barker", rejection_free=True, random_state=0, blocks=None)
-    seen.fit(dense(3).condition({1: -1}))
-    assert (seen.sample(500).x.values[..., 1] == -1).all()
+    visited = LSBSampler("barker", rejection_free=True, random_state=0, blocks=None)
+    visited.fit(dense(3).condition({1: -1}))
+    assert (visited.sample(500).x.values[..., 1] == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -534,9 +539,7 @@ def test_errors_of_the_sampler(settings, error, message):
         LSBSampler(**settings).fit(dense(3))
 
 
-def test_sides_need_two_values():
-    with pytest.raises(ValueError, match=r"weighs moves by their direction, but variable 0 has 3"):
-        LSBSampler("wtgs").fit(potts(PATH, "random"))
+def test_parameters_of_functions_with_sides():
     with pytest.raises(TypeError, match="no function g of u alone"):
         Directional("wtgs").log_g(1.0)
     with pytest.raises(ValueError, match="name is 'add'"):
@@ -591,9 +594,13 @@ def test_transitions_of_too_many_jumps_are_told():
         sampler.sample(2)
 
 
-def test_no_function_with_sides_on_the_first_order_path():
-    with pytest.raises(ValueError, match="weighs moves by their direction, and fast is True"):
-        LSBSampler("wtgs", fast=True).fit(dense(3))
+@pytest.mark.parametrize("function", ["wtgs", *models.SIDED.values()])
+def test_functions_with_sides_are_refused_where_they_mean_nothing(function):
+    name = re.escape(repr(get_balancing(function)))
+    with pytest.raises(ValueError, match=f"{name}, which weighs .* and fast is True"):
+        LSBSampler(function, fast=True).fit(dense(3))
+    with pytest.raises(ValueError, match=f"{name}, which weighs .* but variable 0 has 3 values"):
+        LSBSampler(function).fit(potts(PATH, "random"))
 
 
 def test_numpy_booleans():

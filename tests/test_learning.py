@@ -27,6 +27,7 @@ from sklsb.balancing.learning import (
     relative_weights,
     site_variances,
 )
+from sklsb.balancing.sides import balanced
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 
@@ -44,6 +45,9 @@ FUNCTIONS = {
     "min monotonic": Network("min", "monotonic"),
     "monotone": Lipschitz(0.5, "knots"),
     "bounded network": Lipschitz(1.5, "network"),
+    "mixture, two sides": Mixture(sides=True),
+    "network, two sides": Network(sides=True),
+    "knots, two sides": Lipschitz(0.5, sides=True),
 }
 each_function = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 each_objective = pytest.mark.parametrize("objective", OBJECTIVES)
@@ -508,7 +512,7 @@ def every_state(target, function):
     x = exact.states(target)
     x = x[target.log_prob(x) > -np.inf]
     ensemble = BalancedEnsemble(target, x, [np.random.default_rng(0)] * len(x))
-    ensemble.start(Balanced(function.table()))
+    ensemble.start(balanced(target, function))
     return ensemble
 
 
@@ -533,7 +537,7 @@ FLUX_TARGETS = {
 @pytest.mark.parametrize("kind", MIXING)
 @pytest.mark.parametrize("function", MIXED.values(), ids=MIXED)
 def test_gradient_of_a_flux_objective_by_theta(function, kind):
-    for target in (FLUX_TARGETS["ising"], FLUX_TARGETS["zeros"]):
+    for target in [FLUX_TARGETS[name] for name in ("ising", "zeros")[: 1 + (not function.sided)]]:
         function = moved(function)
         flux = Flux(every_state(target, function), function, kind)
         rng = np.random.default_rng(2)
@@ -587,6 +591,35 @@ def test_fit_flux_goes_down_and_remembers_the_best(function, kind):
     assert trace.theta.shape == (trace.objective.size, function.theta.size)
     assert trace.even_part.shape == (trace.objective.size, PLACES.size)
     np.testing.assert_array_equal(ensemble.chains.x, states)
+
+
+def test_log_ratios_of_the_stored_states_are_computed_and_counted_once(monkeypatch):
+    model, calls = FLUX_TARGETS["ising"], []
+    log_ratios = type(model).log_ratios
+
+    def counted(self, x):
+        calls.append(len(x))
+        return log_ratios(self, x)
+
+    monkeypatch.setattr(type(model), "log_ratios", counted)
+    ensemble = every_state(model, Barker())
+    before = ensemble.chains.evaluations.copy()
+    first = ensemble.proposal_log_ratios()
+    assert ensemble.proposal_log_ratios() is first
+    np.testing.assert_array_equal(ensemble.chains.evaluations - before, model.n_sites)
+    ensemble.chains.x[0] *= -1
+    np.testing.assert_array_equal(
+        ensemble.proposal_log_ratios(), log_ratios(model, ensemble.chains.x)
+    )
+    np.testing.assert_array_equal(ensemble.chains.evaluations - before, 2 * model.n_sites)
+    for settings in ({}, {"pilot": True}, {"objective": "flux"}, {"rejection_free": True}):
+        calls.clear()
+        sampler = fitted(model, blocks=None, init="uniform", **settings)
+        assert calls == [calls[0]], settings
+        assert sampler.history_.attrs["mixing_evaluations"] >= calls[0] * model.n_sites
+    calls.clear()
+    fitted(model, "barker", blocks=None, init="uniform", rejection_free=True)
+    assert calls == [calls[0]]
 
 
 @pytest.mark.parametrize("kind", MIXING)

@@ -272,6 +272,12 @@ def check_jumps(package):
         assert abs((ends == 1).mean() - up) < 5 * np.sqrt(up * (1 - up) / n), "mean of the jumps"
 
 
+def check_each_jump(package):
+    rules = inside(package, "ensembles.rules")
+    testing, target = package.testing, pair(package)
+    testing.check_rule(rules.EachJump(package.Barker().table()), target)
+
+
 def ring(package):
     """A zero of each kind: one that strikes a value, and one that ties two variables."""
     rng = np.random.default_rng(1)
@@ -413,6 +419,7 @@ CHECKS = [
     check_clusters,
     check_three_in_clusters,
     check_given_clusters,
+    check_each_jump,
 ]
 
 
@@ -445,6 +452,7 @@ PILOT, TIMES = "balancing/pilot.py", "balancing/times.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
 BASE, LSB, GIBBS = "samplers/_run/base.py", "samplers/lsb.py", "samplers/gibbs.py"
+CHOOSING = "samplers/_lsb/choosing.py"
 STATE, STREAMS, ENSEMBLE = "ensembles/state.py", "ensembles/streams.py", "ensembles/compiled.py"
 NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
     f"_kernels/{name}.py" for name in ("numeric", "tree", "enumeration", "run", "objectives")
@@ -628,6 +636,27 @@ MUTANTS = {
         "seed, _ = split_mix(seed)\n        seed, u_select",
         check_jumps,
         "the first jump|mean of the jumps",
+    ),
+    "weight of a jump without the offset": Mutant(
+        JUMP,
+        "return -(chain.part.offset[0] + math.log(total(chain)))",
+        "return -math.log(total(chain))",
+        check_each_jump,
+        "log weights of draws of one state",
+    ),
+    "jumps weighed by Z": Mutant(
+        JUMP,
+        "return -(chain.part.offset[0] + math.log(total(chain)))",
+        "return chain.part.offset[0] + math.log(total(chain))",
+        check_each_jump,
+        STATIONARY,
+    ),
+    "a jump by another number": Mutant(
+        JUMP,
+        "make_jump(view, rule, chain, u[0])",
+        "make_jump(view, rule, chain, u[0] * u[0])",
+        check_each_jump,
+        STATIONARY,
     ),
     # The balancing function
     "unbalanced g in the kernel": Mutant(
@@ -851,7 +880,11 @@ MUTANTS = {
         "slow part is seen",
     ),
     "streams shared by the candidates": Mutant(
-        LSB, "default_rng([seed, k])", "default_rng([seed])", check_choice, "streams of their own"
+        CHOOSING,
+        "default_rng([seed, k])",
+        "default_rng([seed])",
+        check_choice,
+        "streams of their own",
     ),
     "starved moves never found": Mutant(
         PILOT, "return largest, ", "return 0.0 * largest, ", check_starved, "is found"
@@ -1215,22 +1248,22 @@ MUTANTS = {
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        "drawing = chosen.rule(target, float(self.lazy))",
+        "drawing = choice.candidate.rule(target, float(self.lazy))",
         "drawing = balanced(target, self._function, float(self.lazy))",
         check_sampler,
         "the table that draws are made with",
     ),
     "draws made with the function of the burn-in": Mutant(
         LSB,
-        "drawing = chosen.rule(target, float(self.lazy))",
+        "drawing = choice.candidate.rule(target, float(self.lazy))",
         'drawing = balanced(target, fitted["burn_in_balancing_"], float(self.lazy))',
         check_exactness,
         "the table that draws are made with",
     ),
     "the function of the burn-in kept in place of the chosen one": Mutant(
-        LSB,
-        'fitted["_chosen"] = candidates[outcome.best]',
-        'fitted["_chosen"] = Candidate(fitted["balancing_"])',
+        CHOOSING,
+        "Choice(candidates[outcome.best], ",
+        "Choice(Candidate(function), ",
         check_choice,
         "the chosen one is used",
     ),

@@ -6,7 +6,7 @@ import warnings
 import enumerated_objectives as enumerated
 import numpy as np
 import pytest
-from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising, potts
+from models import FUNCTIONS, GRAPHS, LEARNABLE, SIDED, dense, ising, potts
 from scipy.special import logsumexp
 
 import sklsb
@@ -31,7 +31,9 @@ def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, ev
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (len(x), 2)).copy()
     given = OBJECTIVES[name]
     if given.enumerated:
-        found = enumerated._found_enumerated(given, table, log_omega, chains, every, uniforms[:, 1])
+        found = enumerated._found_enumerated(
+            given, Balanced(table), log_omega, chains, every, uniforms[:, 1]
+        )
         return found[:2]
     out = (np.empty((len(x), 1, table.value.size)), np.empty(len(x)), np.empty(len(x)))
     span, settings = (0, len(x)), (given.compiled, eta)
@@ -43,7 +45,7 @@ def objective(name, target, table, log_omega, *, states=None, u=0.5, eta=1.0, ev
 
 def by_definition(table, target, log_omega, eta=1.0):
     known = enumerated._Enumerated.of(target)
-    return enumerated._objectives(table, known, log_omega, eta, np.ones(target.n_sites))
+    return enumerated._objectives(Balanced(table), known, log_omega, eta, np.ones(target.n_sites))
 
 
 def log_target(target):
@@ -53,7 +55,7 @@ def log_target(target):
 # ----------------------------------------------------------------- values and gradients
 
 
-@pytest.mark.parametrize("function", LEARNABLE.values(), ids=LEARNABLE)
+@pytest.mark.parametrize("function", (LEARNABLE | SIDED).values(), ids=LEARNABLE | SIDED)
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_objectives_and_gradients_are_those_of_the_enumerated_ones(d, function):
     enumerated.check_objectives(function, dense(d, seed=d))
@@ -129,7 +131,9 @@ def check_stride(package, target, every, log_omega):
         exact = importlib.import_module(f"{package.__name__}.balancing.learning").OBJECTIVES[
             "exact"
         ]
-        found = checks._found_enumerated(exact, table, log_omega, chains, every, u)
+        found = checks._found_enumerated(
+            exact, balanced(package, table), log_omega, chains, every, u
+        )
         return found[:2]
 
     move = np.arange(parts.shape[2])

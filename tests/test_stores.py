@@ -546,6 +546,6 @@ class Moment:
 def test_without_zarr(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     sampler, _ = fitted("random")
-    with pytest.raises(ImportError, match=r"Stores need zarr: pip install 'sklsb\[zarr\]'"):
+    with pytest.raises(ImportError, match=r"Stores need zarr: pip install 'zarr>=3.1'"):
         sampler.sample(3, store=tmp_path / "run.zarr")
     assert not (tmp_path / "run.zarr").exists()

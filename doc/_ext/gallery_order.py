@@ -6,6 +6,7 @@ EXAMPLES = (
     "potts",
     "markov_network",
     "variable_selection",
+    "spike_slab",
     "own_function",
     "max_cut",
     "rbm_digits",

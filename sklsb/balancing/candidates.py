@@ -21,13 +21,9 @@ PATH_LENGTH = 4
 # Fixed functions that are tried with jumps beside steps, and those that get factors by site. The
 # fewer candidates, the longer their runs.
 _JUMPS, _BY_FLUX, _BY_ESS = ("barker",), ("barker",), ("barker", "sqrt")
-# Chosen in doubt.
-_SURE = ("barker", "sqrt")
-ROBUST_CANDIDATES = (
-    *_SURE,
-    *(f"jump_{name}" for name in _SURE),
-    *(f"{prefix}{name}_by_ess" for prefix in ("", "jump_") for name in _SURE),
-)
+# Chosen in doubt; with factors if all candidates have them.
+_SURE = ("barker", "sqrt", "jump_barker", "jump_sqrt")
+_SURE_OF_FACTORS = tuple(f"{name}_by_ess" for name in _SURE)
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,8 @@ class Candidate:
         Transitions in which there are as many jumps as variables.
     paths : bool
         Whether several moves are proposed together.
+    of_seen, of_runs : bool
+        Whether the factors were fitted to flows at visited states, or to runs.
     """
 
     function: BalancingFunction
@@ -56,11 +54,13 @@ class Candidate:
     log_time: float = 0.0
     sweep: int = 0
     paths: bool = False
+    of_seen: bool = False
+    of_runs: bool = False
 
     @property
     def learned(self) -> bool:
-        """Whether the function was learned."""
-        return isinstance(self.function, LearnableFunction)
+        """Whether the function or the factors were learned."""
+        return isinstance(self.function, LearnableFunction) or self.of_seen or self.of_runs
 
     def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump | Path:
         """Return the rule that moves the chains."""
@@ -69,16 +69,16 @@ class Candidate:
             return Path(rule.table, PATH_LENGTH, target.n_sites, rule.sides)
         return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
 
-    def timed(self, seen: "Seen") -> "Candidate":
+    def timed(self, visited: "Visited") -> "Candidate":
         """Return the same, with the time of a few jumps in a typical state."""
         if not self.jumps:
             return self
-        rule = jump(seen.target, self.function, self.factors, seen.states, seen.ratios)
+        rule = jump(visited.target, self.function, self.factors, visited.states, visited.ratios)
         return replace(self, log_time=rule.log_time, sweep=rule.sweep)
 
 
 @dataclass(frozen=True)
-class Seen:
+class Visited:
     """States that chains visited, and the log-ratios of all moves there."""
 
     target: Target
@@ -86,7 +86,7 @@ class Seen:
     ratios: Array
 
     @classmethod
-    def of(cls, stored: LearnableEnsemble) -> "Seen":
+    def of(cls, stored: LearnableEnsemble) -> "Visited":
         """Take the present states of an ensemble."""
         return cls(stored.target, stored.chains.x, stored.proposal_log_ratios())
 
@@ -101,6 +101,11 @@ class Allowed:
     by_site: bool  # with learned factors
     given: Array | None = None  # factors of the user
     paths: bool = False
+
+    @property
+    def asks_factors(self) -> bool:
+        """Whether factors must be learned."""
+        return self.by_site and not self.plain
 
     @classmethod
     def by(
@@ -123,8 +128,14 @@ class Allowed:
         )
 
 
+def robust_candidates(candidates: "dict[str, Candidate]") -> list[str]:
+    """Return the names of those that are chosen in doubt, in this order."""
+    plain = [name for name in _SURE if name in candidates]
+    return plain or [name for name in _SURE_OF_FACTORS if name in candidates]
+
+
 def plain_candidates(
-    allowed: Allowed, learned: dict[str, BalancingFunction], seen: Seen
+    allowed: Allowed, learned: dict[str, BalancingFunction], visited: Visited
 ) -> dict[str, Candidate]:
     """Return the candidates without learned factors: learned functions first, then fixed ones.
 
@@ -142,13 +153,13 @@ def plain_candidates(
         }
         of_jumps |= {f"jump_{name}": fixed[name] for name in (_JUMPS if allowed.steps else fixed)}
         found |= {name: Candidate(f, True, allowed.given) for name, f in of_jumps.items()}
-    return {name: candidate.timed(seen) for name, candidate in found.items()}
+    return {name: candidate.timed(visited) for name, candidate in found.items()}
 
 
 def factor_candidates(
     allowed: Allowed,
     stored: LearnableEnsemble,
-    seen: Seen,
+    visited: Visited,
     new_ensemble: Callable[[int], LearnableEnsemble],
     budget: float,
 ) -> tuple[dict[str, Candidate], int]:
@@ -163,26 +174,27 @@ def factor_candidates(
     for name in _BY_FLUX:
         function = FIXED[name]()
         factors = flux.factors(function.table())
-        made = Candidate(function, allowed.jumps, factors, paths=allowed.paths).timed(seen)
-        found[f"{prefix}{name}_by_flux"] = made
+        made = Candidate(function, allowed.jumps, factors, paths=allowed.paths, of_seen=True)
+        found[f"{prefix}{name}_by_flux"] = made.timed(visited)
     for k, name in enumerate(_BY_ESS):
         plain = Candidate(FIXED[name](), allowed.jumps, paths=allowed.paths)
         chains = new_ensemble(k)
-        made = learned_factors(plain, chains, seen, budget / len(_BY_ESS))
+        made = learned_factors(plain, chains, visited, budget / len(_BY_ESS))
         evaluations += int(chains.chains.evaluations.sum())
         found[f"{prefix}{name}_by_ess"] = made
     return found, evaluations
 
 
 def learned_factors(
-    candidate: Candidate, chains: LearnableEnsemble, seen: Seen, budget: float
+    candidate: Candidate, chains: LearnableEnsemble, visited: Visited, budget: float
 ) -> Candidate:
     """Return a candidate with factors learned by effective sizes."""
 
     def with_factors(factors: Array) -> Candidate:
-        return replace(candidate, factors=factors).timed(seen)
+        return replace(candidate, factors=factors).timed(visited)
 
     def rule_of(factors: Array) -> Balanced | Jump | Path:
-        return with_factors(factors).rule(seen.target)
+        return with_factors(factors).rule(visited.target)
 
-    return with_factors(learn_factors(rule_of, np.ones(seen.target.n_sites), chains, budget))
+    found = learn_factors(rule_of, np.ones(visited.target.n_sites), chains, budget)
+    return replace(with_factors(found), of_runs=True)

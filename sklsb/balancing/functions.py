@@ -509,7 +509,8 @@ class LearnableFunction(BalancingFunction):
         return params | ({"theta": None} if self._is_initial and "theta" in params else {})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_at_knots"}
+        computed = ("_at_knots", "_of_sides")
+        return {name: value for name, value in self.__dict__.items() if name not in computed}
 
     @staticmethod
     def _check_theta(theta: ArrayLike, size: int) -> Array:
@@ -528,8 +529,9 @@ class LearnableFunction(BalancingFunction):
 
         Parameters
         ----------
-        grad_knots : array_like of shape (n_knots,)
-            Derivative of the loss by h at each of `knots`.
+        grad_knots : array_like of shape (n_knots,), or (2 * n_knots,) if `sided`
+            Derivative of the loss by each value of `table`: by h at `knots`, or by q at the knots
+            of positive log-odds and then at those of negative ones.
 
         Returns
         -------
@@ -541,43 +543,144 @@ class LearnableFunction(BalancingFunction):
         return 0.0, np.zeros_like(self.theta)
 
 
-class Mixture(LearnableFunction):
+class TwoSided(LearnableFunction):
+    r"""A learnable function that may have parameters of its own for each side.
+
+    With ``sides=True`` it has two even parts of its class, with parameters theta = (up, down):
+
+    .. math:: q(l) = h_{up}(|l|) - h_{up}(0) \text{ for } l \ge 0, \qquad
+              q(l) = h_{down}(|l|) - h_{down}(0) \text{ for } l < 0.
+
+    A subclass implements `_even`, `_even_table` and `_even_vjp`, of a function with one side.
+    """
+
+    sides: bool = False  # in files of older versions
+
+    def _start(self, initial: Array, theta: ArrayLike | None, sides: bool) -> None:
+        """Set the parameters, by default the initial ones of each side."""
+        if not isinstance(sides, bool | np.bool_):
+            raise ValueError(f"sides is {sides!r}; it must be True or False.")
+        self.sides = bool(sides)
+        both = np.tile(initial, 1 + self.sides)
+        self.theta = self._check_theta(both if theta is None else theta, both.size)
+        self._is_initial = theta is None
+
+    @property
+    def sided(self) -> bool:
+        """Whether weights depend on the direction of a move."""
+        return self.sides
+
+    @cached_property
+    def _of_sides(self) -> list["TwoSided"]:
+        """A function with one side for each side; itself if it has one only."""
+        if not self.sides:
+            return [self]
+        found = []
+        for theta in np.split(self.theta, 2):
+            one = copy.copy(self)
+            one.sides, one.theta = False, theta
+            found.append(one)
+        return found
+
+    @abstractmethod
+    def _even(self, u: ArrayLike) -> Array:
+        """Return the even part of a function with one side."""
+
+    def _even_table(self) -> Table:
+        return self._tabulate(self.even_part)
+
+    @abstractmethod
+    def _even_vjp(self, grad_knots: Array) -> Array:
+        """Return the gradient by theta of a function with one side."""
+
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g; with two sides, the mean of q at u and -u."""
+        if not self.sides:
+            return self._even(u)
+        u = np.asarray(u, dtype=np.float64)
+        return 0.5 * (self.side_part(u) + self.side_part(-u))
+
+    def side_part(self, log_odds: ArrayLike) -> Array:
+        """Part q of the log weight; see `BalancingFunction.side_part`."""
+        if not self.sides:
+            return self._even(log_odds)
+        up, down = (one._even(log_odds) - one._even(0.0) for one in self._of_sides)
+        return np.where(np.asarray(log_odds) < 0.0, down, up)
+
+    def table(self) -> Table:
+        """Tabulate for the kernels; see `BalancingFunction.table`."""
+        tables = [one._even_table() for one in self._of_sides]
+        if not self.sides:
+            return tables[0]
+        return join_sides(*(one._replace(value=one.value - one.value[0]) for one in tables))
+
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        grad = np.asarray(grad_knots, dtype=np.float64)
+        if not self.sides:
+            return self._even_vjp(grad)
+        grads = grad.reshape(2, -1).copy()
+        grads[:, 0] -= grads.sum(axis=1)  # h at 0 is subtracted
+        parts = [one._even_vjp(g) for one, g in zip(self._of_sides, grads, strict=True)]
+        return np.concatenate(parts)
+
+    def penalty(self) -> tuple[float, Array]:
+        """Return a penalty and its gradient; see `LearnableFunction.penalty`. Sides are added."""
+        values, grads = zip(*(one._even_penalty() for one in self._of_sides), strict=True)
+        return float(sum(values)), np.concatenate(grads)
+
+    def _even_penalty(self) -> tuple[float, Array]:
+        return 0.0, np.zeros_like(self.theta)
+
+
+class Mixture(TwoSided):
     r"""LSB 1: softmax mixture of Barker, square root, min and max.
 
     .. math:: g(t) = \sum_k w_k g_k(t), \quad w = \mathrm{softmax}(\theta)
 
     Parameters
     ----------
-    theta : array_like of shape (4,), optional
+    theta : array_like of shape (4,), or (8,) with two sides, optional
         Logits of the weights of barker, sqrt, min and max; zeros if not given.
+    sides : bool, default=False
+        Whether positive and negative log-odds have mixtures of their own; ``theta`` holds the
+        logits of the one for positive log-odds first. The weights of moves then depend on their
+        direction, and targets must have two-valued variables; see `sklsb.balancing.Directional`,
+        whose "wtgs" is max on the positive side and min on the negative one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Mixture
+    >>> wtgs = Mixture([0, 0, 0, 50, 0, 0, 50, 0], sides=True)
+    >>> np.round(wtgs.side_part([-2.0, 0.0, 2.0]), 3).tolist()
+    [-1.0, 0.0, 1.0]
     """
 
     tail_slope = 0.5  # max outgrows the other three, whatever its weight
 
-    def __init__(self, theta: ArrayLike | None = None):
-        self.theta = self._check_theta(np.zeros(4) if theta is None else theta, 4)
+    def __init__(self, theta: ArrayLike | None = None, sides: bool = False):
+        self._start(np.zeros(4), theta, sides)
 
     @property
     def weights(self) -> Array:
-        """Weights of barker, sqrt, min and max."""
-        return softmax(self.theta)
+        """Weights of barker, sqrt, min and max, (4,), or (2, 4) with two sides."""
+        return softmax(self.theta.reshape(-1, 4), axis=1).reshape((2, 4) if self.sides else 4)
 
     def _terms(self, u: Array) -> Array:
         return np.stack([cls().even_part(u) for cls in FIXED.values()], axis=-1)
 
-    def even_part(self, u: ArrayLike) -> Array:
-        """Even part of log g."""
+    def _even(self, u: ArrayLike) -> Array:
         terms = self._terms(np.asarray(u, dtype=np.float64))
         log_weights = self.theta - np.logaddexp.reduce(self.theta)
         return np.logaddexp.reduce(terms + log_weights, axis=-1)
 
-    def vjp(self, grad_knots: ArrayLike) -> Array:
-        """Gradient by theta; see `LearnableFunction.vjp`."""
+    def _even_vjp(self, grad_knots: Array) -> Array:
         share = softmax(self._terms(self.knots) + self.theta, axis=-1)
-        return np.asarray(grad_knots) @ (share - self.weights)
+        return grad_knots @ (share - self.weights)
 
 
-class Lipschitz(LearnableFunction):
+class Lipschitz(TwoSided):
     r"""Even part of bounded slope; with the bound 1/2, exactly all increasing functions g.
 
     .. math:: h(u) = \int_0^{|u|} b \tanh \psi(v) \, dv
@@ -599,10 +702,8 @@ class Lipschitz(LearnableFunction):
     sides : bool, default=False
         Whether positive and negative log-odds have functions psi of their own, with twice as many
         parameters, those of positive log-odds first: the weights then depend on the direction of
-        a move; see `Directional`.
+        a move, and targets must have two-valued variables; see `sklsb.balancing.Directional`.
     """
-
-    sides: bool = False  # in files of older versions
 
     def __init__(
         self,
@@ -617,62 +718,36 @@ class Lipschitz(LearnableFunction):
             raise ValueError(
                 f"architecture is {architecture!r}; it must be one of {sorted(SLOPES)}."
             )
-        if not isinstance(sides, bool | np.bool_):
-            raise ValueError(f"sides is {sides!r}; it must be True or False.")
         self.bound: float = float(bound)
         self.architecture: str = architecture
-        self.sides = bool(sides)
         self.learning_rate = SLOPES[architecture].learning_rate
-        initial = np.tile(SLOPES[architecture].initial(), 1 + self.sides)
-        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
-        self._is_initial = theta is None
-
-    @property
-    def sided(self) -> bool:
-        """Whether weights depend on the direction of a move."""
-        return self.sides
+        self._start(SLOPES[architecture].initial(), theta, sides)
 
     @cached_property
-    def _at_knots(self) -> list[tuple[Array, Array, Any]]:
-        """For each side the part and its slope at the knots, and the memory of psi for a vjp."""
-        found = []
-        for theta in np.split(self.theta, 1 + self.sides):
-            psi, memory = SLOPES[self.architecture].forward(theta, self.knots)
-            slope = self.bound * np.tanh(psi)
-            steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
-            found.append((np.append(0.0, np.cumsum(steps)), slope, memory))
-        return found
+    def _at_knots(self) -> tuple[Array, Array, Any]:
+        """Even part and its slope at the knots, and the memory of psi for a vjp."""
+        psi, memory = SLOPES[self.architecture].forward(self.theta, self.knots)
+        slope = self.bound * np.tanh(psi)
+        steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
+        return np.append(0.0, np.cumsum(steps)), slope, memory
 
-    def even_part(self, u: ArrayLike) -> Array:
-        """Even part of log g, linear between the knots and beyond the last."""
-        return self.tabulated().even_part(u)
+    def _even(self, u: ArrayLike) -> Array:
+        return Tabulated(self._even_table()).even_part(u)  # a line beyond the last knot
 
-    def side_part(self, log_odds: ArrayLike) -> Array:
-        """Part q of the log weight, linear between the knots and beyond the last."""
-        return self.tabulated().side_part(log_odds)
+    def _even_table(self) -> Table:
+        value, slope, _ = self._at_knots
+        return self._as_table(value, slope[-1])
 
-    def table(self) -> Table:
-        """Tabulate for the kernels; see `BalancingFunction.table`."""
-        sides = [self._as_table(value, slope[-1]) for value, slope, _ in self._at_knots]
-        return join_sides(*sides) if self.sides else sides[0]
-
-    def vjp(self, grad_knots: ArrayLike) -> Array:
-        """Gradient by theta; see `LearnableFunction.vjp`."""
-        net, n = SLOPES[self.architecture], 1 + self.sides
-        grads = np.split(np.asarray(grad_knots, dtype=np.float64), n)
-        found = []
-        for grad, theta, (_, slope, memory) in zip(
-            grads, np.split(self.theta, n), self._at_knots, strict=True
-        ):
-            by_step = 0.5 * self.knot_step * np.cumsum(grad[:0:-1])[::-1]
-            by_slope = np.append(by_step, 0.0)
-            by_slope[1:] += by_step
-            by_psi = by_slope * (self.bound - slope**2 / self.bound)
-            found.append(net.backward(theta, memory, by_psi))
-        return np.concatenate(found)
+    def _even_vjp(self, grad_knots: Array) -> Array:
+        _, slope, memory = self._at_knots
+        by_step = 0.5 * self.knot_step * np.cumsum(grad_knots[:0:-1])[::-1]
+        by_slope = np.append(by_step, 0.0)
+        by_slope[1:] += by_step
+        by_psi = by_slope * (self.bound - slope**2 / self.bound)
+        return SLOPES[self.architecture].backward(self.theta, memory, by_psi)
 
 
-class Network(LearnableFunction):
+class Network(TwoSided):
     r"""LSB 2: a network f(t), made balancing.
 
     .. math::
@@ -687,10 +762,15 @@ class Network(LearnableFunction):
         "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2 and a softplus output
         (31 parameters), initialised as closely to sqrt(t) as possible. "monotonic": the minimum
         over 20 groups of the maximum over 20 lines of non-negative slope in t [2]_ (800
-        parameters), initialised to max(1, t); the objective "sampled_kl" then penalises
-        decreasing t f(1/t), as the paper's first version does.
+        parameters), initialised to max(1, t); to the objective "sampled_kl" is then added the mean
+        of max(0, -d/dt [t f(1/t)]) over t in (0, 2), as in the paper's first version.
     theta : array_like, optional
         Parameters; if not given, as just described.
+    sides : bool, default=False
+        Whether positive and negative log-odds have networks of their own, with twice as many
+        parameters, those of positive log-odds first: the weights then depend on the direction of
+        a move, and targets must have two-valued variables; see `sklsb.balancing.Directional`. The
+        penalties of both networks are added.
 
     References
     ----------
@@ -699,7 +779,11 @@ class Network(LearnableFunction):
     """
 
     def __init__(
-        self, form: str = "sum", architecture: str = "mlp", theta: ArrayLike | None = None
+        self,
+        form: str = "sum",
+        architecture: str = "mlp",
+        theta: ArrayLike | None = None,
+        sides: bool = False,
     ):
         if form not in ("sum", "min"):
             raise ValueError(f'form is {form!r}; it must be "sum" or "min".')
@@ -709,9 +793,7 @@ class Network(LearnableFunction):
             )
         self.form = form
         self.architecture = architecture
-        initial = initial_theta(form, architecture)
-        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
-        self._is_initial = theta is None
+        self._start(initial_theta(form, architecture), theta, sides)
 
     @property
     def _net(self) -> type[MLP] | type[Monotonic]:
@@ -734,29 +816,21 @@ class Network(LearnableFunction):
     def _at_knots(self) -> tuple[Array, Array, Any]:
         return self._combine(self.knots)
 
-    def even_part(self, u: ArrayLike) -> Array:
-        """Even part of log g; beyond abs(u) = 32 it continues as a line."""
+    def _even(self, u: ArrayLike) -> Array:
         a = np.abs(np.asarray(u, dtype=np.float64))
         inside = np.minimum(a, _LAST_KNOT)
         h = self._combine(inside.ravel())[0]
         return h.reshape(a.shape) + self._tail_slope() * (a - inside)
 
-    def table(self) -> Table:
-        """Tabulate the even part for the kernels."""
+    def _even_table(self) -> Table:
         return self._as_table(self._at_knots[0], self._tail_slope())
 
-    def vjp(self, grad_knots: ArrayLike) -> Array:
-        """Gradient by theta; see `LearnableFunction.vjp`."""
+    def _even_vjp(self, grad_knots: Array) -> Array:
         _, share, memory = self._at_knots
-        grad = np.asarray(grad_knots, dtype=np.float64)
-        by_log_f = np.concatenate([grad * share, grad * (1.0 - share)])
+        by_log_f = np.concatenate([grad_knots * share, grad_knots * (1.0 - share)])
         return self._net.backward(self.theta, memory, by_log_f)
 
-    def penalty(self) -> tuple[float, Array]:
-        """Return the mean of max(0, -d/dt [t f(1/t)]) over t in (0, 2), and its gradient by theta.
-
-        Zero for the architecture "mlp", as in the paper.
-        """
+    def _even_penalty(self) -> tuple[float, Array]:
         return self._net.penalty(self.theta)
 
 

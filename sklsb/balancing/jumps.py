@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.numeric import Table
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.path import Path
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction
@@ -37,8 +38,9 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, LearnableEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# Jumps of a transition, on average.
-PER_TRANSITION = 4
+# Jumps of a transition, on average, if they are cheap: then the transition itself counts. If each
+# changes more log-ratios than the second number, draws one jump apart lose nothing.
+_JUMPS, _CHEAP = 4, 64
 # Rounds in which factors are learned, each with this share of the transitions.
 _ROUNDS = (0.1, 0.15, 0.25, 0.5)
 # Draws and batches of each chain in a round; values of variables held at most.
@@ -56,10 +58,24 @@ def jump(
     states: States,
     ratios: Array,
 ) -> Jump:
-    """Return the rule whose transition takes the time of four jumps in a typical state."""
-    rule = balanced(target, function, factors=factors)
-    log_time = math.log(PER_TRANSITION) - log_typical_rate(rule, target, states, ratios)
-    return Jump(rule.table, log_time, rule.sides, -(-target.n_sites // PER_TRANSITION))
+    """Return the rule whose transition takes the time of a few jumps in a typical state."""
+    rule, n = balanced(target, function, factors=factors), jumps_of_transition(target)
+    log_time = math.log(n) - log_typical_rate(rule, target, states, ratios)
+    return Jump(rule.table, log_time, rule.sides, -(-target.n_sites // n))
+
+
+def jumps_of_transition(target: Target) -> int:
+    """Return how many jumps a transition makes in a typical state."""
+    view: Any = target.view()
+    n_moves = max(1, view.touched_start.size - 1)
+    return _JUMPS if target.ratio_cost * view.touched.size <= _CHEAP * n_moves else 1
+
+
+def moves_of_transition(rule: Balanced | Jump | Path, target: Target) -> int:
+    """Return how many moves a transition of a rule proposes on average."""
+    if isinstance(rule, Path):
+        return rule.length
+    return jumps_of_transition(target) if isinstance(rule, Jump) else 1
 
 
 class JumpFlux(Flux):
@@ -201,7 +217,7 @@ def learn_factors(
     n = int(budget / (n_chains * max(1.0, chains.step_cost)))  # changes of each chain
     for share in _ROUNDS:
         rule = rule_of(clipped(log_s))
-        length = int(share * n) // (PER_TRANSITION if isinstance(rule, Jump | Path) else 1)
+        length = int(share * n) // moves_of_transition(rule, chains.target)
         n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
         if n_draws < 2 * _BATCHES:
             return clipped(log_s)

@@ -13,10 +13,16 @@ clearly worse than the best, by three standard errors, are dropped, and then all
 quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one
 candidate is left, when the best two are known to be worth the same, or when the budget is spent.
 
+A run that is short for its autocorrelation time says little, and what it says is shrunk towards
+what the candidate may be worth by flows at visited states (`sklsb.balancing.expected`), times the
+share of moves that were accepted. Differences of the two have a standard deviation of 1/2 in the
+logarithm, which is compared with the error of the measurement.
+
 If the best is then better than every other by two standard errors and 5 %, it is chosen. If not,
-nobody has the benefit of the doubt but robust fixed functions: the first of these that may be the
-best, too, is behind by less than a factor exp(1/2), and whose lower bound is within 5 % of the
-largest, is chosen; or else the candidate with the largest lower bound.
+it is the candidate with the largest lower bound, or the first robust one whose bound is about as
+large. But what was learned, functions and factors, has no benefit of the doubt: it gives way to the
+robust one with the largest bound, if that may be the best, too, and is behind by less than a factor
+of exp(1/2). Errors of short runs are not all that can be wrong with a learned number per variable.
 
 Log p has no vote. It is one series, which tells whether the chains agree on how likely their
 states are, but estimates are made of the sites and of functions of them. Its effective sample size
@@ -75,14 +81,16 @@ FEWEST_DRAWS = 48
 _DROPPED, _SETTLED = 3.0, 2.0
 # Logarithms of ratios: below one the race ends, beyond the other nobody is robust.
 _SAME, _FAR = 0.03, 0.5
+# Standard deviation of the logarithm of what a candidate is worth, over what flows let expect.
+_SPREAD = 0.5
 # Relative differences that do not count: work is only roughly time.
 _SLACK = 0.05
 # What a transition takes beside its log-ratios, in log-ratios of an Ising model: 80 of some 12 ns.
 _OVERHEAD = 7.0
-# A jump takes about a tenth longer than a step.
-_OF_JUMP = 1.1
+# The same of a jump.
+_OF_JUMP = 8.2
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
-_TRIAL, _ADAPTING = 16, 32
+TRIAL, _ADAPTING = 16, 32
 # Nats by which a function may fall below any monotone one, and by which the proposals of variables
 # may fall below Barker's.
 STARVED, NEGLECTED = 6.0, 1.5
@@ -101,8 +109,6 @@ class Outcome(NamedTuple):
     acceptance_rate: Array
     transitions: NDArray[np.int64]  # per chain
     n_flips: NDArray[np.int64]
-    thin: NDArray[np.int64]  # transitions per draw for half an effective draw per draw
-    thin_bounded: NDArray[np.bool_]  # whether the pilot was too short to see how many
     in_last_round: NDArray[np.bool_]
     robust: Sequence[str] = ROBUST
     learned: Sequence[str] = MIXING
@@ -132,7 +138,7 @@ def _choice(ess: Array, error: Array, robust: list[int], learned: list[int]) -> 
     if not ess.any():
         return robust[0] if robust else 0
     best = int(np.argmax(ess))
-    may_be_best = ~_clearly_worse(ess, error, best, _SETTLED)
+    may_be_best = ~clearly_worse(ess, error, best, _SETTLED)
     if may_be_best.sum() == 1:
         return best
     lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
@@ -142,14 +148,14 @@ def _choice(ess: Array, error: Array, robust: list[int], learned: list[int]) -> 
     return next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)
 
 
-def _clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
+def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
     """Return which candidates are worse than the best by so many standard errors and 5 %."""
     with np.errstate(all="ignore"):
         behind = np.log(ess[best] / ess)
         return np.asarray(behind > _SLACK + n_errors * np.hypot(error, error[best]))
 
 
-def _draw(
+def draw_sites(
     ensemble: LearnableEnsemble, n: int, thin: int, sites: NDArray[np.int64]
 ) -> tuple[States, Array]:
     """Make n draws: x (n_chains, n, n_sites) and (log p, acceptance) (n_chains, n, 2)."""
@@ -163,7 +169,7 @@ def _draw(
         size = min(most, n * thin - made)
         room = (made + size) // thin - done
         part = np.empty((n_chains, room, n_sites), dtype=x.dtype)
-        part_stats = np.empty((n_chains, room, 2))
+        part_stats = np.zeros((n_chains, room, 2))
         ensemble.run(size, (thin, made % thin, 0), part, part_stats)
         x[:, done : done + room] = part[:, :, sites]
         stats[:, done : done + room] = part_stats
@@ -171,7 +177,7 @@ def _draw(
     return x, stats
 
 
-class _Runs:
+class Runs:
     """The runs of one candidate."""
 
     def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: NDArray[np.int64]):
@@ -180,7 +186,7 @@ class _Runs:
         self.series: Series | None = None  # None before the first round, and when out of the race
         self.reference = 0.0
         self.acceptance = np.zeros(2)  # sum, number
-        self.seen: _Seen | None = None
+        self.measured: _Measured | None = None
 
     @property
     def evaluations(self) -> int:
@@ -188,9 +194,21 @@ class _Runs:
         return int(self.ensemble.chains.evaluations.sum())
 
     @property
+    def spent(self) -> float:
+        """What counts against the budget of the race: the log-ratios evaluated so far."""
+        return self.evaluations
+
+    @property
+    def fewest_work(self) -> float:
+        """Log-ratios of each chain without which there is no race."""
+        adapting = isinstance(self.ensemble, Adaptive) and self.ensemble.adapting
+        fewest = 4 * TRIAL + (_ADAPTING if adapting else 0)
+        return fewest * max(1.0, self.ensemble.step_cost)
+
+    @property
     def step_cost(self) -> float:
         """Log-ratios per transition so far."""
-        return self.evaluations / max(1, self.n_transitions * len(self.ensemble))
+        return self.spent / max(1, self.n_transitions * len(self.ensemble))
 
     @property
     def step_work(self) -> float:
@@ -199,11 +217,19 @@ class _Runs:
         A transition that evaluates as much as several Metropolis steps makes several moves.
         """
         of_step = self.ensemble.step_cost or self.step_cost
-        cost = self.step_cost / max(of_step, 1e-9)
-        share = _OVERHEAD / self.ensemble.target.ratio_cost
-        share /= max(of_step, 1e-9) + share  # of a Metropolis step
-        work = (1.0 - share) * cost + share * max(1.0, cost)
-        return work * _OF_JUMP if self.rule.facts.seeded else work
+        return self.work_of(self.step_cost / max(of_step, 1e-9))
+
+    def work_of(self, cost: float) -> float:
+        """Return the work of a transition that evaluates ``cost`` times as much as a step."""
+        of_step = self.ensemble.step_cost or self.step_cost
+        of_ratios = max(of_step, 1e-9) * self.ensemble.target.ratio_cost
+        overhead = _OF_JUMP if self.rule.facts.seeded else _OVERHEAD
+        return (of_ratios * cost + overhead * max(1.0, cost)) / (of_ratios + _OVERHEAD)
+
+    @property
+    def accepted(self) -> float:
+        """Mean acceptance rate so far; 0 if there is none."""
+        return float(self.acceptance[0] / max(1.0, self.acceptance[1]))
 
     def begin(self, n: int) -> None:
         """Make n transitions, to see what they cost."""
@@ -215,7 +241,7 @@ class _Runs:
             # Log p is taken relative to this, the same for all candidates, so that a large part
             # that never changes does not matter.
             self.reference = float(self.ensemble.log_prob()[0])
-            _draw(self.ensemble, 1, n, self.sites)
+            draw_sites(self.ensemble, 1, n, self.sites)
         self.n_transitions += n
 
     def go_on(self, n: int) -> None:
@@ -226,7 +252,7 @@ class _Runs:
             self.series = Series(n_chains, self.sites.size, self.ensemble.target.dtype, most)
         with self.ensemble.threads():
             while (room := min(self.series.make_room(), n // self.series.thin)) > 0:
-                x, stats = _draw(self.ensemble, room, self.series.thin, self.sites)
+                x, stats = draw_sites(self.ensemble, room, self.series.thin, self.sites)
                 self.series.add(x, stats[:, :, 0] - self.reference)
                 known = stats[:, :, 1][np.isfinite(stats[:, :, 1])]
                 self.acceptance += known.sum(), known.size
@@ -236,10 +262,10 @@ class _Runs:
     def look(self) -> None:
         """Measure the draws so far."""
         if self.series is not None:
-            self.seen = _Seen.of(self.series, self.ensemble.target)
+            self.measured = _Measured.of(self.series, self.ensemble.target)
 
 
-class _Seen(NamedTuple):
+class _Measured(NamedTuple):
     """Measurements of one candidate's draws."""
 
     lags: NDArray[np.int64]
@@ -249,7 +275,7 @@ class _Seen(NamedTuple):
     n_transitions: int
 
     @classmethod
-    def of(cls, series: Series, target: Target) -> "_Seen":
+    def of(cls, series: Series, target: Target) -> "_Measured":
         """Measure a series."""
         lp = series.lp[:, : series.n]
         moments = np.array([lp.mean(), np.square(lp).mean()])
@@ -257,14 +283,14 @@ class _Seen(NamedTuple):
         return cls(*series.distances(), series.shares(target.values), moments, n)
 
 
-class _Pool:
+class Pool:
     """What all candidates have seen together: the variances of the sites and of log p."""
 
-    def __init__(self, runs: list[_Runs], visited: States | None):
-        seen = [run.seen for run in runs if run.seen is not None]
-        weights = [one.n_transitions for one in seen]
-        shares = [one.shares for one in seen]
-        mean, square = np.average([one.lp for one in seen], axis=0, weights=weights)
+    def __init__(self, runs: list[Runs], visited: States | None):
+        measured = [run.measured for run in runs if run.measured is not None]
+        weights = [one.n_transitions for one in measured]
+        shares = [one.shares for one in measured]
+        mean, square = np.average([one.lp for one in measured], axis=0, weights=weights)
         if visited is not None and len(visited):
             x = visited[:, runs[0].sites]
             shares.append(np.array([(x == v).mean(axis=0) for v in runs[0].ensemble.target.values]))
@@ -275,51 +301,77 @@ class _Pool:
         of_lp = square - mean**2
         self.of_lp = np.array([of_lp if of_lp > rounding else 0.0])
 
-    def times(self, run: _Runs) -> tuple[Found, Found]:
+    def times(self, run: Runs) -> tuple[Found, Found]:
         """Return the times of the sites and of log p."""
-        if run.seen is None:
+        if run.measured is None:
             return UNKNOWN, UNKNOWN
-        lags, distances, *_, n = run.seen
+        lags, distances, *_, n = run.measured
         n *= len(run.ensemble)
         variances = self.of_sites, self.of_lp
         of_sites, of_lp = (time_of(distances[..., k], lags, v, n) for k, v in enumerate(variances))
         return of_sites, of_lp
 
 
-class _Race:
+def _shrunk(ess: Array, error: Array, expected: Array) -> tuple[Array, Array]:
+    """Return measured sizes and relative errors, given what is expected of their logarithms.
+
+    ``expected`` has an unknown constant added, which is estimated from all candidates.
+    """
+    with np.errstate(all="ignore"):
+        beyond = np.log(ess) - expected
+    known = np.isfinite(beyond) & np.isfinite(error)
+    if not known.any():
+        return ess, error
+    error = np.where(known, error, 0.0)
+    weight = np.where(known, 1.0 / (_SPREAD**2 + error**2), 0.0)
+    common = float(weight @ np.where(known, beyond, 0.0) / weight.sum())
+    kept = weight * _SPREAD**2  # of what was measured
+    found = np.exp(expected + common + kept * (np.where(known, beyond, common) - common))
+    return found, np.where(known, np.sqrt(kept) * error, _SPREAD)
+
+
+class Race:
     """The candidates' runs, within a budget."""
 
-    def __init__(self, runs: list[_Runs], budget: float, robust: list[int], visited: States | None):
+    def __init__(
+        self,
+        runs: list[Runs],
+        budget: float,
+        robust: list[int],
+        visited: States | None,
+        expected: Array | None,
+    ):
         self.runs, self.budget, self.robust, self.visited = runs, budget, robust, visited
+        self.expected = expected
         self.n_chains = len(runs[0].ensemble)
         self.times = [(UNKNOWN, UNKNOWN)] * len(runs)
         self.racing = self.last = list(range(len(runs)))  # in the next round, in the last
 
     @property
-    def evaluations(self) -> int:
+    def spent(self) -> float:
         """Log-ratios evaluated by all candidates."""
-        return sum(run.evaluations for run in self.runs)
+        return sum(run.spent for run in self.runs)
 
     def measures(self) -> tuple[Array, Array]:
         """Return effective sizes per work of a Metropolis step, and their relative errors."""
         time = np.array([of_sites.time for of_sites, _ in self.times])
         work = np.array([run.step_work for run in self.runs])
-        return 1.0 / (time * work), np.array([of_sites.error for of_sites, _ in self.times])
+        ess, error = 1.0 / (time * work), np.array([of_sites.error for of_sites, _ in self.times])
+        if self.expected is None:
+            return ess, error
+        of_move = np.array([run.work_of(1.0) * (run.accepted or 1.0) ** -1 for run in self.runs])
+        return _shrunk(ess, error, self.expected - np.log(of_move))
 
     def first_work(self) -> float:
         """Return each candidate's log-ratios per chain in the first round, 0 if too few.
 
         A few transitions measure what one costs.
         """
-        ensemble = self.runs[0].ensemble
-        adapting = isinstance(ensemble, Adaptive) and ensemble.adapting
-        fewest = 4 * _TRIAL + (_ADAPTING if adapting else 0)
-        unit = self.n_chains * max(1.0, ensemble.step_cost)
-        if self.budget < fewest * len(self.runs) * unit:
+        if self.budget < self.n_chains * sum(run.fewest_work for run in self.runs):
             return 0.0
         for run in self.runs:
-            run.begin(_TRIAL)
-        left = 0.9 * (self.budget - self.evaluations) / self.n_chains
+            run.begin(TRIAL)
+        left = 0.9 * (self.budget - self.spent) / self.n_chains
         work = left / sum(n * k for n, k in zip(self._plan(), _PLAN, strict=True))
         needed = sum(max(work, FEWEST_DRAWS * run.step_cost) for run in self.runs)
         return work if needed <= left else 0.0
@@ -334,7 +386,7 @@ class _Race:
         work, plan = self.first_work(), self._plan()
         n_rounds = 0
         while work:
-            left = 0.95 * (self.budget - self.evaluations) / (self.n_chains * len(self.racing))
+            left = 0.95 * (self.budget - self.spent) / (self.n_chains * len(self.racing))
             planned = work * _PLAN[min(n_rounds, len(_PLAN) - 1)]
             if left < 0.5 * work or not self._round(min(planned, left), on_run):
                 break
@@ -349,26 +401,26 @@ class _Race:
         # A jump process that has not moved yet seems to cost nothing.
         lengths = [max(FEWEST_DRAWS, int(work / max(run.step_cost, 1.0))) for run in runs]
         cost = self.n_chains * sum(n * run.step_cost for n, run in zip(lengths, runs, strict=True))
-        begun = self.evaluations
+        begun = self.spent
         if begun + cost > self.budget:
             return False
         for n, run in zip(lengths, runs, strict=True):
-            before = run.evaluations
+            before = run.spent
             self._go_on(run, n)
             run.look()
-            on_run(run.evaluations - before)
+            on_run(run.spent - before)
         self.last = self.racing
-        pool = _Pool(self.runs, self.visited)
+        pool = Pool(self.runs, self.visited)
         self.times = [pool.times(run) for run in self.runs]
-        return self.evaluations > begun
+        return self.spent > begun
 
-    def _go_on(self, run: _Runs, n: int) -> None:
+    def _go_on(self, run: Runs, n: int) -> None:
         """Make n transitions, fewer if they turn out to cost more than there is."""
         thin = 1 if run.series is None else run.series.thin
         ends = np.linspace(0, n, max(1, min(_PIECES, n // thin)) + 1).astype(int).tolist()
         for begin, end in pairwise(ends):
             cost = (end - begin) * run.step_cost * self.n_chains
-            if self.evaluations + 1.2 * cost > self.budget:
+            if self.spent + 1.2 * cost > self.budget:
                 return
             run.go_on(end - begin)
 
@@ -377,7 +429,7 @@ class _Race:
         ess, error = self.measures()
         ess = np.nan_to_num(ess)
         best = max(self.racing, key=lambda k: ess[k])
-        out = _clearly_worse(ess, error, best, _DROPPED)
+        out = clearly_worse(ess, error, best, _DROPPED)
         left = sorted((k for k in self.racing if not out[k]), key=lambda k: -ess[k])
         robust = [k for k in left if k in self.robust][:_KEPT]
         self.racing = [*left[:most], *(k for k in robust if k not in left[:most])]
@@ -409,10 +461,8 @@ class _Race:
             ess * error,
             1.0 / lp_time,
             acceptance,
-            np.array([0 if run.seen is None else run.seen.n_transitions for run in runs]),
+            np.array([0 if run.measured is None else run.measured.n_transitions for run in runs]),
             np.array([getattr(run.ensemble, "n_flips", 1) for run in runs]),
-            np.array([of_sites.thin for of_sites, _ in self.times]),
-            np.array([not of_sites.ended for of_sites, _ in self.times]),
             np.isin(np.arange(len(runs)), self.last),
         )
 
@@ -426,13 +476,15 @@ def compare(
     robust: Sequence[str] = ROBUST,
     learned: Sequence[str] = MIXING,
     visited: States | None = None,
+    expected: Array | None = None,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
     ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams; all
     runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run with those
     that it evaluated. ``robust`` names candidates that are chosen in doubt before ``learned`` ones,
-    the first one if nothing is known. ``visited``, (n, n_sites), are states of the burn-in. Returns
+    the first one if nothing is known. ``visited``, (n, n_sites), are states of the burn-in, and
+    ``expected`` are the logarithms of what moves of each may be worth there. Returns
     the outcome, NaN if the budget allows fewer than 48 transitions of each, and the log-ratios
     evaluated.
     """
@@ -442,11 +494,11 @@ def compare(
     n_sites = ensembles[0].target.n_sites
     sites = np.sort(np.random.default_rng(0).permutation(n_sites)[:MOST_SITES])
     rules = candidates.values()
-    runs = [_Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
-    race = _Race(runs, budget, _places(names, robust), visited)
+    runs = [Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
+    race = Race(runs, budget, _places(names, robust), visited, expected)
     race.run(on_run)
     outcome = race.outcome(names)._replace(robust=robust, learned=learned)
-    return outcome, race.evaluations
+    return outcome, int(race.spent)
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

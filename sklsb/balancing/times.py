@@ -37,9 +37,6 @@ _REPLICATES, _MOST_PIECES = 16, 8
 _LAGS = 24  # most in the last level of a series
 # Fewest draws of each chain in a series that is full.
 FEWEST_KEPT = 64
-# Transitions per draw, in autocorrelation times, for half an effective draw per draw:
-# (1 - r) / (1 + r) = 1/2 for r = exp(-2 * 0.55).
-_HALF = 0.55
 
 
 def window(rho: Array, error: Array) -> int:
@@ -175,15 +172,9 @@ class Found(NamedTuple):
 
     time: float
     error: float  # relative
-    ended: bool  # whether the autocorrelation was seen to end
-
-    @property
-    def thin(self) -> int:
-        """Transitions per draw for about half an effective draw per draw."""
-        return max(1, round(_HALF * self.time)) if np.isfinite(self.time) else 1
 
 
-UNKNOWN = Found(np.nan, np.nan, False)
+UNKNOWN = Found(np.nan, np.nan)
 
 
 def time_of(distances: Array, lags: Lags, variances: Array, n: int) -> Found:
@@ -206,8 +197,7 @@ def time_of(distances: Array, lags: Lags, variances: Array, n: int) -> Found:
     n_sites = total**2 / float(np.square(variances).sum())  # those that matter
     spread.append(np.sqrt(4.0 * time / max(1, n) / np.sqrt(n_sites)))
     guessed = 2.0 * float(_remainder(int(lags[end - 1]), rho[end - 1 : end])[0]) / time
-    error = float(np.hypot(np.nanmax(spread), guessed))
-    return Found(time, error, bool(rho[end - 1] <= _LARGE))
+    return Found(time, float(np.hypot(np.nanmax(spread), guessed)))
 
 
 def _noise(replicates: Array) -> Array:

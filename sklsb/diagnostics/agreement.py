@@ -5,6 +5,7 @@ import xarray as xr
 
 from sklsb.diagnostics.draws import states_of
 from sklsb.diagnostics.tally import CHANCE, FEWEST_DRAWS, Tally
+from sklsb.diagnostics.weights import refuse_weights
 from sklsb.targets.base import Target
 
 
@@ -52,7 +53,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If there are fewer than 64 draws per chain, or they are not draws of this target.
+        If there are fewer than 64 draws per chain, they are not draws of this target, or they have
+        weights.
 
     Notes
     -----
@@ -97,6 +99,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
 
 
 def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
+    refuse_weights(draws, "disagreement")
     x = states_of(draws, target)
     if "lp" not in draws.coords:
         raise ValueError("draws has no lp; give what sample returned.")

@@ -6,10 +6,21 @@ import numpy as np
 import xarray as xr
 
 from sklsb._kernels.run import Sums, places_of
-from sklsb.diagnostics.batches import Array, Batches, batch_errors, marginal_errors
+from sklsb.diagnostics.batches import (
+    Array,
+    Batches,
+    batch_errors,
+    error_of,
+    marginal_errors,
+    time_by_visits,
+)
 from sklsb.diagnostics.draws import value_coords
 from sklsb.targets.base import States, Target
 
+# A value with so few visits has at least the error of counting its draws; one with k times as many,
+# at least a k-th of that.
+_FEW_VISITS = 8.0
+_EPS = float(np.finfo(np.float64).eps)
 # Probabilities computed at once from a target's log-ratios.
 _BLOCK = 1 << 20
 
@@ -26,7 +37,10 @@ class Averages(Batches):
         super().__init__(n_chains, self.n_values + 1)
         self._places = places_of(target.values)
         self._weight = np.empty((n_chains, len(target.values)))
-        self._seen = np.zeros((target.n_sites, len(target.values)), dtype=np.bool_)
+        shape = target.n_sites, len(target.values)
+        # Draws with each value, and runs of draws with it and without it.
+        self._hits, self._inside, self._outside = np.zeros((3, *shape), dtype=np.int64)
+        self._last = np.empty((n_chains, 0, target.n_sites), dtype=target.dtype)
 
     @property
     def of_kernel(self) -> Sums:
@@ -35,8 +49,7 @@ class Averages(Batches):
 
     def add(self, states: States, lp: Array, by_kernel: bool = False) -> None:
         """Add at most `left` draws (n_chains, n_draws, n_sites) and their log p."""
-        for k, value in enumerate(self.target.values):
-            self._seen[:, k] |= (states == value).any(axis=(0, 1))
+        self._count_visits(states)
         if not by_kernel:
             self._add_conditionals(states)
         done, n = 0, states.shape[1]
@@ -46,6 +59,29 @@ class Averages(Batches):
             self.add_lp(at, lp[:, new])
             done = new.stop
         self.count(n)
+
+    def _count_visits(self, states: States) -> None:
+        if not states.shape[1]:
+            return
+        first = not self._last.shape[1]
+        x = np.concatenate([self._last, states], axis=1)
+        for k, value in enumerate(self.target.values):
+            hit = x == value
+            came, went = hit[:, 1:] & ~hit[:, :-1], hit[:, :-1] & ~hit[:, 1:]
+            self._hits[:, k] += (states == value).sum(axis=(0, 1))
+            self._inside[:, k] += came.sum(axis=(0, 1)) + first * hit[:, 0].sum(axis=0)
+            self._outside[:, k] += went.sum(axis=(0, 1)) + first * (~hit[:, 0]).sum(axis=0)
+        self._last = states[:, -1:].copy()
+
+    def _fewest_errors(self) -> Array:
+        """Return the least errors: those of counting where visits are few, and of rounding."""
+        n = len(self.sums) * self.n_draws
+        visits = np.minimum(self._inside, self._outside)
+        share = self._hits / max(1, n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            counted = error_of(share, n / np.maximum(1.0, time_by_visits(share, n, visits)))
+            few = counted * np.minimum(1.0, _FEW_VISITS / visits)
+        return np.fmax(few, 4.0 * _EPS * np.sqrt(n))
 
     def _add_conditionals(self, states: States) -> None:
         n_chains, n = states.shape[:2]
@@ -69,9 +105,10 @@ class Averages(Batches):
         target, (mean, batches) = self.target, self.means()
         p = self._spread(np.clip(mean[:-1], 0.0, 1.0))
         errors = marginal_errors(p, batch_errors(self._spread(batches[..., :-1])), np.inf)
+        # NaN as long as there are few draws.
+        errors = np.where(np.isnan(errors), np.nan, np.fmax(errors, self._fewest_errors()))
         # Nothing tells how long a value lasts that was never seen, or that was never left.
-        seen = self._seen & (self._seen.sum(axis=1, keepdims=True) > 1)
-        errors = np.where(seen, errors, np.nan)
+        errors = np.where((self._inside > 0) & (self._outside > 0), errors, np.nan)
         errors[target.n_possible <= 1] = 0.0
         errors[np.arange(p.shape[1]) >= target.cardinalities[:, np.newaxis]] = 0.0
         shape, dims = (*target.shape, p.shape[1]), (*target.dims, "state")

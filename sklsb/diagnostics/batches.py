@@ -9,7 +9,7 @@ from sklsb.diagnostics.tally import CHANCE
 Array = NDArray[np.float64]
 # Batches of each chain before pairs are merged, and numbers held for all of them.
 _MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
-# Effective draws added to the variance of a marginal, as in `diagnostics.marginals`.
+# Effective draws added to the variance of a marginal.
 _ADDED = 3.0
 
 
@@ -83,12 +83,28 @@ def batch_errors(means: Array) -> Array:
     return np.where(apart, np.fmax(halves, error), error)
 
 
-def marginal_errors(p: Array, of_batches: Array, most: float) -> Array:
+def marginal_errors(p: Array, of_batches: Array, most: float | Array) -> Array:
     """Return errors of probabilities as in `diagnostics.marginals`, by errors of batch means.
 
     The effective size by batches is at most ``most``.
     """
-    variance = p * (1 - p)
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.minimum(variance / of_batches**2, most)
-        return np.asarray(np.minimum(0.5, np.sqrt((variance + _ADDED / size) / size)))
+        return error_of(p, np.minimum(p * (1 - p) / of_batches**2, most))
+
+
+def error_of(p: Array, size: Array) -> Array:
+    """Return the error of a probability from so many independent draws, at most 1/2.
+
+    Three more draws with the value, or without it, are added.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.minimum(0.5, np.sqrt((p * (1 - p) + _ADDED / size) / size)))
+
+
+def time_by_visits(p: Array, n: int, visits: NDArray[np.int64]) -> Array:
+    """Return how many of n draws are worth an independent one, by visits to a value.
+
+    Exact for chains of two states. ``visits`` are the runs of draws that have the value, or of
+    those that do not, whichever are fewer.
+    """
+    return np.asarray(2.0 * n * p * (1.0 - p) / visits - 1.0)

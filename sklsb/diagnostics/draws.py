@@ -10,7 +10,7 @@ from sklsb.targets._checks import positive
 from sklsb.targets.base import States, Target
 
 # Statistics that are coordinates of the draws, not variables.
-OF_DRAWS = ("lp", "visit")
+OF_DRAWS = ("lp", "visit", "log_weight")
 
 
 def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
@@ -96,6 +96,7 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float = 1.0) -> Any:
         -draws["lp"].values.ravel() / beta,
         chain=np.repeat(draws["chain"].values, n_draws),
         draw=np.tile(draws["draw"].values, n_chains),
+        **({"log_weight": draws["log_weight"].values.ravel()} if "log_weight" in draws else {}),
     )
 
 

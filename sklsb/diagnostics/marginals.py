@@ -6,13 +6,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb.diagnostics.batches import error_of, marginal_errors, time_by_visits
 from sklsb.diagnostics.draws import states_of, value_coords
+from sklsb.diagnostics.weights import weighted_mean, weights_of
 from sklsb.targets.base import Target
 
 # Indicators held at once, of eight bytes each.
 _BLOCK = 1 << 22
-# Effective draws added to the variance of a marginal.
-_ADDED = 3.0
 
 
 def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
@@ -36,6 +36,13 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     over all V such visits w, which are independent but for crossover. A replica comes and goes many
     times within one visit, so ESS does not see how long it is.
 
+    Draws with log weights, ``record="jumps"``, are weighted:
+
+    .. math:: \hat p = \frac{\sum_t w_t [x_i^{(t)} = s]}{\sum_t w_t}, \qquad
+              m = \min\left(\frac{\hat p (1 - \hat p)}{\mathrm{var}(e) / \mathrm{ESS}(e)},
+                            \frac{v}{2 \hat p (1 - \hat p)}\right), \qquad
+              e_t = \frac{w_t}{\bar w} \left([x_i^{(t)} = s] - \hat p\right)
+
     Parameters
     ----------
     draws : xarray.Dataset
@@ -56,8 +63,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If the draws do not have the dims chain, draw and the target's, or recorded marginals are
-        of another target.
+        If the draws do not have the dims chain, draw and the target's, log weights are not finite,
+        or recorded marginals are of another target.
 
     Notes
     -----
@@ -78,7 +85,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     """
     if "x" not in draws and "mcse" in draws:
         return _recorded(draws, target)
-    flat = states_of(draws, target)
+    flat, weight = states_of(draws, target), weights_of(draws)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
     within = _together(draws["visit"].values) if "visit" in draws.coords else None
@@ -88,8 +95,13 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
         n_blocks = -(-sites.size * flat.shape[0] * flat.shape[1] // _BLOCK)
         for block in np.array_split(sites, min(sites.size, n_blocks) or 1):
             hit = flat[:, :, block] == value
-            p[block, value_index] = hit.mean(axis=(0, 1))
-            mcse[block, value_index] = _errors(hit, target.n_possible[block] > 1, within)
+            unknown = target.n_possible[block] > 1
+            if weight is None:
+                p[block, value_index] = hit.mean(axis=(0, 1))
+                mcse[block, value_index] = _errors(hit, unknown, within)
+            else:
+                found = _weighted(hit, weight, unknown)
+                p[block, value_index], mcse[block, value_index] = found
     shape = (*target.shape, len(target.values))
     return xr.Dataset(
         {
@@ -151,15 +163,28 @@ def _errors(
     if not moved.any():
         return errors
     hit, p = hit[:, :, moved], p[moved]
-    n, variance = hit.shape[0] * hit.shape[1], p * (1.0 - p)
+    n = hit.shape[0] * hit.shape[1]
     series = xr.Dataset({"x": (("chain", "draw", "site"), hit.astype(np.float64))})
-    tau = np.maximum(
-        n / arviz.ess(series, method="mean")["x"].values, 2.0 * n * variance / _visits(hit) - 1.0
-    )
+    ess = arviz.ess(series, method="mean")["x"].values
+    tau = np.maximum(n / ess, time_by_visits(p, n, _visits(hit)))
     if within is not None:
         tau = np.maximum(tau, within.tau(hit, p))
-    errors[moved] = np.minimum(0.5, np.sqrt((variance + _ADDED * tau / n) * tau / n))
+    errors[moved] = error_of(p, n / tau)
     return errors
+
+
+def _weighted(
+    hit: NDArray[np.bool_], weight: NDArray[np.float64], unknown: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weighted means of indicators, and their errors."""
+    p, errors = weighted_mean(hit, weight)
+    p = np.clip(p, 0.0, 1.0)
+    # A weight that is lost in rounding tells no more than none.
+    moved = (p > 0.0) & (p < 1.0) & hit.any(axis=(0, 1)) & ~hit.all(axis=(0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        most = _visits(hit) / (2.0 * p * (1.0 - p))
+    errors = marginal_errors(p, errors, most)
+    return p, np.where(moved, errors, np.where(unknown, np.nan, 0.0))
 
 
 def _visits(hit: NDArray[np.bool_]) -> NDArray[np.int64]:

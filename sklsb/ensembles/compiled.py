@@ -235,6 +235,8 @@ class Ensemble(Threaded):
 class BalancedEnsemble(Ensemble):
     """Chains of locally balanced steps, whose function can be learned."""
 
+    _known_ratios: tuple[States, Array] | None = None  # and the states that they are of
+
     rule: Balanced
     update_every = 1
 
@@ -254,8 +256,17 @@ class BalancedEnsemble(Ensemble):
         return self.cost / max(1, self.view.touched_start.size - 1)
 
     def proposal_log_ratios(self) -> Array:
-        """Return the log-ratios of all moves at each chain's state, (n_chains, n_moves)."""
-        return self.target.log_ratios(self.chains.x)
+        """Return the log-ratios of all moves at each chain's state, (n_chains, n_moves).
+
+        They are computed, and counted, once for the same states.
+        """
+        known = self._known_ratios
+        if known is None or not np.array_equal(known[0], self.chains.x):
+            ratios = self.target.log_ratios(self.chains.x)
+            ratios.flags.writeable = False
+            self.add_evaluations(np.full(len(self), ratios.shape[1]))
+            self._known_ratios = known = self.chains.x.copy(), ratios
+        return known[1]
 
     def objective(
         self,

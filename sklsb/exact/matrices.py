@@ -18,6 +18,7 @@ from sklsb.balancing.sides import log_weights
 from sklsb.ensembles.rules import (
     Balanced,
     Chromatic,
+    EachJump,
     FirstOrder,
     HammingBall,
     Jump,
@@ -136,7 +137,7 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
     return _accept(to, log_q, q, log_a)
 
 
-def _log_weights(rule: Balanced | Jump | Path, target: Target) -> Array:
+def _log_weights(rule: Balanced | EachJump | Jump | Path, target: Target) -> Array:
     return log_weights(rule, target, states(target), log_ratios(target))
 
 
@@ -266,6 +267,13 @@ def _(rule: Any, target: Target) -> Array:
     return _log_matrix_of(transitions(rule, target))
 
 
+def _spread(to: NDArray[np.int64], values: Array) -> Array:
+    """Return a matrix of the values of moves, by where these lead."""
+    found = np.zeros((len(to), len(to)))
+    np.add.at(found, (np.arange(len(to))[:, None], to), values)
+    return found
+
+
 @log_matrix.register
 def _(rule: Swap, target: Target) -> Array:
     return _log_matrix_of(_exchanges(rule, target))
@@ -276,8 +284,7 @@ def _(rule: Path, target: Target) -> Array:
     """Paths of each number of moves: powers of the matrix of proposals."""
     to, n = neighbours(target), count(target)
     _, shift, log_sum, q = _propose(_log_weights(rule, target))
-    proposal = np.zeros((n, n))
-    np.add.at(proposal, (np.arange(n)[:, None], to), q)
+    proposal = _spread(to, q)
     still = np.isneginf(log_sum)  # no move is possible
     log_sum = np.where(still, 0.0, log_sum)
     refused = -np.expm1(np.minimum(0.0, (shift - shift.T) + (log_sum - log_sum.T)))
@@ -291,13 +298,18 @@ def _(rule: Path, target: Target) -> Array:
 
 
 @log_matrix.register
+def _(rule: EachJump, target: Target) -> Array:
+    """Propose as in a locally balanced step; where nothing can be proposed, stay."""
+    q = _propose(_log_weights(rule, target)).q
+    with np.errstate(divide="ignore"):
+        return np.log(_spread(neighbours(target), q) + np.diag(1.0 * ~(q > 0.0).any(axis=1)))
+
+
+@log_matrix.register
 def _(rule: Jump, target: Target) -> Array:
     """Exponential of the rates times the time: a sum over numbers of jumps, then squared."""
     to, n = neighbours(target), count(target)
-    rates = np.zeros((n, n))
-    np.add.at(
-        rates, (np.arange(n)[:, None], to), np.exp(_log_weights(rule, target) + rule.log_time)
-    )
+    rates = _spread(to, np.exp(_log_weights(rule, target) + rule.log_time))
     leaving = rates.sum(axis=1)
     most = max(leaving.max(initial=0.0), 1e-300)
     halvings = max(0, int(np.ceil(np.log2(most))))

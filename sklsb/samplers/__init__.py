@@ -1,6 +1,7 @@
 """Samplers, the search for the most probable state, and training by draws."""
 
 from sklsb.samplers.annealing import anneal
+from sklsb.samplers.auto import AutoSampler
 from sklsb.samplers.clusters import ClusterSampler
 from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler
@@ -12,6 +13,7 @@ from sklsb.samplers.tempering import ParallelTempering
 from sklsb.samplers.training import contrastive_divergence
 
 __all__ = [
+    "AutoSampler",
     "ClusterSampler",
     "EliminationSampler",
     "GibbsSampler",

@@ -3,59 +3,42 @@
 import copy
 import numbers
 import warnings
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress
 from sklsb.balancing.candidates import (
-    ROBUST_CANDIDATES,
-    Allowed,
     Candidate,
-    Seen,
-    factor_candidates,
-    learned_factors,
-    plain_candidates,
 )
 from sklsb.balancing.functions import (
-    FIXED,
     BalancingFunction,
     LearnableFunction,
-    Lipschitz,
     get_balancing,
 )
-from sklsb.balancing.jumps import JumpFlux
-from sklsb.balancing.jumps import draws as make_draws
 from sklsb.balancing.learners import name_of, new_learner, of_burn_in
 from sklsb.balancing.learning import (
-    MIXING,
     MOST_UPDATES,
-    OBJECTIVES,
     OPTIMIZERS,
-    PLACES,
     UPDATE_COST,
-    Flux,
     History,
     Learner,
     Objective,
-    Trace,
     burn_in,
-    fit_flux,
-    n_stored,
 )
-from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
-from sklsb.balancing.sides import balanced, check_factors, check_sided
+from sklsb.balancing.sides import balanced, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Path
+from sklsb.ensembles.rules import Balanced, EachJump, FirstOrder, Jump, Mixture, Path
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
+from sklsb.samplers._lsb.choosing import Choice, Chooser
+from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
+from sklsb.samplers._lsb.ways import allowed_by
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
@@ -63,8 +46,8 @@ from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import States, Target
 
-# Evaluations that factors may always take.
-_LEAST_LOOKED = 1 << 18
+# Tells the streams of recorded jumps from others that begin with the same numbers.
+_JUMPS = int.from_bytes(b"jumps", "big")
 
 
 @dataclass(eq=False, repr=False)
@@ -136,9 +119,10 @@ class LSBSampler(BaseSampler):
         periodic.
     rejection_free : bool or "auto", default="auto"
         True: every proposed move is made, in continuous time, and draws are made at equal distances
-        of time, so they are unweighted; a transition takes the time of four jumps in a typical
-        state seen in `fit`. False: Metropolis-Hastings steps. "auto": what the pilot finds
-        better; without a pilot, or with ``lazy > 0`` or ``fast=True``, steps.
+        of time, so they are unweighted; a transition takes the time of one or four jumps in a
+        typical state seen in `fit`. (``sample(n, record="jumps")`` keeps every jump, with weights.)
+        False: Metropolis-Hastings steps. "auto": what the pilot finds better; without a pilot, or
+        with ``lazy > 0`` or ``fast=True``, steps.
     factors : "auto", "site", None or array_like of shape (n_sites,), default="auto"
         Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
         "auto": learned if the pilot finds them better. "site": learned, within 1/100 to 100. None:
@@ -180,8 +164,7 @@ class LSBSampler(BaseSampler):
         Results of the pilot by candidate: ess_per_step (of the sites, weighted by their variances),
         its standard error ess_error; ess_per_work, by which the pilot chooses, in units of a
         Metropolis step, and work_error; lp_ess_per_step (which has no vote), acceptance_rate, the
-        transitions of each chain behind them, n_flips; thin, for half an effective draw per draw,
-        and thin_bounded, whether that should be more; in_last_round. See the page "The pilot".
+        transitions of each chain behind them, n_flips; in_last_round. See the page "The pilot".
         ``attrs["chosen"]`` names the one used. Only if there was a pilot.
     rejection_free_ : bool
         Whether `sample` makes jumps.
@@ -202,7 +185,8 @@ class LSBSampler(BaseSampler):
         compiling_seconds.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
-        balanced transitions since the previous draw, NaN if there were none, 1 for jumps.
+        balanced transitions since the previous draw, NaN if there were none, 1 for jumps. Of
+        recorded jumps also log_weight.
     disagreement_ : xarray.Dataset
         Whether chains agree, as in `GibbsSampler`.
     n_evaluations_ : int
@@ -276,8 +260,7 @@ class LSBSampler(BaseSampler):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
         check_sided(target, self._function, bool(self.fast))
-        self._check_jumps(target)
-        self._check_proposal()
+        self._allowed = allowed_by(self, target)
         check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:
             raise ValueError(
@@ -312,76 +295,15 @@ class LSBSampler(BaseSampler):
         return FirstOrder(table, lazy, int(self.n_flips))
 
     def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump | Path:
-        self._check_jumps(target)
-        if self._must_jump or self._learns_factors:
-            name = "factors" if self._learns_factors else "rejection_free"
+        allowed = allowed_by(self, target)
+        if allowed.asks_factors or not allowed.steps:
+            name = "factors" if allowed.asks_factors else "rejection_free"
             raise ValueError(
                 f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
                 "fit; fit the sampler first."
             )
-        candidate = Candidate(function, False, self._given_factors, paths=self._paths)
+        candidate = Candidate(function, False, allowed.given, paths=allowed.paths)
         return candidate.rule(target, float(self.lazy))
-
-    def _check_jumps(self, target: Target) -> None:
-        """Check ``rejection_free`` and ``factors``, and set ``_factors``, checked and by site."""
-        given = self.rejection_free
-        if not (isinstance(given, bool | np.bool_) or (isinstance(given, str) and given == "auto")):
-            raise ValueError(
-                f'rejection_free is {self.rejection_free!r}; it must be True, False or "auto".'
-            )
-        self._factors: Any = self.factors
-        if isinstance(self.factors, str) and self.factors not in ("auto", "site"):
-            raise ValueError(
-                f'factors is {self.factors!r}; it must be "auto", "site", None, or an array of '
-                "one positive number per variable."
-            )
-        if not (self.factors is None or isinstance(self.factors, str)):
-            self._factors = check_factors(self.factors, target)
-        has_factors = self._learns_factors or self._given_factors is not None
-        for name, asked in (("rejection_free", self._must_jump), ("factors", has_factors)):
-            if asked and self.fast:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r:.100} but fast is True; only exact "
-                    "log-ratios, fast=False, go with it."
-                )
-        if self._must_jump and self.lazy:
-            raise ValueError(
-                f"rejection_free is True and lazy is {self.lazy}; the jump process is never "
-                "periodic: set lazy=0."
-            )
-
-    def _check_proposal(self) -> None:
-        if not isinstance(self.proposal, str) or self.proposal not in ("single", "path"):
-            raise ValueError(f'proposal is {self.proposal!r}; it must be "single" or "path".')
-        for name in ("fast", "rejection_free", "lazy"):
-            value = getattr(self, name)
-            if self._paths and not isinstance(value, str) and value:
-                raise ValueError(
-                    f'proposal is "path" but {name} is {value!r}; paths are proposed by exact '
-                    f'log-ratios, and some are refused: leave {name} out, or set proposal="single".'
-                )
-
-    @property
-    def _may_jump(self) -> bool:
-        auto = isinstance(self.rejection_free, str)
-        return (auto or self._must_jump) and not (self.fast or self.lazy or self._paths)
-
-    @property
-    def _must_jump(self) -> bool:
-        return not isinstance(self.rejection_free, str) and bool(self.rejection_free)
-
-    @property
-    def _paths(self) -> bool:
-        return self.proposal == "path"
-
-    @property
-    def _learns_factors(self) -> bool:
-        """Whether factors must be learned, as ``factors="site"`` asks."""
-        return isinstance(self._factors, str) and self._factors == "site"
-
-    @property
-    def _given_factors(self) -> NDArray[np.float64] | None:
-        return None if isinstance(self._factors, str) else self._factors
 
     def _check_n_flips(self) -> None:
         n = self.n_flips
@@ -438,34 +360,45 @@ class LSBSampler(BaseSampler):
             visited = ensemble.chains.x
         else:
             function, history, visited, draws = self._learn(ensemble, learner, n)
+        n_skipped = 0 if learner is None else learner.n_skipped
         # A copy: changing the object passed in must not change a frozen function.
         moving = copy.deepcopy(function)
         fitted: dict[str, Any] = {
             "burn_in_balancing_": moving,
             "balancing_": moving,
-            "history_": self._history(history, learner, target),
+            "history_": burn_in_history(history, target, n_skipped),
             "_fitted_with": (self.balancing, copy.copy(get_balancing(self.balancing))),
-            "_starving": [],
         }
-        if learner is not None and target.n_sites:
-            self._learn_to_mix(ensemble, visited, fitted)
-        else:
-            fitted["_chosen"] = self._without_pilot(ensemble, moving)
-        counts = fitted["history_"].attrs
-        chosen: Candidate = fitted.pop("_chosen")
-        fitted |= {"balancing_": chosen.function, "rejection_free_": chosen.jumps}
-        fitted["factors_"] = np.ones(target.n_sites) if chosen.factors is None else chosen.factors
-        drawing = chosen.rule(target, float(self.lazy))
+        chooser = Chooser(self, self._allowed, ensemble)
+        learned = learner is not None and target.n_sites
+        choice = chooser.learned(moving, visited) if learned else chooser.fixed(moving)
+        fitted |= self._of_choice(choice, target)
+        drawing = choice.candidate.rule(target, float(self.lazy))
         if isinstance(ensemble, Adaptive):
             with Progress(self.verbose, "number of flips"):
                 ensemble.adapt(drawing, min(n // 4, 512))
-        after = ("mixing_evaluations", "factors_evaluations", "pilot_evaluations")
-        counts |= dict.fromkeys(after, 0) | counts
-        others = sum(counts[name] for name in after)
-        counts["burn_in_evaluations"] = int(ensemble.chains.evaluations.sum()) - others
+        before = int(ensemble.chains.evaluations.sum()) - sum(choice.evaluations.values())
+        counts = {"burn_in": before} | choice.evaluations
+        if choice.traces:
+            fitted["history_"] = fitted["history_"].merge(mixing_history(choice.traces))
+        fitted["history_"].attrs |= {f"{name}_evaluations": n for name, n in counts.items()}
         ensemble.start(drawing)
         if draws is not None:
             fitted["burn_in_"] = draws_dataset(draws, target)
+        return fitted
+
+    @staticmethod
+    def _of_choice(choice: Choice, target: Target) -> dict[str, Any]:
+        """Return the fitted attributes that say how `sample` goes on."""
+        chosen = choice.candidate
+        fitted = {
+            "balancing_": chosen.function,
+            "rejection_free_": chosen.jumps,
+            "factors_": np.ones(target.n_sites) if chosen.factors is None else chosen.factors,
+            "_starving": choice.starving,
+        }
+        if choice.outcome is not None:
+            fitted["candidates_"] = candidates_table(choice.outcome)
         return fitted
 
     def _settle(self, ensemble: LearnableEnsemble, fitted: dict[str, Any]) -> ChainEnsemble:
@@ -482,6 +415,30 @@ class LSBSampler(BaseSampler):
     @property
     def _may_stay(self) -> bool:
         return self.blocks_.kind != "whole"  # redraws of the whole model forget the state
+
+    def _new_jumps(self) -> ChainEnsemble:
+        rule, wanted = self._ensemble.rule, "LSBSampler(rejection_free=True, blocks=None)"
+        if not isinstance(rule, Jump):
+            why = "makes Metropolis-Hastings steps: rejection_free_ is False"
+            if self.rejection_free_:
+                why = f"also redraws blocks: blocks_ is {self.blocks_.kind!r}"
+            raise ValueError(
+                f'record is "jumps", but this sampler {why}. Fit {wanted}, which only jumps.'
+            )
+        x, target = self._ensemble.chains.x, self.target_
+        still = ~(target.log_ratios(x) > -np.inf).any(axis=1)
+        if still.any():
+            raise ValueError(
+                f'record is "jumps", but chain {int(still.argmax())} is in a state where no change '
+                "of a variable is possible, and never jumps: Z is 0 there. Fit with other "
+                "initial_states, or with blocks if variables must change together."
+            )
+        # By numbers that the chains have not used, and on copies, so that these do not change.
+        seeds = [int(rng.integers(2**63)) for rng in self._ensemble.streams.copy().chain]
+        streams = Streams([np.random.default_rng([seed, _JUMPS]) for seed in seeds])
+        chains: Any = self.make_ensemble(target, x, streams)
+        chains.start(EachJump(rule.table, rule.sides))
+        return cast(ChainEnsemble, chains)
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
@@ -503,100 +460,6 @@ class LSBSampler(BaseSampler):
             )
         return *found, draws
 
-    def _learn_to_mix(
-        self, ensemble: LearnableEnsemble, visited: States, fitted: dict[str, Any]
-    ) -> None:
-        """Learn candidates for sampling, and choose one."""
-        spent = [int(ensemble.chains.evaluations.sum())]
-        functions = learned = {name_of(self.objective): fitted["balancing_"]}  # one for both
-        stored = self._stored(ensemble, visited)
-        if name_of(self.objective) not in OBJECTIVES:
-            functions, traces = self._mixing(stored)
-            fitted["history_"] = fitted["history_"].merge(self._mixing_history(traces))
-            learned = {"burn-in": fitted["burn_in_balancing_"], **functions}
-        ensemble.chains.evaluations[0] += stored.chains.evaluations.sum()
-        spent.append(int(ensemble.chains.evaluations.sum()))
-        ratios = stored.proposal_log_ratios()
-        for name, function in learned.items():
-            deficit, (least, most) = starved(function, ratios)
-            if deficit > STARVED:
-                fitted["_starving"].append((name, deficit, least, most))
-        starving = {name for name, *_ in fitted["_starving"]}
-        if self.pilot:
-            starving |= neglectful(functions, ensemble.target, visited, ratios)
-            kept = {name: f for name, f in functions.items() if name not in starving}
-            candidates = self._all_candidates(ensemble, stored, kept, 0.25 * spent[-1])
-            spent.append(int(ensemble.chains.evaluations.sum()))
-            outcome = self._try(ensemble, candidates, 0.5 * spent[-1], visited)
-            fitted["candidates_"] = self._candidates(outcome)
-            fitted["_chosen"] = candidates[outcome.best]
-        else:
-            spent.append(spent[-1])
-            function = next(iter(functions.values()))
-            fitted["_chosen"] = self._without_pilot(ensemble, function, stored)
-        spent.append(int(ensemble.chains.evaluations.sum()))
-        for name, count in zip(("mixing", "factors", "pilot"), np.diff(spent), strict=True):
-            fitted["history_"].attrs[f"{name}_evaluations"] = int(count)
-
-    def _stored(self, ensemble: LearnableEnsemble, states: States) -> LearnableEnsemble:
-        """Return chains at states that were visited; they do not move."""
-        streams = Streams(ensemble.streams.of("pilot")[:1] * len(states))
-        return cast(LearnableEnsemble, self.make_ensemble(ensemble.target, states, streams))
-
-    def _all_candidates(
-        self,
-        ensemble: LearnableEnsemble,
-        stored: LearnableEnsemble,
-        functions: dict[str, BalancingFunction],
-        budget: float,
-    ) -> dict[str, Candidate]:
-        """Return what the pilot compares."""
-        if self.fast:
-            fixed = {name: cls() for name, cls in FIXED.items()}
-            return {name: Candidate(f) for name, f in (functions | fixed).items()}
-        allowed = Allowed.by(
-            self._may_jump, self._factors, steps=not self._must_jump, paths=self._paths
-        )
-        seen = Seen.of(stored)
-        found = plain_candidates(allowed, functions, seen) if allowed.plain else {}
-        if allowed.by_site:
-            new_ensemble = self._new_ensembles(ensemble, "factors")
-            more, evaluations = factor_candidates(allowed, stored, seen, new_ensemble, budget)
-            ensemble.chains.evaluations[0] += evaluations
-            found |= more
-        return found
-
-    def _without_pilot(
-        self,
-        ensemble: LearnableEnsemble,
-        function: BalancingFunction,
-        stored: LearnableEnsemble | None = None,
-    ) -> Candidate:
-        """Return the way to sample with a function that is not compared with others."""
-        plain = Candidate(function, self._must_jump, self._given_factors, paths=self._paths)
-        if not ensemble.target.n_sites or not (plain.jumps or self._learns_factors):
-            return plain
-        if stored is None:
-            stored = self._stored(ensemble, self._look(ensemble, function))
-        seen = Seen.of(stored)
-        if not self._learns_factors:
-            return plain.timed(seen)
-        chains = self._new_ensembles(ensemble, "factors")(0)
-        budget = max(_LEAST_LOOKED, 0.25 * float(ensemble.chains.evaluations.sum()))
-        found = learned_factors(plain, chains, seen, budget)
-        ensemble.chains.evaluations[0] += chains.chains.evaluations.sum()
-        return found
-
-    def _look(self, ensemble: LearnableEnsemble, function: BalancingFunction) -> States:
-        """Let copies of the chains go on; return some of their states."""
-        chains = self._new_ensembles(ensemble, "look")(0)
-        n_chains, d = chains.chains.x.shape
-        x = np.empty((n_chains, -(-n_stored(ensemble.cost) // n_chains), d), chains.chains.x.dtype)
-        chains.start(balanced(ensemble.target, function))
-        make_draws(chains, x, max(1, d // 8))
-        ensemble.chains.evaluations[0] += chains.chains.evaluations.sum()
-        return x.reshape(-1, d)
-
     def _learner(self, ensemble: LearnableEnsemble) -> Learner | None:
         """Return the learner of the burn-in function, if that is learned."""
         if not isinstance(self._function, LearnableFunction):
@@ -604,129 +467,6 @@ class LSBSampler(BaseSampler):
         objective = of_burn_in(self.objective, self.fast)
         settings = self.optimizer, self.learning_rate
         return new_learner(objective, self._function, settings, ensemble, self.make_ensemble)
-
-    def _mixing(
-        self, stored: LearnableEnsemble
-    ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
-        """Learn functions for sampling from stored states."""
-        kinds = MIXING if self.objective == "auto" else (name_of(self.objective),)
-        if not self.pilot:  # nothing to choose with
-            kinds = kinds[:1]
-        # Beside factors by site, functions learned for jumps won nowhere.
-        classes = {"jump_": JumpFlux} if self._must_jump else {"": Flux}
-        functions: dict[str, BalancingFunction] = {}
-        traces: dict[str, Trace] = {}
-        progress = Progress(self.verbose, "learning to mix", unit="evaluations")
-        with stored.threads(), progress:
-            for prefix, cls in classes.items():
-                for kind in kinds[-1:] if prefix and self.objective == "auto" else kinds:
-                    found = fit_flux(stored, self._initial(kind), kind, progress, of=cls)
-                    functions[prefix + kind], traces[prefix + kind] = found
-        return functions, traces
-
-    def _initial(self, kind: str) -> Any:
-        # If variables are tied, the best functions do not increase; the pilot tells.
-        named = isinstance(self.balancing, str)
-        if named and self.balancing == "learned" and kind == "global_flux":
-            return Lipschitz(1.5)
-        return copy.deepcopy(get_balancing(self.balancing))
-
-    def _new_ensembles(
-        self, ensemble: LearnableEnsemble, use: str = "pilot"
-    ) -> Callable[[int], LearnableEnsemble]:
-        """Return a function that makes chains at the present states, with the k-th set of streams.
-
-        The chains themselves stay where they are: going on from the end of the best run would
-        favour states from which chains happened to move much.
-        """
-        place = ("pilot", "factors", "look").index(use)
-        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.of("pilot", place)]
-
-        def new_ensemble(k: int) -> LearnableEnsemble:
-            rngs = [np.random.default_rng([seed, k]) for seed in seeds]
-            new = self.make_ensemble(ensemble.target, ensemble.chains.x, Streams(rngs))
-            if isinstance(new, Adaptive):
-                new.begin_like(ensemble)
-            return cast(LearnableEnsemble, new)
-
-        return new_ensemble
-
-    def _try(
-        self,
-        ensemble: LearnableEnsemble,
-        candidates: dict[str, Candidate],
-        budget: float,
-        visited: States,
-    ) -> Outcome:
-        """Run the candidates on the target."""
-        lazy = float(self.lazy)
-        rules = {name: c.rule(ensemble.target, lazy) for name, c in candidates.items()}
-        new_ensemble = self._new_ensembles(ensemble)
-        with Progress(self.verbose, "pilot", budget, "evaluations") as progress:
-            outcome, evaluations = compare(
-                rules,
-                new_ensemble,
-                budget,
-                progress,
-                robust=ROBUST_CANDIDATES,
-                learned=[name for name, c in candidates.items() if c.learned],
-                visited=visited,
-            )
-            progress.end(f"{outcome.best} chosen")
-        ensemble.chains.evaluations[0] += evaluations
-        return outcome
-
-    @staticmethod
-    def _candidates(outcome: Outcome) -> xr.Dataset:
-        names = [name for name in outcome._fields if name not in ("names", "robust", "learned")]
-        return xr.Dataset(
-            {name: ("candidate", getattr(outcome, name)) for name in names},
-            coords={"candidate": outcome.names},
-            attrs={"chosen": outcome.best},
-        )
-
-    @staticmethod
-    def _mixing_history(traces: dict[str, Trace]) -> xr.Dataset:
-        n = max(trace.objective.size for trace in traces.values())
-
-        def padded(name: str) -> NDArray[np.float64]:
-            parts = [getattr(trace, name) for trace in traces.values()]
-            whole = np.full((len(parts), n, *np.max([x.shape[1:] for x in parts], axis=0)), np.nan)
-            for row, part in zip(whole, parts, strict=True):
-                row[tuple(map(slice, part.shape))] = part
-            return whole
-
-        by_step = ("candidate", "evaluation")
-        return xr.Dataset(
-            {
-                "mixing_objective": (by_step, padded("objective")),
-                "mixing_gradient_norm": (by_step, padded("gradient_norm")),
-                "mixing_theta": ((*by_step, "mixing_parameter"), padded("theta")),
-                "mixing_even_part": ((*by_step, "u"), padded("even_part")),
-            },
-            coords={"candidate": list(traces), "evaluation": np.arange(n), "u": PLACES},
-        )
-
-    @staticmethod
-    def _history(history: History, learner: Learner | None, target: Target) -> xr.Dataset:
-        by_chain = ("iteration", "chain")
-        return xr.Dataset(
-            {
-                "lp": (by_chain, history.lp + target.constant),
-                "acceptance_rate": (by_chain, history.acceptance_rate),
-                "objective": ("iteration", history.objective),
-                "gradient_norm": ("iteration", history.gradient_norm),
-                "theta": (("iteration", "parameter"), history.theta),
-                "even_part": (("iteration", "u"), history.even_part),
-            },
-            coords={
-                "iteration": history.iteration,
-                "chain": np.arange(history.lp.shape[1]),
-                "parameter": np.arange(history.theta.shape[1]),
-                "u": PLACES,
-            },
-            attrs={"skipped_updates": 0 if learner is None else learner.n_skipped},
-        )
 
     def warn_about_fit(self) -> None:
         warn_of_doubt(self.blocks_, stacklevel=3)
@@ -739,7 +479,7 @@ class LSBSampler(BaseSampler):
                 StarvedMovesWarning,
                 stacklevel=3,
             )
-        if self._learns_factors and self.n_sites_ and (self.factors_ == 1.0).all():
+        if self._allowed.asks_factors and self.n_sites_ and (self.factors_ == 1.0).all():
             warnings.warn(
                 'factors="site", but fit was too short to learn any, and all are 1. Raise '
                 "n_burn_in, or give factors as an array.",

@@ -34,7 +34,7 @@ _ENDED: set[str] = set()
 # What workers do not need.
 _LEFT_OUT = (
     *("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law"),
-    *("_thin_found", "_thin_evaluations"),
+    *("_thin_found", "_thin_evaluations", "_resting"),
 )
 
 
@@ -158,6 +158,7 @@ def sample_chains(
     if not isinstance(sampler, BaseSampler):
         raise TypeError(f"sampler is {sampler!r:.200}; give a fitted sampler of sklsb.")
     check_is_fitted(sampler, "target_")
+    sampler = sampler._worker
     thin, wanted = check_thin(thin), check_record(record)
     if isinstance(wanted, str):
         raise ValueError(

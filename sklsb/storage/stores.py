@@ -32,7 +32,7 @@ CHUNK_BYTES, CHUNK_DRAWS = 1 << 23, 1 << 16
 COMMIT_SECONDS, COMMIT_SHARE = 10.0, 0.05
 _CHECKPOINTS = ("checkpoint.0", "checkpoint.1")
 # Statistics that are kept beside the draws.
-_STATS = (*OF_DRAWS, "acceptance_rate", "log_weight")
+_STATS = (*OF_DRAWS, "acceptance_rate")
 Coords = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 
 
@@ -46,7 +46,7 @@ def needs_zarr() -> None:
             import zarr  # noqa: F401
         except ImportError as error:
             raise ImportError(
-                "Stores need zarr: pip install 'sklsb[zarr]'. record= keeps statistics in memory."
+                "Stores need zarr: pip install 'zarr>=3.1'. record= keeps statistics in memory."
             ) from error
     if interrupted():
         raise KeyboardInterrupt
@@ -355,8 +355,9 @@ def open_draws(path: PathLike) -> xr.Dataset:
     -------
     xarray.Dataset
         All draws so far, as ``sample`` returns them: ``x``, or the statistics of ``record``, with
-        the coordinate ``lp``. Values are read on demand; ``.load()`` reads all of them into memory.
-        The attribute ``requested_draws`` is the number of draws that were asked for.
+        the coordinate ``lp``; recorded jumps with ``log_weight``. Values are read on demand;
+        ``.load()`` reads all of them into memory. The attribute ``requested_draws`` is the number
+        of draws that were asked for.
 
     Raises
     ------

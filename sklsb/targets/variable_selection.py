@@ -29,6 +29,7 @@ _LEAST = 1e-7
 # of the digits are lost.
 _LARGEST_SCALE = 1e8
 _EPS = float(np.finfo(np.float64).eps)
+_MANY_COLUMNS = 5_000
 # Most columns in a random state; numbers in a batch of models.
 _MOST_ADDED, _BATCH = 10, 1 << 22
 
@@ -105,7 +106,8 @@ class VariableSelection(Target):
     Warns
     -----
     ModelWarning
-        If y has only two values, such as 0 and 1: the noise of the model is Gaussian.
+        If y has only two values, such as 0 and 1: the noise of the model is Gaussian. If X has more
+        than 5,000 columns: `SpikeSlabRegressor` is made for those.
 
     Notes
     -----
@@ -165,6 +167,13 @@ class VariableSelection(Target):
                 stacklevel=2,
             )
         self.n_samples, p = columns.shape
+        if p > _MANY_COLUMNS:
+            warnings.warn(
+                f"X has {p} columns: the Gram matrix and the list of moves take {12 * p**2} bytes. "
+                "SpikeSlabRegressor has the same posterior in a fraction of memory and time.",
+                ModelWarning,
+                stacklevel=2,
+            )
         self.shape = (p,)
         self._labels = _plain_names(X)
         self._set_prior(prior, g, slab_sd, size_prior)

@@ -12,6 +12,9 @@ from sklsb.testing._expect import EPS, Array, expect, expect_equal, expect_near
 def check_balancing(function: BalancingFunction) -> None:
     """Check that a function and its table are balancing, and its gradient if it is learnable.
 
+    Weights of a function that is `sided` are symmetric for any q: then q is checked against its
+    table.
+
     Parameters
     ----------
     function : BalancingFunction
@@ -23,13 +26,34 @@ def check_balancing(function: BalancingFunction) -> None:
         If a property does not hold; the message says which, and what was found.
     """
     u = np.concatenate([np.linspace(-40, 40, 1281), [1e-300, 1e-9, 63.7, 99.0, 700.0, 1e4]])
-    h = function.even_part(u)
+    part = function.side_part if function.sided else function.even_part
+    name, q = part.__name__, part(u)
     expect(
-        np.shape(h) == u.shape and np.shape(function.even_part(1.5)) == (),
-        f"even_part returned shape {np.shape(h)} for an input of shape {u.shape}, and "
-        f"{np.shape(function.even_part(1.5))} for a number; it must keep the shape.",
+        np.shape(q) == u.shape and np.shape(part(1.5)) == (),
+        f"{name} returned shape {np.shape(q)} for an input of shape {u.shape}, and "
+        f"{np.shape(part(1.5))} for a number; it must keep the shape.",
     )
-    expect(np.isfinite(h), f"even_part must be finite; it is not at u = {u[~np.isfinite(h)]}.")
+    expect(np.isfinite(q), f"{name} must be finite; it is not at u = {u[~np.isfinite(q)]}.")
+    if not function.sided:
+        _check_even(function, u)
+    value, tabulated = function.table().value, function.tabulated()
+    # The second side begins just below 0.
+    sides = function.knots, -np.maximum(function.knots, 1e-300)
+    knots = np.concatenate(sides[: 1 + function.sided])
+    of_table = tabulated.side_part if function.sided else tabulated.even_part
+    gate = 8 * EPS * (1 + np.abs(knots) + np.abs(value))
+    expect_near(value, part(knots), gate, "the table at the knots")
+    expect_near(of_table(knots), value, 1e-298, "tabulated at the knots")
+    cls = type(function)
+    # A class made inside a function or a console cell cannot be pickled, and need not be.
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
+        copy = pickle.loads(pickle.dumps(function))
+        expect_equal(copy.table().value, value, "the table of an unpickled copy")
+    if isinstance(function, LearnableFunction):
+        _check_gradient(function)
+
+
+def _check_even(function: BalancingFunction, u: Array) -> None:
     for which, f in (("function", function), ("tabulated function", function.tabulated())):
         h = f.even_part(u)
         gate = 8 * EPS * (1 + np.abs(u) + np.abs(h))
@@ -39,17 +63,6 @@ def check_balancing(function: BalancingFunction) -> None:
         expect_near(f.log_g(u), u + f.log_g(-u), 2 * gate, what)
         what = f"the {which} must have g(0) = 0, log g(-inf)"
         expect_equal(f.log_g(-np.inf), -np.inf, what)
-    value = function.table().value
-    gate = 8 * EPS * (1 + function.knots + np.abs(value))
-    expect_near(value, function.even_part(function.knots), gate, "the table at the knots")
-    expect_equal(function.tabulated().even_part(function.knots), value, "tabulated at the knots")
-    cls = type(function)
-    # A class made inside a function or a console cell cannot be pickled, and need not be.
-    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
-        copy = pickle.loads(pickle.dumps(function))
-        expect_equal(copy.table().value, value, "the table of an unpickled copy")
-    if isinstance(function, LearnableFunction):
-        _check_gradient(function)
 
 
 def _check_gradient(function: LearnableFunction) -> None:

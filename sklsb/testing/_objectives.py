@@ -9,11 +9,11 @@ from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY, Objective
-from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.balancing.functions import BalancingFunction
+from sklsb.balancing.sides import balanced
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
-from sklsb.exact.enumeration import neighbours
-from sklsb.exact.matrices import by_weight, log_ratios
+from sklsb.exact.matrices import locally_balanced, log_ratios
 from sklsb.targets.base import Target
 from sklsb.testing._expect import Array, expect_equal, expect_near
 from sklsb.testing._probe import Probe
@@ -23,32 +23,35 @@ Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivative
 
 def _found_enumerated(
     objective: Objective,
-    table: Table,
+    rule: Balanced,
     log_omega: Array,
     chains: BalancedEnsemble,
     every: int = 1,
     u: Any = 0.5,
 ) -> Found:
     n = len(chains)
-    out = (np.empty((n, 3, table.value.size)), np.empty(n))
+    out = (np.empty((n, 3, rule.table.value.size)), np.empty(n))
     uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
     settings = (objective.compiled, every, objective.weighted)
     objectives.enumerated(
-        chains.view, Balanced(table), chains.chains, (0, n), settings, uniforms, log_omega, out
+        chains.view, rule, chains.chains, (0, n), settings, uniforms, log_omega, out
     )
     return out[1], out[0][:, 0], np.zeros(n)
 
 
-def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
-    """Return central differences by the values at the knots, with the tail's slope fixed."""
+def _numeric_gradient(
+    f: Callable[[Table], Array], table: Table, step: float = 1e-5, n_sides: int = 1
+) -> Array:
+    """Return central differences by the values at the knots, with the slopes of tails fixed."""
     columns = []
     for k in range(table.value.size):
         ends = []
         for sign in (1.0, -1.0):
             value = table.value.copy()
             value[k] += sign * step
-            slope = np.append(np.diff(value), table.slope[-1])
-            ends.append(f(Table(value, slope, table.inverse_step)))
+            rise = np.diff(value.reshape(n_sides, -1), axis=1)
+            tail = table.slope.reshape(n_sides, -1)[:, -1:]
+            ends.append(f(Table(value, np.hstack([rise, tail]).ravel(), table.inverse_step)))
         columns.append((ends[0] - ends[1]) / (2 * step))
     return np.stack(columns, axis=-1)
 
@@ -80,7 +83,7 @@ def check_objective(
     TypeError
         If it is not a sum over all next states.
     """
-    given, table = Objective.of(objective), function.table()
+    given, rule = Objective.of(objective), balanced(target, function)
     if not given.enumerated:
         raise TypeError(
             f"{given!r} is not a sum over all next states; such objectives have no check."
@@ -88,24 +91,25 @@ def check_objective(
     x = exact.states(target)
     x = x[target.log_prob(x) > -np.inf]
     name = f'objective "{given.name}"'
-    chains = Probe(target, Balanced(table), x).ensemble
-    value, gradient, _ = _found_enumerated(given, table, np.zeros(len(x)), chains)
+    chains = Probe(target, rule, x).ensemble
+    value, gradient, _ = _found_enumerated(given, rule, np.zeros(len(x)), chains)
 
     def by_definition(table: Table) -> Array:
-        return _sum_of_terms(given, table, target)
+        return _sum_of_terms(given, rule._replace(table=table), target)
 
-    expected, by_knots = by_definition(table), _numeric_gradient(by_definition, table)
+    expected = by_definition(rule.table)
+    by_knots = _numeric_gradient(by_definition, rule.table, n_sides=1 + function.sided)
     expect_near(value, expected, 1e-10 * (1 + np.abs(expected)), f"{name} against enumeration")
     gate = 1e-6 * np.abs(by_knots).max(initial=1e-3)
     expect_near(gradient, by_knots, gate, f"gradient of {name} at (state, knot)")
     expect_equal(chains.chains.x, x, "the states, which an objective must leave")
 
 
-def _sum_of_terms(objective: Objective, table: Table, target: Target) -> Array:
+def _sum_of_terms(objective: Objective, rule: Balanced, target: Target) -> Array:
     """Return the sum of the terms over all next states, at each possible state."""
     ratios = log_ratios(target)
     possible = target.log_prob(exact.states(target)) > -np.inf
-    found = by_weight(neighbours(target), Tabulated(table).log_g(ratios))
+    found = locally_balanced(rule, target)
     stay = found.stay[possible][:, np.newaxis]
     log_t = found.log_move[possible]
     log_stay = np.log(np.maximum(stay, SMALLEST_STAY))

@@ -96,7 +96,16 @@ class RuleProbe:
 
     def step(self, states: States, uniforms: Array) -> States:
         """Return the ends of transitions from states (n, n_sites) by numbers (n, n_uniforms)."""
+        return self._run(states, uniforms, 0)[0]
+
+    def draws(self, states: States, uniforms: Array) -> tuple[States, Array]:
+        """Return these ends, and the statistics of draws there, (n, n_stats)."""
+        return self._run(states, uniforms, 1)
+
+    def _run(self, states: States, uniforms: Array, thin: int) -> tuple[States, Array]:
         result = np.empty_like(states)
+        width = len(self.rule.facts.stat_names)
+        stats = np.empty((len(states), width))
         for begin in range(0, len(states), self.room):
             part = slice(begin, begin + self.room)
             size = len(states[part])
@@ -104,9 +113,10 @@ class RuleProbe:
             chains.x[:size] = states[part]
             run.start(view, self.rule, chains, (0, size))
             rows = np.ascontiguousarray(uniforms[part])
-            nothing = np.empty((self.room, 0, states.shape[1]), states.dtype)
-            schedule = (1, rows.shape[1], 0, 0, 0)
-            out = (nothing, np.empty((self.room, 0, 1)))
+            x = np.empty((self.room, 1, states.shape[1]), states.dtype)
+            out = (x, np.empty((self.room, 1, width)))
+            self.ensemble.forget_acceptance()
+            schedule = (1, rows.shape[1], thin, 0, 0)
             run.run(view, self.rule, chains, (0, size), rows, schedule, out, None)
-            result[part] = chains.x[:size]
-        return result
+            result[part], stats[part] = chains.x[:size], out[1][:size, 0]
+        return result, stats

@@ -27,7 +27,7 @@ from sklsb.testing._expect import (
     rounding,
 )
 from sklsb.testing._probe import check_caches, check_same
-from sklsb.testing._rules import check_rule
+from sklsb.testing._rules import check_rule, log_weights
 
 
 def _fitted(sampler: Any, target: Target, **params: Any) -> Any:
@@ -137,7 +137,8 @@ def _check_invariance(sampler: Any, target: Target) -> None:
     found = exact.transition_matrix(rule, target)
     # A sweep is a product of as many matrices as it takes numbers, each a sum over the states.
     gate = EPS * (len(found) + 4) * rule.facts.n_uniforms + cancelled(target)
-    expect_invariant(found, target, rule.facts.reversible, gate, "formula")
+    weight = log_weights(rule, target)
+    expect_invariant(found, target, rule.facts.reversible, gate, "formula", weight)
 
 
 def _global_states() -> tuple[Any, bytes]:

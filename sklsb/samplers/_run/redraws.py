@@ -117,11 +117,16 @@ def has_joint_zeros(model: Reduced) -> bool:
     return any(len(scope) > 1 and not (table > -np.inf).all() for scope, table in model.factors)
 
 
+def tied_by_zeros(target: Target) -> bool:
+    """Whether zeros of tables tie variables to each other."""
+    return bool(target._joint_zeros) and has_joint_zeros(strike(target))
+
+
 def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tuple[bool, str]:
     """Return whether blocks are needed, and what was found."""
     if blocks != "auto":
         return True, f"blocks={blocks}"
-    if target._joint_zeros and has_joint_zeros(strike(target)):
+    if tied_by_zeros(target):
         return True, "zeros of tables tie variables to each other"
     if not n:
         return False, "no zero ties variables, and without a burn-in no scouts are sent"
@@ -157,7 +162,7 @@ def _doubt(target: Target, source: Source | None, blocks: Any) -> str:
     if source is not None and source.whole:
         return ""
     moves = "single changes" if source is None else "blocks"
-    if target._joint_zeros and has_joint_zeros(strike(target)):
+    if tied_by_zeros(target):
         return f"whether {moves} lead to all possible states is not known"
     return f"whether {moves} lead from mode to mode is not known" if blocks == "auto" else ""
 

@@ -14,6 +14,7 @@ from sklsb._system.memory import check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
+from sklsb.diagnostics.weights import WEIGHT
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.exceptions import StoreError
@@ -37,9 +38,10 @@ class Call(NamedTuple):
 
 
 # Names of variables and coordinates of draws, and of files beside them in a store.
-_TAKEN = ("chain", "draw", "lp", "acceptance_rate", "log_weight", "visit", "sklsb", "zarr.json")
-# What may be recorded by name; no draw is kept.
-_WITHOUT_DRAWS = ("moments", "marginals")
+_TAKEN = ("chain", "draw", "lp", "acceptance_rate", WEIGHT, "visit", "sklsb", "zarr.json")
+# What may be recorded by name: every jump, or what keeps no draw.
+JUMPS = "jumps"
+_NAMES = ("moments", "marginals", JUMPS)
 
 
 def check_record(record: Any) -> "Record | str":
@@ -47,9 +49,9 @@ def check_record(record: Any) -> "Record | str":
     if record is None:
         return {}
     if isinstance(record, str):
-        if record not in _WITHOUT_DRAWS:
-            names = " or ".join(f'"{name}"' for name in _WITHOUT_DRAWS)
-            raise ValueError(f"record is {record!r}; give {names}, or a dict of callables.")
+        if record not in _NAMES:
+            names = ", ".join(f'"{name}"' for name in _NAMES)
+            raise ValueError(f"record is {record!r}; give one of {names}, or a dict of callables.")
         return record
     if not isinstance(record, dict) or not record:
         raise TypeError(f"record is {record!r}; give a dict of names and callables.")
@@ -202,7 +204,8 @@ class Recorded(InMemory):
             name: np.concatenate(parts, axis=1) if parts else empty
             for name, parts in self.recorded.items()
         }
-        return stats_dataset(values, attrs, self.first)
+        found = stats_dataset(values, attrs, self.first)
+        return found.assign_coords({WEIGHT: known[WEIGHT]} if WEIGHT in known else {})
 
 
 class Running(Sink):

@@ -35,9 +35,12 @@ _IMAGES = {
     "cycle": "Here no value is more probable than another, so each must be seen as often. ",
     "reverse": "Here a value is as probable as its opposite, so both must be seen as often. ",
 }
-_MORE_CHANCES = (
-    ' They may have had few chances to: draw a sweep apart, sample(n, thin="sweep"), or more draws.'
-)
+# By whether draws have weights.
+_MORE_CHANCES = {
+    False: ' They may have had few chances to: draw a sweep apart, sample(n, thin="sweep"), or '
+    "more draws.",
+    True: " They may have had few chances to: make more draws.",
+}
 
 
 class Warned(ABC):
@@ -54,6 +57,11 @@ class Warned(ABC):
     _never_moved: bool
     _warned_short: bool
     _warned_periodic: bool
+
+    @property
+    @abstractmethod
+    def _weighted(self) -> bool:
+        """Whether the present chains draw with log weights."""
 
     @property
     @abstractmethod
@@ -82,10 +90,11 @@ class Warned(ABC):
         if not n_transitions:
             return
         if acceptance is not None:
-            self._warn_if_periodic(acceptance, n_transitions)
+            self._warn_if_periodic(acceptance, n_transitions, n_transitions // n_draws)
             self._warn_if_cut_short(acceptance)
-        made = self._ensemble.counters.n_transitions
-        self._warn_if_short(made)
+        # Of recorded jumps only those of this call are compared.
+        made = n_transitions if self._weighted else self._ensemble.counters.n_transitions
+        self._warn_if_short(made, n_draws)
         self._warn_if_separated()
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
@@ -98,7 +107,11 @@ class Warned(ABC):
             hint = self._exact_hint() if made >= self._sweep else ""
             isolated = self._isolation(n_transitions)
             # Draws a sweep apart have given each variable its chances.
-            more = "" if isolated or n_transitions >= n_draws * self._sweep else _MORE_CHANCES
+            more = (
+                ""
+                if isolated or n_transitions >= n_draws * self._sweep
+                else _MORE_CHANCES[self._weighted]
+            )
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
@@ -109,26 +122,29 @@ class Warned(ABC):
                 stacklevel=3,
             )
 
-    def _warn_if_short(self, made: int) -> None:
-        counters = self._ensemble.counters
-        if self._warned_short or not self.n_sites_ or counters.tally is None:
+    def _warn_if_short(self, made: int, n_draws: int) -> None:
+        counters, tally = self._ensemble.counters, self._ensemble.counters.tally
+        if self._warned_short or not self.n_sites_ or tally is None:
             return
+        apart = 'Draw a sweep apart, sample(n, thin="sweep")'
+        apart = "Make more jumps in a call" if self._weighted else apart
         if made < self._sweep:
             found = (
                 f"fewer than the {self._sweep} of a sweep over the {self.n_sites_} variables: most "
-                'had no chance to move. Draw a sweep apart, sample(n, thin="sweep").'
+                f"had no chance to move. {apart}."
             )
-        elif counters.n_draws >= FEWEST_DRAWS > counters.tally.n_draws:
+        elif (n_draws if self._weighted else counters.n_draws) >= FEWEST_DRAWS > tally.n_draws:
             found = (
                 f"{made / self._sweep:.3g} sweeps over the {self.n_sites_} variables: too few to "
-                "compare the chains with each other, so it is not known whether they agree. Draw "
-                f'a sweep apart, sample(n, thin="sweep") with n of {FEWEST_DRAWS} or more.'
+                "compare the chains with each other, so it is not known whether they agree. "
+                f"{apart}{'' if self._weighted else f' with n of {FEWEST_DRAWS} or more'}."
             )
         else:
             return
         self._warned_short = True
+        since = "jumps in this call" if self._weighted else "transitions since fit"
         warnings.warn(
-            f"Each chain has made {made} transitions since fit, {found}",
+            f"Each chain has made {made} {since}, {found}",
             ShortRunWarning,
             stacklevel=4,
         )
@@ -211,10 +227,13 @@ class Warned(ABC):
         tally = self._ensemble.counters.tally
         if tally is None or tally.n_draws < FEWEST_DRAWS:
             return
-        # Many short calls need not compare every time.
-        if hasattr(self, "disagreement_") and tally.n_draws < 1.1 * self.disagreement_.n_draws:
+        # Many short calls need not compare every time, unless each is compared by itself.
+        of_call = {"of_call": 1} if self._weighted else {}
+        known = getattr(self, "disagreement_", xr.Dataset(attrs={"of_call": 1}))
+        again = not of_call and "of_call" not in known.attrs
+        if again and tally.n_draws < 1.1 * known.n_draws:
             return
-        self.disagreement_ = found = disagreement(tally, self.target_)
+        self.disagreement_ = found = disagreement(tally, self.target_).assign_attrs(of_call)
         if found.agree:
             return
         if found.lost:
@@ -248,19 +267,24 @@ class Warned(ABC):
             f"they do not leave. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
         )
 
-    def _warn_if_periodic(self, acceptance: float, n_transitions: int) -> None:
+    def _warn_if_periodic(self, acceptance: float, n_transitions: int, thin: int = 1) -> None:
         if not self._ensemble.rule.facts.may_be_periodic:
             return
+        # Draws at an even distance are all of one kind, which one warning about a fit does not say.
+        even = thin % 2 == 0
+        if self._warned_periodic and not even:
+            return
         # Uphill, in the first sweeps, all moves are accepted on any target.
-        if self._warned_periodic or not self.n_sites_ or n_transitions < 2 * self.n_sites_:
+        if not self.n_sites_ or n_transitions < 2 * self.n_sites_:
             return
         rejected = 1.0 - acceptance
         if max(rejected * self.n_sites_, 0.0) + self._third_values() < _FEWEST_PER_SWEEP:
             self._warned_periodic = True
+            found = f" These draws, {thin} transitions apart, are of one kind only." if even else ""
             warnings.warn(
                 f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
                 "or nearly so, and a chain that moves at every step visits even and odd states in "
-                "turn. Set lazy=0.5, or thin by an odd number.",
+                f"turn.{found} Set lazy=0.5, or thin by an odd number.",
                 PeriodicChainWarning,
                 stacklevel=4,
             )
@@ -289,22 +313,26 @@ _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
 _AFFORDABLE = 2.0**31
 
 
-def exact_hint(target: Target) -> str:
-    """Return advice if exact elimination is affordable, else ""."""
-    limits = _AFFORDABLE, MAX_MEMORY
+def elimination_fits(target: Target, max_work: float) -> bool:
+    """Whether elimination takes at most so many table entries, by a search that takes no longer."""
+    limits = max_work, MAX_MEMORY
     try:
         if not target._has_factors or target.n_sites > _MOST_SITES:
-            return ""
+            return False
         if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
-            return ""
+            return False
         struck = strike(target)
         model = prune(struck, (), DEFECT)
-        if not is_affordable(model.free, model.factors, model.sizes, _AFFORDABLE):
-            return ""
-        found = ordered(struck, limits=limits)
+        if not is_affordable(model.free, model.factors, model.sizes, max_work):
+            return False
+        return fits(ordered(struck, limits=limits).cost, limits)
     except (TypeError, ValueError):  # no state is possible, or the factors are wrong
-        return ""
-    if not fits(found.cost, limits):
+        return False
+
+
+def exact_hint(target: Target) -> str:
+    """Return advice if exact elimination is affordable, else ""."""
+    if not elimination_fits(target, _AFFORDABLE):
         return ""
     return (
         " sklsb.exact answers on this target without a chain (exact.marginals), and "

@@ -1,0 +1,50 @@
+"""
+Which columns matter: spike and slab beside the lasso
+=====================================================
+
+Five hundred columns in correlated blocks, eighty rows, four columns that matter.
+"""
+
+# %%
+# Each block of ten columns has a common factor, so neighbours of a signal look like it.
+
+import numpy as np
+from matplotlib import pyplot
+from sklearn.linear_model import LassoCV
+
+from sklsb import SpikeSlabRegressor
+
+rng = np.random.default_rng(0)
+factors = rng.normal(size=(80, 50))
+X = np.repeat(factors, 10, axis=1) + 0.7 * rng.normal(size=(80, 500))
+signals = [3, 57, 120, 301]
+y = X[:, signals] @ [1.5, -1.5, 1.0, 1.0] + rng.normal(size=80)
+
+model = SpikeSlabRegressor(random_state=0).fit(X, y)
+lasso = LassoCV(cv=5).fit(X, y)
+
+# %%
+# Every column gets a probability, and every probability a Monte Carlo error.
+
+print(model.summary().head(8).round(3))
+print("columns of the lasso:", np.count_nonzero(lasso.coef_))
+
+# %%
+# The picture shows probabilities, coefficients with two standard deviations, and sizes.
+
+figure, axes = pyplot.subplots(1, 3, figsize=(10, 3.5), layout="constrained")
+model.plot.inclusion(axes[0], n=12)
+model.plot.coefficients(axes[1], n=12)
+model.plot.sizes(axes[2])
+pyplot.show()
+
+# %%
+# New rows: errors of both, and how many of 200 measurements are within two standard deviations.
+
+factors = rng.normal(size=(200, 50))
+new = np.repeat(factors, 10, axis=1) + 0.7 * rng.normal(size=(200, 500))
+y_new = new[:, signals] @ [1.5, -1.5, 1.0, 1.0] + rng.normal(size=200)
+mean, sd = model.predict(new, return_std=True)
+print("root mean squared error:", np.sqrt(np.mean((mean - y_new) ** 2)).round(2))
+print("of the lasso:", np.sqrt(np.mean((lasso.predict(new) - y_new) ** 2)).round(2))
+print("within two standard deviations:", np.mean(np.abs(mean - y_new) < 2 * sd).round(3))

@@ -1,0 +1,1 @@
+"""How `AutoSampler` finds the sampler that suits a target."""

@@ -1,0 +1,72 @@
+"""Samplers that may suit a target, ready to go on from given states."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sklsb._kernels.enumeration import MOST_COUNTED
+from sklsb.samplers._auto.prices import plain
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.redraws import tied_by_zeros
+from sklsb.samplers._run.warnings import elimination_fits
+from sklsb.samplers._tempering.explorers import is_sparse
+from sklsb.samplers.clusters import ClusterSampler
+from sklsb.samplers.elimination import EliminationSampler
+from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.samplers.lsb import LSBSampler
+from sklsb.targets.base import States, Target
+from sklsb.targets.torch import TorchTarget
+
+# Variables of the random blocks, and most joint states of these.
+_BLOCK, _MOST_STATES = 4, 256
+# Table entries that may always be computed, and the nanoseconds that one takes.
+_LEAST_ENTRIES, _OF_ENTRY = 2.0**26, 4.0
+
+
+def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
+    """Return samplers of single changes and clusters that a target allows, not fitted."""
+    if isinstance(plain(target), TorchTarget):
+        yield "first order", LSBSampler("barker", fast=True)
+        return
+    if tied_by_zeros(target):  # no sequence of single changes may lead everywhere
+        return
+    if getattr(target, "layers", None) is not None:
+        yield "layers", GibbsSampler("layers")
+    yield "systematic", GibbsSampler("systematic")
+    if target.ratio_cost > 1:  # a function of the user, which every change asks
+        return
+    if is_sparse(target):
+        yield "chromatic", GibbsSampler("chromatic")
+    free = np.sort(target.n_possible[target.n_possible > 1])[-_BLOCK:]
+    if free.size == _BLOCK and np.prod(free, dtype=float) <= min(_MOST_STATES, MOST_COUNTED):
+        yield "blocks", GibbsSampler(block_size=_BLOCK)
+    model: Any = getattr(target, "_pairwise", None)
+    if model is not None and model.couplings.nnz and model.couplings.data.min() >= 0.0:
+        yield "clusters", ClusterSampler()
+
+
+def begun(
+    target: Target, states: States, seeds: list[int], settings: dict[str, Any]
+) -> dict[str, BaseSampler]:
+    """Return fitted samplers whose chains are at these states."""
+    found = {}
+    for (name, sampler), seed in zip(challengers(target), seeds, strict=False):
+        sampler.set_params(**settings, n_burn_in=0, random_state=seed)
+        sampler._fit(target, states)
+        # Of chains that start elsewhere.
+        sampler.set_params(n_burn_in=None)
+        found[name] = sampler
+    return found
+
+
+def eliminated(
+    target: Target, work: float, seed: int, settings: dict[str, Any]
+) -> EliminationSampler | None:
+    """Return a fitted sampler of independent draws, if that takes about so many nanoseconds."""
+    most = max(_LEAST_ENTRIES, work / _OF_ENTRY)
+    if not elimination_fits(target, most):
+        return None
+    made = EliminationSampler(max_work=most, random_state=seed, **settings)
+    made._fit(target, None)
+    return made

@@ -1,0 +1,210 @@
+r"""The race of samplers: effective draws per nanosecond, by constant prices.
+
+The rounds are those of `sklsb.balancing.pilot`. All candidates begin at the same states and are
+judged by the autocorrelation time of the sites, each weighted by its variance in the draws of all
+candidates together, or by a quarter of that of log p if this is longer: who starves log p loses to
+one who is good at both. Work is not what log-ratios take, but nanoseconds by the table of
+`sklsb.samplers._auto.prices`.
+
+Candidates check each other. The later half of each one's draws gives two means of each chain, and
+the means of two candidates A and B are compared by
+
+.. math:: t = \frac{|\bar a - \bar b|}{\sqrt{V_a + V_b}}, \qquad
+          V = \max\left(\frac{\mathrm{var}(\text{means of halves})}{m},
+                        \frac{\bar p (1 - \bar p) \tau}{n}\right)
+
+for each value of each site, with m half chains of n draws in all, m - 1 degrees of freedom each,
+and tau the time of the sites by the variances that the candidate has seen itself. They disagree if
+the smallest p-value is below .01, divided by the number of comparisons.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as t_distribution
+
+from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pool, Race, Runs, draw_sites
+from sklsb.balancing.times import Found
+from sklsb.diagnostics.tally import CHANCE
+from sklsb.samplers._auto.prices import neighbours, price_of
+
+Array = NDArray[np.float64]
+# How much slower than the sites log p may be before it counts.
+_LP_SLOWER = 4.0
+# Autocorrelation times in the later half of the draws, over all chains, from which marginals are
+# compared.
+_FEWEST_TIMES = 20.0
+
+
+class Entrant(Runs):
+    """The runs of one candidate; costs are nanoseconds."""
+
+    halves: Array | None = None  # means (2 n_chains, n_values, n_sites) of the later draws
+
+    def __init__(self, ensemble: Any, sites: NDArray[np.int64]):
+        super().__init__(ensemble, ensemble.rule, sites)
+        self._before = self.evaluations
+        self._price = price_of(self.rule, ensemble.target)
+        self._neighbours = neighbours(ensemble.target)
+
+    @property
+    def spent(self) -> float:
+        """Nanoseconds of all chains so far, by the table of prices."""
+        n = self.n_transitions * len(self.ensemble)
+        return self._price.work(n, self.evaluations - self._before, self._neighbours)
+
+    @property
+    def fewest_work(self) -> float:
+        """Nothing is known before the first transitions."""
+        return 0.0
+
+    @property
+    def step_work(self) -> float:
+        """Nanoseconds of a transition."""
+        return self.step_cost
+
+    def begin(self, n: int) -> None:
+        """Make n transitions, to see what they cost."""
+        # The reference stays the contest's: independent draws do not start where others do.
+        with self.ensemble.threads():
+            draw_sites(self.ensemble, 1, n, self.sites)
+        self.n_transitions += n
+
+    def look(self) -> None:
+        """Measure the draws so far."""
+        super().look()
+        if self.series is None:
+            return
+        later = self.series.x[:, self.series.n // 2 : self.series.n]
+        n = later.shape[1] // 2
+        halves = later[:, : 2 * n].reshape(2 * len(later), n, -1)
+        values = self.ensemble.target.values
+        self.halves = np.stack([(halves == v).mean(axis=1) for v in values], axis=1)
+
+    @property
+    def r_hat(self) -> float:
+        """Largest R-hat of an indicator, of the later half of the draws; NaN if nothing moved."""
+        if self.halves is None:
+            return np.nan
+        within = (self.halves * (1.0 - self.halves)).mean(axis=0)
+        between = self.halves.var(axis=0, ddof=1)
+        moved = (within > 0.0) | (between > 0.0)
+        with np.errstate(divide="ignore"):
+            ratio = between[moved] / within[moved]
+        return float(np.sqrt(1.0 + ratio.max())) if ratio.size else np.nan
+
+    def is_long(self, time: float) -> bool:
+        """Whether the later half is long beside an autocorrelation time."""
+        n = 0.5 * self.n_transitions * len(self.ensemble)
+        return self.halves is not None and n >= _FEWEST_TIMES * time
+
+    def errors(self, time: float) -> Array:
+        """Return the variances of the means of the later half."""
+        halves = cast(Array, self.halves)
+        mean = halves.mean(axis=0)
+        n = 0.5 * self.n_transitions * len(self.ensemble)
+        of_halves = halves.var(axis=0, ddof=1) / len(halves)
+        return np.asarray(np.maximum(of_halves, mean * (1.0 - mean) * time / max(1.0, n)))
+
+
+class Difference(NamedTuple):
+    """How far two candidates differ."""
+
+    others: str
+    size: float  # largest difference in standard errors
+    p_value: float  # of that, for all comparisons together
+    sites: NDArray[np.int64]  # of those that differ by more than chance, the worst first
+
+
+class Contest(Race):
+    """The race of whole samplers."""
+
+    def __init__(self, ensembles: dict[str, Any], budget: float):
+        self.names = list(ensembles)
+        target = next(iter(ensembles.values())).target
+        # As in the pilot: at random, as samplers may treat even and odd sites differently.
+        free = np.flatnonzero(target.n_possible > 1)
+        self.sites = np.sort(np.random.default_rng(0).permutation(free)[:MOST_SITES])
+        runs: list[Runs] = [Entrant(e, self.sites) for e in ensembles.values()]
+        for run in runs:
+            run.reference = float(runs[0].ensemble.log_prob()[0])
+        super().__init__(runs, budget, [], None, None)
+
+    def entrant(self, name: str) -> Entrant:
+        """Return the runs of a candidate."""
+        return cast(Entrant, self.runs[self.names.index(name)])
+
+    def _time(self, name: str) -> float:
+        """Return the time of a candidate's sites by the variances that it has seen itself.
+
+        By those of all together, candidates that stay in different modes would all be slow.
+        """
+        run = self.entrant(name)
+        return np.inf if run.measured is None else Pool([run], None).times(run)[0].time
+
+    def measures(self) -> tuple[Array, Array]:
+        """Return effective draws per nanosecond, and their relative errors."""
+        worse = [_slower(*found) for found in self.times]
+        work = np.array([run.step_work for run in self.runs])
+        with np.errstate(all="ignore"):
+            return 1.0 / (np.array([f.time for f in worse]) * work), np.array(
+                [f.error for f in worse]
+            )
+
+    def _drop(self, most: int) -> None:
+        """Leave the best in the race, at least one."""
+        super()._drop(max(1, most))
+
+    def join(self, name: str, ensemble: Any, work: float) -> None:
+        """Let another candidate run for so much work, and compare all anew."""
+        run = Entrant(ensemble, self.sites)
+        run.reference = self.runs[0].reference
+        run.begin(TRIAL)
+        self.names.append(name)
+        self.runs.append(run)
+        n = int(work / max(1.0, run.step_cost * self.n_chains))
+        if n >= 4 * TRIAL:
+            run.go_on(n)
+            run.look()
+            self.last = [*self.last, len(self.runs) - 1]
+        pool = Pool(self.runs, None)
+        self.times = [pool.times(one) for one in self.runs]
+
+    def found(self) -> Outcome:
+        """Return the result; nobody has the benefit of the doubt."""
+        return self.outcome(self.names)._replace(robust=(), learned=())
+
+    def difference(self, name: str) -> Difference:
+        """Compare a candidate's marginals with those of all others that ran for long enough."""
+        none = Difference("", 0.0, 1.0, self.sites[:0])
+        own = self.entrant(name)
+        if not own.is_long(self._time(name)):
+            return none
+        others = [
+            other
+            for other in self.names
+            if other != name and self.entrant(other).is_long(self._time(other))
+        ]
+        found = [self._between(name, other, len(others)) for other in others]
+        return min(found, key=lambda one: one.p_value, default=none)
+
+    def _between(self, name: str, other: str, n_others: int) -> Difference:
+        a, b = self.entrant(name), self.entrant(other)
+        v_a, v_b = a.errors(self._time(name)), b.errors(self._time(other))
+        mean_a, mean_b = (cast(Array, run.halves).mean(axis=0) for run in (a, b))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.nan_to_num(np.abs(mean_a - mean_b) / np.sqrt(v_a + v_b), posinf=1e9)
+            freedom = (2 * self.n_chains - 1) * (v_a + v_b) ** 2 / (v_a**2 + v_b**2)
+        p = 2.0 * t_distribution.sf(t, np.nan_to_num(freedom, nan=1.0)) * t.size * n_others
+        by_site = p.min(axis=0)
+        order = np.argsort(by_site, kind="stable")
+        differ = order[by_site[order] < CHANCE]
+        smallest = float(by_site.min(initial=1.0))
+        return Difference(other, float(t.max(initial=0.0)), smallest, self.sites[differ])
+
+
+def _slower(of_sites: Found, of_lp: Found) -> Found:
+    """Return the time that counts: that of the sites, or a quarter of that of log p."""
+    slow = of_lp.time / _LP_SLOWER
+    return of_lp._replace(time=slow) if slow > of_sites.time else of_sites

@@ -1,0 +1,1 @@
+"""What `LSBSampler.fit` decides: the ways to sample that parameters allow, and the one it takes."""

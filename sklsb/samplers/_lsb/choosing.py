@@ -1,0 +1,239 @@
+"""What `LSBSampler.fit` learns after the burn-in, and how it chooses the way to sample."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from sklsb._system.progress import Progress
+from sklsb.balancing.candidates import (
+    Allowed,
+    Candidate,
+    Visited,
+    factor_candidates,
+    learned_factors,
+    plain_candidates,
+    robust_candidates,
+)
+from sklsb.balancing.expected import expected_sizes
+from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz, get_balancing
+from sklsb.balancing.jumps import JumpFlux
+from sklsb.balancing.jumps import draws as make_draws
+from sklsb.balancing.learners import name_of
+from sklsb.balancing.learning import MIXING, OBJECTIVES, Flux, Trace, fit_flux, n_stored
+from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
+from sklsb.balancing.sides import balanced
+from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
+from sklsb.ensembles.streams import Streams
+from sklsb.targets.base import States
+
+# Evaluations that factors may always take.
+_LEAST_LOOKED = 1 << 18
+
+
+class Starving(NamedTuple):
+    """A learned function that starves moves; see `sklsb.balancing.pilot.starved`."""
+
+    name: str
+    deficit: float
+    least: float
+    most: float
+
+
+class Choice(NamedTuple):
+    """The way to sample, and how it was found."""
+
+    candidate: Candidate
+    evaluations: dict[str, int]  # by part of the work: mixing, factors, pilot
+    starving: list[Starving]
+    traces: dict[str, Trace]  # of learning, by function
+    outcome: Outcome | None  # of the pilot
+
+
+class Chooser:
+    """Learns functions and factors from states that the burn-in visited, and compares them.
+
+    Parameters
+    ----------
+    sampler : LSBSampler
+        Its parameters are read.
+    allowed : Allowed
+        What they allow.
+    ensemble : LearnableEnsemble
+        Chains at the end of the burn-in. They stay where they are; evaluations are counted there.
+    """
+
+    def __init__(self, sampler: Any, allowed: Allowed, ensemble: LearnableEnsemble) -> None:
+        self._sampler, self._allowed, self._ensemble = sampler, allowed, ensemble
+        self._evaluations = dict.fromkeys(("mixing", "factors", "pilot"), 0)
+        self._looked = self._counted
+
+    def fixed(self, function: BalancingFunction) -> Choice:
+        """Return the way to sample with a function that was not learned."""
+        candidate = self._without_pilot(function)
+        self._done("factors")
+        return Choice(candidate, self._evaluations, [], {}, None)
+
+    def learned(self, function: BalancingFunction, visited: States) -> Choice:
+        """Learn candidates from the states (n, n_sites), and choose one.
+
+        ``function`` is the one that was learned in the burn-in.
+        """
+        name = name_of(self._sampler.objective)
+        stored = self._stored(visited)
+        traces: dict[str, Trace] = {}
+        functions = compared = {name: function}  # one for both
+        if name not in OBJECTIVES:
+            functions, traces = self._mixing(stored)
+            compared = {"burn-in": function, **functions}
+        ratios = stored.proposal_log_ratios()
+        self._count(stored)
+        self._done("mixing")
+        looked = {name: starved(f, ratios) for name, f in compared.items()}
+        starving = [Starving(n, d, *ends) for n, (d, ends) in looked.items() if d > STARVED]
+        if not self._sampler.pilot:
+            candidate = self._without_pilot(next(iter(functions.values())), stored)
+            self._done("factors")
+            return Choice(candidate, self._evaluations, starving, traces, None)
+        out = {s.name for s in starving}
+        out |= neglectful(functions, self._ensemble.target, visited, ratios)
+        kept = {name: f for name, f in functions.items() if name not in out}
+        seen = Visited(self._ensemble.target, visited, ratios)
+        candidates = self._candidates(stored, kept, seen, 0.25 * self._counted)
+        self._done("factors")
+        outcome = self._race(candidates, 0.5 * self._counted, seen)
+        self._done("pilot")
+        return Choice(candidates[outcome.best], self._evaluations, starving, traces, outcome)
+
+    @property
+    def _counted(self) -> int:
+        return int(self._ensemble.chains.evaluations.sum())
+
+    def _done(self, part: str) -> None:
+        self._evaluations[part], self._looked = self._counted - self._looked, self._counted
+
+    def _count(self, chains: LearnableEnsemble) -> None:
+        self._ensemble.chains.evaluations[0] += chains.chains.evaluations.sum()
+
+    def _stored(self, states: States) -> LearnableEnsemble:
+        """Return chains at states that were visited; they do not move."""
+        streams = Streams(self._ensemble.streams.of("pilot")[:1] * len(states))
+        made = self._sampler.make_ensemble(self._ensemble.target, states, streams)
+        return cast(LearnableEnsemble, made)
+
+    def _mixing(
+        self, stored: LearnableEnsemble
+    ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
+        """Learn functions for sampling from stored states."""
+        objective = self._sampler.objective
+        kinds = MIXING if objective == "auto" else (name_of(objective),)
+        if not self._sampler.pilot:  # nothing to choose with
+            kinds = kinds[:1]
+        # Beside factors by site, functions learned for jumps won nowhere.
+        classes = {"": Flux} if self._allowed.steps else {"jump_": JumpFlux}
+        functions: dict[str, BalancingFunction] = {}
+        traces: dict[str, Trace] = {}
+        progress = Progress(self._sampler.verbose, "learning to mix", unit="evaluations")
+        with stored.threads(), progress:
+            for prefix, cls in classes.items():
+                for kind in kinds[-1:] if prefix and objective == "auto" else kinds:
+                    found = fit_flux(stored, self._initial(kind), kind, progress, of=cls)
+                    functions[prefix + kind], traces[prefix + kind] = found
+        return functions, traces
+
+    def _initial(self, kind: str) -> Any:
+        # If variables are tied, the best functions do not increase; the pilot tells.
+        given = self._sampler.balancing
+        if isinstance(given, str) and given == "learned" and kind == "global_flux":
+            return Lipschitz(1.5)
+        return copy.deepcopy(get_balancing(given))
+
+    def _candidates(
+        self,
+        stored: LearnableEnsemble,
+        functions: Mapping[str, BalancingFunction],
+        seen: Visited,
+        budget: float,
+    ) -> dict[str, Candidate]:
+        """Return what the pilot compares."""
+        if self._sampler.fast:
+            fixed = {name: cls() for name, cls in FIXED.items()}
+            return {name: Candidate(f) for name, f in ({**functions} | fixed).items()}
+        allowed = self._allowed
+        found = plain_candidates(allowed, {**functions}, seen) if allowed.plain else {}
+        if allowed.by_site:
+            new_ensemble = self._copies("factors")
+            more, evaluations = factor_candidates(allowed, stored, seen, new_ensemble, budget)
+            self._ensemble.chains.evaluations[0] += evaluations
+            found |= more
+        return found
+
+    def _without_pilot(
+        self, function: BalancingFunction, stored: LearnableEnsemble | None = None
+    ) -> Candidate:
+        """Return the way to sample with a function that is not compared with others."""
+        allowed = self._allowed
+        plain = Candidate(function, not allowed.steps, allowed.given, paths=allowed.paths)
+        if not self._ensemble.target.n_sites or not (plain.jumps or allowed.asks_factors):
+            return plain
+        if stored is None:
+            stored = self._stored(self._look(function))
+            stored.proposal_log_ratios()
+            self._count(stored)
+        seen = Visited.of(stored)
+        if not allowed.asks_factors:
+            return plain.timed(seen)
+        chains = self._copies("factors")(0)
+        budget = max(_LEAST_LOOKED, 0.25 * self._counted)
+        found = learned_factors(plain, chains, seen, budget)
+        self._count(chains)
+        return found
+
+    def _look(self, function: BalancingFunction) -> States:
+        """Let copies of the chains go on; return some of their states."""
+        chains = self._copies("look")(0)
+        n_chains, d = chains.chains.x.shape
+        n = -(-n_stored(self._ensemble.cost) // n_chains)
+        x = np.empty((n_chains, n, d), chains.chains.x.dtype)
+        chains.start(balanced(self._ensemble.target, function))
+        make_draws(chains, x, max(1, d // 8))
+        self._count(chains)
+        return x.reshape(-1, d)
+
+    def _copies(self, use: str) -> Callable[[int], LearnableEnsemble]:
+        """Return a function that makes chains at the present states, with the k-th set of streams.
+
+        The chains themselves stay where they are: going on from the end of the best run would
+        favour states from which chains happened to move much.
+        """
+        ensemble = self._ensemble
+        place = ("pilot", "factors", "look").index(use)
+        seeds = [int(rng.integers(2**63)) for rng in ensemble.streams.of("pilot", place)]
+
+        def new_ensemble(k: int) -> LearnableEnsemble:
+            streams = Streams([np.random.default_rng([seed, k]) for seed in seeds])
+            new = self._sampler.make_ensemble(ensemble.target, ensemble.chains.x, streams)
+            if isinstance(new, Adaptive):
+                new.begin_like(ensemble)
+            return cast(LearnableEnsemble, new)
+
+        return new_ensemble
+
+    def _race(self, candidates: dict[str, Candidate], budget: float, seen: Visited) -> Outcome:
+        """Run the candidates on the target."""
+        target, lazy = self._ensemble.target, float(self._sampler.lazy)
+        with Progress(self._sampler.verbose, "pilot", budget, "evaluations") as progress:
+            outcome, evaluations = compare(
+                {name: c.rule(target, lazy) for name, c in candidates.items()},
+                self._copies("pilot"),
+                budget,
+                progress,
+                robust=robust_candidates(candidates),
+                learned=[name for name, c in candidates.items() if c.learned],
+                visited=seen.states,
+                expected=None if self._sampler.fast else expected_sizes(candidates, seen),
+            )
+            progress.end(f"{outcome.best} chosen")
+        self._ensemble.chains.evaluations[0] += evaluations
+        return outcome

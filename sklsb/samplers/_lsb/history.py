@@ -1,0 +1,66 @@
+"""What happened in `LSBSampler.fit`, as data sets."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb.balancing.learning import PLACES, History, Trace
+from sklsb.balancing.pilot import Outcome
+from sklsb.targets.base import Target
+
+
+def burn_in_history(history: History, target: Target, n_skipped: int) -> xr.Dataset:
+    """Return the history of the burn-in; updates that were skipped are counted in its attrs."""
+    by_chain = ("iteration", "chain")
+    return xr.Dataset(
+        {
+            "lp": (by_chain, history.lp + target.constant),
+            "acceptance_rate": (by_chain, history.acceptance_rate),
+            "objective": ("iteration", history.objective),
+            "gradient_norm": ("iteration", history.gradient_norm),
+            "theta": (("iteration", "parameter"), history.theta),
+            "even_part": (("iteration", "u"), history.even_part),
+        },
+        coords={
+            "iteration": history.iteration,
+            "chain": np.arange(history.lp.shape[1]),
+            "parameter": np.arange(history.theta.shape[1]),
+            "u": PLACES,
+        },
+        attrs={"skipped_updates": n_skipped},
+    )
+
+
+def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
+    """Return the history of learning functions for sampling, by function."""
+    n = max(trace.objective.size for trace in traces.values())
+
+    def padded(name: str) -> NDArray[np.float64]:
+        parts = [getattr(trace, name) for trace in traces.values()]
+        whole = np.full((len(parts), n, *np.max([x.shape[1:] for x in parts], axis=0)), np.nan)
+        for row, part in zip(whole, parts, strict=True):
+            row[tuple(map(slice, part.shape))] = part
+        return whole
+
+    by_step = ("candidate", "evaluation")
+    return xr.Dataset(
+        {
+            "mixing_objective": (by_step, padded("objective")),
+            "mixing_gradient_norm": (by_step, padded("gradient_norm")),
+            "mixing_theta": ((*by_step, "mixing_parameter"), padded("theta")),
+            "mixing_even_part": ((*by_step, "u"), padded("even_part")),
+        },
+        coords={"candidate": list(traces), "evaluation": np.arange(n), "u": PLACES},
+    )
+
+
+def candidates_table(outcome: Outcome) -> xr.Dataset:
+    """Return what the pilot measured, by candidate."""
+    names = [name for name in outcome._fields if name not in ("names", "robust", "learned")]
+    return xr.Dataset(
+        {name: ("candidate", getattr(outcome, name)) for name in names},
+        coords={"candidate": outcome.names},
+        attrs={"chosen": outcome.best},
+    )

@@ -1,0 +1,410 @@
+"""The sampler that finds out which sampler suits a target."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from sklsb._system.progress import Progress
+from sklsb.balancing.pilot import Outcome
+from sklsb.ensembles.protocol import ChainEnsemble
+from sklsb.ensembles.streams import Streams
+from sklsb.exceptions import SeparatedModesWarning
+from sklsb.samplers._auto.challengers import begun, eliminated
+from sklsb.samplers._auto.prices import FIT, neighbours, price_of
+from sklsb.samplers._auto.race import Contest
+from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._run.thinning import Thinning
+from sklsb.samplers.elimination import EliminationSampler
+from sklsb.samplers.lsb import LSBSampler
+from sklsb.samplers.tempering import ParallelTempering
+from sklsb.targets.base import States, Target
+
+# Place of the streams of the race among those of the purpose "pilot".
+_RACE = 1 << 11
+# The race may take this share of the work of fitting an LSBSampler, and tempering this one.
+_SHARE, _OF_TEMPERING = 0.6, 0.3
+# Tempering is tried if R-hat of the best is above this, or if candidates disagree; with at least
+# so many scans, of about so many replicas.
+_LARGE_R_HAT, _FEWEST_SCANS, _REPLICAS = 1.2, 128, 16
+# Most seeds: one for each challenger, elimination and tempering.
+_SEEDS = 16
+# Variables that a warning names.
+_NAMED = 3
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AutoSampler(BaseSampler):
+    r"""The sampler of this package that makes most effective draws of a target for its work.
+
+    `fit` first fits an `LSBSampler` by default. From the states that its chains reached other
+    samplers go on, as far as the target allows them: Gibbs sweeps, by colour, by layers and in
+    random blocks; clusters where couplings are not frustrated; first-order steps for a
+    `TorchTarget`. They race, in rounds in which those that are clearly worse are dropped. If
+    variable elimination takes no longer than that fit, independent draws compete as well. Where
+    candidates or chains disagree `ParallelTempering` is tried. The winner starts from the states
+    where the race began, and draws; nothing adapts after `fit`.
+
+    Candidates are compared by effective draws per unit of work,
+
+    .. math:: \frac{1}{\max(\tau, \tau_{\log p} / 4) \, w}
+
+    with :math:`\tau` the autocorrelation time of the variables, each weighted by its variance, that
+    of log p, and w the work of a transition: its evaluations times constants of this package. The
+    clock is not asked, so the same seed makes the same choice on any machine. See the page "Which
+    sampler".
+
+    Parameters
+    ----------
+    n_chains : int, default=4
+        Number of chains.
+    n_burn_in : int, optional
+        Transitions of each chain in the burn-in of the `LSBSampler`. After a short one, and with 0,
+        there is no race, and the `LSBSampler` is taken, or elimination.
+    n_jobs, random_state, verbose
+        As in `GibbsSampler`.
+
+    Attributes
+    ----------
+    target_, n_sites_, state_, sample_stats_, disagreement_, thin_
+        As in `GibbsSampler`.
+    sampler_ : sampler
+        The winner, fitted; it can be used alone. Both move the same chains.
+    candidates_ : xarray.Dataset
+        What the race found, by candidate: ess_per_work, effective draws per second of work, and
+        work_error, its standard error; ess_per_transition and lp_ess_per_transition, effective
+        draws of the sites and of log p per transition; transitions_per_work, transitions per
+        second of work; r_hat, the largest of a variable; difference, the largest one between its
+        marginals and those of another candidate in standard errors; transitions of each chain;
+        in_last_round. ``attrs["chosen"]`` names the winner. NaN if there was no race.
+    why_ : str
+        The choice in a sentence.
+    n_evaluations_ : int
+        Evaluations of all candidates since `fit` began, each of its own kind.
+
+    Warns
+    -----
+    SeparatedModesWarning
+        In `fit`, if the marginals of the winner differ from those of another candidate by more than
+        chance. After `sample` as the other samplers.
+
+    See Also
+    --------
+    LSBSampler : the method of this package, without a race.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import AutoSampler, Ising
+    >>> ising = Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
+    >>> sampler = AutoSampler(random_state=0).fit(ising)
+    >>> sampler.sampler_.scan, sampler.candidates_.attrs["chosen"]
+    ('chromatic', 'chromatic')
+    >>> draws = sampler.sample(1000, thin="auto")
+    >>> dict(draws.sizes)
+    {'chain': 4, 'draw': 1000, 'row': 8, 'col': 8}
+    """
+
+    n_chains: int = 4
+    n_burn_in: int | None = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    init = "both"
+    warm_start = False
+
+    # ----------------------------------------------------------------- fit
+
+    def check_parameters(self, target: Target) -> None:
+        self._first().check_parameters(target)
+
+    def _first(self) -> LSBSampler:
+        """Return the sampler that finds the states from which all others start."""
+        return LSBSampler(random_state=self.random_state, **self._common)
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        names = ("n_chains", "n_burn_in", "n_jobs", "verbose")
+        return {name: getattr(self, name) for name in names}
+
+    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
+        first = self._first()
+        first._fit(target, initial_states)
+        choice = _Choice(first)
+        choice.race()
+        if choice.needs_tempering:
+            choice.temper()
+        sampler = choice.sampler
+        sampler.set_params(verbose=self.verbose)
+        spent = choice.evaluations - sampler.n_evaluations_
+        per_chain = np.full(len(sampler._ensemble), 0)
+        per_chain[0] = spent
+        sampler._ensemble.add_evaluations(per_chain)
+        tally = first._ensemble.counters.tally
+        sampler._count_anew(() if tally is None else tally.kept)
+        for name in ("disagreement_", "sample_stats_", "_last_draws", "_resting"):
+            self.__dict__.pop(name, None)
+        for name in ("_thin_found", "_thin_evaluations"):
+            self.__dict__.pop(name, None)
+        self.sampler_: BaseSampler = sampler
+        self.candidates_: xr.Dataset = choice.table()
+        self.why_: str = choice.why
+        self._doubt: str = choice.doubt
+        self._law, self._never_moved = sampler._law, False
+        self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
+        self.target_, self.n_sites_ = target, target.n_sites
+        self._warned_short = self._warned_periodic = False
+        self._known_hint = None
+
+    def warn_about_fit(self) -> None:
+        self.sampler_.warn_about_fit()
+        self.sampler_._warn_if_isolated()
+        if self._doubt:
+            warnings.warn(self._doubt, SeparatedModesWarning, stacklevel=3)
+
+    # ----------------------------------------------------------------- what the winner does
+
+    @property
+    def _ensemble(self) -> ChainEnsemble:
+        """The chains of the winner."""
+        check_is_fitted(self, "sampler_")
+        return self.sampler_._ensemble
+
+    @_ensemble.setter
+    def _ensemble(self, chains: ChainEnsemble) -> None:
+        self.sampler_._ensemble = chains
+
+    @property
+    def _worker(self) -> BaseSampler:
+        return self.sampler_
+
+    @property
+    def _may_stay(self) -> bool:
+        return self.sampler_._may_stay
+
+    @property
+    def _can_follow(self) -> bool:  # type: ignore[override]
+        return self.sampler_._can_follow
+
+    @property
+    def _way_out(self) -> str:  # type: ignore[override]
+        return self.sampler_._way_out
+
+    def make_starts(self, target: Target, streams: Streams) -> Starts:
+        return self.sampler_.make_starts(target, streams)
+
+    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
+        return self.sampler_.make_ensemble(target, states, streams)
+
+    def make_rule(self, target: Target) -> Any:
+        """Return the winner's rule."""
+        check_is_fitted(self, "sampler_")
+        return self._ensemble.rule
+
+    def burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
+        return self.sampler_.burn_in(target, ensemble)
+
+    def burn_in_length(self) -> int:
+        return self.sampler_.burn_in_length()
+
+    def _after_burn_in(self) -> None:
+        self.sampler_._after_burn_in()
+
+    def _find_thin(self) -> Thinning:
+        return self.sampler_._find_thin()
+
+    def _copies(self, streams: Streams) -> Any:
+        return self.sampler_._copies(streams)
+
+    def _new_jumps(self) -> ChainEnsemble:
+        return self.sampler_._new_jumps()
+
+    def _findings(self) -> dict[str, NDArray[Any]]:
+        return self.sampler_._findings()
+
+    def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
+        self.sampler_._warn_of(findings)
+
+    def _doubt_of_draws(self) -> str:
+        return self.sampler_._doubt_of_draws()
+
+    def _warn_if_separated(self) -> None:
+        if not isinstance(self.sampler_, EliminationSampler):
+            super()._warn_if_separated()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with ExitStack() as held:
+            held.enter_context(super()._alone())
+            if "sampler_" in self.__dict__:
+                held.enter_context(self.sampler_._alone())
+            yield
+
+    def _twin(self) -> Self:
+        made = super()._twin()
+        if "sampler_" in self.__dict__:
+            made.sampler_ = self.sampler_._twin()
+        return made
+
+    def _attrs(self) -> dict[str, Any]:
+        found = {"chosen": self.candidates_.attrs["chosen"]}
+        return self.sampler_._attrs() | super()._attrs() | found
+
+
+class _Choice:
+    """The race from the states of a fitted `LSBSampler`, and its result."""
+
+    def __init__(self, first: LSBSampler):
+        self.first, self.target = first, first.target_
+        self.states = first._ensemble.chains.x.copy()
+        own = first._ensemble.streams.copy().of("pilot", _RACE)
+        # For each candidate those of its chains, which may become those of the draws, and of
+        # copies that race.
+        self.seeds = [int(own[0].integers(2**63)) for _ in range(_SEEDS)]
+        self.by_chain = [int(rng.integers(2**63)) for rng in own]
+        self.settings: dict[str, Any] = {"n_chains": first.n_chains, "n_jobs": first.n_jobs}
+        self.work = FIT * first.n_evaluations_
+        self.samplers: dict[str, BaseSampler] = {"lsb": first}
+
+    def _copies(self, sampler: BaseSampler, k: int) -> Any:
+        streams = Streams([np.random.default_rng([seed, k]) for seed in self.by_chain])
+        return sampler._copies(streams)
+
+    def race(self) -> None:
+        """Let all candidates run."""
+        first, target = self.first, self.target
+        budget = _SHARE * self.work
+        if (target.n_possible > 1).any():
+            exact = eliminated(target, self.work, self.seeds[0], self.settings)
+            if exact is not None:
+                self.samplers["elimination"] = exact
+            self.samplers |= begun(target, self.states, self.seeds[2:], self.settings)
+        chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
+        self.contest = Contest(chains, budget)
+        if self.contest.sites.size:
+            with Progress(first.verbose, "race", budget, "ns") as progress:
+                self.contest.run(progress)
+                progress.end(f"{self.chosen} chosen")
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the race found."""
+        return self.contest.found()
+
+    @property
+    def chosen(self) -> str:
+        """Name of the winner; without a race independent draws, if there are any."""
+        found = self.outcome
+        if np.isfinite(found.ess_per_work).any():
+            return found.best
+        return "elimination" if "elimination" in self.samplers else "lsb"
+
+    @property
+    def sampler(self) -> BaseSampler:
+        """The winner."""
+        return self.samplers[self.chosen]
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of all candidates, and of their copies."""
+        copies = sum(run.evaluations for run in self.contest.runs)
+        return copies + sum(one.n_evaluations_ for one in self.samplers.values())
+
+    @property
+    def needs_tempering(self) -> bool:
+        """Whether the winner disagrees with others, or its chains with each other."""
+        name = self.chosen
+        run = self.contest.entrant(name)
+        if name == "elimination" or run.halves is None or self.target.ratio_cost > 1:
+            return False
+        return bool(self.contest.difference(name).sites.size or run.r_hat > _LARGE_R_HAT)
+
+    def temper(self) -> None:
+        """Let tempering run, too, if there is work left for a burn-in that may find anything."""
+        work = _OF_TEMPERING * self.work
+        n_moves = int((self.target.cardinalities - 1).sum())
+        of_scan = price_of("Scan", self.target).work(
+            1, _REPLICAS * n_moves, neighbours(self.target)
+        )
+        n_scans = int(work / (of_scan * len(self.states)))
+        if n_scans < _FEWEST_SCANS:
+            return
+        sampler = ParallelTempering(n_burn_in=n_scans, random_state=self.seeds[1], **self.settings)
+        sampler._fit(self.target, self.states)
+        if sampler.n_round_trips_.min() == 0:  # its draws say nothing about the modes
+            return
+        self.samplers["tempering"] = sampler
+        self.contest.join("tempering", self._copies(sampler, _SEEDS), work / 2)
+
+    @property
+    def why(self) -> str:
+        """The choice in a sentence."""
+        found, name = self.outcome, self.chosen
+        ess = dict(zip(found.names, 1e9 * found.ess_per_work, strict=True))
+        what = type(self.samplers[name]).__name__
+        if not np.isfinite(ess[name]):
+            return f"{what} ({name}), as fit was too short for a race."
+        rest = {other: e for other, e in ess.items() if other != name and np.isfinite(e)}
+        if not rest:
+            return f"{what} ({name}) is the only candidate for this target."
+        second = max(rest, key=lambda other: rest[other])
+        times = ess[name] / rest[second]
+        if times < 1.0:
+            said = f"{1.0 / times:.3g} times fewer than {second!r} may make, with a smaller error"
+        else:
+            said = f"{times:.3g} times as many as {second!r}, the next"
+        return f"{what} ({name}) makes {ess[name]:.3g} effective draws per second of work, {said}."
+
+    @property
+    def doubt(self) -> str:
+        """The warning about candidates that disagree, or ""."""
+        if not self.contest.last or self.chosen == "elimination":
+            return ""
+        found = self.contest.difference(self.chosen)
+        if not found.sites.size:
+            return ""
+        labels = [repr(self.target.label(int(site))) for site in found.sites[:_NAMED]]
+        more = found.sites.size - len(labels)
+        named = ", ".join(labels) + (f" and {more} more" if more > 0 else "")
+        tried = "tempering" in self.samplers
+        return (
+            f"The candidates {self.chosen!r}, which is taken, and {found.others!r} disagree by up "
+            f"to {found.size:.3g} standard errors in the marginals of variables {named}: one of "
+            "them has not converged, or does not leave a mode. Answers may be wrong. "
+            f"{'Tempering was tried and is no better. ' if tried else ''}Give a larger n_burn_in, "
+            "or take ParallelTempering, and compare."
+        )
+
+    def table(self) -> xr.Dataset:
+        """Return ``candidates_``."""
+        found, contest = self.outcome, self.contest
+        names = contest.names
+        runs = [contest.entrant(name) for name in names]
+        work = np.array([run.step_work if run.n_transitions else np.nan for run in runs])
+        with np.errstate(divide="ignore"):
+            columns: dict[str, NDArray[Any]] = {
+                "ess_per_work": 1e9 * found.ess_per_work,
+                "work_error": 1e9 * found.work_error,
+                "ess_per_transition": found.ess_per_step,
+                "lp_ess_per_transition": found.lp_ess_per_step,
+                "transitions_per_work": 1e9 / work,
+            }
+        columns |= {
+            "r_hat": np.array([run.r_hat for run in runs]),
+            "difference": np.array([contest.difference(name).size for name in names]),
+            "transitions": np.array([run.n_transitions for run in runs]),
+            "in_last_round": found.in_last_round,
+        }
+        return xr.Dataset(
+            {name: ("candidate", values) for name, values in columns.items()},
+            coords={"candidate": names},
+            attrs={"chosen": self.chosen},
+        )

@@ -1,0 +1,133 @@
+r"""Weights of the rows under which a logistic regression is a linear one.
+
+With y_i successes in m_i trials and linear predictor psi_i, Polya-Gamma variables omega_i make the
+likelihood Gaussian: prod_i exp(kappa_i psi_i - omega_i psi_i^2 / 2) PG(omega_i | m_i, 0), with
+kappa = y - m / 2 (N. G. Polson, J. G. Scott and J. Windle, JASA 2013). For the included columns D,
+a diagonal ridge (0 for a flat prior), F = D' Omega D + ridge and Z = D' kappa, the coefficients
+given omega are N(F^-1 Z, F^-1), and with them integrated out
+
+    log p(omega | model, y) = L(omega) + sum_i log PG(omega_i | m_i, 0),
+    L(omega) = Z' F^-1 Z / 2 - log det F / 2.
+
+Two updates leave this invariant, and a coin that does not depend on the state chooses:
+
+- *plain*: coefficients are drawn, then omega_i from PG(m_i, psi_i), with no rejection;
+- *integrated*: omega' is drawn from PG(m, psi), psi the predictor at the mean of the coefficients
+  under omega, psi' that under omega', and accepted with probability min(1, exp r),
+
+      r = L(omega') - L(omega) + sum_i (omega'_i psi_i^2 - omega_i psi'_i^2) / 2
+          + sum_i m_i (log cosh(psi'_i / 2) - log cosh(psi_i / 2)),
+
+  as PG(omega | m, psi) is cosh(psi / 2)^m exp(-omega psi^2 / 2) PG(omega | m, 0).
+
+The integrated update alone may never move away from a bad start, hence the coin.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+
+from sklsb._kernels.selection.polya_gamma import draw_polya_gamma
+
+Array = NDArray[np.float64]
+
+INTEGRATED = 0.5  # probability of the integrated update
+
+
+class Conditional(NamedTuple):
+    """Coefficients of the included columns given the weights."""
+
+    design: Array  # (k, n), the included columns
+    mean: Array  # (k,)
+    root: Array  # (k, k) lower triangular factor of F
+    log_p: float  # L
+
+    @property
+    def predictor(self) -> Array:
+        """The linear predictor at the mean, shape (n,)."""
+        result: Array = self.mean @ self.design
+        return result
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """Draw coefficients, shape (k,)."""
+        noise = rng.standard_normal(self.mean.size)
+        result: Array = self.mean + solve_triangular(
+            self.root, noise, lower=True, trans="T", check_finite=False
+        )
+        return result
+
+
+class Augmentation:
+    """The weights of the rows of one chain.
+
+    Parameters
+    ----------
+    n_successes : ndarray of shape (n,)
+        y.
+    n_trials : ndarray of int64 of shape (n,)
+        m, at least 1.
+
+    Attributes
+    ----------
+    omega : ndarray of shape (n,)
+        The weights, at first the means of PG(m, 0).
+    n_proposed, n_accepted : int
+        Integrated updates so far.
+    """
+
+    def __init__(self, n_successes: Array, n_trials: NDArray[np.int64]):
+        self.n_trials = n_trials
+        self.kappa = n_successes - 0.5 * n_trials
+        self.omega = 0.25 * n_trials
+        self.n_proposed = self.n_accepted = 0
+
+    def conditional(self, design: Array, ridge: Array, omega: Array | None = None) -> Conditional:
+        """Return the coefficients of columns (k, n) with prior precisions ``ridge``, shape (k,).
+
+        Given the present weights, or ``omega``.
+        """
+        precision = (design * (self.omega if omega is None else omega)) @ design.T
+        precision.flat[:: ridge.size + 1] += ridge
+        root = cholesky(precision, lower=True, check_finite=False)
+        half = solve_triangular(root, design @ self.kappa, lower=True, check_finite=False)
+        mean = solve_triangular(root, half, lower=True, trans="T", check_finite=False)
+        log_p = 0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
+        return Conditional(design, mean, root, log_p)
+
+    def _propose(self, predictor: Array, rng: np.random.Generator) -> Array:
+        omega = np.empty(predictor.size)
+        draw_polya_gamma(self.n_trials, predictor, rng.random(), omega)
+        return omega
+
+    def update(self, now: Conditional, ridge: Array, rng: np.random.Generator) -> Array:
+        """Draw new weights; ``now`` is the conditional distribution under the present ones.
+
+        Returns coefficients drawn from it.
+        """
+        coefficients = now.draw(rng)
+        if rng.random() >= INTEGRATED:
+            self.omega = self._propose(coefficients @ now.design, rng)
+        else:
+            self._integrated(now, ridge, rng)
+        return coefficients
+
+    def _integrated(self, now: Conditional, ridge: Array, rng: np.random.Generator) -> None:
+        psi = now.predictor
+        omega = self._propose(psi, rng)
+        then = self.conditional(now.design, ridge, omega)
+        psi_then = then.predictor
+        r = then.log_p - now.log_p
+        r += 0.5 * float(omega @ psi**2 - self.omega @ psi_then**2)
+        r += float(self.n_trials @ (_log_cosh_half(psi_then) - _log_cosh_half(psi)))
+        self.n_proposed += 1
+        if np.log1p(-rng.random()) < r:
+            self.omega = omega
+            self.n_accepted += 1
+
+
+def _log_cosh_half(psi: Array) -> Any:
+    """Log of 2 cosh(psi / 2)."""
+    half = 0.5 * np.abs(psi)
+    return half + np.log1p(np.exp(-2.0 * half))

@@ -1,0 +1,265 @@
+"""Chains: windows, the parts of columns they take in turn, and what is summed over them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import distinguish
+from sklsb._kernels.selection import state as names
+from sklsb._kernels.selection.process import run_window
+from sklsb._kernels.selection.state import Models, Rates, Sums, Window
+from sklsb.selection.problem import Problem
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Rows of the Gram matrix that a chain keeps: by number, and in bytes together.
+_SLOTS, _GRAM_BYTES = 1024, 1 << 25
+# Entries of the table of models; most units of a model in it.
+_N_MODELS, _MODEL_SIZE = 1 << 12, 64
+# Batches of a chain: when there are this many, pairs are joined.
+_N_BATCHES, _BATCH_BYTES = 64, 1 << 27
+# Models of a chain that are kept for draws.
+_N_STATES = 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all chains have in common, frozen before the first draw."""
+
+    anchors: Ints  # units of every window
+    n_rest: int  # further units of a window; 0: every window has all units
+    time: float  # process time of a window
+    windows: int  # windows of a sweep, if all have all units
+    rates: Rates
+
+    def n_windows(self, n_units: int) -> int:
+        """Return the windows in a sweep over so many units."""
+        if not self.n_rest:
+            return self.windows
+        return max(1, -(-(n_units - self.anchors.size) // self.n_rest))
+
+
+def new_window(problem: Problem, n_units: int, n_columns: int) -> Window:
+    """Return empty memory for windows of up to so many free units and columns."""
+    first = problem.posterior.first
+    widths = np.diff(first)
+    most = problem.most_columns
+    w, units = n_columns + most, n_units + problem.most
+    w, units = min(w, problem.n_columns), min(units, problem.n_units)
+    slots = int(min(w, max(most + 64, min(_SLOTS, _GRAM_BYTES // (8 * w)))))
+    grouped = bool((widths > 1).any())
+    n_rows = len(problem.weight)
+    widest = int(widths.max(initial=1))
+    cross = int((widths**2).sum()) if w == problem.n_columns else units * widest**2
+    floats = {
+        "u v mean variance change sum_mean sum_square": (w,),
+        "log_odds fit rest share rate sum_share": (units,),
+        "lane": (names.LANES,),
+        "number": (8,),
+        "cross": (cross if grouped else 0,),
+        "gram": (slots, w),
+        "inverse factor": (most, most),
+        "rows": (most, w),
+        "b a": (most,),
+        "dense": (n_rows,),
+    }
+    ints = {
+        "size": (8,),
+        "column unit unit_of slot place": (w,),
+        "first": (w + 1,),
+        "block": (units + 1 if grouped else 0,),
+        "owner": (slots + 1,),
+        "included": (most,),
+    }
+    made: dict[str, Any] = {"word": np.zeros(2, dtype=np.uint64)}
+    made |= {name: np.zeros(shape) for key, shape in floats.items() for name in key.split()}
+    made |= {
+        name: np.zeros(shape, dtype=np.int64) for key, shape in ints.items() for name in key.split()
+    }
+    return Window(**made)
+
+
+def set_window(problem: Problem, window: Window, free: Ints, included: Ints) -> None:
+    """Let a window have some free units, and the included units besides; included: all of them."""
+    inside = np.isin(included, free)
+    units = np.concatenate([free, included[~inside]])
+    starts, ends = problem.posterior.first[units], problem.posterior.first[units + 1]
+    widths = ends - starts
+    first = np.concatenate([[0], np.cumsum(widths)])
+    n_columns, n_units = int(first[-1]), units.size
+    columns = np.repeat(starts - first[:-1], widths) + np.arange(n_columns)
+    window.size[: names.FRESH + 1] = n_columns, n_units, free.size, 0, included.size, 1
+    window.unit[:n_units], window.column[:n_columns] = units, columns
+    window.first[: n_units + 1] = first
+    window.unit_of[:n_columns] = np.repeat(np.arange(n_units), widths)
+    window.log_odds[:n_units] = problem.posterior.log_odds[units]
+    if window.block.size:
+        window.block[: n_units + 1] = np.concatenate([[0], np.cumsum(widths**2)])
+    window.place[:n_columns] = -1
+    order = np.argsort(units, kind="stable")
+    local = order[np.searchsorted(units[order], included)]
+    chosen = [np.arange(first[u], first[u + 1]) for u in local]
+    flat = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
+    window.included[: flat.size] = flat
+    window.size[names.K_COLUMNS] = flat.size
+
+
+def included_units(window: Window) -> Ints:
+    """Return the included units of a window, sorted."""
+    local = window.included[: window.size[names.K_COLUMNS]]
+    return np.unique(window.unit[window.unit_of[local]])
+
+
+def new_sums(problem: Problem) -> Sums:
+    """Return sums of nothing."""
+    units, p = problem.n_units, problem.n_columns
+    shapes = (units, units, p, p, p, p, problem.most + 2, names.N_TOTALS)
+    return Sums(*(np.zeros(size) for size in shapes))
+
+
+def new_models(problem: Problem, n: int = _N_MODELS) -> Models:
+    """Return an empty table of models."""
+    return Models(
+        key=np.zeros(n, dtype=np.uint64),
+        time=np.zeros(n),
+        log_p=np.zeros(n),
+        size=np.zeros(n, dtype=np.int64),
+        units=np.zeros((n, min(problem.most, _MODEL_SIZE)), dtype=np.int32),
+        n_kept=np.zeros(1, dtype=np.int64),
+    )
+
+
+@dataclass
+class Batches:
+    """Sums of probabilities and times by unit, of consecutive batches of equal length."""
+
+    n_units: int
+    most: int = 0
+    length: int = 1  # sweeps in a batch
+    begun: int = 0  # sweeps in the last batch, if it is not full
+    share: list[Array] = field(default_factory=list)
+    time: list[Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        fits = _BATCH_BYTES // (8 * 4 * self.n_units + 1)
+        self.most = self.most or int(np.clip(fits // 2 * 2, 16, _N_BATCHES))
+
+    def add(self, share: Array, time: Array) -> None:
+        """Add the sums of a sweep."""
+        if self.begun:
+            self.share[-1] += share
+            self.time[-1] += time
+        else:
+            self.share.append(share.astype(np.float32 if self.n_units > 50_000 else np.float64))
+            self.time.append(time.astype(self.share[-1].dtype))
+        self.begun = (self.begun + 1) % self.length
+        if not self.begun and len(self.share) == self.most:
+            for parts in (self.share, self.time):
+                parts[:] = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            self.length *= 2
+
+
+class Chain:
+    """One chain: where it is, its random numbers, and what it has summed so far."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator, units: Ints):
+        self.problem, self.rng, self.units = problem, rng, units
+        self.window: Window | None = None
+        self.shape: tuple[int, ...] = ()
+        self.rest = np.empty(0, dtype=np.int64)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all sums; the chain stays where it is."""
+        self.sums, self.models = new_sums(self.problem), new_models(self.problem)
+        self.batches = Batches(self.problem.n_units)
+        self.states: list[tuple[Ints, float]] = []
+        self.every, self.n_sweeps = 1, 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"window": None, "shape": ()}
+
+    def _windows(self, plan: Plan) -> list[Ints]:
+        """Return the free units of the windows of the next sweep."""
+        n = self.problem.n_units
+        if not plan.n_rest:
+            return [np.arange(n)] * plan.windows
+        outside = np.ones(n, dtype=np.bool_)
+        outside[plan.anchors] = False
+        rest = self.rng.permutation(np.flatnonzero(outside))
+        parts = np.array_split(rest, plan.n_windows(n))
+        return [np.concatenate([plan.anchors, part]) for part in parts]
+
+    def _set(self, plan: Plan, free: Ints) -> Window:
+        problem = self.problem
+        widths = np.diff(problem.posterior.first)
+        n_columns = problem.n_columns
+        if plan.n_rest:
+            n_columns = (plan.anchors.size + plan.n_rest) * int(widths.max(initial=1))
+        wanted = (plan.anchors.size + plan.n_rest if plan.n_rest else problem.n_units, n_columns)
+        if self.window is None or self.shape != wanted:
+            self.window, self.shape = new_window(problem, *wanted), wanted
+            set_window(problem, self.window, free, self.units)
+        elif plan.n_rest:
+            set_window(problem, self.window, free, self.units)
+        return self.window
+
+    def sweep(self, plan: Plan, most_jumps: int = 0) -> Array:
+        """Run all windows of a sweep and add it to the sums; return its totals."""
+        of_sweep = new_sums(self.problem)
+        span = np.array([plan.time, float(most_jumps)])
+        for free in self._windows(plan):
+            window = self._set(plan, free)
+            window.word[0] = self.rng.integers(1 << 63, dtype=np.uint64)
+            run_window(
+                self.problem.columns,
+                self.problem.posterior,
+                plan.rates,
+                window,
+                of_sweep,
+                self.models,
+                span,
+            )
+            self.units = included_units(window)
+        self.batches.add(of_sweep.share, of_sweep.time)
+        self._add(of_sweep)
+        return of_sweep.total
+
+    def _add(self, new: Sums) -> None:
+        largest = [names.LARGEST, names.LARGEST_FIT]
+        kept = np.maximum(self.sums.total[largest], new.total[largest])
+        for total, part in zip(self.sums, new, strict=True):
+            total += part
+        self.sums.total[largest] = kept
+        if self.n_sweeps % self.every == 0:
+            self.states.append((self.units, float(new.total[names.BORDER])))
+            if len(self.states) > _N_STATES:
+                self.states = self.states[::2]
+                self.every *= 2
+        self.n_sweeps += 1
+        if 4 * self.models.n_kept[0] >= 3 * self.models.key.size:
+            self.models = _half(self.models)
+
+
+def _half(models: Models) -> Models:
+    """Return a table with the half of the models that has more time."""
+    kept = np.argsort(-models.time, kind="stable")[: models.n_kept[0] // 2]
+    n = models.key.size
+    made = Models(*(np.zeros_like(part) for part in models))  # type: ignore[arg-type]
+    for i in kept:
+        place = int(models.key[i] % np.uint64(n))
+        while made.key[place]:
+            place = (place + 1) % n
+        made.key[place], made.time[place] = models.key[i], models.time[i]
+        made.log_p[place], made.size[place] = models.log_p[i], models.size[i]
+        made.units[place] = models.units[i]
+    made.n_kept[0] = kept.size
+    return made
+
+
+def check_kernels(problem: Problem) -> None:
+    """Let the kernels know the classes of what they are given."""
+    distinguish(problem.columns, problem.posterior)

@@ -1,0 +1,115 @@
+"""Coefficients given a model: means, covariances, draws, and predictions from them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb.selection.problem import Problem, columns_of
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Given:
+    """The posterior given a model: coefficients are t with mean and scale^2 error / df * C."""
+
+    columns: Ints  # numbers in X
+    mean: Array
+    root: Array  # lower triangular, C = root root'
+    error: float  # sum of squares of y that is left
+
+
+def given_model(problem: Problem, columns: Ints) -> Given:
+    """Return the posterior given the kernels' columns of a model."""
+    post, scale = problem.posterior, problem.scale[columns]
+    x = columns_of(problem, columns)
+    matrix = x.T @ x + np.diag(post.ridge[columns])
+    z = post.z[columns]
+    if columns.size:
+        # Of collinear columns, as a median model may have, the one of least length is as good.
+        inverse = np.linalg.pinv(matrix, rcond=1e-9, hermitian=True)
+        value, vector = np.linalg.eigh(post.shrink * inverse)
+        q = np.asarray(np.linalg.qr((vector * np.sqrt(np.maximum(value, 0.0))).T, "r")).T
+        mean = post.shrink * (inverse @ z)
+    else:
+        q, mean = np.empty((0, 0)), np.empty(0)
+    error = problem.y_norm**2 * max(1.0 - float(mean @ z), 0.0)
+    return Given(
+        columns=problem.given[columns],
+        mean=mean * scale * problem.y_norm,
+        root=q * scale[:, None],
+        error=error,
+    )
+
+
+@dataclass
+class Flat:
+    """Intercept and ``always``: coefficients with a flat prior, projected out.
+
+    With F the constant and these columns, W the weights, Q R = W^(1/2) F: ``by_y`` = Q'W^(1/2) y
+    and ``by_x`` = Q'W^(1/2) X.
+    """
+
+    always: Ints
+    r: Array
+    by_y: Array
+    by_x: Array  # (q, n_features)
+
+    def coefficients(self, coef: Array) -> Array:
+        """Return the intercept and those of ``always`` given all others."""
+        found: Array = np.asarray(np.linalg.solve(self.r, self.by_y - self.by_x @ coef), float)
+        return found
+
+    def rest(self, row: Array) -> Array:
+        """Return Q-coordinates h of rows of F, so that a prediction is h'by_y + (x - h'by_x) b."""
+        found: Array = np.asarray(np.linalg.solve(self.r.T, row.T).T, float)
+        return found
+
+
+def flat_part(X: Array, y: Array, problem: Problem) -> Flat:
+    """Return what is needed of the projected-out part; X is dense or CSC."""
+    root, chosen = np.sqrt(problem.weight), X[:, problem.always]
+    if hasattr(chosen, "toarray"):
+        chosen = chosen.toarray()
+    f = np.column_stack([np.ones(len(root)), np.asarray(chosen, dtype=np.float64)])
+    weighted = root[:, None] * problem.basis
+    by_x = np.asarray(X.T @ weighted.astype(X.dtype)).T.astype(np.float64)
+    by_x[:, problem.always] = 0.0
+    return Flat(problem.always, problem.basis.T @ (root[:, None] * f), weighted.T @ y, by_x)
+
+
+def linear_moments(
+    flat: Flat, rows: Array, x: Array, states: list[Given], weights: Array, df: float
+) -> tuple[Array, Array, float]:
+    """Return mean and variance of linear functions of the coefficients, and E sigma^2.
+
+    Parameters
+    ----------
+    flat : Flat
+        The projected-out part.
+    rows : ndarray of shape (m, q)
+        What multiplies its coefficients.
+    x : ndarray of shape (m, n_features)
+        What multiplies the others; dense or CSC.
+    states, weights : list of Given, ndarray
+        Models and their weights, which sum to one.
+    df : float
+        Degrees of freedom.
+    """
+    h = flat.rest(rows)
+    base, own = h @ flat.by_y, np.square(h).sum(axis=1)
+    mean, square = np.zeros(len(base)), np.zeros(len(base))
+    inside, noise = np.zeros(len(base)), 0.0
+    for state, weight in zip(states, weights, strict=True):
+        part = x[:, state.columns]
+        part = part.toarray() if hasattr(part, "toarray") else np.asarray(part)
+        part = part - h @ flat.by_x[:, state.columns]
+        shift = part @ state.mean
+        sigma2 = state.error / max(df - 2.0, 1e-3)
+        mean += weight * shift
+        square += weight * shift**2
+        inside += weight * sigma2 * (own + np.square(part @ state.root).sum(axis=1))
+        noise += weight * sigma2
+    return base + mean, np.maximum(square - mean**2, 0.0) + inside, noise

@@ -1,0 +1,338 @@
+"""From data and priors to what the kernels need."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import betaln
+from scipy.stats import t as student
+
+from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
+from sklsb._kernels.selection.state import CDF_STEPS, Posterior
+from sklsb._system.memory import check_fits
+from sklsb.exceptions import ModelWarning
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Most columns of X; most included columns.
+MOST_COLUMNS, MOST_INCLUDED = 10**6, 256
+# Entries of X up to which it is kept in double precision.
+_DOUBLE = 1 << 23
+# Of a column's sum of squares: at most this part is left by constants and ``always``.
+_NOTHING_LEFT = 1e-12
+# 1 - R^2 of collinear columns, well above the rounding of single precision; largest g and squared
+# slab, as in `VariableSelection`.
+_LEAST, _LARGEST_SCALE = 1e-5, 1e8
+_PART = 1 << 22
+
+
+@dataclass
+class Prior:
+    """Parameters of the priors, resolved for some data; ``inclusion`` by unit or None."""
+
+    kind: str
+    g: float
+    slab_sd: float
+    size: tuple[float, float] | None
+    inclusion: Array | None
+
+
+@dataclass
+class Problem:
+    """A linear regression: what kernels see, and the way back to the given columns.
+
+    Columns are those of the kernels: without ``always``, in the order of units.
+    """
+
+    columns: DenseColumns | SparseColumns
+    posterior: Posterior
+    given: Ints  # number in X of each column
+    always: Ints  # numbers in X
+    scale: Array  # of each column; a coefficient of X is this times that of the kernels
+    y_norm: float
+    df: float
+    n_rows: float  # sum of the weights
+    weight: Array  # of rows
+    basis: Array  # (n, q) orthonormal: constant and always, times root of the weights
+    most: int  # included units
+    most_columns: int  # included columns
+    artificial: bool  # whether `most` is a limit of memory, not of the model
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns to choose from."""
+        return self.given.size
+
+    @property
+    def n_units(self) -> int:
+        """Number of columns or groups to choose from."""
+        return self.posterior.first.size - 1
+
+
+def linear_problem(
+    X: Any,
+    y: Array,
+    weight: Array,
+    groups: list[Ints],
+    always: Ints,
+    prior: Prior,
+    standardize: bool,
+) -> Problem:
+    """Return the problem of a regression; X is dense or CSC, groups are columns by unit."""
+    given = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
+    n_rows, root = float(weight.sum()), np.sqrt(weight)
+    basis = _basis(X, always, root)
+    left = root * y
+    left = left - basis @ (basis.T @ left)
+    left -= basis @ (basis.T @ left)
+    y_norm = float(np.linalg.norm(left))
+    centred = np.linalg.norm(root * (y - np.average(y, weights=weight)))
+    if y.min() == y.max():
+        raise ValueError(f"y is constant ({y[0]:g}): there is nothing to explain.")
+    if y_norm <= 1e-10 * centred:
+        raise ValueError("the columns in always explain y: there is nothing left to explain.")
+    unit = left / y_norm
+    make = _sparse_columns if sparse.issparse(X) else _dense_columns
+    slab = prior.slab_sd * (math.sqrt(n_rows) if standardize else 1.0)
+    length = 1.0 if prior.kind == "g" else slab
+    to_unit = prior.kind == "g" or standardize
+    columns, scale, square, z = make(X, given, root, basis, unit, length, to_unit)
+    if prior.kind != "g" and square.max(initial=0.0) > _LARGEST_SCALE:
+        j = int(square.argmax())
+        raise ValueError(
+            f"slab_sd**2 times the sum of squares of column {given[j]} is {square[j]:g}; it must "
+            f"be at most {_LARGEST_SCALE:g}. Use standardize=True, or give a smaller slab_sd."
+        )
+    df = n_rows - basis.shape[1]
+    first = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
+    most_columns, artificial = _most(prior, first, int(n_rows), basis.shape[1])
+    most = min(first.size - 1, most_columns)
+    posterior = _posterior(prior, first, z, square, df, most)
+    return Problem(
+        columns=columns,
+        posterior=posterior,
+        given=given,
+        always=always,
+        scale=scale,
+        y_norm=y_norm,
+        df=df,
+        n_rows=n_rows,
+        weight=weight,
+        basis=basis,
+        most=most,
+        most_columns=most_columns,
+        artificial=artificial,
+    )
+
+
+def _basis(X: Any, always: Ints, root: Array) -> Array:
+    """Orthonormal basis of the constant and the columns that are always in the model."""
+    chosen = X[:, always]
+    chosen = chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen, dtype=np.float64)
+    mean = np.average(chosen, axis=0, weights=root**2) if always.size else np.zeros(0)
+    block = root[:, None] * np.column_stack([np.ones(len(root)), chosen - mean])
+    length = np.linalg.norm(block, axis=0)
+    if (length == 0.0).any():
+        j = int(always[int(np.argmin(length)) - 1])
+        raise ValueError(f"column {j}, in always, is constant; leave it out.")
+    q, r = np.linalg.qr(block / length)
+    bad = np.abs(np.diagonal(r)) <= 1e-7
+    if bad.any() or block.shape[1] > len(root) - 2:
+        raise ValueError(
+            f"always has {always.size} columns that are collinear or, with {len(root)} rows, too "
+            "many; leave some out."
+        )
+    result: Array = q
+    return result
+
+
+def _most(prior: Prior, first: Ints, n: int, q: int) -> tuple[int, bool]:
+    """Return the most columns of a model, and whether the model would allow more."""
+    p = int(first[-1])
+    allowed = p if prior.kind != "g" else min(p, max(n - q - 1, 1))
+    most = max(min(allowed, MOST_INCLUDED), int(np.diff(first).max()))
+    return most, most < allowed
+
+
+def _posterior(
+    prior: Prior, first: Ints, z: Array, square: Array, df: float, most: int
+) -> Posterior:
+    n_units, is_g = first.size - 1, prior.kind == "g"
+    log_odds = np.zeros(n_units)
+    if is_g:
+        log_odds -= 0.5 * np.diff(first) * math.log1p(prior.g)
+    size_term = np.full(most + 2, -np.inf)
+    k = np.arange(most + 1)
+    size_term[: most + 1] = 0.0
+    if prior.inclusion is not None:
+        with np.errstate(divide="ignore"):
+            log_odds += np.log(prior.inclusion) - np.log1p(-prior.inclusion)
+    elif prior.size is not None:
+        a, b = prior.size
+        size_term[: most + 1] = betaln(k + a, n_units - k + b)
+    ridge = np.zeros(z.size) if is_g else np.ones(z.size)
+    grid = np.arange(40 * CDF_STEPS) / CDF_STEPS
+    return Posterior(
+        z=z,
+        square=square + ridge,
+        ridge=ridge,
+        first=first,
+        log_odds=log_odds,
+        size_term=size_term,
+        cdf=student(df).cdf(grid),
+        gaussian=False,
+        shrink=prior.g / (1.0 + prior.g) if is_g else 1.0,
+        exponent=0.5 * df,
+        det_weight=0.0 if is_g else 0.5,
+        least=_LEAST if is_g else 0.0,
+        spread=1.0 / max(df - 2.0, 1e-3),
+        studentize=math.sqrt(df),
+        n_always=0,
+    )
+
+
+def _dense_columns(
+    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, to_unit: bool
+) -> tuple[DenseColumns, Array, Array, Array]:
+    """Centre, project and scale dense columns, some at a time."""
+    n, p = len(root), given.size
+    kind: Any = np.float64 if n * p <= _DOUBLE else np.float32
+    check_fits(n * p * np.dtype(kind).itemsize, f"A copy of X ({n} x {p})", "Give fewer columns.")
+    x = np.empty((p, n), dtype=kind)
+    scale, square, z = np.empty(p), np.empty(p), np.empty(p)
+    step = max(1, _PART // n)
+    for low in range(0, p, step):
+        part = slice(low, min(low + step, p))
+        block = np.asarray(X[:, given[part]], dtype=np.float64)
+        largest = np.abs(block).max(axis=0)
+        # Divided by the largest entry first: squares of 1e200 overflow.
+        block = (block / np.where(largest > 0.0, largest, 1.0)).T * root
+        before = np.square(block).sum(axis=1)
+        for _ in range(2):
+            block -= (block @ basis) @ basis.T
+        norm = np.linalg.norm(block, axis=1)
+        _refuse_constant(norm**2, before, given[part], basis.shape[1] > 1)
+        block /= norm[:, None]
+        norm *= largest
+        scale[part] = length / norm if to_unit else length
+        block *= (scale[part] * norm)[:, None]
+        x[part] = block
+        square[part] = np.square(block).sum(axis=1)
+        z[part] = block @ y
+    return DenseColumns(x, np.empty(0)), scale, square, z
+
+
+def _refuse_constant(norm: Array, before: Array, given: Ints, projected: bool) -> None:
+    """Refuse columns of which nothing is left."""
+    bad = given[norm <= _NOTHING_LEFT * before]
+    if bad.size:
+        more = " and others" if bad.size > 5 else ""
+        why = "constant, or explained by the columns in always" if projected else "constant"
+        raise ValueError(
+            f"columns {', '.join(map(str, bad[:5]))}{more} of X are {why}; leave them out: the "
+            "model has an intercept."
+        )
+
+
+def _sparse_columns(
+    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, to_unit: bool
+) -> tuple[SparseColumns, Array, Array, Array]:
+    """Scale sparse columns; the projection is left to the kernel."""
+    chosen = sparse.csc_array(X[:, given], dtype=np.float64, copy=True)
+    chosen.sum_duplicates()
+    chosen.data *= root[chosen.indices]
+    before = np.asarray(chosen.multiply(chosen).sum(axis=0)).ravel()
+    low = np.asarray(chosen.T @ basis)
+    left = before - np.square(low).sum(axis=1)
+    _refuse_constant(left, before, given, basis.shape[1] > 1)
+    scale = length / np.sqrt(left) if to_unit else np.full(given.size, length)
+    chosen.data *= np.repeat(scale, np.diff(chosen.indptr))
+    low *= scale[:, None]
+    made = SparseColumns(
+        value=chosen.data,
+        row=chosen.indices.astype(np.int64),
+        start=chosen.indptr.astype(np.int64),
+        low=low,
+        weight=np.empty(0),
+    )
+    return made, scale, left * scale**2, np.asarray(chosen.T @ y)
+
+
+def columns_of(problem: Problem, chosen: Ints) -> Array:
+    """Return some of the kernels' columns, projected and scaled; shape (n, chosen)."""
+    view = problem.columns
+    if isinstance(view, DenseColumns):
+        return np.asarray(view.x[chosen].T, dtype=np.float64)
+    made = np.zeros((len(problem.weight), chosen.size))
+    for i, j in enumerate(chosen):
+        part = slice(view.start[j], view.start[j + 1])
+        made[view.row[part], i] = view.value[part]
+    return made - problem.basis @ view.low[chosen].T
+
+
+def warn_of_duplicates(problem: Problem, names: Sequence[Any]) -> None:
+    """Warn of equal columns: they share a probability."""
+    z = np.abs(problem.posterior.z)
+    order = np.argsort(z, kind="stable")
+    close = np.flatnonzero(np.diff(z[order]) <= 1e-12 * np.maximum(1e-8, z[order][1:]))
+    found = []
+    for i in close[:1000]:
+        pair = columns_of(problem, order[i : i + 2])
+        if abs(pair[:, 0] @ pair[:, 1]) >= (1 - 1e-10) * np.prod(np.linalg.norm(pair, axis=0)):
+            found.append(tuple(names[j] for j in sorted(problem.given[order[i : i + 2]])))
+    if found:
+        more = f" and {len(found) - 3} more pairs" if len(found) > 3 else ""
+        shown = ", ".join(f"{a!r} and {b!r}" for a, b in found[:3])
+        warnings.warn(
+            f"columns {shown}{more} of X are equal up to location and scale: no data can tell them "
+            "apart, and they share a probability of inclusion. Leave one of each pair out.",
+            ModelWarning,
+            stacklevel=4,
+        )
+
+
+def inclusion_prior(
+    size_prior: Any, expected_size: Any, inclusion: Any, n_units: int
+) -> tuple[tuple[float, float] | None, Array | None]:
+    """Resolve the prior of inclusion: a and b, or a probability by unit."""
+    given = [
+        name
+        for name, value in (
+            ("size_prior", size_prior),
+            ("expected_size", expected_size),
+            ("inclusion_prior", inclusion),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are given; give one of them.")
+    if inclusion is not None:
+        chance = np.array(np.broadcast_to(np.asarray(inclusion, dtype=np.float64), n_units))
+        if not ((chance > 0.0) & (chance < 1.0)).all():
+            bad = chance[~((chance > 0.0) & (chance < 1.0))][0]
+            raise ValueError(
+                f"inclusion_prior has the entry {bad}; give probabilities between 0 and 1. Columns "
+                "that are in every model belong in always."
+            )
+        return None, chance
+    if expected_size is not None:
+        if not (isinstance(expected_size, int | float | np.number) and 0 < expected_size < n_units):
+            raise ValueError(
+                f"expected_size is {expected_size!r}; it must be between 0 and {n_units}, the "
+                "number of columns or groups to choose from."
+            )
+        return None, np.full(n_units, float(expected_size) / n_units)
+    if size_prior is None:
+        return (1.0, 1.0), None
+    good = isinstance(size_prior, tuple | list) and len(size_prior) == 2
+    if not good or not all(
+        isinstance(v, int | float | np.number) and 0 < v < np.inf for v in size_prior
+    ):
+        raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
+    return (float(size_prior[0]), float(size_prior[1])), None

@@ -1,0 +1,76 @@
+"""Rows of a classification: equal rows are one row with several trials."""
+
+import numbers
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Array = NDArray[np.float64]
+
+
+class Rows(NamedTuple):
+    """Distinct rows in a canonical order, with their counts."""
+
+    X: Any  # (n, p), an array or a CSR matrix
+    n_successes: Array  # (n,)
+    n_trials: NDArray[np.int64]  # (n,), at least 1
+
+
+def distinct_rows(X: Any, n_successes: Array, n_trials: NDArray[np.int64]) -> Rows:
+    """Join equal rows and leave out those without trials.
+
+    The binomial likelihood is the same. So the order of rows, and whether one is repeated or has a
+    weight, do not change a bit of what follows; and repeated rows cost nothing.
+    """
+    used = n_trials > 0
+    X, n_successes, n_trials = X[used], n_successes[used], n_trials[used]
+    if sparse.issparse(X):
+        X = X.tocsr().sorted_indices()
+        X.eliminate_zeros()
+        keys = [
+            X.indices[a:b].astype(np.int64).tobytes() + X.data[a:b].tobytes()
+            for a, b in pairwise(X.indptr)
+        ]
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+        fresh = np.array([i == 0 or keys[order[i]] != keys[order[i - 1]] for i in range(len(keys))])
+    else:
+        X = np.ascontiguousarray(X) + 0.0  # -0 is 0
+        bits = X.view(np.dtype((np.void, X.shape[1] * X.itemsize)))[:, 0]
+        order = np.argsort(bits, kind="stable")
+        fresh = np.concatenate([[True], bits[order][1:] != bits[order][:-1]])
+    first = np.flatnonzero(fresh)
+    X = X[order[first]]
+    totals = (np.add.reduceat(counts[order], first) for counts in (n_successes, n_trials))
+    return Rows(X, *totals)
+
+
+def counts_of(sample_weight: Any, n: int) -> NDArray[np.int64]:
+    """Return weights of n rows as counts.
+
+    Raises
+    ------
+    ValueError
+        If a weight is not a whole number, at least 0.
+    """
+    if sample_weight is None:
+        return np.ones(n, dtype=np.int64)
+    if isinstance(sample_weight, numbers.Real):
+        sample_weight = np.full(n, sample_weight)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"sample_weight has shape {weights.shape}; it must have one number for each of the {n} "
+            "rows of X."
+        )
+    bad = ~((weights >= 0) & (weights == np.floor(weights)) & (weights < 2.0**31))
+    if bad.any():
+        i = int(bad.argmax())
+        raise ValueError(
+            f"sample_weight[{i}] is {weights[i]:g}; weights count how often a row was observed, so "
+            "they must be whole numbers: a posterior given a fraction of an observation is not "
+            "defined."
+        )
+    return weights.astype(np.int64)

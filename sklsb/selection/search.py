@@ -1,0 +1,260 @@
+"""Where chains start, how they find their rates, and when they stop."""
+
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import f as f_distribution
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import lars_path_gram
+
+from sklsb._kernels.selection import state as names
+from sklsb._kernels.selection.state import Rates
+from sklsb._system.progress import Progress
+from sklsb.ensembles.streams import spawn
+from sklsb.selection.chains import Batches, Chain, Plan, check_kernels
+from sklsb.selection.problem import Problem, columns_of
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Units up to which every window has all of them; then anchors and further units of a window.
+ALL_UNITS, ANCHORS, REST = 2_000, 128, 640
+# Jumps of a window of all units, and of a part; windows in a sweep of all units.
+_JUMPS, _PART_JUMPS, _WINDOWS = 100, 40, 8
+_BURN_IN_SWEEPS, _PILOT_SWEEPS, _PART_PILOT_SWEEPS = 4, 12, 2
+# (barker, leave); the first is the default, and another must be this much better.
+CANDIDATES, BETTER = ((1.0, 0.3), (1.0, 0.0), (0.05, 1.0)), 0.7
+SOFT = 0.5
+# Work, in columns looked at, after which a fit without ``max_time`` ends unconverged.
+_MOST_WORK = 2e10
+_FEWEST_BATCHES, _FEWEST_PART_BATCHES, CHANCE = 16, 6, 0.01
+# Most steps of the path that leads to the larger start, and columns it considers.
+_PATH_STEPS, _PATH_COLUMNS = 60, 400
+
+
+@dataclass
+class Estimate:
+    """Probabilities of all units with their errors, and how chains agree about them."""
+
+    share: Array
+    mcse: Array
+    by_chain: Array  # (n_chains, units)
+    disagree: NDArray[np.bool_]
+
+    @property
+    def disagreement(self) -> float:
+        """Largest difference of two chains."""
+        return float(np.ptp(self.by_chain, axis=0).max(initial=0.0))
+
+
+def estimate(batches: list[Batches]) -> Estimate:
+    """Return ratios of sums, with errors from the variation of batches and of chains."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.array([np.sum(b.share, axis=0, dtype=np.float64) for b in batches])
+        times = np.array([np.sum(b.time, axis=0, dtype=np.float64) for b in batches])
+        ratio = shares.sum(axis=0) / times.sum(axis=0)
+        by_chain = shares / times
+        part = times / times.sum(axis=0)
+        variance, least = np.zeros_like(ratio), min(len(b.share) for b in batches)
+        for c, b in enumerate(batches):
+            rest = np.array(b.share) - by_chain[c] * np.array(b.time)
+            rest = rest[: len(rest) - (b.begun > 0)] if len(rest) > 2 else rest
+            n = len(rest)
+            gamma = np.square(rest).sum(axis=0)
+            lag = (rest[1:] * rest[:-1]).sum(axis=0)
+            own = (gamma + 2.0 * np.maximum(lag, 0.0)) * n / max(n - 1, 1)
+            variance += part[c] ** 2 * own / times[c] ** 2
+        c = len(batches)
+        between = np.square(by_chain - ratio).sum(axis=0) / max(c * (c - 1), 1)
+        test = between / np.maximum(variance, 1e-300)
+        chance = f_distribution.sf(test, max(c - 1, 1), max(c * (least - 1), 1))
+    disagree = (chance * ratio.size < CHANCE) & (c > 1) & (between > 1e-12)
+    spread = np.where(disagree, np.maximum(variance, between), variance)
+    return Estimate(ratio, np.sqrt(np.nan_to_num(spread, nan=np.inf)), by_chain, disagree)
+
+
+class Search:
+    """A fit: chains on a problem."""
+
+    def __init__(self, problem: Problem, n_chains: int, random_state: object, n_jobs: int):
+        check_kernels(problem)
+        self.problem, self.n_jobs = problem, n_jobs
+        self.streams = spawn(random_state, n_chains)
+        self.chains: list[Chain] = []
+        self.work = 0.0
+        self.interrupted = False
+        self._agree_not = False
+
+    # ------------------------------------------------------------- work in parallel
+
+    def _all(self, work: Callable[[Chain], Array]) -> Array:
+        """Let every chain work; return the totals, (n_chains, N_TOTALS)."""
+        if self.n_jobs == 1:
+            found = np.array([work(chain) for chain in self.chains])
+        else:
+            with ThreadPoolExecutor(self.n_jobs) as pool:
+                found = np.array(list(pool.map(work, self.chains)))
+        self.work += found[:, names.WORK].sum()
+        return found
+
+    def _sweeps(self, plan: Plan, n: int, most_jumps: int = 0) -> Array:
+        def work(chain: Chain) -> Array:
+            return np.sum([chain.sweep(plan, most_jumps) for _ in range(n)], axis=0)
+
+        return self._all(work)
+
+    # ------------------------------------------------------------- before the first draw
+
+    def start(self, units: list[Ints] | None) -> None:
+        """Place chains at given models, or in turn at the empty one and at a path's largest."""
+        if units is None:
+            units = [np.empty(0, dtype=np.int64), largest_of_path(self.problem)]
+        self.chains = [
+            Chain(self.problem, rng, units[c % len(units)]) for c, rng in enumerate(self.streams)
+        ]
+
+    def first_plan(self, subset_size: int | None) -> Plan:
+        """Return the plan to begin with; ``subset_size`` units per window, None: automatic."""
+        n = self.problem.n_units
+        size = subset_size or (n if n <= ALL_UNITS else ANCHORS + REST)
+        anchors, rest = np.empty(0, dtype=np.int64), 0
+        if size < n:
+            n_anchors = max(1, size * ANCHORS // (ANCHORS + REST))
+            rest = size - n_anchors
+            anchors = np.sort(np.argsort(-self._promise(), kind="stable")[:n_anchors])
+        rates = Rates(*CANDIDATES[0], 1.0, 0.0)
+        return Plan(anchors, rest, 1.0, _WINDOWS, rates)
+
+    def _promise(self) -> Array:
+        """Return what each unit alone explains, about."""
+        post = self.problem.posterior
+        return np.add.reduceat(post.z**2 / post.square, post.first[:-1])
+
+    def burn_in(self, plan: Plan) -> Plan:
+        """Move the chains; find the anchors and the time of a window."""
+        wanted = _PART_JUMPS if plan.n_rest else _JUMPS
+        for i in range(_BURN_IN_SWEEPS):
+            for chain in self.chains:
+                chain.forget()
+            totals = self._sweeps(plan, 1, most_jumps=4 * wanted)
+            plan = replace(plan, time=self._time(plan, totals, wanted))
+            if plan.n_rest and i >= 1:
+                found = estimate([chain.batches for chain in self.chains]).share
+                order = np.argsort(-np.nan_to_num(found), kind="stable")[: plan.anchors.size]
+                plan = replace(plan, anchors=np.sort(order))
+        return plan
+
+    def _time(self, plan: Plan, totals: Array, wanted: int) -> float:
+        """Return the time of a window in which so many jumps are expected."""
+        jumps, spent = totals[:, names.JUMPS].sum(), totals[:, names.TIME].sum()
+        if plan.rates.power != 1.0 or not spent > 0.0:
+            return plan.time
+        return float(np.clip(wanted * spent / max(jumps, 1.0), plan.time / 50, plan.time * 50))
+
+    def pilot(self, plan: Plan, tempering: float | None) -> Plan:
+        """Choose rates by the error of probabilities at equal work; ``tempering`` None: or not."""
+        plans = [plan]
+        power = tempering or 1.0
+        plans = [self._calibrated(plan, pair, power) for pair in CANDIDATES]
+        scores = [self._score(candidate) for candidate in plans]
+        best = int(np.argmin(scores))
+        chosen = best if scores[best] < BETTER * scores[0] else 0
+        if tempering is None and self._agree_not:
+            soft = self._calibrated(plan, CANDIDATES[chosen], SOFT)
+            if self._score(soft) < BETTER * scores[chosen]:
+                return soft
+        return plans[chosen]
+
+    def _calibrated(self, plan: Plan, pair: tuple[float, float], power: float) -> Plan:
+        """Return a plan with other rates, and about as many jumps per window."""
+        fit = max(chain.sums.total[names.LARGEST_FIT] for chain in self.chains)
+        shift = (1.0 - power) * fit if power != 1.0 else 0.0
+        plan = replace(plan, rates=Rates(*pair, power, shift))
+        wanted = _PART_JUMPS if plan.n_rest else _JUMPS
+        # Time is weighted if the likelihood is tempered: then the time is that of the process.
+        for _ in range(1 if plan.n_rest else 2):
+            for chain in self.chains:
+                chain.forget()
+            jumps = self._sweeps(plan, 1, most_jumps=20 * wanted)[:, names.JUMPS].sum()
+            n_windows = len(self.chains) * plan.n_windows(self.problem.n_units)
+            factor = wanted * n_windows / max(jumps, 1.0)
+            plan = replace(plan, time=plan.time * float(np.clip(factor, 0.02, 50.0)))
+        return plan
+
+    def _score(self, plan: Plan) -> float:
+        """Return the summed squared error times work of a plan, from a short run."""
+        for chain in self.chains:
+            chain.forget()
+        n = _PART_PILOT_SWEEPS if plan.n_rest else _PILOT_SWEEPS
+        work = self._sweeps(plan, n)[:, names.WORK].sum()
+        found = estimate([chain.batches for chain in self.chains])
+        self._agree_not = bool(found.disagree.any())
+        return float(np.nansum(np.minimum(found.mcse, 1.0) ** 2) * work)
+
+    # ------------------------------------------------------------- the draws
+
+    def run(
+        self, plan: Plan, tol: float, end: float, progress: Progress, once: bool = False
+    ) -> bool:
+        """Run until the largest error is at most ``tol`` and chains agree, or until time ``end``.
+
+        With ``once``, look a single time. Returns whether they agree with such errors.
+        """
+        for chain in self.chains:
+            chain.forget()
+        n, before = _FEWEST_PART_BATCHES if plan.n_rest else _FEWEST_BATCHES, self.work
+        while True:
+            for _ in range(n):
+                self._sweeps(plan, 1)
+                if time.monotonic() > end:
+                    break
+            found = estimate([chain.batches for chain in self.chains])
+            progress.end(f"error {found.mcse.max():.3g}")
+            if found.mcse.max() <= tol and not found.disagree.any():
+                return True
+            if once or time.monotonic() > end or self.work - before > _MOST_WORK:
+                return False
+            n = min(2 * n, 256)
+
+
+def largest_of_path(problem: Problem) -> Ints:
+    """Return the units of the largest model on the lasso path of the most correlated columns."""
+    post = problem.posterior
+    chosen = np.sort(np.argsort(-(post.z**2 / post.square), kind="stable")[:_PATH_COLUMNS])
+    x = columns_of(problem, chosen)
+    length = np.linalg.norm(x, axis=0)
+    gram = (x.T @ x) / np.outer(length, length)
+    steps = min(_PATH_STEPS, max(1, int(problem.n_rows) // 4), problem.most // 2 + 1)
+    with warnings.catch_warnings():
+        # Of collinear columns the path drops some: any large model will do.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        path = lars_path_gram(
+            Xy=post.z[chosen] / length,
+            Gram=gram,
+            n_samples=int(problem.n_rows),
+            method="lasso",
+            max_iter=steps,
+            eps=1e-10,
+        )
+    found: list[int] = []
+    for column in chosen[np.asarray(path[1], dtype=np.int64)]:
+        unit = int(np.searchsorted(post.first, column, "right") - 1)
+        if unit not in found and _independent(problem, [*found, unit]):
+            found.append(unit)
+    return np.sort(np.array(found, dtype=np.int64))
+
+
+def _independent(problem: Problem, units: list[int]) -> bool:
+    """Whether a model of some units is possible, and its columns are far from collinear."""
+    first = problem.posterior.first
+    columns = np.concatenate([np.arange(first[u], first[u + 1]) for u in units])
+    if columns.size > min(problem.most_columns, problem.n_rows / 2):
+        return False
+    x = columns_of(problem, columns)
+    x /= np.linalg.norm(x, axis=0)
+    return bool(np.linalg.eigvalsh(x.T @ x)[0] > 1e-3)

@@ -1,0 +1,427 @@
+"""Spike and slab: probabilities against enumeration, the estimator's interface, its warnings."""
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import betaln
+from sklearn.base import clone
+from sklearn.feature_selection import SelectFromModel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklsb import SpikeSlabRegressor, VariableSelection
+from sklsb.exceptions import (
+    InterruptedWarning,
+    ModelWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+)
+from sklsb.selection import search as search_module
+from sklsb.selection.chains import set_window
+
+
+def data(n=40, p=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    X[:, 1] = X[:, 0] + 0.4 * rng.normal(size=n)
+    return X, 0.7 * X[:, 0] + 0.5 * X[:, 3] - 0.4 * X[:, 5] + rng.normal(size=n) + 3.0
+
+
+def enumerated(X, y, prior, weight=None, always=(), groups=None, g=None, chance=None):
+    """Probabilities, coefficients and noise from all models, by least squares on given rows."""
+    if weight is not None:
+        X, y = np.repeat(X, weight, axis=0), np.repeat(y, weight)
+    n, p = X.shape
+    labels = np.arange(p) if groups is None else np.asarray(groups)
+    free = [j for j in range(p) if j not in always]
+    units = [[j for j in free if labels[j] == label] for label in dict.fromkeys(labels[free])]
+    F = np.column_stack([np.ones(n), X[:, list(always)]])
+    project = np.eye(n) - F @ np.linalg.pinv(F)
+    Z, r = project @ X, project @ y
+    df = n - F.shape[1]
+    # Standardised: the slab is that of columns divided by their standard deviations.
+    sd = np.linalg.norm(Z, axis=0) / math.sqrt(n)
+    g = g or n
+    logs, pips, coefs, noise = [], [], [], []
+    for x in itertools.product((0, 1), repeat=len(units)):
+        columns = [j for unit, inside in zip(units, x, strict=True) if inside for j in unit]
+        A, k = Z[:, columns], len(columns)
+        M = A.T @ A
+        if prior == "g":
+            b = g / (1 + g) * np.linalg.solve(M, A.T @ r)
+            log_p = -0.5 * k * math.log1p(g)
+        else:
+            M = M + np.diag(sd[columns] ** 2)
+            b = np.linalg.solve(M, A.T @ r)
+            log_p = -0.5 * (np.linalg.slogdet(M)[1] - 2 * np.log(sd[columns]).sum())
+        error = r @ r - b @ (A.T @ r)
+        log_p -= 0.5 * df * math.log(error)
+        if chance is None:
+            log_p += betaln(sum(x) + 1, len(units) - sum(x) + 1)
+        else:
+            log_p += np.log(np.where(x, chance, 1 - np.asarray(chance))).sum()
+        coef, pip = np.zeros(p), np.zeros(p)
+        coef[columns], pip[columns] = b, 1.0
+        logs.append(log_p), pips.append(pip), coefs.append(coef), noise.append(error / (df - 2))
+    weights = np.exp(np.array(logs) - max(logs))
+    weights /= weights.sum()
+    pip, coef = weights @ np.array(pips), weights @ np.array(coefs)
+    pip[list(always)] = 1.0
+    flat = np.linalg.lstsq(F, y - X @ coef, rcond=None)[0]
+    coef[list(always)] = flat[1:]
+    return pip, coef, flat[0], weights
+
+
+CASES = {
+    "g": {"prior": "g"},
+    "independent": {"prior": "independent"},
+    "weights": {"prior": "g", "weight": np.arange(40) % 3},
+    "always": {"prior": "independent", "always": (2, 3)},
+    "groups": {"prior": "g", "groups": [0, 1, 0, 2, 3, 4, 2, 2, 5, 6, 7, 8]},
+    "groups of the other prior": {
+        "prior": "independent",
+        "groups": [0, 1, 0, 2, 3, 4, 2, 2, 5, 6, 7, 8],
+        "always": (9,),
+    },
+    "chances": {"prior": "g", "g": 9.0, "chance": np.linspace(0.1, 0.7, 12)},
+}
+
+
+@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_probabilities_are_those_of_all_models(case, windows):
+    settings = dict(CASES[case])
+    X, y = data()
+    pip, coef, intercept, _ = enumerated(X, y, **settings)
+    weight, chance = settings.pop("weight", None), settings.pop("chance", None)
+    model = SpikeSlabRegressor(
+        inclusion_prior=chance,
+        subset_size=5 if windows else "auto",
+        tol=0.004,
+        random_state=1,
+        **settings,
+    ).fit(X, y, sample_weight=weight)
+    assert model.converged_
+    assert model._plan.n_rest == (4 if windows else 0)
+    errors = np.abs(model.inclusion_probabilities_ - pip)
+    assert (errors <= 4 * model.inclusion_mcse_ + 1e-9).all(), errors / model.inclusion_mcse_
+    assert np.abs(model.coef_ - coef).max() < 0.02
+    assert model.intercept_ == pytest.approx(intercept, abs=0.01)
+
+
+@pytest.mark.parametrize("power", [None, 0.5])
+@pytest.mark.parametrize("pair", search_module.CANDIDATES)
+def test_every_rate_and_power_keeps_the_posterior(pair, power, monkeypatch):
+    X, y = data(p=8)
+    pip = enumerated(X, y, "g")[0]
+    monkeypatch.setattr(search_module, "CANDIDATES", (pair,))
+    model = SpikeSlabRegressor(tempering=power, random_state=2, tol=0.003).fit(X, y)
+    assert (model._plan.rates.barker, model._plan.rates.leave) == pair
+    assert model._plan.rates.power == (power or 1.0)
+    errors = np.abs(model.inclusion_probabilities_ - pip)
+    assert (errors <= 4 * model.inclusion_mcse_ + 1e-9).all(), errors / model.inclusion_mcse_
+
+
+def test_intervals_cover():
+    X, y = data(p=6)
+    pip = enumerated(X, y, "g")[0]
+    inside = []
+    for seed in range(25):
+        model = SpikeSlabRegressor(n_chains=2, random_state=seed, tol=0.1).fit(X, y)
+        errors = np.abs(model.inclusion_probabilities_ - pip)
+        inside.append(errors <= 1.96 * model.inclusion_mcse_)
+    assert 0.86 <= np.mean(inside) <= 0.99
+
+
+def test_models_sizes_and_noise():
+    X, y = data(p=6)
+    pip, _, _, weights = enumerated(X, y, "g")
+    model = SpikeSlabRegressor(random_state=0, tol=0.004).fit(X, y)
+    masks = list(itertools.product((0, 1), repeat=6))
+    exact = {tuple(np.flatnonzero(x).tolist()): w for x, w in zip(masks, weights, strict=True)}
+    assert sum(p for _, p in model.models_) == pytest.approx(1.0, abs=1e-6)
+    for members, probability in model.models_:
+        assert probability == pytest.approx(exact[members], abs=0.02)
+    sizes = np.bincount([sum(x) for x in masks], weights)
+    assert model.model_sizes_ == pytest.approx(sizes, abs=0.02)
+    assert model.model_sizes_ @ np.arange(7) == pytest.approx(pip.sum(), abs=0.05)
+    draws = model.sample_posterior(400, random_state=1).posterior
+    assert float(draws["sigma"].mean()) == pytest.approx(model.sigma_, rel=0.02)
+    sd = model.coef_sd_
+    assert np.abs(draws["coef"].mean(("chain", "draw")).values - model.coef_).max() < 0.2 * sd.max()
+    assert draws["coef"].std(("chain", "draw")).values == pytest.approx(sd, rel=0.2)
+    positive = (draws["coef"] > 0).sum(("chain", "draw")) / draws["included"].sum(("chain", "draw"))
+    assert np.abs(positive.values - model.positive_probability_).max() < 0.15
+    assert draws["intercept"].dims == ("chain", "draw")
+
+
+def test_sparse_columns_are_as_dense_ones():
+    X, y = data()
+    X[np.abs(X) < 0.8] = 0.0
+    weight = np.arange(40) % 3
+    dense = SpikeSlabRegressor(always=(4,), random_state=0).fit(X, y, weight)
+    for kind in (sparse.csr_array, sparse.csc_matrix):
+        found = SpikeSlabRegressor(always=(4,), random_state=0).fit(kind(X), y, weight)
+        assert found.inclusion_probabilities_ == pytest.approx(dense.inclusion_probabilities_)
+        assert found.coef_ == pytest.approx(dense.coef_)
+        mean, sd = found.predict(kind(X), return_std=True)
+        assert [mean, sd] == pytest.approx(np.array(dense.predict(X, return_std=True)))
+
+
+def test_predictions():
+    X, y = data()
+    model = SpikeSlabRegressor(always=(4,), random_state=0).fit(X, y)
+    mean, sd = model.predict(X, return_std=True)
+    assert mean == pytest.approx(X @ model.coef_ + model.intercept_)
+    draws = model.sample_posterior(500).posterior
+    lines = draws["coef"].values @ X.T + draws["intercept"].values[..., None]
+    noise = (draws["sigma"].values ** 2).mean()
+    assert sd == pytest.approx(np.sqrt(lines.var(axis=(0, 1)) + noise), rel=0.1)
+    median = model.predict(X, estimator="mpm")
+    chosen = np.flatnonzero(model.get_support())
+    others = [j for j in chosen if j != 4]
+    F = np.column_stack([np.ones(40), X[:, 4]])
+    project = np.eye(40) - F @ np.linalg.pinv(F)
+    b = 40 / 41 * np.linalg.lstsq(project @ X[:, others], project @ y, rcond=None)[0]
+    rest = y - X[:, others] @ b
+    assert median == pytest.approx(X[:, others] @ b + F @ np.linalg.lstsq(F, rest, rcond=None)[0])
+    assert model.predict(X, estimator="hpm", return_std=True)[1].shape == (40,)
+    with pytest.raises(ValueError, match="estimator is 'best'; give"):
+        model.predict(X, estimator="best")
+
+
+@pytest.mark.filterwarnings("ignore:No features were selected")
+def test_check_estimator():
+    check_estimator(SpikeSlabRegressor(random_state=0, n_chains=2, tol=0.1), on_skip=None)
+
+
+def test_selectors_names_and_pickles():
+    pd = pytest.importorskip("pandas", reason="columns have names in a data frame")
+    X, y = data()
+    frame = pd.DataFrame(X, columns=[f"gene{j}" for j in range(12)])
+    model = SpikeSlabRegressor(always=["gene4"], random_state=0).set_output(transform="pandas")
+    model.fit(frame, y)
+    assert model.inclusion_probabilities_[4] == 1.0
+    chosen = [f"gene{j}" for j in np.flatnonzero(model.get_support())]
+    assert model.transform(frame).columns.tolist() == chosen
+    assert model.get_support(indices=True, threshold=0.0).tolist() == list(range(12))
+    table = model.summary()
+    assert table.index[0] == "gene4"
+    assert table.loc["gene3", "mcse"] == model.inclusion_mcse_[3]
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict(frame, return_std=True), model.predict(frame, True))
+    line = make_pipeline(
+        StandardScaler(), SelectFromModel(clone(model).set_params(always=()), threshold=0.1)
+    )
+    assert line.fit(X[:, :5], y).transform(X[:, :5]).shape[0] == 40
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"gene0": "other"}))
+
+
+def test_seeds_and_threads():
+    X, y = data()
+    one, two, other = (
+        SpikeSlabRegressor(random_state=seed, n_jobs=jobs, subset_size=6).fit(X, y)
+        for seed, jobs in ((0, None), (0, -1), (1, None))
+    )
+    assert np.array_equal(one.inclusion_probabilities_, two.inclusion_probabilities_)
+    assert np.array_equal(one.coef_sd_, two.coef_sd_)
+    assert not np.array_equal(one.inclusion_probabilities_, other.inclusion_probabilities_)
+
+
+def test_warm_start_begins_at_the_last_models(monkeypatch):
+    X, y = data()
+    model = SpikeSlabRegressor(random_state=0, warm_start=True).fit(X, y)
+    last, seen = model._last_models, []
+    start = search_module.Search.start
+    monkeypatch.setattr(
+        search_module.Search,
+        "start",
+        lambda self, units: (seen.append(units), start(self, units))[1],
+    )
+    model.fit(X, y)
+    assert [units.tolist() for units in seen[0]] == [units.tolist() for units in last]
+
+
+def test_what_is_kept_equals_a_rebuild():
+    X, y = data(n=60, p=30)
+    kept = []
+    original = search_module.Search.run
+
+    def run(self, *arguments, **options):
+        kept.append(self)
+        return original(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module.Search, "run", run)
+        SpikeSlabRegressor(random_state=0).fit(X, y)
+    from sklsb._kernels.selection.process import begin_window
+
+    for chain in kept[0].chains:
+        window, problem = chain.window, kept[0].problem
+        u, v, inverse = window.u.copy(), window.v.copy(), window.inverse.copy()
+        k = window.size[3]
+        begin_window(problem.columns, problem.posterior, window, chain.sums)
+        out = np.setdiff1d(np.arange(30), window.included[:k])
+        assert np.abs(u - window.u)[out].max() < 1e-11
+        assert np.abs(v - window.v)[out].max() < 1e-11
+        assert np.abs(inverse - window.inverse)[:k, :k].max(initial=0) < 1e-9
+        set_window(problem, window, np.arange(30), chain.units)
+
+
+# ----------------------------------------------------------------- what is told
+
+
+def test_duplicates_share_their_probability():
+    X, y = data(p=6)
+    X = np.column_stack([X[:, :5], 2 * X[:, 3] + 1])
+    with pytest.warns(ModelWarning, match="columns 3 and 5 of X are equal up to location and sc"):
+        model = SpikeSlabRegressor(random_state=0).fit(X, y)
+    pip = model.inclusion_probabilities_
+    assert pip[3] == pytest.approx(pip[5], abs=5 * model.inclusion_mcse_[[3, 5]].sum())
+    assert max(pip[3], pip[5]) < 0.6
+
+
+def test_two_supports_are_told_or_right():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(100, 40))
+    signal = X[:, :4].sum(axis=1)
+    X[:, 4:8] = X[:, :4] @ np.linalg.qr(rng.normal(size=(4, 4)))[0] + 0.02 * rng.normal(
+        size=(100, 4)
+    )
+    y = signal + 0.1 * rng.normal(size=100)
+    with pytest.warns((SeparatedModesWarning, ShortRunWarning)) as told:
+        model = SpikeSlabRegressor(random_state=0, tempering=None, max_time=0.5, tol=1e-4).fit(X, y)
+    assert not model.converged_
+    assert told
+
+
+def test_chains_that_disagree_are_told(monkeypatch):
+    found = search_module.estimate
+
+    def apart(batches):
+        result = found(batches)
+        result.disagree[0] = True
+        result.by_chain[:, 0] = [0.0, 1.0]
+        return result
+
+    monkeypatch.setattr("sklsb.selection.base.estimate", apart)
+    X, y = data()
+    with pytest.warns(SeparatedModesWarning, match="most for column 0: from 0 to 1"):
+        model = SpikeSlabRegressor(n_chains=2, random_state=0).fit(X, y)
+    assert not model.converged_
+    assert model.disagreement_ == 1.0
+
+
+def test_a_short_run_is_told():
+    X, y = data()
+    with pytest.warns(ShortRunWarning, match="above tol=1e-07. Give more max_time"):
+        model = SpikeSlabRegressor(random_state=0, tol=1e-7, max_time=0.05).fit(X, y)
+    assert not model.converged_
+
+
+def test_ctrl_c_keeps_what_was_found(monkeypatch):
+    sweeps, calls, limit = search_module.Search._sweeps, [], [0]
+
+    def interrupted(self, plan, n, most_jumps=0):
+        calls.append(1)
+        if len(calls) > limit[0]:
+            raise KeyboardInterrupt
+        return sweeps(self, plan, n, most_jumps)
+
+    monkeypatch.setattr(search_module.Search, "_sweeps", interrupted)
+    X, y = data()
+    for n in (12, 24, 90):  # in the first look, in the pilot, after it
+        calls.clear()
+        limit[0] = n
+        with pytest.warns(InterruptedWarning, match="Ctrl-C ended the fit early"):
+            model = SpikeSlabRegressor(random_state=0, tol=1e-5).fit(X, y)
+        assert model.inclusion_probabilities_[3] > 0.3
+        assert not model.converged_
+    calls.clear()
+    limit[0] = 2
+    with pytest.raises(KeyboardInterrupt):
+        SpikeSlabRegressor(random_state=0).fit(X, y)
+
+
+# ----------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"prior": "lasso"}, 'prior is \'lasso\'; give "g" or "independent"'),
+        ({"g": -1.0}, "g is -1.0; it must be a positive number"),
+        ({"slab_sd": 0}, "slab_sd is 0; it must be a positive number"),
+        ({"prior": "independent", "slab_sd": 1e5}, r"slab_sd\*\*2 times the sum of squares of col"),
+        ({"size_prior": (1, 0)}, r"size_prior is \(1, 0\); give two positive numbers"),
+        ({"expected_size": 12}, "expected_size is 12; it must be between 0 and 12"),
+        ({"expected_size": 2, "size_prior": (1, 1)}, "size_prior and expected_size are given"),
+        ({"inclusion_prior": [0.5] * 11 + [1.0]}, "inclusion_prior has the entry 1.0"),
+        ({"inclusion_prior": [0.5] * 3}, r"inclusion_prior has shape \(3,\); give one"),
+        ({"always": ["age"]}, "always has 'age'; give names or numbers"),
+        ({"always": range(12)}, "always has all 12 columns; leave at least one"),
+        ({"groups": [1, 2]}, r"groups has shape \(2,\); give a label per column, \(12,\)"),
+        ({"n_chains": 0}, "n_chains is 0; it must be at least 1"),
+        ({"tol": 0}, "tol is 0; it must be a positive number"),
+        ({"max_time": -1}, "max_time is -1; it must be a positive number"),
+        ({"subset_size": 1}, "subset_size is 1; it must be at least 2"),
+        ({"tempering": 2.0}, "tempering is 2.0; it must be at most 1"),
+        ({"n_jobs": 0}, "n_jobs is 0; give a number of threads"),
+    ],
+)
+def test_parameters_that_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SpikeSlabRegressor(**parameters).fit(*data())
+
+
+def test_data_that_are_refused():
+    X, y = data()
+    fit = SpikeSlabRegressor(random_state=0).fit
+    with pytest.raises(ValueError, match="y has dtype bool: classes, not measurements"):
+        fit(X, y > 3)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        fit(np.where(X > 2, np.nan, X), y)
+    with pytest.raises(ValueError, match=r"y is constant \(1\)"):
+        fit(X, np.ones(40))
+    with pytest.raises(ValueError, match="minimum of 3 is required"):
+        fit(X[:2], y[:2])
+    with pytest.raises(ValueError, match="2 rows have a positive sample_weight"):
+        fit(X, y, (np.arange(40) < 2).astype(float))
+    X[:, 2] = 7.0
+    for kind in (np.asarray, sparse.csc_array):
+        with pytest.raises(ValueError, match="columns 2 of X are constant; leave them out"):
+            fit(kind(X), y)
+    with pytest.raises(ValueError, match="column 2, in always, is constant"):
+        SpikeSlabRegressor(always=(2,)).fit(X, y)
+    X[:, 2] = X[:, 4]
+    with pytest.raises(ValueError, match="always has 2 columns that are collinear or, with 40 ro"):
+        SpikeSlabRegressor(always=(2, 4)).fit(X, y)
+    with pytest.raises(ValueError, match="the columns in always explain y: there is nothing left"):
+        SpikeSlabRegressor(always=(4,)).fit(X, X[:, 4])
+    wide = sparse.csc_array((3, 10**6 + 1))
+    with pytest.raises(ValueError, match=r"X has 1000001 columns; .* would take 12000012 bytes"):
+        fit(wide, [1.0, 2.0, 4.0])
+
+
+def test_the_target_names_the_estimator():
+    X = np.random.default_rng(0).normal(size=(6, 5001))
+    with pytest.warns(ModelWarning, match="X has 5001 columns.*SpikeSlabRegressor"):
+        VariableSelection(X, X[:, 0] + X[:, 1])
+
+
+@pytest.mark.parametrize("name", ["inclusion", "coefficients", "sizes", "models"])
+def test_pictures(name):
+    from matplotlib import pyplot
+
+    X, y = data()
+    model = SpikeSlabRegressor(random_state=0).fit(X, y)
+    axis = getattr(model.plot, name)()
+    assert getattr(model.plot, name)(axis) is axis
+    assert axis.get_xlabel() or axis.get_ylabel()
+    pyplot.close("all")

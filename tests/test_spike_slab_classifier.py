@@ -1,0 +1,428 @@
+"""SpikeSlabClassifier: against quadrature over all models, plain Gibbs sampling, scikit-learn."""
+
+import pickle
+import re
+from contextlib import contextmanager
+
+import numpy as np
+import pandas as pd
+import pytest
+from logistic import Quadrature, by_size, plain_gibbs
+from matplotlib import pyplot
+from scipy import sparse
+from scipy.special import expit, logit
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.feature_selection import SelectFromModel
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklsb import SpikeSlabClassifier
+from sklsb.exceptions import InterruptedWarning, SamplerWarning, ShortRunWarning
+from sklsb.selection import classifier
+
+
+def data(n=50, p=5, seed=0, m=1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    X[:, 1] = 0.8 * X[:, 0] + 0.6 * X[:, 1]
+    return X, rng.binomial(m, expit(0.3 + X[:, 0] - 0.7 * X[:, 2]))
+
+
+def standardised(X):
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def fitted(X, y, *args, **parameters):
+    return SpikeSlabClassifier(random_state=1, **{"tol": 0.02, **parameters}).fit(X, y, *args)
+
+
+# ----------------------------------------------------------------- the posterior
+
+
+CASES = {
+    "defaults": ({}, 1, by_size(5)),
+    "binomial": ({"size_prior": (1.0, 3.0), "slab_sd": 0.6}, 4, by_size(5, 1.0, 3.0)),
+    "size": ({"expected_size": 2.0}, 1, lambda mask: mask.sum() * logit(0.4)),
+    "by column": (
+        {"inclusion_prior": [0.1, 0.2, 0.3, 0.4, 0.5]},
+        1,
+        lambda mask: (mask * logit([0.1, 0.2, 0.3, 0.4, 0.5])).sum(),
+    ),
+    "always": ({"always": [1, 4]}, 1, lambda mask: by_size(3)(mask[[0, 2, 3]])),
+    "windows": ({"subset_size": 3}, 1, by_size(5)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_against_quadrature(case):
+    parameters, m, log_prior = CASES[case]
+    X, y = data(m=m)
+    truth = Quadrature(
+        standardised(X),
+        y.astype(float),
+        log_prior,
+        m=m,
+        slab_sd=parameters.get("slab_sd", 1.0),
+        always=parameters.get("always", ()),
+        n_nodes=6,
+    )
+    X = 3.0 * X + 2.0  # the scale of columns does not matter
+    found = fitted(X, y, None, m if m > 1 else None, tol=0.004, **parameters)
+    assert found.converged_
+    assert found.inclusion_mcse_.max() <= 0.004
+    error = np.abs(found.inclusion_probabilities_ - truth.inclusion)
+    assert (error <= 4 * found.inclusion_mcse_ + 1e-4).all()
+    sd = X.std(axis=0)
+    np.testing.assert_allclose(found.coef_[0] * sd, truth.coef, atol=0.02)
+    np.testing.assert_allclose(found.coef_sd_ * sd, truth.coef_sd, atol=0.02)
+    intercept = truth.intercept - truth.coef @ (X.mean(axis=0) / sd)
+    assert found.intercept_[0] == pytest.approx(intercept, abs=0.03)
+    conditional = truth.coef / truth.inclusion
+    np.testing.assert_allclose(found.coef_conditional_ * sd, conditional, atol=0.04)
+    free = [j for j in range(5) if j not in parameters.get("always", ())]
+    sizes = np.bincount(truth.masks[:, free].sum(axis=1), truth.probabilities)
+    np.testing.assert_allclose(found.model_sizes_, sizes, atol=0.02)
+    for columns, probability in found.models_[:5]:
+        mask = np.isin(np.arange(5), [*columns, *parameters.get("always", ())])
+        wanted = truth.probabilities[(truth.masks == mask).all(axis=1)]
+        assert probability == pytest.approx(wanted[0], abs=0.02)
+
+
+def test_signs_of_coefficients():
+    """The probability of a positive coefficient, given inclusion."""
+    X, y = data(n=40, p=3)
+    X = X[:, :2]
+    Z = standardised(X)
+    found = fitted(X, y, tol=0.003)
+    grid = np.linspace(-8, 8, 161)
+    b0, b = np.meshgrid(grid, grid + 0.05, indexing="ij")
+    wanted = []
+    for j in range(2):
+        with_j = []
+        for mask in ([j], [0, 1]):  # alone, or with the other column by a third axis
+            if len(mask) == 1:
+                psi = b0[..., None] + b[..., None] * Z[:, j]
+                log_p = (y * psi - np.logaddexp(0, psi)).sum(axis=-1) - 0.5 * b**2
+                part = np.exp(log_p) * 0.1 / np.sqrt(2 * np.pi)
+                with_j.append((part.sum(), part[b > 0].sum(), 1 / 6))  # size 1: 1/3, two of them
+            else:
+                other = grid[::4]
+                total = above = 0.0
+                for c in other:
+                    psi = b0[..., None] + b[..., None] * Z[:, j] + c * Z[:, 1 - j]
+                    log_p = (y * psi - np.logaddexp(0, psi)).sum(axis=-1) - 0.5 * b**2
+                    part = np.exp(log_p - 0.5 * c**2) * 0.4 * 0.1 / (2 * np.pi)
+                    total, above = total + part.sum(), above + part[b > 0].sum()
+                with_j.append((total, above, 1 / 3))
+        total = sum(t * prior for t, _, prior in with_j)
+        wanted.append(sum(a * prior for _, a, prior in with_j) / total)
+    np.testing.assert_allclose(found.positive_probability_, wanted, atol=0.02)
+
+
+def test_predictions_are_averages_over_the_posterior():
+    X, y = data()
+    truth = Quadrature(standardised(X), y.astype(float), by_size(5), n_nodes=6)
+    found = fitted(X, y, tol=0.005)
+    draws = found.sample_posterior(2000).posterior
+    coef, intercept = draws["coef"].values.reshape(-1, 5), draws["intercept"].values.ravel()
+    # The draws have the moments of the posterior.
+    np.testing.assert_allclose((coef != 0).mean(axis=0), truth.inclusion, atol=0.05)
+    np.testing.assert_allclose(coef.mean(axis=0) * X.std(axis=0), truth.coef, atol=0.05)
+    np.testing.assert_allclose(coef.std(axis=0) * X.std(axis=0), truth.coef_sd, atol=0.05)
+    assert draws["included"].values.tolist() == (draws["coef"].values != 0).tolist()
+    all_draws = found.sample_posterior(found._draws[0].size).posterior
+    psi = all_draws["coef"].values @ X.T + all_draws["intercept"].values[..., None]
+    np.testing.assert_allclose(
+        found.predict_proba(X)[:, 1], expit(psi).mean(axis=(0, 1)), rtol=1e-9
+    )
+    assert intercept.mean() == pytest.approx(found.intercept_[0], abs=0.05)
+
+
+def test_single_models_have_their_mode():
+    X, y = data(n=200)
+    found = fitted(X, y)
+    best = list(found.models_[0][0])
+    Z = standardised(X)[:, best]
+    # scikit-learn's penalty is that of the slab; its intercept is not penalised either.
+    ridge = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(Z, y)
+    np.testing.assert_allclose(
+        found.decision_function(X, "hpm"), ridge.decision_function(Z), atol=1e-4
+    )
+    median = np.flatnonzero(found.inclusion_probabilities_ > 0.5)
+    ridge = LogisticRegression(tol=1e-10, max_iter=1000).fit(standardised(X)[:, median], y)
+    wanted = ridge.decision_function(standardised(X)[:, median])
+    np.testing.assert_allclose(found.decision_function(X, estimator="mpm"), wanted, atol=1e-4)
+    assert (found.predict(X, "mpm") == found.classes_[(wanted > 0).astype(int)]).all()
+    assert found.predict_proba(X, "hpm").shape == (200, 2)
+
+
+def coverage(n_repetitions):
+    X, y = data(n=30, p=3)
+    truth = Quadrature(standardised(X), y.astype(float), by_size(3), n_nodes=8).inclusion
+    inside = []
+    for seed in range(n_repetitions):
+        found = SpikeSlabClassifier(tol=0.03, n_chains=2, random_state=seed).fit(X, y)
+        error = np.abs(found.inclusion_probabilities_ - truth)
+        inside.append(error <= 1.96 * found.inclusion_mcse_)
+    return np.mean(inside)
+
+
+def test_errors_cover():
+    assert 0.85 <= coverage(40) <= 1.0
+
+
+@pytest.mark.slow
+def test_errors_cover_as_they_should():
+    assert 0.92 <= coverage(200) <= 0.98
+
+
+@pytest.mark.slow
+def test_beside_plain_gibbs_sampling():
+    """n = 1,000, p = 50: a second method, which shares no code."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(1000, 50))
+    for j in range(1, 50):
+        X[:, j] += 0.75 * X[:, j - 1]
+    X = standardised(X)
+    beta = np.zeros(50)
+    beta[:10] = 0.15 * np.array([2, -3, 2, 2, -3, 3, -2, 3, -2, 3])
+    y = rng.binomial(1, expit(X @ beta))
+    found = fitted(X, y, tol=0.005)
+    log_prior = by_size(50)
+    sizes = [log_prior(np.arange(50) < k) for k in range(51)]
+    runs = np.concatenate(
+        [
+            plain_gibbs(X, y, np.diff(sizes), np.random.default_rng(seed), n_sweeps=10_000)
+            for seed in range(2)
+        ],
+        axis=1,
+    )
+    batches = runs.reshape(2, 40, -1, 50).mean(axis=2)
+    mean, error = batches.mean(axis=1), batches.std(axis=1, ddof=1) / np.sqrt(40)
+    z = found.inclusion_probabilities_ - mean[0]
+    z /= np.hypot(error[0], np.maximum(found.inclusion_mcse_, 1e-4))
+    assert np.abs(z).max() < 4.5
+    assert np.sqrt(np.mean(z**2)) < 1.5
+    assert np.abs(found.coef_[0] - mean[1]).max() < 0.02
+
+
+# ----------------------------------------------------------------- data of any kind
+
+
+def test_weights_are_repetitions():
+    """Bit for bit, in any order, dense or sparse."""
+    X, y = data()
+    X[np.abs(X) < 0.3] = 0.0
+    weights = np.random.default_rng(0).integers(4, size=50)
+    rows = np.repeat(np.arange(50), weights)[::-1]
+    for kind in (np.asarray, sparse.csr_array):
+        one, other = fitted(kind(X), y, weights), fitted(kind(X[rows]), y[rows])
+        for name in ("inclusion_probabilities_", "coef_", "inclusion_mcse_"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    # Successes and failures of equal rows are a binomial row.
+    X, y = data(m=3)
+    as_counts = fitted(X, y, None, np.full(50, 3))
+    outcomes = (np.arange(3)[:, None] < y).ravel()
+    as_rows = fitted(np.tile(X, (3, 1)), outcomes)
+    np.testing.assert_array_equal(as_counts.coef_, as_rows.coef_)
+    assert as_counts.classes_.tolist() == [0, 1]
+
+
+def test_sparse_columns_are_the_same_model():
+    X, y = data()
+    X[np.abs(X) < 0.5] = 0.0
+    dense, thin = fitted(X, y, tol=0.004), fitted(sparse.csc_matrix(X), y, tol=0.004)
+    error = np.hypot(dense.inclusion_mcse_, thin.inclusion_mcse_)
+    difference = dense.inclusion_probabilities_ - thin.inclusion_probabilities_
+    assert (np.abs(difference) < 4 * error).all()
+    assert dense.intercept_[0] == pytest.approx(thin.intercept_[0], abs=0.02)
+    probability = thin.predict_proba(sparse.csr_array(X))
+    np.testing.assert_allclose(probability, thin.predict_proba(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [-1.0, 3.0]], ids=str)
+def test_labels_of_any_kind(labels):
+    X, y = data()
+    plain, found = fitted(X, y), fitted(X, np.array(labels)[y])
+    assert found.classes_.tolist() == labels
+    np.testing.assert_array_equal(found.coef_, plain.coef_)
+    assert (found.predict(X) == np.array(labels)[plain.predict(X)]).all()
+    assert found.score(X, np.array(labels)[y]) == plain.score(X, y) > 0.5
+
+
+def test_threads_do_not_matter():
+    X, y = data()
+    one, two = fitted(X, y), fitted(X, y, n_jobs=2)
+    np.testing.assert_array_equal(one.inclusion_probabilities_, two.inclusion_probabilities_)
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+    assert (fitted(X, y).set_params(random_state=2).fit(X, y).coef_ != one.coef_).all()
+
+
+def test_units_do_not_matter_if_they_are_not_asked_to():
+    X, y = data()
+    Z = standardised(X)
+    one, other = fitted(5.0 * Z - 3.0, y), fitted(Z, y, standardize=False)
+    np.testing.assert_allclose(5.0 * one.coef_, other.coef_, atol=0.03)
+
+
+# ----------------------------------------------------------------- scikit-learn
+
+
+@pytest.mark.filterwarnings("ignore:No features were selected")
+@pytest.mark.filterwarnings("ignore:.*could not be checked|.*array_api")
+def test_check_estimator():
+    results = check_estimator(
+        SpikeSlabClassifier(tol=0.1, n_chains=2, random_state=0), on_fail=None, on_skip=None
+    )
+    failed = [r["check_name"] for r in results if r["status"] == "failed"]
+    skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
+    assert not failed
+    assert skipped <= {"check_array_api_input"}
+    assert len(results) > 50
+
+
+def test_in_pipelines():
+    X, y = data(n=150)
+    model = SpikeSlabClassifier(tol=0.1, random_state=0)
+    assert cross_val_score(model, X, y, cv=3).mean() > 0.6
+    search = GridSearchCV(model, {"slab_sd": [0.1, 1.0]}, cv=3).fit(X, y)
+    assert search.best_params_["slab_sd"] in (0.1, 1.0)
+    steps = make_pipeline(StandardScaler(), SelectFromModel(model, threshold=0.2))
+    assert 1 <= steps.fit(X, y).transform(X).shape[1] < 5
+    chosen = make_pipeline(clone(model), LogisticRegression()).fit(X, y)
+    assert chosen.score(X, y) > 0.6
+
+
+def test_data_frames():
+    X, y = data(n=300)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    found = fitted(frame, pd.Series(np.where(y, "ill", "well"), name="state"))
+    assert found.get_feature_names_out().tolist() == ["a", "c"]
+    assert found.set_output(transform="pandas").transform(frame).columns.tolist() == ["a", "c"]
+    summary = found.summary()
+    assert set(summary.index[:2]) == {"a", "c"}
+    assert summary.loc["a", "probability"] == found.inclusion_probabilities_[0]
+    assert found.sample_posterior(400).posterior["feature"].values.tolist() == list("abcde")
+    assert found.get_support(threshold=0.999).sum() <= found.get_support().sum() == 2
+    assert found.get_support(indices=True).tolist() == [0, 2]
+    with pytest.raises(ValueError, match="feature names"):
+        found.predict(frame[["b", "a", "c", "d", "e"]])
+    pictures = [getattr(found.plot, name)() for name in ("inclusion", "coefficients", "sizes")]
+    assert pictures[0].get_yticklabels()[-1].get_text() == summary.index[0]
+    assert found.plot.models(n=3).get_yticklabels()[0].get_text() == f"{found.models_[0][1]:.3f}"
+    pyplot.close("all")
+    with_names = fitted(frame, y, always=["b", "c"])
+    np.testing.assert_array_equal(with_names.coef_, fitted(X, y, always=[1, 2]).coef_)
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.predict_proba(frame), found.predict_proba(frame))
+
+
+def test_breast_cancer():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    found = SpikeSlabClassifier(expected_size=4, random_state=0, tol=0.03).fit(X, y)
+    assert found.converged_
+    assert found.score(X, y) > 0.96
+    assert 4 <= found.model_sizes_ @ np.arange(31) <= 15
+    assert {"worst texture", "radius error"} <= set(found.get_feature_names_out())
+
+
+# ----------------------------------------------------------------- told or refused
+
+X, Y = data(n=20, p=3)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"slab_sd": -1}, "slab_sd is -1; it must be a positive number"),
+        ({"tol": "x"}, "tol is 'x'; it must be a positive number"),
+        ({"max_time": 0}, "max_time is 0; it must be a positive number or None"),
+        ({"expected_size": -2}, "expected_size is -2; it must be a positive number or None"),
+        ({"expected_size": 3}, "expected_size is 3; it must be less than the number .*, 3"),
+        ({"size_prior": (1, 0)}, r"size_prior is \(1, 0\); give two positive numbers"),
+        ({"inclusion_prior": [0.5, 0.5]}, r"inclusion_prior has shape \(2,\); .* 3 columns"),
+        ({"inclusion_prior": [0.5, 1, 0.5]}, r"inclusion_prior\[1\] is 1; .* between 0 and 1"),
+        ({"inclusion_prior": [0.5] * 3, "expected_size": 1}, "expected_size is 1, .* give only"),
+        ({"always": ["age"]}, r"always has 'age', .* no column of that name"),
+        ({"n_chains": 1}, "n_chains is 1; it must be an integer of at least 2"),
+        ({"subset_size": 1}, 'subset_size is 1; it must be an integer of at least 2, or "auto"'),
+        ({"always": [7]}, r"always has 7; .* from 0 to 2"),
+        ({"always": [0, 1, 2]}, r"always is \[0, 1, 2\], which are all columns"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SpikeSlabClassifier(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X, np.zeros(20)), "y has one class only, .*0.0.*; the classifier needs two classes"),
+        ((X, np.arange(20) % 3), "Only binary classification is supported. .* multiclass"),
+        ((X, Y[:5]), r"y has shape \(5,\); it must have one entry for each of the 20 rows"),
+        ((X, Y, Y), "y has one class only, among rows of positive weight"),
+        ((X, Y, np.zeros(20)), "Every sample_weight is zero"),
+        ((X, Y, np.full(20, 0.5)), r"sample_weight\[0\] is 0.5; .* whole numbers"),
+        ((X, Y, [1, 2]), r"sample_weight has shape \(2,\); .* each of the 20"),
+        ((X, Y, None, 0), r"n_trials\[0\] is 0; give whole numbers of at least 1"),
+        ((X, Y + 2, None, 2), r"y\[\d+\] is 3, of 2 trials"),
+        ((X * [1, 0, 1], Y), "column 1 of X is constant; leave it out"),
+        ((np.where(X > 1, np.inf, X), Y), "contains (NaN|infinity)"),
+    ],
+    ids=range(11),
+)
+def test_wrong_data_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SpikeSlabClassifier().fit(*arguments)
+
+
+def test_wrong_questions_are_refused():
+    found = fitted(X, Y, tol=0.1)
+    with pytest.raises(ValueError, match="estimator is 'best'; it must be one of"):
+        found.predict(X, estimator="best")
+    with pytest.raises(ValueError, match="threshold is 2; it must be a number from 0 to 1"):
+        found.get_support(threshold=2)
+    with pytest.raises(ValueError, match=r"n is 10000000; .* kept, \d+"):
+        found.sample_posterior(10_000_000)
+
+
+def test_short_runs_are_told():
+    with pytest.warns(
+        ShortRunWarning, match=r"error .* is .* after 400 windows, above tol = 1e-05"
+    ):
+        found = fitted(X, Y, tol=1e-5, max_time=1e-3)
+    assert not found.converged_
+
+
+def test_interrupted_fits_are_told(monkeypatch):
+    @contextmanager
+    def at_once():
+        yield lambda: True
+
+    monkeypatch.setattr(classifier, "deferred_interrupt", at_once)
+    with pytest.warns(InterruptedWarning, match="interrupted after 400 windows"):
+        found = fitted(X, Y, tol=1e-5)
+    assert found.coef_.shape == (1, 3)
+
+
+def test_chains_that_disagree_are_told(monkeypatch):
+    """Chains that cannot leave where they start: the time of a window is nothing."""
+    monkeypatch.setattr(classifier.LogisticChain, "burn_in", lambda self, n: self)
+    original = classifier.LogisticChain.step
+
+    def frozen(self):
+        self.span = 1e-9
+        return original(self)
+
+    monkeypatch.setattr(classifier.LogisticChain, "step", frozen)
+    X, y = data(n=400, p=3)
+    X[:, 2] = X[:, 0] + 0.02 * X[:, 2]
+    with pytest.warns(SamplerWarning, match=re.compile("Chains disagree by 0|above tol")):
+        found = fitted(X, y, max_time=1e-3, tol=0.5)
+    assert found.disagreement_ > 0.1
