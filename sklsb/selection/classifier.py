@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Self
 
 import numpy as np
+import xarray as xr
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy import sparse
@@ -23,6 +24,7 @@ from sklearn.utils.validation import (
 from threadpoolctl import threadpool_limits
 
 from sklsb._system.progress import deferred_interrupt
+from sklsb.diagnostics.draws import to_inference_data
 from sklsb.ensembles.streams import spawn
 from sklsb.exceptions import InterruptedWarning, SamplerWarning, ShortRunWarning
 from sklsb.selection.logistic import (
@@ -647,11 +649,10 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        arviz.InferenceData
-            ``included`` and ``coef`` (chain, draw, feature) and ``intercept`` (chain, draw).
+        arviz.InferenceData or xarray.DataTree
+            With the group ``posterior``: ``included`` and ``coef`` (chain, draw, feature), and
+            ``intercept`` (chain, draw).
         """
-        import arviz
-
         check_is_fitted(self, "coef_")
         intercepts, coefs, n_chains = self._draws
         each = intercepts.size // n_chains
@@ -664,15 +665,20 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
         rows = (np.arange(n_chains)[:, None] * each + wanted).ravel()
         shape = (n_chains, wanted.size)
         coef = coefs[rows].toarray().reshape(*shape, -1)
-        return arviz.from_dict(
-            posterior={
-                "coef": coef,
-                "included": (coef != 0).astype(np.int8),
-                "intercept": intercepts[rows].reshape(shape),
+        dims = ("chain", "draw")
+        data = xr.Dataset(
+            {
+                "coef": ((*dims, "feature"), coef),
+                "included": ((*dims, "feature"), (coef != 0).astype(np.int8)),
+                "intercept": (dims, intercepts[rows].reshape(shape)),
             },
-            dims={"coef": ["feature"], "included": ["feature"]},
-            coords={"feature": np.asarray(self._names())},
+            coords={
+                "chain": range(n_chains),
+                "draw": range(wanted.size),
+                "feature": self._names(),
+            },
         )
+        return to_inference_data({"posterior": data}, {})
 
 
 def _counts(y: NDArray[Any], n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
