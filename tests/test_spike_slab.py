@@ -368,6 +368,7 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch):
         ({"always": range(12)}, "always has all 12 columns; leave at least one"),
         ({"groups": [1, 2]}, r"groups has shape \(2,\); give a label per column, \(12,\)"),
         ({"n_chains": 0}, "n_chains is 0; it must be at least 1"),
+        ({"n_chains": 1}, "n_chains is 1; it must be at least 2, since one chain"),
         ({"tol": 0}, "tol is 0; it must be a positive number"),
         ({"max_time": -1}, "max_time is -1; it must be a positive number"),
         ({"subset_size": 1}, "subset_size is 1; it must be at least 2"),
