@@ -22,7 +22,7 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.selection import search as search_module
-from sklsb.selection.chains import set_window
+from sklsb.selection.chains import Batches, set_window
 
 
 def data(n=40, p=12, seed=0):
@@ -136,6 +136,29 @@ def test_intervals_cover():
         errors = np.abs(model.inclusion_probabilities_ - pip)
         inside.append(errors <= 1.96 * model.inclusion_mcse_)
     assert 0.86 <= np.mean(inside) <= 0.99
+
+
+def test_errors_of_ratios():
+    """Of batches that depend on their neighbours; and chains that differ are told."""
+    rng = np.random.default_rng(0)
+
+    def batches(mean):
+        noise = rng.normal(size=(33, 50))
+        made = Batches(50)
+        made.time = list(rng.uniform(0.8, 1.2, size=(32, 50)))
+        # Neighbours have a correlation of almost one half.
+        depart = 0.02 * (noise[1:] + 0.9 * noise[:-1])
+        made.share = [t * mean + d for t, d in zip(made.time, depart, strict=True)]
+        return made
+
+    found = [search_module.estimate([batches(0.3), batches(0.3)]) for _ in range(20)]
+    spread = np.std([one.share for one in found])
+    ratio = np.mean([one.mcse for one in found]) / spread
+    assert 0.88 < ratio < 1.15, "errors are too small or too large"
+    assert np.mean([one.disagree.any() for one in found]) <= 0.1
+    apart = search_module.estimate([batches(0.3), batches(0.4)])
+    assert apart.disagree.all(), "untold"
+    assert (apart.mcse > 0.03).all()
 
 
 def test_models_sizes_and_noise():
