@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._kernels.rules.gibbs import CHROMATIC_NEEDS, Chromatic, RandomBlocks, Systematic
+from sklsb._kernels.rules.chromatic import CHROMATIC_NEEDS, Chromatic
+from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import (
