@@ -1,7 +1,5 @@
 """Many uniform numbers from one word."""
 
-import numpy as np
-
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.numeric import split_mix
 

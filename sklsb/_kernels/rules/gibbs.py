@@ -24,7 +24,7 @@ from sklsb._kernels.enumeration import (
     weigh_ball,
 )
 from sklsb._kernels.facts import Facts
-from sklsb._kernels.numeric import exp, rough_sigmoid
+from sklsb._kernels.numeric import exp
 
 
 @inlined
