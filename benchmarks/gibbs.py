@@ -89,9 +89,7 @@ def sweeps_by_size(n_updates=20_000_000):
             n = max(1, n_updates // (target.n_sites * thin))
             work = partial(sampler.sample, n, thin=thin)
             work()
-            rates[name, thin] = [
-                n * thin * target.n_sites / seconds(work) / 1e6 for _ in range(7)
-            ]
+            rates[name, thin] = [n * thin * target.n_sites / seconds(work) / 1e6 for _ in range(7)]
     first = np.median(next(iter(rates.values())))
     for (name, thin), found in rates.items():
         rate = np.median(found)

@@ -487,17 +487,20 @@ class ParallelTempering(BaseSampler):
         def warn(message: str) -> None:
             warnings.warn(message, TemperingWarning, stacklevel=4)
 
+        if self.met_after_ is not None:
+            warn(
+                "Tempering is not worth it here: chains from all states that take the same random "
+                f"numbers met within {self.met_after_} sweeps, so there are no modes to cross. Use "
+                "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
+                f"n_round_trips_, {int(self.n_round_trips_.sum())} in all, are {_FEWEST_TRIPS} at "
+                "least."
+            )
+            return
         if self._capped:
             warn(
                 f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
                 f"{self.barrier_:.3g}): swaps are refused often. See n_round_trips_ before you "
                 "trust the draws; n_replicas sets a larger number."
-            )
-        if self.met_after_ is not None:
-            warn(
-                "Tempering is not worth it here: chains from all states that take the same random "
-                f"numbers met within {self.met_after_} sweeps, so there are no modes to cross. The "
-                "burn-in was cut short. Use GibbsSampler('chromatic'), unless you want log_z_."
             )
         if self._needless:
             warn(
