@@ -463,17 +463,8 @@ ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
 BALANCED, JUMP, GIBBS_RULES, CHROMATIC, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP, PATH = (
     f"_kernels/rules/{name}.py"
     for name in (
-        *(
-            "balanced",
-            "jump",
-            "gibbs",
-            "chromatic",
-            "hamming_ball",
-            "layers",
-            "mixture",
-            "clusters",
-        ),
-        *("swap", "path"),
+        *("balanced", "jump", "gibbs", "chromatic", "hamming_ball", "layers"),
+        *("mixture", "clusters", "swap", "path"),
     )
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
