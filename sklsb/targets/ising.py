@@ -4,7 +4,7 @@ import numbers
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -477,7 +477,7 @@ class Ising(GraphTarget):
         )
 
     @cached_property
-    def _site_view(self) -> UniformIsingView | None:
+    def _uniform_view(self) -> UniformIsingView | None:
         pairs, n = self.couplings, self.n_sites
         degree = np.diff(pairs.indptr)
         width = int(degree.max(initial=0))
@@ -491,9 +491,7 @@ class Ising(GraphTarget):
             np.array(self.field), coupling, near.ravel(), missing, tuple(range(width))
         )
 
-    def site_view(self) -> NamedTuple:
+    def _class_view(self) -> UniformIsingView | None:
         # A subclass with a view of its own says by it what log p is.
-        if type(self).view is not Ising.view or type(self)._view is not Ising._view:
-            return self.view()
-        view: NamedTuple = self._site_view or self.view()
-        return view
+        own = type(self).view is not Ising.view or type(self)._view is not Ising._view
+        return None if own else self._uniform_view

@@ -59,7 +59,7 @@ class Probabilities(NamedTuple):
     log_ratio: NDArray[np.float64]
     gap: NDArray[np.float32]  # between the uniform number and the probability of a flip
     flips: NDArray[np.uint32]
-    classes: Any  # `Classes` if the target allows them
+    classes: Any  # `Classes`, if they are used
 
 
 @implements(row_of, Probabilities)
@@ -73,6 +73,7 @@ class Chromatic(NamedTuple):
     sites: NDArray[np.uint32]  # unobserved, class by class
     start: NDArray[np.int64]  # of each class, and the number of sites
     two_valued: bool  # then moves have the numbers of their sites
+    in_order: bool  # whether spins are copied in the order of the classes
 
     @property
     def facts(self) -> Facts:
@@ -82,21 +83,19 @@ class Chromatic(NamedTuple):
             transitions_per_sweep=1,
             needs=CHROMATIC_NEEDS,
             reversible=self.start.size <= 2,
+            in_order=self.in_order,
         )
 
     def new_part(self, target: Any, n_chains: int) -> Probabilities:
         """Allocate memory for the variables drawn together."""
         n_values = int(target.cardinalities.max(initial=1))
         shape = n_chains, max(n_values, min(_TOGETHER, int(np.diff(self.start).max(initial=0))))
-        view = target.site_view()
-        while hasattr(view, "inner"):
-            view = view.inner
-        uniform = isinstance(view, UniformIsingView)
+        view = target._class_view() if self.in_order else None
         return Probabilities(
             np.empty(shape),
             np.empty(shape, np.float32),
             np.empty(shape, np.uint32),
-            Classes.of(view, self.sites, n_chains) if uniform else NoPart(),
+            Classes.of(getattr(view, "inner", view), self.sites, n_chains) if view else NoPart(),
         )
 
 

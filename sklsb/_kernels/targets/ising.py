@@ -61,12 +61,12 @@ def _log_prob(view, chain):
 
 
 class UniformIsingView(NamedTuple):
-    """One coupling and few neighbours everywhere, for rules that look at a few moves.
+    """One coupling and few neighbours everywhere, for sweeps by classes.
 
     Local fields are sums of neighbours as they stand: a flip changes one byte, and a large lattice
-    takes little memory. Site i has the neighbours ``near[i * w : (i + 1) * w]``, of which the
-    ``missing[i]`` last are i itself, and w, a constant of the compiled code, is the length of
-    ``slots``.
+    takes little memory. Single steps would wait longer for such sums than for those that are kept.
+    Site i has the neighbours ``near[i * w : (i + 1) * w]``, of which the last ``missing[i]`` are i
+    itself, and w, a constant of the compiled code, is the length of ``slots``.
     """
 
     field: NDArray[np.float64]
