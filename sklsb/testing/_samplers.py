@@ -105,13 +105,14 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
     expect_near(lp, target.log_prob(x), gate, "lp of the sample stats against log_prob")
     n_chains, _, n_sites = x.shape
     nothing = np.empty((n_chains, 0, n_sites), x.dtype), np.empty((n_chains, 0, 1))
-    facts, rngs = replay.rule.facts, replay.streams.chain
+    facts, streams = replay.rule.facts, replay.streams
     for _ in range(n):
         for _ in range(2):
             if facts.parts:  # what is drawn depends on the coins
                 replay.run(1, (0, 0, 0), *nothing)
             else:
-                replay.advance(np.stack([rng.random((1, facts.n_uniforms)) for rng in rngs]))
+                u = [streams.numbers(replay.rule, c, 1) for c in range(n_chains)]
+                replay.advance(np.stack(u)[:, np.newaxis])
         expected.append(replay.chains.x.copy())
     what = "draws against single steps from the state after fit, on each chain's stream"
     expect_equal(x, np.stack(expected, axis=1), what)

@@ -36,7 +36,7 @@ PRICES: dict[tuple[str, str], Price] = {
     ("Balanced", "Potts"): Price(147.0, 8.21, 0.0),
     ("Balanced", "RBM"): Price(0.0, 18.2, 0.095),
     ("Balanced", "VariableSelection"): Price(0.0, 28.8, 0.0),
-    ("Chromatic", "Ising"): Price(0.0, 0.0, 1.55),
+    ("Chromatic", "Ising"): Price(0.0, 0.0, 0.65),
     ("Chromatic", "MarkovNetwork"): Price(1750.0, 1.27, 0.0),
     ("Chromatic", "Potts"): Price(0.0, 14.4, 0.0),
     ("Jump", "Ising"): Price(364.0, 7.95, 0.0),
