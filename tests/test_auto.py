@@ -223,6 +223,16 @@ def test_prices():
     assert prices.price_of("Unknown", dense(4)) == prices.OTHERS
 
 
+def test_independent_variables_cost_something():
+    """The race would not end if a candidate took no time."""
+    target = Ising(np.zeros((40, 40)), np.linspace(-1, 1, 40))
+    for rule in ("Balanced", "Chromatic", "Systematic", "RandomBlocks", "Redraw", "Jump", "Scan"):
+        assert prices.price_of(rule, target).work(1, 40, 0.0) >= 40.0
+    sampler = AutoSampler(random_state=0).fit(target)
+    run = sampler.candidates_["transitions"]
+    assert run.max() < 1e6
+
+
 @pytest.mark.slow
 def test_prices_are_those_of_this_machine():
     # Of ratios only: machines differ in speed.

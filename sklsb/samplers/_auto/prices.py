@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from sklsb._kernels.facts import Rule
 from sklsb.targets.base import Conditioned, Target
 
+# No evaluation takes less, whatever a fit of prices says of variables that depend on no other.
+_LEAST = 1.0
+
 
 class Price(NamedTuple):
     """Nanoseconds of one core."""
@@ -23,7 +26,7 @@ class Price(NamedTuple):
 
     def work(self, transitions: float, evaluations: float, k: float) -> float:
         """Return the nanoseconds that transitions with these evaluations take in all."""
-        of_evaluation = self.of_evaluation + self.of_neighbour * k
+        of_evaluation = max(_LEAST, self.of_evaluation + self.of_neighbour * k)
         return self.of_transition * transitions + of_evaluation * evaluations
 
 
