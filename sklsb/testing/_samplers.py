@@ -133,7 +133,7 @@ def _numbers(rng: np.random.Generator, n: int) -> Array:
     z = rng.integers(2**64, dtype=np.uint64) + np.arange(1, n + 1, dtype=np.uint64) * first
     for shift, factor in zip((30, 27), factors, strict=True):
         z = (z ^ (z >> np.uint64(shift))) * factor
-    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def check_kept(sampler: Any, when: str) -> None:
