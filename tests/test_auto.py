@@ -115,6 +115,8 @@ def test_elimination_wins_where_it_is_cheap():
     assert sampler.candidates_.attrs["chosen"] == "elimination"
     assert sampler.thin_ == 1
     assert sampler.why_.startswith("EliminationSampler (elimination) makes ")
+    # Independent draws, whatever candidates that have not converged say of the variances.
+    assert sampler.candidates_["ess_per_transition"].sel(candidate="elimination") == 1.0
 
 
 def test_layers_win_on_a_machine():

@@ -22,7 +22,7 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.selection import search as search_module
-from sklsb.selection.chains import set_window
+from sklsb.selection.chains import Batches, set_window
 
 
 def data(n=40, p=12, seed=0):
@@ -136,6 +136,29 @@ def test_intervals_cover():
         errors = np.abs(model.inclusion_probabilities_ - pip)
         inside.append(errors <= 1.96 * model.inclusion_mcse_)
     assert 0.86 <= np.mean(inside) <= 0.99
+
+
+def test_errors_of_ratios():
+    """Of batches that depend on their neighbours; and chains that differ are told."""
+    rng = np.random.default_rng(0)
+
+    def batches(mean):
+        noise = rng.normal(size=(33, 50))
+        made = Batches(50)
+        made.time = list(rng.uniform(0.8, 1.2, size=(32, 50)))
+        # Neighbours have a correlation of almost one half.
+        depart = 0.02 * (noise[1:] + 0.9 * noise[:-1])
+        made.share = [t * mean + d for t, d in zip(made.time, depart, strict=True)]
+        return made
+
+    found = [search_module.estimate([batches(0.3), batches(0.3)]) for _ in range(20)]
+    spread = np.std([one.share for one in found])
+    ratio = np.mean([one.mcse for one in found]) / spread
+    assert 0.88 < ratio < 1.15, "errors are too small or too large"
+    assert np.mean([one.disagree.any() for one in found]) <= 0.1
+    apart = search_module.estimate([batches(0.3), batches(0.4)])
+    assert apart.disagree.all(), "untold"
+    assert (apart.mcse > 0.03).all()
 
 
 def test_models_sizes_and_noise():
@@ -368,6 +391,7 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch):
         ({"always": range(12)}, "always has all 12 columns; leave at least one"),
         ({"groups": [1, 2]}, r"groups has shape \(2,\); give a label per column, \(12,\)"),
         ({"n_chains": 0}, "n_chains is 0; it must be at least 1"),
+        ({"n_chains": 1}, "n_chains is 1; it must be at least 2, since one chain"),
         ({"tol": 0}, "tol is 0; it must be a positive number"),
         ({"max_time": -1}, "max_time is -1; it must be a positive number"),
         ({"subset_size": 1}, "subset_size is 1; it must be at least 2"),
@@ -407,6 +431,27 @@ def test_data_that_are_refused():
     wide = sparse.csc_array((3, 10**6 + 1))
     with pytest.raises(ValueError, match=r"X has 1000001 columns; .* would take 12000012 bytes"):
         fit(wide, [1.0, 2.0, 4.0])
+
+
+def test_scales_and_offsets_do_not_matter():
+    X, y = data(p=6)
+    wanted = SpikeSlabRegressor(random_state=0).fit(X, y).inclusion_probabilities_
+    for Z in (X + 1e7, 1e-200 * X, 1e150 * X, X * np.logspace(-8, 8, 6)):
+        found = SpikeSlabRegressor(random_state=0).fit(Z, y).inclusion_probabilities_
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_dummy_columns_of_all_levels_are_refused():
+    X, y = data(p=6)
+    X = X[:, :3]
+    dummies = np.eye(4)[np.arange(40) % 4]
+    groups = [0, 1, 2, "level", "level", "level", "level"]
+    model = SpikeSlabRegressor(groups=groups, random_state=0)
+    with pytest.raises(ValueError, match="columns 3, 4, 5, 6 together, which are collinear"):
+        model.fit(np.column_stack([X, dummies]), y)
+    model.set_params(prior="independent").fit(np.column_stack([X, dummies]), y)
+    one_less = SpikeSlabRegressor(groups=groups[:-1], random_state=0)
+    assert one_less.fit(np.column_stack([X, dummies[:, 1:]]), y).converged_
 
 
 def test_the_target_names_the_estimator():

@@ -1,8 +1,6 @@
 """SpikeSlabClassifier: against quadrature over all models, plain Gibbs sampling, scikit-learn."""
 
 import pickle
-import re
-from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -21,8 +19,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklsb import SpikeSlabClassifier
-from sklsb.exceptions import InterruptedWarning, SamplerWarning, ShortRunWarning
-from sklsb.selection import classifier
+from sklsb.exceptions import (
+    InterruptedWarning,
+    ModelWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+)
+from sklsb.selection.search import Search
 
 
 def data(n=50, p=5, seed=0, m=1):
@@ -43,6 +46,10 @@ def fitted(X, y, *args, **parameters):
 # ----------------------------------------------------------------- the posterior
 
 
+def same(mask):
+    return mask[0] == mask[2] and mask[3] == mask[4]
+
+
 CASES = {
     "defaults": ({}, 1, by_size(5)),
     "binomial": ({"size_prior": (1.0, 3.0), "slab_sd": 0.6}, 4, by_size(5, 1.0, 3.0)),
@@ -54,6 +61,11 @@ CASES = {
     ),
     "always": ({"always": [1, 4]}, 1, lambda mask: by_size(3)(mask[[0, 2, 3]])),
     "windows": ({"subset_size": 3}, 1, by_size(5)),
+    "groups": (
+        {"groups": [0, 1, 0, 2, 2], "size_prior": (1.0, 2.0)},
+        1,
+        lambda mask: by_size(3, 1.0, 2.0)(mask[[0, 1, 3]]) if same(mask) else -np.inf,
+    ),
 }
 
 
@@ -84,6 +96,7 @@ def test_against_quadrature(case):
     conditional = truth.coef / truth.inclusion
     np.testing.assert_allclose(found.coef_conditional_ * sd, conditional, atol=0.04)
     free = [j for j in range(5) if j not in parameters.get("always", ())]
+    free = [0, 1, 3] if case == "groups" else free
     sizes = np.bincount(truth.masks[:, free].sum(axis=1), truth.probabilities)
     np.testing.assert_allclose(found.model_sizes_, sizes, atol=0.02)
     for columns, probability in found.models_[:5]:
@@ -127,14 +140,14 @@ def test_predictions_are_averages_over_the_posterior():
     X, y = data()
     truth = Quadrature(standardised(X), y.astype(float), by_size(5), n_nodes=6)
     found = fitted(X, y, tol=0.005)
-    draws = found.sample_posterior(2000).posterior
+    draws = found.sample_posterior(400).posterior
     coef, intercept = draws["coef"].values.reshape(-1, 5), draws["intercept"].values.ravel()
     # The draws have the moments of the posterior.
     np.testing.assert_allclose((coef != 0).mean(axis=0), truth.inclusion, atol=0.05)
     np.testing.assert_allclose(coef.mean(axis=0) * X.std(axis=0), truth.coef, atol=0.05)
     np.testing.assert_allclose(coef.std(axis=0) * X.std(axis=0), truth.coef_sd, atol=0.05)
     assert draws["included"].values.tolist() == (draws["coef"].values != 0).tolist()
-    all_draws = found.sample_posterior(found._draws[0].size).posterior
+    all_draws = found.sample_posterior(found._draws[0].size // 4).posterior
     psi = all_draws["coef"].values @ X.T + all_draws["intercept"].values[..., None]
     np.testing.assert_allclose(
         found.predict_proba(X)[:, 1], expit(psi).mean(axis=(0, 1)), rtol=1e-9
@@ -265,6 +278,12 @@ def test_threads_do_not_matter():
 def test_units_do_not_matter_if_they_are_not_asked_to():
     X, y = data()
     Z = standardised(X)
+    for scale in (1e-200, 1e150):
+        np.testing.assert_allclose(
+            fitted(scale * X, y, tol=0.1).inclusion_probabilities_,
+            fitted(X, y, tol=0.1).inclusion_probabilities_,
+            atol=0.1,
+        )
     one, other = fitted(5.0 * Z - 3.0, y), fitted(Z, y, standardize=False)
     np.testing.assert_allclose(5.0 * one.coef_, other.coef_, atol=0.03)
 
@@ -306,7 +325,7 @@ def test_data_frames():
     summary = found.summary()
     assert set(summary.index[:2]) == {"a", "c"}
     assert summary.loc["a", "probability"] == found.inclusion_probabilities_[0]
-    assert found.sample_posterior(400).posterior["feature"].values.tolist() == list("abcde")
+    assert found.sample_posterior(40).posterior["feature"].values.tolist() == list("abcde")
     assert found.get_support(threshold=0.999).sum() <= found.get_support().sum() == 2
     assert found.get_support(indices=True).tolist() == [0, 2]
     with pytest.raises(ValueError, match="feature names"):
@@ -340,18 +359,25 @@ X, Y = data(n=20, p=3)
     [
         ({"slab_sd": -1}, "slab_sd is -1; it must be a positive number"),
         ({"tol": "x"}, "tol is 'x'; it must be a positive number"),
-        ({"max_time": 0}, "max_time is 0; it must be a positive number or None"),
-        ({"expected_size": -2}, "expected_size is -2; it must be a positive number or None"),
-        ({"expected_size": 3}, "expected_size is 3; it must be less than the number .*, 3"),
+        ({"max_time": 0}, "max_time is 0; it must be a positive number"),
+        ({"expected_size": -2}, "expected_size is -2; it must be between 0 and 3"),
+        ({"expected_size": 3}, "expected_size is 3; it must be between 0 and 3"),
         ({"size_prior": (1, 0)}, r"size_prior is \(1, 0\); give two positive numbers"),
-        ({"inclusion_prior": [0.5, 0.5]}, r"inclusion_prior has shape \(2,\); .* 3 columns"),
-        ({"inclusion_prior": [0.5, 1, 0.5]}, r"inclusion_prior\[1\] is 1; .* between 0 and 1"),
-        ({"inclusion_prior": [0.5] * 3, "expected_size": 1}, "expected_size is 1, .* give only"),
-        ({"always": ["age"]}, r"always has 'age', .* no column of that name"),
-        ({"n_chains": 1}, "n_chains is 1; it must be an integer of at least 2"),
-        ({"subset_size": 1}, 'subset_size is 1; it must be an integer of at least 2, or "auto"'),
-        ({"always": [7]}, r"always has 7; .* from 0 to 2"),
-        ({"always": [0, 1, 2]}, r"always is \[0, 1, 2\], which are all columns"),
+        ({"inclusion_prior": [0.5, 0.5]}, r"inclusion_prior has shape \(2,\); give one"),
+        (
+            {"inclusion_prior": [0.5, 1, 0.5]},
+            "inclusion_prior has the entry 1.0; .* between 0 and 1",
+        ),
+        (
+            {"inclusion_prior": [0.5] * 3, "expected_size": 1},
+            "expected_size and inclusion_prior are given; give one",
+        ),
+        ({"always": ["age"]}, "always has 'age'; give names or numbers"),
+        ({"n_chains": 1}, "n_chains is 1; it must be at least 2, since one chain"),
+        ({"subset_size": 1}, "subset_size is 1; it must be at least 2"),
+        ({"groups": [1, 2]}, r"groups has shape \(2,\); give a label per column, \(3,\)"),
+        ({"always": [7]}, "always has 7; give names or numbers"),
+        ({"always": [0, 1, 2]}, "always has all 3 columns; leave at least one"),
     ],
     ids=str,
 )
@@ -388,41 +414,58 @@ def test_wrong_questions_are_refused():
         found.predict(X, estimator="best")
     with pytest.raises(ValueError, match="threshold is 2; it must be a number from 0 to 1"):
         found.get_support(threshold=2)
-    with pytest.raises(ValueError, match=r"n is 10000000; .* kept, \d+"):
+    with pytest.raises(ValueError, match=r"n is 10000000; each chain kept \d+ draws"):
         found.sample_posterior(10_000_000)
 
 
 def test_short_runs_are_told():
-    with pytest.warns(
-        ShortRunWarning, match=r"error .* is .* after 400 windows, above tol = 1e-05"
-    ):
+    with pytest.warns(ShortRunWarning, match="error .* above tol=1e-05. Give more max_time"):
         found = fitted(X, Y, tol=1e-5, max_time=1e-3)
     assert not found.converged_
 
 
 def test_interrupted_fits_are_told(monkeypatch):
-    @contextmanager
-    def at_once():
-        yield lambda: True
+    sweeps, calls = Search._sweeps, []
 
-    monkeypatch.setattr(classifier, "deferred_interrupt", at_once)
-    with pytest.warns(InterruptedWarning, match="interrupted after 400 windows"):
+    def interrupted(self, *args, **options):
+        calls.append(1)
+        if len(calls) > 12:  # after 8 sweeps of the burn-in
+            raise KeyboardInterrupt
+        return sweeps(self, *args, **options)
+
+    monkeypatch.setattr(Search, "_sweeps", interrupted)
+    with pytest.warns(InterruptedWarning, match="Ctrl-C ended the fit early"):
         found = fitted(X, Y, tol=1e-5)
     assert found.coef_.shape == (1, 3)
+    assert not found.converged_
 
 
 def test_chains_that_disagree_are_told(monkeypatch):
     """Chains that cannot leave where they start: the time of a window is nothing."""
-    monkeypatch.setattr(classifier.LogisticChain, "burn_in", lambda self, n: self)
-    original = classifier.LogisticChain.step
-
-    def frozen(self):
-        self.span = 1e-9
-        return original(self)
-
-    monkeypatch.setattr(classifier.LogisticChain, "step", frozen)
+    monkeypatch.setattr(Search, "_time", lambda self, plan, totals, wanted: 1e-9)
     X, y = data(n=400, p=3)
     X[:, 2] = X[:, 0] + 0.02 * X[:, 2]
-    with pytest.warns(SamplerWarning, match=re.compile("Chains disagree by 0|above tol")):
-        found = fitted(X, y, max_time=1e-3, tol=0.5)
+    with pytest.warns(SeparatedModesWarning, match="differ between chains beyond chance"):
+        found = fitted(X, y, max_time=0.5, tol=0.5)
     assert found.disagreement_ > 0.1
+    assert not found.converged_
+
+
+def test_equal_columns_are_told():
+    X, y = data(p=3)
+    for kind in (np.asarray, sparse.csr_array):
+        with pytest.warns(ModelWarning, match="columns 0 and 3 of X are equal"):
+            found = fitted(kind(np.column_stack([X, -2.0 * X[:, 0]])), y)
+        pair = found.inclusion_probabilities_[[0, 3]]
+        assert np.ptp(pair) < 5 * found.inclusion_mcse_[[0, 3]].sum()
+
+
+def test_warm_start_begins_at_the_last_models(monkeypatch):
+    X, y = data()
+    model = SpikeSlabClassifier(random_state=0, warm_start=True, tol=0.05).fit(X, y)
+    last, seen, start = model._last_models, [], Search.start
+    monkeypatch.setattr(
+        Search, "start", lambda self, units: (seen.append(units), start(self, units))
+    )
+    model.fit(X, y)
+    assert [units.tolist() for units in seen[0]] == [units.tolist() for units in last]

@@ -80,7 +80,7 @@ class Augmentation:
     def __init__(self, n_successes: Array, n_trials: NDArray[np.int64]):
         self.n_trials = n_trials
         self.kappa = n_successes - 0.5 * n_trials
-        self.omega = 0.25 * n_trials
+        self.omega = np.asarray(0.25 * n_trials, dtype=np.float64)
         self.n_proposed = self.n_accepted = 0
 
     def conditional(self, design: Array, ridge: Array, omega: Array | None = None) -> Conditional:

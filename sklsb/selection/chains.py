@@ -1,12 +1,11 @@
 """Chains: windows, the parts of columns they take in turn, and what is summed over them."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels._jit import distinguish
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.process import run_window
 from sklsb._kernels.selection.state import Models, Rates, Sums, Window
@@ -23,6 +22,16 @@ _N_MODELS, _MODEL_SIZE = 1 << 12, 64
 _N_BATCHES, _BATCH_BYTES = 64, 1 << 27
 # Models of a chain that are kept for draws.
 _N_STATES = 1024
+
+
+class Pace(NamedTuple):
+    """How chains of a kind go on, all settled before there are data."""
+
+    all_units: int  # up to which every window has all of them
+    jumps: int  # of a window of all units
+    part_jumps: int  # of a window of some
+    windows: int  # in a sweep, if each has all units
+    burn_in: int  # sweeps
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,10 @@ def new_window(problem: Problem, n_units: int, n_columns: int) -> Window:
     first = problem.posterior.first
     widths = np.diff(first)
     most = problem.most_columns
-    w, units = n_columns + most, n_units + problem.most
+    w, units = n_columns + most, n_units + problem.most + problem.posterior.n_always
     w, units = min(w, problem.n_columns), min(units, problem.n_units)
     slots = int(min(w, max(most + 64, min(_SLOTS, _GRAM_BYTES // (8 * w)))))
     grouped = bool((widths > 1).any())
-    n_rows = len(problem.weight)
     widest = int(widths.max(initial=1))
     cross = int((widths**2).sum()) if w == problem.n_columns else units * widest**2
     floats = {
@@ -64,7 +72,7 @@ def new_window(problem: Problem, n_units: int, n_columns: int) -> Window:
         "inverse factor": (most, most),
         "rows": (most, w),
         "b a": (most,),
-        "dense": (n_rows,),
+        "dense": (problem.n_data,),
     }
     ints = {
         "size": (8,),
@@ -165,26 +173,24 @@ class Batches:
 class Chain:
     """One chain: where it is, its random numbers, and what it has summed so far."""
 
+    pace: ClassVar[Pace] = Pace(2_000, 100, 40, 8, 4)
+
     def __init__(self, problem: Problem, rng: np.random.Generator, units: Ints):
         self.problem, self.rng, self.units = problem, rng, units
         self.window: Window | None = None
         self.shape: tuple[int, ...] = ()
-        self.rest = np.empty(0, dtype=np.int64)
         self.forget()
 
     def forget(self) -> None:
         """Forget all sums; the chain stays where it is."""
         self.sums, self.models = new_sums(self.problem), new_models(self.problem)
-        self.batches = Batches(self.problem.n_units)
+        self.batches = Batches(self.problem.n_free)
         self.states: list[tuple[Ints, float]] = []
         self.every, self.n_sweeps = 1, 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"window": None, "shape": ()}
-
     def _windows(self, plan: Plan) -> list[Ints]:
         """Return the free units of the windows of the next sweep."""
-        n = self.problem.n_units
+        n = self.problem.n_free
         if not plan.n_rest:
             return [np.arange(n)] * plan.windows
         outside = np.ones(n, dtype=np.bool_)
@@ -194,18 +200,28 @@ class Chain:
         return [np.concatenate([plan.anchors, part]) for part in parts]
 
     def _set(self, plan: Plan, free: Ints) -> Window:
+        """Return the window with some free units."""
         problem = self.problem
         widths = np.diff(problem.posterior.first)
-        n_columns = problem.n_columns
+        n_units, n_columns = problem.n_free, problem.n_columns
         if plan.n_rest:
-            n_columns = (plan.anchors.size + plan.n_rest) * int(widths.max(initial=1))
-        wanted = (plan.anchors.size + plan.n_rest if plan.n_rest else problem.n_units, n_columns)
+            n_units = plan.anchors.size + plan.n_rest
+            n_columns = n_units * int(widths.max(initial=1))
+        wanted = n_units, n_columns
         if self.window is None or self.shape != wanted:
             self.window, self.shape = new_window(problem, *wanted), wanted
-            set_window(problem, self.window, free, self.units)
-        elif plan.n_rest:
-            set_window(problem, self.window, free, self.units)
+        elif not plan.n_rest:
+            return self.window
+        fixed = np.arange(problem.n_free, problem.n_units)
+        set_window(problem, self.window, free, np.concatenate([self.units, fixed]))
         return self.window
+
+    def _columns(self) -> Any:
+        """Return the view of the columns that the kernels take."""
+        return self.problem.columns
+
+    def _passed(self, window: Window, of_sweep: Sums) -> None:
+        """Do what a window is followed by."""
 
     def sweep(self, plan: Plan, most_jumps: int = 0) -> Array:
         """Run all windows of a sweep and add it to the sums; return its totals."""
@@ -215,7 +231,7 @@ class Chain:
             window = self._set(plan, free)
             window.word[0] = self.rng.integers(1 << 63, dtype=np.uint64)
             run_window(
-                self.problem.columns,
+                self._columns(),
                 self.problem.posterior,
                 plan.rates,
                 window,
@@ -223,8 +239,11 @@ class Chain:
                 self.models,
                 span,
             )
-            self.units = included_units(window)
-        self.batches.add(of_sweep.share, of_sweep.time)
+            units = included_units(window)
+            self.units = units[units < self.problem.n_free]
+            self._passed(window, of_sweep)
+        n = self.problem.n_free
+        self.batches.add(of_sweep.share[:n], of_sweep.time[:n])
         self._add(of_sweep)
         return of_sweep.total
 
@@ -258,8 +277,3 @@ def _half(models: Models) -> Models:
         made.units[place] = models.units[i]
     made.n_kept[0] = kept.size
     return made
-
-
-def check_kernels(problem: Problem) -> None:
-    """Let the kernels know the classes of what they are given."""
-    distinguish(problem.columns, problem.posterior)

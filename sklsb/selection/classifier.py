@@ -1,19 +1,13 @@
-"""SpikeSlabClassifier."""
+"""The estimator for classes and counts."""
 
-import math
-import numbers
-import time
-import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import xarray as xr
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import expit, logit, logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.feature_selection import SelectorMixin
+from scipy.special import expit, logsumexp
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
     assert_all_finite,
@@ -23,31 +17,22 @@ from sklearn.utils.validation import (
 )
 from threadpoolctl import threadpool_limits
 
-from sklsb._system.progress import deferred_interrupt
-from sklsb.diagnostics.draws import to_inference_data
-from sklsb.ensembles.streams import spawn
-from sklsb.exceptions import InterruptedWarning, SamplerWarning, ShortRunWarning
-from sklsb.selection.logistic import (
-    MOST_INCLUDED,
-    LogisticChain,
-    Problem,
-    errors,
-    make_problem,
-)
-from sklsb.selection.plots import Plots
+from sklsb.samplers._run.checks import check_count
+from sklsb.selection.base import BaseSpikeSlab, posterior_draws
+from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem
+from sklsb.selection.problem import refuse_width, warn_of_duplicates
 from sklsb.selection.rows import Rows, counts_of, distinct_rows
+from sklsb.selection.search import Search
+from sklsb.targets._checks import positive
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-_BURN_IN = 200  # windows of each chain
-_FIRST = 400
-_MOST_WINDOWS = 1 << 16
-_ALL_COLUMNS = 500  # up to which a window has all columns
 _ESTIMATORS = ("bma", "mpm", "hpm")
 _CHUNK = 1 << 22  # numbers in a table of predictions
 
 
-class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
+class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     r"""Logistic regression with a spike and a slab: which columns matter, and how much.
 
     With a_j = 1 if column j is in the model, the successes y_i of m_i trials (m_i = 1 for classes)
@@ -65,32 +50,40 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
     ----------
     slab_sd : float, default=1.0
         Standard deviation of the coefficients of included columns.
-    size_prior : tuple of two floats, default=(1.0, 1.0)
-        a and b of a beta-binomial prior of the number of columns; (1, 1) is uniform.
-    expected_size : float, default=None
-        Instead: columns are included independently with probability expected_size / p, where p
-        does not count columns in ``always``.
-    inclusion_prior : array-like of shape (n_features,), default=None
-        Instead: prior probabilities by column; entries of ``always`` are ignored.
+    size_prior : (float, float), optional
+        a and b of the Beta distribution of the probability that a column is included. Default:
+        (1, 1), all sizes equally likely.
+    expected_size : float, optional
+        Instead: every column is included with the same known probability, so that this many are
+        expected.
+    inclusion_prior : array_like of shape (n_features,) or (n_groups,), optional
+        Instead: prior probabilities by column (entries of ``always`` are ignored), or by group in
+        the order of their first column.
     always : sequence of int or str, default=()
         Numbers or names of columns in every model. They have the slab as prior, too: under a flat
         one the posterior could be improper, if they separate the classes.
+    groups : array_like of shape (n_features,), optional
+        Columns with the same label are included together.
     standardize : bool, default=True
         Whether the prior is for columns divided by their standard deviations. Coefficients are
         always those of the columns as given.
     n_chains : int, default=4
-        Number of chains, at least 2. Half of them start at the columns with the strongest
-        associations with y, the others at the empty model.
+        Number of chains, at least 2. Every second chain starts at the empty model, the others at
+        the largest model of a lasso path.
     tol : float, default=0.01
-        Chains run until the largest standard error of an inclusion probability is at most this.
-    max_time : float, default=None
-        Seconds after which they stop in any case, with a warning.
-    subset_size : int or "auto", default="auto"
-        Columns in a window. "auto" is all columns up to 500.
-    n_jobs : int, default=None
-        Chains that run at the same time, in threads. Results do not depend on it.
-    random_state : int, RandomState, Generator or None, default=None
-        Source of random numbers.
+        Stop when the largest Monte Carlo standard error of an inclusion probability is below.
+    max_time : float, optional
+        Stop after about this many seconds of sampling. Results then depend on the clock.
+    subset_size : "auto" or int, default="auto"
+        Units in a window. "auto": all of up to 500, 768 of more.
+    n_jobs : int, optional
+        Threads; -1: all cores. Results do not depend on it.
+    random_state : int, SeedSequence, Generator, RandomState or None
+        Where random numbers come from.
+    warm_start : bool, default=False
+        Whether the chains of another `fit` start at the last models of the one before.
+    verbose : int, default=0
+        1: show progress.
 
     Attributes
     ----------
@@ -99,24 +92,25 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
     inclusion_probabilities_ : ndarray of shape (n_features,)
         Posterior probability of each column; 1 for those in ``always``.
     inclusion_mcse_ : ndarray of shape (n_features,)
-        Their Monte Carlo standard errors.
+        Their Monte Carlo standard errors. Where chains disagree, from the variation among chains.
     coef_ : ndarray of shape (1, n_features)
         Posterior means of the coefficients, 0 where a column is not included.
     coef_sd_, coef_conditional_, positive_probability_ : ndarray of shape (n_features,)
         Their standard deviations; the means given inclusion; the probability that a coefficient is
-        positive given inclusion. NaN for a column that no chain could include.
+        positive given inclusion.
     intercept_ : ndarray of shape (1,)
         Posterior mean of the intercept.
-    model_sizes_ : ndarray of shape (n_sizes,)
-        Probabilities of numbers of included columns 0, 1, ..., without those in ``always``.
-    models_ : list of tuple
-        The most probable models that were visited: (tuple of columns, probability).
+    model_sizes_ : ndarray
+        Probability of each number of included columns (or groups), ``always`` not counted.
+    models_ : list of (tuple of int, float)
+        The most probable models visited, as sorted column numbers without ``always``, and their
+        probabilities; at most 100.
     disagreement_ : float
-        Largest difference between the inclusion probabilities of two chains.
+        Largest difference between two chains' estimates of an inclusion probability.
     converged_ : bool
-        Whether ``tol`` was reached.
-    n_windows_ : int
-        Windows of each chain after the burn-in.
+        Whether the largest error is at most ``tol`` and no difference of chains is beyond chance.
+    n_iter_ : int
+        Jumps of all chains.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -148,23 +142,27 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
         self,
         *,
         slab_sd: float = 1.0,
-        size_prior: tuple[float, float] = (1.0, 1.0),
+        size_prior: tuple[float, float] | None = None,
         expected_size: float | None = None,
         inclusion_prior: Any = None,
-        always: Any = (),
+        always: Sequence[Any] = (),
+        groups: Any = None,
         standardize: bool = True,
         n_chains: int = 4,
         tol: float = 0.01,
         max_time: float | None = None,
-        subset_size: int | str = "auto",
+        subset_size: Any = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
     ):
         self.slab_sd = slab_sd
         self.size_prior = size_prior
         self.expected_size = expected_size
         self.inclusion_prior = inclusion_prior
         self.always = always
+        self.groups = groups
         self.standardize = standardize
         self.n_chains = n_chains
         self.tol = tol
@@ -172,12 +170,12 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.subset_size = subset_size
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
-        tags.target_tags.required = True
         return tags
 
     # ------------------------------------------------------------- fit
@@ -208,15 +206,19 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
 
         Warns
         -----
+        ModelWarning
+            If columns are equal: they share a probability.
+        SeparatedModesWarning
+            If chains disagree: probabilities are uncertain by as much.
         ShortRunWarning
-            If ``max_time`` or the largest number of windows came before ``tol``.
-        SamplerWarning
-            If chains disagree by more than their errors allow.
+            If ``tol`` was not reached.
         InterruptedWarning
-            After Ctrl-C: the results are those of the windows so far.
+            After Ctrl-C: the results are of what was found so far.
         """
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2)
-        self._check_parameters()
+        refuse_width(X)
+        jobs, size = self._check_parameters()
+        slab_sd = positive(self.slab_sd, "slab_sd")
         weights = counts_of(sample_weight, X.shape[0])
         if not weights.any():
             raise ValueError("Every sample_weight is zero: there are no observations.")
@@ -227,35 +229,23 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
                 "y has one class only, among rows of positive weight; the classifier needs two "
                 "classes."
             )
-        problem = self._problem(rows)
-        with threadpool_limits(1, user_api="blas"), deferred_interrupt() as interrupted:
-            chains = self._run(problem, interrupted)
-        self._summarise(problem, chains)
+        always, unit_of, groups = self._units()
+        centre, scale = self._centres_and_scales(rows)
+        order = np.concatenate([*groups, always])
+        part = rows.X[:, order]
+        if sparse.issparse(part):
+            part = (part @ sparse.diags_array(1.0 / scale[order])).tocsc()
+        else:
+            part = (part - centre[order]) / scale[order]
+        priors = self._inclusion(unit_of, len(groups))
+        problem = logistic_problem(rows, part, order, 1.0 / scale[order], groups, slab_sd, *priors)
+        warn_of_duplicates(problem, self._names())
+        search = Search(problem, LogisticChain, self.n_chains, self.random_state, jobs)
+        with threadpool_limits(1, user_api="blas"):
+            self._run(search, size, 1.0, choose=False)
+        self._summarise(search, problem, always, centre)
+        self._tell(search)
         return self
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that make no sense."""
-        for name in ("slab_sd", "tol"):
-            value = getattr(self, name)
-            if not (isinstance(value, numbers.Real) and 0.0 < float(value) < np.inf):
-                raise ValueError(f"{name} is {value!r}; it must be a positive number.")
-        for name in ("max_time", "expected_size"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, numbers.Real) and float(value) > 0.0):
-                raise ValueError(f"{name} is {value!r}; it must be a positive number or None.")
-        pair = self.size_prior
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and min(pair) > 0):
-            raise ValueError(f"size_prior is {pair!r}; give two positive numbers, a and b.")
-        if not (isinstance(self.n_chains, numbers.Integral) and self.n_chains >= 2):
-            raise ValueError(
-                f"n_chains is {self.n_chains!r}; it must be an integer of at least 2, as one chain "
-                "cannot tell whether it missed something."
-            )
-        size = self.subset_size
-        if size != "auto" and not (isinstance(size, numbers.Integral) and size >= 2):
-            raise ValueError(
-                f'subset_size is {size!r}; it must be an integer of at least 2, or "auto".'
-            )
 
     def _outcomes(self, y: Any, n: int, n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
         """Return successes and trials of each row, and set ``classes_``."""
@@ -287,222 +277,80 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
             )
         return codes.astype(np.float64), np.ones(n, dtype=np.int64)
 
-    def _problem(self, rows: Rows) -> Problem:
-        """Standardise the columns and put those of ``always`` last."""
-        p = rows.X.shape[1]
-        always = self._always(p)
-        if always.size == p:
-            raise ValueError(
-                f"always is {self.always!r}, which are all columns of X: there is nothing to "
-                "choose. Use LogisticRegression."
-            )
-        self._order = np.concatenate([np.setdiff1d(np.arange(p), always), always])
-        n_free = p - always.size
-        centre, scale = _centres_and_scales(rows)
-        constant = np.flatnonzero(scale == 0.0)
+    def _centres_and_scales(self, rows: Rows) -> tuple[Array, Array]:
+        """Return what is taken off the columns, and what they are divided by."""
+        weights = rows.n_trials / rows.n_trials.sum()
+        centre = np.asarray(weights @ rows.X)
+        if sparse.issparse(rows.X):
+            square = weights @ rows.X.multiply(rows.X).tocsr()
+            low, high = (np.asarray(f(axis=0).todense()).ravel() for f in (rows.X.min, rows.X.max))
+            scale = np.sqrt(np.maximum(square - centre**2, 0.0))
+            centre = np.zeros_like(centre)
+        else:
+            left = rows.X - centre
+            largest = np.abs(left).max(axis=0)  # squares of 1e-200 underflow
+            largest[largest == 0.0] = 1.0
+            scale = largest * np.sqrt(weights @ np.square(left / largest))
+            low, high = rows.X.min(axis=0), rows.X.max(axis=0)
+        constant = np.flatnonzero((low == high) | (scale == 0.0))
         if constant.size:
             raise ValueError(
                 f"column {self._names()[constant[0]]} of X is constant; leave it out: the model "
                 "has an intercept."
             )
-        self._scale = scale if self.standardize else np.ones(p)
-        self._centre = np.zeros(p) if sparse.issparse(rows.X) else centre
-        if sparse.issparse(rows.X):
-            X = (rows.X @ sparse.diags_array(1.0 / self._scale)).tocsc()
-        else:
-            X = (rows.X - self._centre) / self._scale
-        log_odds, size_prior = self._prior(p, n_free)
-        args = always.size, float(self.slab_sd), size_prior, log_odds
-        return make_problem(rows, X[:, self._order], *args)
+        return centre, scale if self.standardize else np.ones_like(scale)
 
-    def _names(self) -> list[Any]:
-        """Names of the columns, or their numbers."""
-        return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+    def _summarise(
+        self, search: Search, problem: LogisticProblem, always: Ints, centre: Array
+    ) -> None:
+        """Set the fitted attributes."""
+        self._keep(search)
+        free = problem.free.size
+        self._keep_coefficients(search, problem.scale[:free])
+        chains: Any = search.chains
+        fixed = sum(chain.fixed for chain in chains) / sum(chain.n_windows for chain in chains)
+        mean, square, sign = fixed[:, :-1]
+        unit = problem.scale[free:]
+        self.coef_[always] = self.coef_conditional_[always] = mean * unit
+        self.coef_sd_[always] = np.sqrt(np.maximum(square - mean**2, 0.0)) * unit
+        self.positive_probability_[always] = sign
+        self.intercept_ = np.array([fixed[0, -1] - self.coef_ @ centre])
+        self.coef_ = self.coef_[None]
+        self._keep_draws(problem, chains, centre)
+        self._keep_modes(problem, always, centre)
 
-    def _always(self, p: int) -> NDArray[np.int64]:
-        """Return the numbers of the columns in every model, in order."""
-        names = list(getattr(self, "feature_names_in_", ()))
-        found = set()
-        for column in self.always:
-            if isinstance(column, str):
-                if column not in names:
-                    raise ValueError(
-                        f"always has {column!r}, but X has no column of that name; give names or "
-                        "numbers of columns."
-                    )
-                found.add(names.index(column))
-            elif isinstance(column, numbers.Integral) and 0 <= int(column) < p:
-                found.add(int(column))
-            else:
-                raise ValueError(
-                    f"always has {column!r}; numbers of columns are from 0 to {p - 1}."
-                )
-        return np.array(sorted(found), dtype=np.int64)
-
-    def _prior(self, p: int, n_free: int) -> tuple[Array, Any]:
-        """Return prior log-odds of the free columns, and the prior of the size or None."""
-        size, each = self.expected_size, self.inclusion_prior
-        if size is None and each is None:
-            return np.zeros(n_free), self.size_prior
-        if each is None and size is not None:
-            if size >= n_free:
-                raise ValueError(
-                    f"expected_size is {size!r}; it must be less than the number of columns that "
-                    f"may be left out, {n_free}."
-                )
-            return np.full(n_free, logit(size / n_free)), None
-        if size is not None:
-            raise ValueError(
-                f"expected_size is {size!r}, and inclusion_prior is given, too; give only one."
-            )
-        each = np.asarray(each, dtype=np.float64)
-        if each.shape != (p,):
-            raise ValueError(
-                f"inclusion_prior has shape {each.shape}; it must have one probability for each of "
-                f"the {p} columns of X."
-            )
-        bad = ~((each > 0.0) & (each < 1.0))
-        bad[self._order[n_free:]] = False
-        if bad.any():
-            j = int(bad.argmax())
-            raise ValueError(
-                f"inclusion_prior[{j}] is {each[j]:g}; it must lie between 0 and 1. Name columns "
-                "that are in every model in always."
-            )
-        return logit(each[self._order[:n_free]]), None
-
-    def _run(self, problem: Problem, interrupted: Any) -> list[LogisticChain]:
-        """Run chains until the errors are small."""
-        width = _ALL_COLUMNS if self.subset_size == "auto" else int(self.subset_size)
-        strong = np.argsort(-np.abs(problem.posterior.z[: problem.n_free]), kind="stable")
-        # As many columns as rows would be an absurd start.
-        n_start = min(problem.n_free, 20, MOST_INCLUDED, max(1, problem.rows.n_trials.size // 4))
-        chains = [
-            LogisticChain(problem, rng, strong[: n_start if c % 2 else 0], width)
-            for c, rng in enumerate(spawn(self.random_state, int(self.n_chains)))
-        ]
-        began, n_windows, converged = time.monotonic(), _FIRST, False
-        pool = Parallel(n_jobs=self.n_jobs, prefer="threads")
-        pool(delayed(chain.burn_in)(_BURN_IN) for chain in chains)
-        while True:
-            more = n_windows - chains[0].n_windows
-            pool(delayed(chain.run)(more) for chain in chains)
-            converged = bool(errors(chains)[1].max(initial=0.0) <= self.tol)
-            late = self.max_time is not None and time.monotonic() - began > self.max_time
-            if converged or late or interrupted() or n_windows >= _MOST_WINDOWS:
-                break
-            n_windows = int(1.5 * n_windows)
-        self.converged_, self.n_windows_ = converged, n_windows
-        self._warn(chains, interrupted())
-        return chains
-
-    def _warn(self, chains: list[LogisticChain], interrupted: bool) -> None:
-        """Tell what may be wrong."""
-        _, error, self.disagreement_ = errors(chains)
-        worst = float(error.max(initial=0.0))
-        if interrupted:
-            warnings.warn(
-                f"fit was interrupted after {self.n_windows_} windows; the largest standard error "
-                f"of an inclusion probability is {worst:.3g}.",
-                InterruptedWarning,
-                stacklevel=4,
-            )
-        elif not self.converged_:
-            warnings.warn(
-                f"The largest standard error of an inclusion probability is {worst:.3g} after "
-                f"{self.n_windows_} windows, above tol = {self.tol:g}. Give more time (max_time), "
-                "or a larger tol.",
-                ShortRunWarning,
-                stacklevel=4,
-            )
-        # Chains may differ by several of their own errors, each about sqrt(n_chains) times as
-        # large as the joint one.
-        if self.disagreement_ > max(0.1, 8.0 * math.sqrt(len(chains)) * worst):
-            warnings.warn(
-                f"Chains disagree by {self.disagreement_:.2g} in an inclusion probability: there "
-                "may be several separate sets of columns that explain y. Run more chains "
-                "(n_chains) for longer (a smaller tol).",
-                SamplerWarning,
-                stacklevel=4,
-            )
-
-    def _summarise(self, problem: Problem, chains: list[LogisticChain]) -> None:
-        """Set the fitted attributes from the sums of the chains."""
-        p, free = problem.n_columns - 1, problem.n_free
-        names = ("time", "mean", "square", "present", "positive", "sizes", "total")
-        total: dict[str, Any] = {name: sum(getattr(c.sums, name) for c in chains) for name in names}
-        n = sum(chain.n_windows for chain in chains)
-        fixed: Any = sum(chain.fixed for chain in chains) / n
-        probability, error, _ = errors(chains)
-        time_ = np.where(total["time"][:free] > 0, total["time"][:free], np.nan)
-        present = np.where(total["present"][:free] > 0, total["present"][:free], np.nan)
-        mean = np.concatenate([total["mean"][:free] / time_, fixed[0, :-1]])
-        square = np.concatenate([total["square"][:free] / time_, fixed[1, :-1]])
-        positive = np.concatenate([total["positive"][:free] / present, fixed[2, :-1]])
-        included = np.concatenate([probability, np.ones(p - free)])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            conditional = np.where(included > 0, mean / included, np.nan)
-        scale = self._scale
-        self.inclusion_probabilities_ = self._placed(included)
-        self.inclusion_mcse_ = self._placed(np.concatenate([error, np.zeros(p - free)]))
-        coef = self._placed(mean) / scale
-        self.coef_ = coef[None]
-        self.coef_sd_ = self._placed(np.sqrt(np.maximum(square - mean**2, 0.0))) / scale
-        self.coef_conditional_ = self._placed(conditional) / scale
-        self.positive_probability_ = self._placed(positive)
-        self.intercept_ = np.array([fixed[0, -1] - coef @ self._centre])
-        self.model_sizes_ = total["sizes"][:-1] / total["sizes"].sum()
-        self._keep_models(chains)
-        self._keep_draws(problem, chains)
-        self._keep_modes(problem)
-
-    def _placed(self, values: Array) -> Array:
-        """Return values by column of X."""
-        result = np.empty(values.size)
-        result[self._order] = values
-        return result
-
-    def _keep_models(self, chains: list[LogisticChain]) -> None:
-        """Join the visited models of the chains."""
-        found: dict[tuple[int, ...], float] = {}
-        time_ = sum(float(chain.sums.sizes.sum()) for chain in chains)
-        for chain in chains:
-            models = chain.models
-            for i in np.flatnonzero(models.key):
-                units = self._order[models.units[i, : models.size[i]]]
-                key = tuple(sorted(int(j) for j in units))
-                found[key] = found.get(key, 0.0) + float(models.time[i]) / time_
-        best = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        self.models_ = best[:100]
-
-    def _keep_draws(self, problem: Problem, chains: list[LogisticChain]) -> None:
+    def _keep_draws(
+        self, problem: LogisticProblem, chains: list[LogisticChain], centre: Array
+    ) -> None:
         """Keep draws of intercept and coefficients, in units of the columns as given."""
         n_draws = min(len(chain.draws) for chain in chains)
         draws = [draw for chain in chains for draw in chain.draws[-n_draws:]]
         place = np.repeat(np.arange(len(draws)), [columns.size for columns, _ in draws])
         entries = np.concatenate([values for _, values in draws])
         columns = np.concatenate([columns for columns, _ in draws])
-        shape = (len(draws), problem.n_columns)
-        table = sparse.csr_array((entries, (place, columns)), shape=shape)
-        intercept = table[:, [problem.n_columns - 1]].toarray()[:, 0]
-        back = np.argsort(self._order)
-        coef = (table[:, back] @ sparse.diags_array(1.0 / self._scale)).tocsr()
-        self._draws = (intercept - coef @ self._centre, coef, len(chains))
+        last = problem.n_columns - 1
+        inner = columns < last
+        intercept = entries[~inner]  # one in each draw
+        columns = columns[inner]
+        coef = sparse.csr_array(
+            (entries[inner] * problem.scale[columns], (place[inner], problem.given[columns])),
+            shape=(len(draws), last),
+        )
+        self._draws = (intercept - coef @ centre, coef, len(chains))
 
-    def _keep_modes(self, problem: Problem) -> None:
+    def _keep_modes(self, problem: LogisticProblem, always: Ints, centre: Array) -> None:
         """Find the coefficients of the median and the most probable model."""
         median = np.flatnonzero(self.inclusion_probabilities_ >= 0.5)
-        always = self._order[problem.n_free :]
-        best = np.union1d(self.models_[0][0], always).astype(np.int64)
+        best = median
+        if self.models_:
+            best = np.union1d(self.models_[0][0], always).astype(np.int64)
         self._modes = {}
-        where = np.argsort(self._order)
+        where = np.argsort(problem.given)
         for name, included in (("mpm", median), ("hpm", best)):
-            columns = np.append(where[included], problem.n_columns - 1)
-            b = _mode(problem, columns)
-            coef = np.zeros(self._order.size)
-            coef[included] = b[:-1]
-            coef /= self._scale
-            self._modes[name] = (float(b[-1] - coef @ self._centre), coef)
+            b = _mode(problem, np.append(where[included], problem.n_columns - 1))
+            coef = np.zeros(where.size)
+            coef[included] = b[:-1] * problem.scale[where[included]]
+            self._modes[name] = (float(b[-1] - coef @ centre), coef)
 
     # ------------------------------------------------------------- predictions
 
@@ -523,7 +371,7 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n,)
             Log-odds.
         """
-        check_is_fitted(self, "coef_")
+        check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if estimator not in _ESTIMATORS:
             raise ValueError(f"estimator is {estimator!r}; it must be one of {list(_ESTIMATORS)}.")
@@ -579,106 +427,30 @@ class SpikeSlabClassifier(SelectorMixin, ClassifierMixin, BaseEstimator):
         result: NDArray[Any] = self.classes_[(decision > 0).astype(int)]
         return result
 
-    # ------------------------------------------------------------- selection
-
-    def get_support(self, indices: bool = False, threshold: float = 0.5) -> NDArray[Any]:
-        """Return which columns have an inclusion probability of at least a threshold.
-
-        Parameters
-        ----------
-        indices : bool, default=False
-            Whether to return numbers of columns instead of a mask.
-        threshold : float, default=0.5
-            The threshold, from 0 to 1.
-
-        Returns
-        -------
-        ndarray
-            A mask of shape (n_features,), or integers.
-        """
-        check_is_fitted(self, "coef_")
-        if not (isinstance(threshold, numbers.Real) and 0.0 <= threshold <= 1.0):
-            raise ValueError(f"threshold is {threshold!r}; it must be a number from 0 to 1.")
-        mask: NDArray[np.bool_] = self.inclusion_probabilities_ >= threshold
-        return np.flatnonzero(mask) if indices else mask
-
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        check_is_fitted(self, "coef_")
-        return self.get_support()
-
-    def summary(self) -> Any:
-        """Return the results by column.
-
-        Returns
-        -------
-        pandas.DataFrame
-            By column, the most probable first: ``probability`` of inclusion and its ``mcse``;
-            ``mean`` and ``sd`` of the coefficient over all models; its mean ``if_included`` and the
-            probability that it is ``positive`` then.
-        """
-        import pandas as pd
-
-        check_is_fitted(self, "coef_")
-        frame = pd.DataFrame(
-            {
-                "probability": self.inclusion_probabilities_,
-                "mcse": self.inclusion_mcse_,
-                "mean": self.coef_[0],
-                "sd": self.coef_sd_,
-                "if_included": self.coef_conditional_,
-                "positive": self.positive_probability_,
-            },
-            index=pd.Index(self._names(), name="feature"),
-        )
-        return frame.sort_values("probability", ascending=False, kind="stable")
-
-    @property
-    def plot(self) -> Plots:
-        """Pictures: ``inclusion()``, ``coefficients()``, ``sizes()`` and ``models()``."""
-        check_is_fitted(self, "coef_")
-        return Plots(self)
-
-    def sample_posterior(self, n: int = 1000) -> Any:
+    def sample_posterior(self, n: int = 250) -> Any:
         """Return draws of models and coefficients that the chains kept.
 
         Parameters
         ----------
-        n : int, default=1000
-            Number of draws; at most as many as were kept. They are taken at equal distances, the
-            same number from each chain.
+        n : int, default=250
+            Draws per chain, at equal distances; at most as many as were kept.
 
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
-            With the group ``posterior``: ``included`` and ``coef`` (chain, draw, feature), and
+            With the group ``posterior``: ``coef``, ``included`` (chain, draw, feature), and
             ``intercept`` (chain, draw).
         """
-        check_is_fitted(self, "coef_")
+        check_is_fitted(self)
+        check_count(n, "n", 1)
         intercepts, coefs, n_chains = self._draws
         each = intercepts.size // n_chains
-        if not (isinstance(n, numbers.Integral) and n_chains <= n <= intercepts.size):
-            raise ValueError(
-                f"n is {n!r}; it must be an integer from {n_chains} to the number of draws that "
-                f"were kept, {intercepts.size}."
-            )
-        wanted = np.linspace(0, each - 1, n // n_chains).round().astype(int)
+        if n > each:
+            raise ValueError(f"n is {n}; each chain kept {each} draws. Give at most as many.")
+        wanted = np.linspace(0, each - 1, n).round().astype(int)
         rows = (np.arange(n_chains)[:, None] * each + wanted).ravel()
-        shape = (n_chains, wanted.size)
-        coef = coefs[rows].toarray().reshape(*shape, -1)
-        dims = ("chain", "draw")
-        data = xr.Dataset(
-            {
-                "coef": ((*dims, "feature"), coef),
-                "included": ((*dims, "feature"), (coef != 0).astype(np.int8)),
-                "intercept": (dims, intercepts[rows].reshape(shape)),
-            },
-            coords={
-                "chain": range(n_chains),
-                "draw": range(wanted.size),
-                "feature": self._names(),
-            },
-        )
-        return to_inference_data({"posterior": data}, {})
+        coef = coefs[rows].toarray().reshape(n_chains, n, -1)
+        return posterior_draws(coef, coef != 0, self._names(), intercept=intercepts[rows])
 
 
 def _counts(y: NDArray[Any], n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
@@ -699,22 +471,7 @@ def _counts(y: NDArray[Any], n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
     return successes, trials.astype(np.int64)
 
 
-def _centres_and_scales(rows: Rows) -> tuple[Array, Array]:
-    """Return means and standard deviations of the columns, every trial counting once."""
-    weights = rows.n_trials / rows.n_trials.sum()
-    if not sparse.issparse(rows.X):
-        centre = weights @ rows.X
-        scale = np.sqrt(weights @ np.square(rows.X - centre))
-        constant = rows.X.min(axis=0) == rows.X.max(axis=0)
-        return centre, np.where(constant, 0.0, scale)
-    centre = weights @ rows.X
-    square = weights @ rows.X.multiply(rows.X).tocsr()
-    low, high = (np.asarray(f(axis=0).todense()).ravel() for f in (rows.X.min, rows.X.max))
-    scale = np.sqrt(np.maximum(square - centre**2, 0.0))
-    return centre, np.where(low == high, 0.0, scale)
-
-
-def _mode(problem: Problem, columns: NDArray[np.int64]) -> Array:
+def _mode(problem: LogisticProblem, columns: Ints) -> Array:
     """Return the posterior mode of the coefficients of a model, by Newton's method."""
     design, ridge = problem.design(columns), problem.posterior.ridge[columns]
     y, m = problem.rows.n_successes, problem.rows.n_trials

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.selection.problem import Problem, columns_of
+from sklsb.selection.problem import LinearProblem
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,10 +21,10 @@ class Given:
     error: float  # sum of squares of y that is left
 
 
-def given_model(problem: Problem, columns: Ints) -> Given:
+def given_model(problem: LinearProblem, columns: Ints) -> Given:
     """Return the posterior given the kernels' columns of a model."""
     post, scale = problem.posterior, problem.scale[columns]
-    x = columns_of(problem, columns)
+    x = problem.part(columns)
     matrix = x.T @ x + np.diag(post.ridge[columns])
     z = post.z[columns]
     if columns.size:
@@ -68,7 +68,7 @@ class Flat:
         return found
 
 
-def flat_part(X: Array, y: Array, problem: Problem) -> Flat:
+def flat_part(X: Array, y: Array, problem: LinearProblem) -> Flat:
     """Return what is needed of the projected-out part; X is dense or CSC."""
     root, chosen = np.sqrt(problem.weight), X[:, problem.always]
     if hasattr(chosen, "toarray"):

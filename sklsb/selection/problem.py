@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import betaln
+from scipy.special import betaln, logit
 from scipy.stats import t as student
 
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
@@ -44,35 +45,77 @@ class Prior:
 
 
 @dataclass
-class Problem:
-    """A linear regression: what kernels see, and the way back to the given columns.
+class Problem(ABC):
+    """A posterior of models: what kernels see, and the way back to the given columns.
 
-    Columns are those of the kernels: without ``always``, in the order of units.
+    Columns are those of the kernels, in the order of units. Units of every model come last.
     """
 
     columns: DenseColumns | SparseColumns
     posterior: Posterior
-    given: Ints  # number in X of each column
-    always: Ints  # numbers in X
-    scale: Array  # of each column; a coefficient of X is this times that of the kernels
-    y_norm: float
-    df: float
-    n_rows: float  # sum of the weights
-    weight: Array  # of rows
-    basis: Array  # (n, q) orthonormal: constant and always, times root of the weights
-    most: int  # included units
+    given: Ints  # number in X of each column to choose from, then of others
+    scale: Array  # of each of these; a coefficient of X is this times that of the kernels
+    most: int  # included units, without those of every model
     most_columns: int  # included columns
     artificial: bool  # whether `most` is a limit of memory, not of the model
+    n_data: int  # rows of the columns
+    n_rows: float  # sum of their weights, or trials
 
     @property
     def n_columns(self) -> int:
-        """Number of columns to choose from."""
-        return self.given.size
+        """Number of the kernels' columns."""
+        return int(self.posterior.first[-1])
 
     @property
     def n_units(self) -> int:
-        """Number of columns or groups to choose from."""
+        """Number of the kernels' units."""
         return self.posterior.first.size - 1
+
+    @property
+    def n_free(self) -> int:
+        """Number of columns or groups to choose from."""
+        return self.n_units - self.posterior.n_always
+
+    @property
+    def free(self) -> Ints:
+        """Numbers in X of the columns to choose from."""
+        return self.given[: self.posterior.first[self.n_free]]
+
+    @property
+    def unit_of(self) -> Ints:
+        """The unit of each of these."""
+        return np.searchsorted(self.posterior.first, np.arange(self.free.size), "right") - 1
+
+    @property
+    def score(self) -> Array:
+        """Products of the columns with the response, constants taken off."""
+        return self.posterior.z
+
+    @abstractmethod
+    def part(self, chosen: Ints) -> Array:
+        """Return some columns as least squares sees them, shape (n_data, chosen)."""
+
+
+@dataclass
+class LinearProblem(Problem):
+    """A linear regression; ``always`` is projected out."""
+
+    always: Ints  # numbers in X
+    y_norm: float
+    df: float
+    weight: Array  # of rows
+    basis: Array  # (n, q) orthonormal: constant and always, times root of the weights
+
+    def part(self, chosen: Ints) -> Array:
+        """Return some columns, projected and scaled."""
+        view = self.columns
+        if isinstance(view, DenseColumns):
+            return np.asarray(view.x[chosen].T, dtype=np.float64)
+        made = np.zeros((len(self.weight), chosen.size))
+        for i, j in enumerate(chosen):
+            entries = slice(view.start[j], view.start[j + 1])
+            made[view.row[entries], i] = view.value[entries]
+        return made - self.basis @ view.low[chosen].T
 
 
 def linear_problem(
@@ -83,7 +126,7 @@ def linear_problem(
     always: Ints,
     prior: Prior,
     standardize: bool,
-) -> Problem:
+) -> LinearProblem:
     """Return the problem of a regression; X is dense or CSC, groups are columns by unit."""
     given = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
     n_rows, root = float(weight.sum()), np.sqrt(weight)
@@ -111,10 +154,14 @@ def linear_problem(
         )
     df = n_rows - basis.shape[1]
     first = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
-    most_columns, artificial = _most(prior, first, int(n_rows), basis.shape[1])
+    # A g prior has no models of more columns than can be told apart.
+    allowed = int(first[-1])
+    if prior.kind == "g":
+        allowed = min(allowed, max(int(n_rows) - basis.shape[1] - 1, 1))
+    most_columns, artificial = most_included(first, allowed)
     most = min(first.size - 1, most_columns)
     posterior = _posterior(prior, first, z, square, df, most)
-    return Problem(
+    return LinearProblem(
         columns=columns,
         posterior=posterior,
         given=given,
@@ -128,6 +175,7 @@ def linear_problem(
         most=most,
         most_columns=most_columns,
         artificial=artificial,
+        n_data=len(root),
     )
 
 
@@ -152,30 +200,33 @@ def _basis(X: Any, always: Ints, root: Array) -> Array:
     return result
 
 
-def _most(prior: Prior, first: Ints, n: int, q: int) -> tuple[int, bool]:
+def most_included(first: Ints, allowed: int) -> tuple[int, bool]:
     """Return the most columns of a model, and whether the model would allow more."""
-    p = int(first[-1])
-    allowed = p if prior.kind != "g" else min(p, max(n - q - 1, 1))
     most = max(min(allowed, MOST_INCLUDED), int(np.diff(first).max()))
     return most, most < allowed
+
+
+def size_terms(size: tuple[float, float] | None, n_units: int, most: int) -> Array:
+    """Return log p of a model by its number of units; -inf for one more than ``most``."""
+    result = np.full(most + 2, -np.inf)
+    k = np.arange(most + 1)
+    result[:-1] = 0.0 if size is None else betaln(k + size[0], n_units - k + size[1])
+    return result
+
+
+def log_odds_of(inclusion: Array | None, n_units: int) -> Array:
+    """Return the prior log-odds of units."""
+    return np.zeros(n_units) if inclusion is None else logit(inclusion)
 
 
 def _posterior(
     prior: Prior, first: Ints, z: Array, square: Array, df: float, most: int
 ) -> Posterior:
     n_units, is_g = first.size - 1, prior.kind == "g"
-    log_odds = np.zeros(n_units)
+    log_odds = log_odds_of(prior.inclusion, n_units)
     if is_g:
         log_odds -= 0.5 * np.diff(first) * math.log1p(prior.g)
-    size_term = np.full(most + 2, -np.inf)
-    k = np.arange(most + 1)
-    size_term[: most + 1] = 0.0
-    if prior.inclusion is not None:
-        with np.errstate(divide="ignore"):
-            log_odds += np.log(prior.inclusion) - np.log1p(-prior.inclusion)
-    elif prior.size is not None:
-        a, b = prior.size
-        size_term[: most + 1] = betaln(k + a, n_units - k + b)
+    size_term = size_terms(prior.size, n_units, most)
     ridge = np.zeros(z.size) if is_g else np.ones(z.size)
     grid = np.arange(40 * CDF_STEPS) / CDF_STEPS
     return Posterior(
@@ -212,8 +263,11 @@ def _dense_columns(
         block = np.asarray(X[:, given[part]], dtype=np.float64)
         largest = np.abs(block).max(axis=0)
         # Divided by the largest entry first: squares of 1e200 overflow.
-        block = (block / np.where(largest > 0.0, largest, 1.0)).T * root
-        before = np.square(block).sum(axis=1)
+        block = (block / np.where(largest > 0.0, largest, 1.0)).T
+        same = block.max(axis=1) == block.min(axis=1)
+        # Centred first: what varies little beside its mean is no less worth for that.
+        block = (block - (block @ root**2 / (root @ root))[:, None]) * root
+        before = np.where(same, np.inf, np.square(block).sum(axis=1))
         for _ in range(2):
             block -= (block @ basis) @ basis.T
         norm = np.linalg.norm(block, axis=1)
@@ -264,26 +318,43 @@ def _sparse_columns(
     return made, scale, left * scale**2, np.asarray(chosen.T @ y)
 
 
-def columns_of(problem: Problem, chosen: Ints) -> Array:
-    """Return some of the kernels' columns, projected and scaled; shape (n, chosen)."""
-    view = problem.columns
-    if isinstance(view, DenseColumns):
-        return np.asarray(view.x[chosen].T, dtype=np.float64)
-    made = np.zeros((len(problem.weight), chosen.size))
-    for i, j in enumerate(chosen):
-        part = slice(view.start[j], view.start[j + 1])
-        made[view.row[part], i] = view.value[part]
-    return made - problem.basis @ view.low[chosen].T
+def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> None:
+    """Refuse groups that, under the prior "g", no model could have."""
+    first, least = problem.posterior.first, problem.posterior.least
+    for unit in np.flatnonzero(np.diff(first) > 1) if least > 0.0 else ():
+        columns = np.arange(first[unit], first[unit + 1])
+        x = problem.part(columns)
+        x /= np.linalg.norm(x, axis=0)
+        value, vector = np.linalg.eigh(x.T @ x)
+        # The largest 1 / (1 - R^2) of a column given the others.
+        if value[0] <= 0.0 or (np.square(vector) @ (1.0 / value)).max() * least >= 1.0:
+            shown = ", ".join(repr(names[j]) for j in problem.given[columns[:5]])
+            more = ", ..." if columns.size > 5 else ""
+            raise ValueError(
+                f"groups puts columns {shown}{more} together, which are collinear: with the prior "
+                '"g" no model could have them. Leave one of them out (of dummy columns, one '
+                'level), or use prior="independent".'
+            )
+
+
+def refuse_width(X: Any) -> None:
+    """Refuse more columns than are supported, with the bytes that they would take."""
+    n, p = X.shape
+    if p > MOST_COLUMNS:
+        raise ValueError(
+            f"X has {p} columns; at most {MOST_COLUMNS} are supported. A copy in single "
+            f"precision would take {4 * n * p} bytes. Screen the columns first."
+        )
 
 
 def warn_of_duplicates(problem: Problem, names: Sequence[Any]) -> None:
     """Warn of equal columns: they share a probability."""
-    z = np.abs(problem.posterior.z)
+    z = np.abs(problem.score[: problem.free.size])
     order = np.argsort(z, kind="stable")
     close = np.flatnonzero(np.diff(z[order]) <= 1e-12 * np.maximum(1e-8, z[order][1:]))
     found = []
     for i in close[:1000]:
-        pair = columns_of(problem, order[i : i + 2])
+        pair = problem.part(order[i : i + 2])
         if abs(pair[:, 0] @ pair[:, 1]) >= (1 - 1e-10) * np.prod(np.linalg.norm(pair, axis=0)):
             found.append(tuple(names[j] for j in sorted(problem.given[order[i : i + 2]])))
     if found:

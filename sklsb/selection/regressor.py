@@ -1,12 +1,39 @@
 """The estimator for measurements."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import gammaln, ndtr
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from sklsb.selection.base import BaseSpikeSlab
+from sklsb._kernels.selection import state as places
+from sklsb._system.memory import check_fits
+from sklsb.ensembles.streams import seed_sequence
+from sklsb.samplers._run.checks import check_count
+from sklsb.selection.base import BaseSpikeSlab, Model, columns_of, posterior_draws
+from sklsb.selection.chains import Chain
+from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
+from sklsb.selection.problem import (
+    LinearProblem,
+    Prior,
+    linear_problem,
+    refuse_collinear_groups,
+    refuse_width,
+    warn_of_duplicates,
+)
+from sklsb.selection.search import Search
+from sklsb.targets._checks import positive
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# States of a chain that draws and predictions are made of.
+_N_STATES = 200
 
 
 class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
@@ -99,7 +126,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     ------
     ValueError
         If data are not finite or y is constant; if a column is constant or explained by
-        ``always``; for n < 3, p > 1e6; if a parameter is out of range.
+        ``always``; if columns of a group are collinear, with the prior "g"; for n < 3, p > 1e6; if
+        a parameter is out of range.
 
     Warns
     -----
@@ -143,6 +171,47 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     array([3, 8])
     """
 
+    def __init__(
+        self,
+        prior: str = "g",
+        *,
+        g: float | None = None,
+        slab_sd: float = 1.0,
+        size_prior: tuple[float, float] | None = None,
+        expected_size: float | None = None,
+        inclusion_prior: Any = None,
+        always: Sequence[Any] = (),
+        groups: Any = None,
+        standardize: bool = True,
+        n_chains: int = 4,
+        tol: float = 0.01,
+        max_time: float | None = None,
+        subset_size: Any = "auto",
+        tempering: Any = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ):
+        self.prior = prior
+        self.g = g
+        self.slab_sd = slab_sd
+        self.size_prior = size_prior
+        self.expected_size = expected_size
+        self.inclusion_prior = inclusion_prior
+        self.always = always
+        self.groups = groups
+        self.standardize = standardize
+        self.n_chains = n_chains
+        self.tol = tol
+        self.max_time = max_time
+        self.subset_size = subset_size
+        self.tempering = tempering
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpikeSlabRegressor":
         """Sample the posterior of models until its probabilities are known well enough.
 
@@ -175,8 +244,90 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
             ensure_min_samples=3,
             estimator=self,
         )
-        self._fit(X, np.asarray(y, dtype=np.float64), sample_weight)
+        refuse_width(X)
+        jobs, size = self._check_parameters()
+        power = self._power()
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if (weight > 0).sum() < 3:
+            raise ValueError(f"{(weight > 0).sum()} rows have a positive sample_weight; 3 needed.")
+        y = np.asarray(y, dtype=np.float64)
+        if not weight.all():
+            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        always, unit_of, groups = self._units()
+        prior = self._prior(float(weight.sum()), unit_of, len(groups))
+        problem = linear_problem(X, y, weight, groups, always, prior, bool(self.standardize))
+        refuse_collinear_groups(problem, self._names())
+        warn_of_duplicates(problem, self._names())
+        search = Search(problem, Chain, self.n_chains, self.random_state, jobs)
+        self._run(search, size, power, choose=True)
+        self._summarise(search, problem, flat_part(X, y, problem))
+        self._tell(search)
         return self
+
+    def _power(self) -> float | None:
+        """Check ``tempering``; None: to be chosen."""
+        if self.tempering is None:
+            return 1.0
+        return None if self.tempering == "auto" else positive(self.tempering, "tempering", 1.0)
+
+    def _prior(self, n_rows: float, unit_of: Ints, n_units: int) -> Prior:
+        """Resolve the priors; ``unit_of`` is the unit of each column, -1 for ``always``."""
+        if self.prior not in ("g", "independent"):
+            raise ValueError(f'prior is {self.prior!r}; give "g" or "independent".')
+        g = positive(n_rows if self.g is None else self.g, "g", 1e8)
+        slab = positive(self.slab_sd, "slab_sd")
+        return Prior(self.prior, g, slab, *self._inclusion(unit_of, n_units))
+
+    def _summarise(self, search: Search, problem: LinearProblem, flat: Flat) -> None:
+        """Set the fitted attributes."""
+        self._flat, self._df = flat, problem.df
+        log_p = self._keep(search)
+        self._keep_coefficients(search, problem.scale * problem.y_norm)
+        coefficients = flat.coefficients(self.coef_)
+        self.intercept_ = float(coefficients[0])
+        self.coef_[problem.always] = self.coef_conditional_[problem.always] = coefficients[1:]
+        total = np.sum([chain.sums.total for chain in search.chains], axis=0)
+        root = total[places.ROOT_ERROR] / total[places.TIME]
+        ratio = math.exp(gammaln((problem.df - 1) / 2) - gammaln(problem.df / 2))
+        self.sigma_ = float(problem.y_norm * root * ratio / math.sqrt(2.0))
+        self._keep_states(search, problem, log_p)
+        self._set_flat_sd()
+
+    def _keep_states(
+        self, search: Search, problem: LinearProblem, log_p: dict[Model, float]
+    ) -> None:
+        """Keep the models that draws and predictions are made of."""
+        known: dict[Model, Given] = {}
+
+        def given(units: Any) -> Given:
+            key = tuple(int(u) for u in units)
+            if key not in known:
+                known[key] = given_model(problem, columns_of(problem, key))
+            return known[key]
+
+        self._states, weights = [], []
+        for chain in search.chains:
+            step = -(-len(chain.states) // _N_STATES)
+            kept = chain.states[::step]
+            self._states.append([given(units) for units, _ in kept])
+            weights.append(np.array([weight for _, weight in kept]))
+        self._weights = [weight / weight.sum() for weight in weights]
+        median = np.flatnonzero(self._estimate.share >= 0.5)
+        best = max(log_p, key=lambda m: log_p[m]) if log_p else tuple(median)
+        self._single = {"mpm": given(median), "hpm": given(best)}
+
+    def _set_flat_sd(self) -> None:
+        """Set the standard deviations of the coefficients of ``always``."""
+        always = self._flat.always
+        if always.size:
+            rows = np.eye(always.size + 1)[1:]
+            x = np.zeros((always.size, self.n_features_in_))
+            _, variance, _ = self._moments(rows, x)
+            self.coef_sd_[always] = np.sqrt(variance)
+            z = self.coef_[always] / self.coef_sd_[always]
+            self.positive_probability_[always] = ndtr(z)
+
+    # ------------------------------------------------------------- results
 
     def predict(self, X: Any, return_std: bool = False, estimator: str = "bma") -> Any:
         """Predict y.
@@ -196,4 +347,80 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         ndarray of shape (n,), or a tuple of two
             Means; and standard deviations.
         """
-        return self._predict(X, return_std, estimator)
+        check_is_fitted(self)
+        if estimator not in ("bma", "mpm", "hpm"):
+            raise ValueError(f'estimator is {estimator!r}; give "bma", "mpm" or "hpm".')
+        X = validate_data(self, X, accept_sparse="csc", dtype=(np.float64, np.float32), reset=False)
+        if estimator == "bma" and not return_std:
+            return np.asarray(X @ self.coef_) + self.intercept_
+        always = X[:, self._flat.always]
+        always = always.toarray() if sparse.issparse(always) else always
+        rows = np.column_stack([np.ones(X.shape[0]), always])
+        single = None if estimator == "bma" else estimator
+        mean, variance, noise = self._moments(rows, X, single)
+        if estimator == "bma":
+            mean = np.asarray(X @ self.coef_) + self.intercept_
+        return (mean, np.sqrt(variance + noise)) if return_std else mean
+
+    def _moments(
+        self, rows: Array, x: Any, single: str | None = None
+    ) -> tuple[Array, Array, float]:
+        if single is not None:
+            states, weights = [self._single[single]], np.ones(1)
+        else:
+            states = [state for chain in self._states for state in chain]
+            weights = np.concatenate(self._weights) / len(self._weights)
+        return linear_moments(self._flat, rows, x, states, weights, self._df)
+
+    def sample_posterior(self, n: int = 250, random_state: Any = 0) -> Any:
+        """Draw models, coefficients, intercept and noise from the posterior.
+
+        Models are states that the chains kept, at most 200 per chain; coefficients are drawn
+        afresh.
+
+        Parameters
+        ----------
+        n : int, default=250
+            Draws per chain.
+        random_state : int, SeedSequence, Generator, RandomState or None, default=0
+            Where random numbers come from.
+
+        Returns
+        -------
+        arviz.InferenceData or xarray.DataTree
+            With the group ``posterior``: ``coef``, ``included`` (chain, draw, feature),
+            ``intercept`` and ``sigma`` (chain, draw).
+
+        Raises
+        ------
+        MemoryError
+            If the draws do not fit in memory.
+        """
+        check_is_fitted(self)
+        check_count(n, "n", 1)
+        p, chains = self.n_features_in_, len(self._states)
+        check_fits(9 * n * chains * p, f"{n} draws of {p} coefficients", "Draw fewer.")
+        rng = np.random.default_rng(seed_sequence(random_state))
+        coef, sigma = np.zeros((chains, n, p)), np.zeros((chains, n))
+        included = np.zeros((chains, n, p), dtype=np.int8)
+        intercept = np.zeros((chains, n))
+        always, inverse = self._flat.always, np.linalg.inv(self._flat.r)
+        included[:, :, always] = 1
+        for c, (states, weights) in enumerate(zip(self._states, self._weights, strict=True)):
+            for d, i in enumerate(np.sort(rng.choice(len(states), size=n, p=weights))):
+                state = states[i]
+                scale = math.sqrt(state.error / rng.chisquare(self._df))
+                noise = rng.normal(size=state.mean.size)
+                coef[c, d, state.columns] = state.mean + scale * (state.root @ noise)
+                included[c, d, state.columns] = 1
+                flat = self._flat.coefficients(coef[c, d])
+                flat = flat + scale * (inverse @ rng.normal(size=flat.size))
+                intercept[c, d], coef[c, d, always], sigma[c, d] = flat[0], flat[1:], scale
+        return posterior_draws(
+            coef,
+            included,
+            self._names(),
+            {"prior": self.prior},
+            intercept=intercept,
+            sigma=sigma,
+        )

@@ -12,21 +12,20 @@ from scipy.stats import f as f_distribution
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lars_path_gram
 
+from sklsb._kernels._jit import distinguish
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.state import Rates
 from sklsb._system.progress import Progress
 from sklsb.ensembles.streams import spawn
-from sklsb.selection.chains import Batches, Chain, Plan, check_kernels
-from sklsb.selection.problem import Problem, columns_of
+from sklsb.selection.chains import Batches, Chain, Plan
+from sklsb.selection.problem import Problem
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Units up to which every window has all of them; then anchors and further units of a window.
-ALL_UNITS, ANCHORS, REST = 2_000, 128, 640
-# Jumps of a window of all units, and of a part; windows in a sweep of all units.
-_JUMPS, _PART_JUMPS, _WINDOWS = 100, 40, 8
-_BURN_IN_SWEEPS, _PILOT_SWEEPS, _PART_PILOT_SWEEPS = 4, 12, 2
+# Anchors and further units of a window that has not all of them.
+ANCHORS, REST = 128, 640
+_PILOT_SWEEPS, _PART_PILOT_SWEEPS = 12, 2
 # (barker, leave); the first is the default, and another must be this much better.
 CANDIDATES, BETTER = ((1.0, 0.3), (1.0, 0.0), (0.05, 1.0)), 0.7
 SOFT = 0.5
@@ -71,6 +70,8 @@ def estimate(batches: list[Batches]) -> Estimate:
             variance += part[c] ** 2 * own / times[c] ** 2
         c = len(batches)
         between = np.square(by_chain - ratio).sum(axis=0) / max(c * (c - 1), 1)
+        if least < 2:  # all that is known of the error is how chains differ
+            variance = between
         test = between / np.maximum(variance, 1e-300)
         chance = f_distribution.sf(test, max(c - 1, 1), max(c * (least - 1), 1))
     disagree = (chance * ratio.size < CHANCE) & (c > 1) & (between > 1e-12)
@@ -81,9 +82,17 @@ def estimate(batches: list[Batches]) -> Estimate:
 class Search:
     """A fit: chains on a problem."""
 
-    def __init__(self, problem: Problem, n_chains: int, random_state: object, n_jobs: int):
-        check_kernels(problem)
-        self.problem, self.n_jobs = problem, n_jobs
+    def __init__(
+        self,
+        problem: Problem,
+        kind: type[Chain],
+        n_chains: int,
+        random_state: object,
+        n_jobs: int,
+    ):
+        # Let the kernels know the classes of what they are given.
+        distinguish(problem.columns, problem.posterior)
+        self.problem, self.kind, self.n_jobs = problem, kind, n_jobs
         self.streams = spawn(random_state, n_chains)
         self.chains: list[Chain] = []
         self.work = 0.0
@@ -115,30 +124,32 @@ class Search:
         if units is None:
             units = [np.empty(0, dtype=np.int64), largest_of_path(self.problem)]
         self.chains = [
-            Chain(self.problem, rng, units[c % len(units)]) for c, rng in enumerate(self.streams)
+            self.kind(self.problem, rng, units[c % len(units)])
+            for c, rng in enumerate(self.streams)
         ]
 
     def first_plan(self, subset_size: int | None) -> Plan:
         """Return the plan to begin with; ``subset_size`` units per window, None: automatic."""
-        n = self.problem.n_units
-        size = subset_size or (n if n <= ALL_UNITS else ANCHORS + REST)
+        n, pace = self.problem.n_free, self.kind.pace
+        size = subset_size or (n if n <= pace.all_units else ANCHORS + REST)
         anchors, rest = np.empty(0, dtype=np.int64), 0
         if size < n:
             n_anchors = max(1, size * ANCHORS // (ANCHORS + REST))
             rest = size - n_anchors
             anchors = np.sort(np.argsort(-self._promise(), kind="stable")[:n_anchors])
         rates = Rates(*CANDIDATES[0], 1.0, 0.0)
-        return Plan(anchors, rest, 1.0, _WINDOWS, rates)
+        return Plan(anchors, rest, 1.0, pace.windows, rates)
 
     def _promise(self) -> Array:
         """Return what each unit alone explains, about."""
-        post = self.problem.posterior
-        return np.add.reduceat(post.z**2 / post.square, post.first[:-1])
+        problem = self.problem
+        each = problem.score**2 / problem.posterior.square
+        return np.add.reduceat(each[: problem.free.size], problem.posterior.first[: problem.n_free])
 
     def burn_in(self, plan: Plan) -> Plan:
         """Move the chains; find the anchors and the time of a window."""
-        wanted = _PART_JUMPS if plan.n_rest else _JUMPS
-        for i in range(_BURN_IN_SWEEPS):
+        wanted = self._jumps(plan)
+        for i in range(self.kind.pace.burn_in):
             for chain in self.chains:
                 chain.forget()
             totals = self._sweeps(plan, 1, most_jumps=4 * wanted)
@@ -148,6 +159,10 @@ class Search:
                 order = np.argsort(-np.nan_to_num(found), kind="stable")[: plan.anchors.size]
                 plan = replace(plan, anchors=np.sort(order))
         return plan
+
+    def _jumps(self, plan: Plan) -> int:
+        """Return the jumps that a window is to have."""
+        return self.kind.pace.part_jumps if plan.n_rest else self.kind.pace.jumps
 
     def _time(self, plan: Plan, totals: Array, wanted: int) -> float:
         """Return the time of a window in which so many jumps are expected."""
@@ -175,13 +190,13 @@ class Search:
         fit = max(chain.sums.total[names.LARGEST_FIT] for chain in self.chains)
         shift = (1.0 - power) * fit if power != 1.0 else 0.0
         plan = replace(plan, rates=Rates(*pair, power, shift))
-        wanted = _PART_JUMPS if plan.n_rest else _JUMPS
+        wanted = self._jumps(plan)
         # Time is weighted if the likelihood is tempered: then the time is that of the process.
         for _ in range(1 if plan.n_rest else 2):
             for chain in self.chains:
                 chain.forget()
             jumps = self._sweeps(plan, 1, most_jumps=20 * wanted)[:, names.JUMPS].sum()
-            n_windows = len(self.chains) * plan.n_windows(self.problem.n_units)
+            n_windows = len(self.chains) * plan.n_windows(self.problem.n_free)
             factor = wanted * n_windows / max(jumps, 1.0)
             plan = replace(plan, time=plan.time * float(np.clip(factor, 0.02, 50.0)))
         return plan
@@ -224,9 +239,10 @@ class Search:
 
 def largest_of_path(problem: Problem) -> Ints:
     """Return the units of the largest model on the lasso path of the most correlated columns."""
-    post = problem.posterior
-    chosen = np.sort(np.argsort(-(post.z**2 / post.square), kind="stable")[:_PATH_COLUMNS])
-    x = columns_of(problem, chosen)
+    post, n = problem.posterior, problem.free.size
+    promise = problem.score[:n] ** 2 / post.square[:n]
+    chosen = np.sort(np.argsort(-promise, kind="stable")[:_PATH_COLUMNS])
+    x = problem.part(chosen)
     length = np.linalg.norm(x, axis=0)
     gram = (x.T @ x) / np.outer(length, length)
     steps = min(_PATH_STEPS, max(1, int(problem.n_rows) // 4), problem.most // 2 + 1)
@@ -234,7 +250,7 @@ def largest_of_path(problem: Problem) -> Ints:
         # Of collinear columns the path drops some: any large model will do.
         warnings.simplefilter("ignore", ConvergenceWarning)
         path = lars_path_gram(
-            Xy=post.z[chosen] / length,
+            Xy=problem.score[chosen] / length,
             Gram=gram,
             n_samples=int(problem.n_rows),
             method="lasso",
@@ -255,6 +271,6 @@ def _independent(problem: Problem, units: list[int]) -> bool:
     columns = np.concatenate([np.arange(first[u], first[u + 1]) for u in units])
     if columns.size > min(problem.most_columns, problem.n_rows / 2):
         return False
-    x = columns_of(problem, columns)
+    x = problem.part(columns)
     x /= np.linalg.norm(x, axis=0)
     return bool(np.linalg.eigvalsh(x.T @ x)[0] > 1e-3)

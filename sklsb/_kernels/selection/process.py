@@ -136,10 +136,11 @@ def begin_window(columns, posterior, window, sums):
 
 
 @kernel
-def log_odds_now(columns, posterior, rates, window, sums):
-    """Rebuild and compute odds and rates; for checks."""
-    rebuild(columns, posterior, window, sums)
-    window.number[4] = weigh(columns, posterior, rates, window, sums)
+def flip_and_weigh(columns, posterior, rates, window, sums, units):
+    """Flip units in turn, then compute odds and rates from what is kept; for checks."""
+    for unit in units:
+        flip(columns, posterior, window, sums, unit)
+    weigh(columns, posterior, rates, window, sums)
 
 
 @kernel

@@ -1,0 +1,250 @@
+"""Errors planted in spike and slab: its kernels, its rows' weights, its errors of probabilities."""
+
+import numpy as np
+import pytest
+from planted import Mutant, anew, imported
+
+LINEAR, ODDS, PROCESS, POLYA_GAMMA = (
+    f"_kernels/selection/{name}.py" for name in ("linear", "odds", "process", "polya_gamma")
+)
+LOGISTIC, AUGMENTATION, SEARCH, PROBLEM = (
+    f"selection/{name}.py" for name in ("logistic", "augmentation", "search", "problem")
+)
+DIFFERENT = r"\(0|\(1|Not equal|comparison failed|share|mean|square|positive|sizes"
+
+
+def check_odds(package):
+    tests = anew("test_selection_kernels")
+    for kind, groups in (("g", "single"), ("independent", "grouped"), ("logistic", "grouped")):
+        tests.check_odds(kind, groups, False)
+
+
+def check_windows(package):
+    tests = anew("test_selection_kernels")
+    tests.check_windows("g", "single", tests.RATES[1], n_windows=200)
+    tests.check_windows("independent", "grouped", tests.RATES[2], n_windows=100)
+
+
+def check_both(package):
+    check_odds(package)
+    check_windows(package)
+
+
+def check_augmentation(package):
+    tests = anew("test_augmentation")
+    tests.test_the_conditional_distribution_by_integration()
+    X, y, m = tests.data(m=2)
+    weights = tests.Augmentation(y, m)
+    tests.sampled(X, y, m, weights, 250, seed=0)
+    rate = weights.n_accepted / weights.n_proposed
+    assert 0.5 <= rate < 1.0, "acceptance"
+
+
+def check_polya_gamma(package):
+    tests = anew("test_polya_gamma")
+    for m, c in ((1, 0.7), (40, 0.7)):
+        x = tests.draws(m, c, n=4000)
+        mean, variance = tests.moments(m, c)[:2]
+        assert abs(x.mean() - mean) < 5 * np.sqrt(variance / 4000), "mean"
+        assert abs(x.var() / variance - 1) < 0.15, "mean"
+
+
+def check_errors(package):
+    anew("test_spike_slab").test_errors_of_ratios()
+
+
+MUTANTS = {
+    # What is left of columns
+    "a column that leaves with the wrong sign": Mutant(
+        LINEAR,
+        "window.v[m] = by / diagonal",
+        "window.v[m] = -by / diagonal",
+        check_odds,
+        DIFFERENT,
+    ),
+    "rows of the Gram matrix without the ridge": Mutant(
+        LINEAR,
+        "    window.gram[s, m] += posterior.ridge[whole]\n",
+        "",
+        check_odds,
+        DIFFERENT,
+    ),
+    "weights of the rows forgotten on the diagonal": Mutant(
+        LINEAR,
+        "    if columns.weight.size == 0:\n        return posterior.square[whole]\n",
+        "    return posterior.square[whole]\n",
+        check_odds,
+        DIFFERENT,
+    ),
+    "a group that left, not computed anew": Mutant(
+        LINEAR,
+        "    if not enters and window.block.size > 0:\n"
+        "        _block_anew(columns, posterior, window, sums, unit)\n",
+        "",
+        check_odds,
+        DIFFERENT,
+    ),
+    "log p of models without the determinant": Mutant(
+        LINEAR,
+        "    window.number[LOG_REST] = total - posterior.det_weight * window.number[LOG_DET]\n",
+        "    window.number[LOG_REST] = total\n",
+        check_windows,
+        "gap|comparison failed",
+    ),
+    # Odds and rates
+    "coefficients that the prior does not shrink": Mutant(
+        ODDS,
+        "mean = posterior.shrink * window.v[j] / window.u[j]",
+        "mean = window.v[j] / window.u[j]",
+        check_odds,
+        DIFFERENT,
+    ),
+    "the prior of the size one column off": Mutant(
+        ODDS,
+        "up = posterior.size_term[k + 1] - posterior.size_term[k]",
+        "up = posterior.size_term[k + 2] - posterior.size_term[k + 1]",
+        check_odds,
+        DIFFERENT,
+    ),
+    "the determinant of a group with the wrong sign": Mutant(
+        ODDS,
+        "window.rest[unit] += posterior.det_weight * log_det",
+        "window.rest[unit] -= posterior.det_weight * log_det",
+        check_odds,
+        DIFFERENT,
+    ),
+    "included columns that leave untempered": Mutant(
+        ODDS,
+        "        o = exp(min(rates.power * window.fit[unit] + window.rest[unit], _LARGEST))\n"
+        "        window.rate[unit]",
+        "        o = exp(min(window.fit[unit] + window.rest[unit], _LARGEST))\n"
+        "        window.rate[unit]",
+        check_odds,
+        DIFFERENT,
+    ),
+    # The process
+    "a number of jumps instead of a time": Mutant(
+        PROCESS,
+        "        if left <= 0.0:\n            break",
+        "        left = 1e3\n        if jumps >= 8:\n            break",
+        check_windows,
+        DIFFERENT,
+    ),
+    "every state for the same time": Mutant(
+        PROCESS,
+        "            mean_time = -math.expm1(-total * left) / total",
+        "            mean_time = min(left, 0.3)",
+        check_windows,
+        DIFFERENT,
+    ),
+    "weights of the wrong power": Mutant(
+        PROCESS,
+        "math.exp(min((1.0 - rates.power) * fit - rates.shift, 700.0))",
+        "math.exp(min(rates.power * 0.2 * fit - rates.shift, 700.0))",
+        check_windows,
+        DIFFERENT,
+    ),
+    "squares without the variance": Mutant(
+        PROCESS,
+        "            part, mean = weight * window.share[window.unit_of[j]], window.mean[j]\n"
+        "            window.sum_mean[j] += part * mean\n"
+        "            window.sum_square[j] += part * (mean * mean + posterior.spread * "
+        "window.variance[j])",
+        "            part, mean = weight * window.share[window.unit_of[j]], window.mean[j]\n"
+        "            window.sum_mean[j] += part * mean\n"
+        "            window.sum_square[j] += part * mean * mean",
+        check_windows,
+        "square",
+    ),
+    "signs turned round": Mutant(
+        PROCESS,
+        "positive = positive if z > 0.0 else 1.0 - positive",
+        "positive = positive if z < 0.0 else 1.0 - positive",
+        check_windows,
+        "positive",
+    ),
+    "a hash that forgets flips": Mutant(
+        PROCESS,
+        "        window.word[1] ^= _code(window.unit[unit])\n        flip(",
+        "        flip(",
+        check_windows,
+        "assert",
+    ),
+    # The logistic posterior
+    "a group that pays for one column": Mutant(
+        LOGISTIC,
+        "log_odds_of(inclusion, n_free) - widths * np.log(slab_sd)",
+        "log_odds_of(inclusion, n_free) - np.log(slab_sd)",
+        check_odds,
+        DIFFERENT,
+    ),
+    "successes not counted from their middle": Mutant(
+        LOGISTIC,
+        "z=whole @ (rows.n_successes - 0.5 * rows.n_trials)",
+        "z=whole @ (rows.n_successes - 0.4 * rows.n_trials)",
+        check_odds,
+        DIFFERENT,
+    ),
+    "the g prior without its price": Mutant(
+        PROBLEM,
+        "log_odds -= 0.5 * np.diff(first) * math.log1p(prior.g)",
+        "log_odds -= 0.4 * np.diff(first) * math.log1p(prior.g)",
+        check_odds,
+        DIFFERENT,
+    ),
+    # Weights of the rows
+    "new weights that are always accepted": Mutant(
+        AUGMENTATION,
+        "        if np.log1p(-rng.random()) < r:\n",
+        "        if rng.random() < 2.0:\n",
+        check_augmentation,
+        "acceptance",
+    ),
+    "half a determinant missing": Mutant(
+        AUGMENTATION,
+        "- float(np.log(np.diag(root)).sum())",
+        "- 0.5 * float(np.log(np.diag(root)).sum())",
+        check_augmentation,
+        "comparison failed|assert",
+    ),
+    "a tail that begins at zero": Mutant(
+        POLYA_GAMMA,
+        "            x = _CUT + x / rate\n",
+        "            x = x / rate\n",
+        check_polya_gamma,
+        "mean",
+    ),
+    "no remainder of the sum": Mutant(
+        POLYA_GAMMA,
+        "    result = m * shift + scale * x\n",
+        "    result = 0.0\n",
+        check_polya_gamma,
+        "mean",
+    ),
+    # Errors of probabilities
+    "batches taken for independent": Mutant(
+        SEARCH,
+        "(gamma + 2.0 * np.maximum(lag, 0.0))",
+        "gamma",
+        check_errors,
+        "too small",
+    ),
+    "chains that differ, not told": Mutant(
+        SEARCH,
+        "disagree = (chance * ratio.size < CHANCE) & (c > 1)",
+        "disagree = (chance * ratio.size < 0.0) & (c > 1)",
+        check_errors,
+        "untold",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_error_is_found(name, tmp_path):
+    MUTANTS[name].must_be_found(tmp_path)
+
+
+@pytest.mark.parametrize("check", [check_both, check_augmentation, check_polya_gamma, check_errors])
+def test_no_error_is_found_in_the_package(check, tmp_path):
+    with imported(tmp_path) as package:
+        check(package)

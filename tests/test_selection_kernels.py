@@ -1,0 +1,249 @@
+"""Kernels of spike and slab: odds, rates and averages against least squares for every model."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import betaln, expit
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from sklsb._kernels.selection.process import begin_window, flip_and_weigh, run_window
+from sklsb._kernels.selection.state import Rates
+from sklsb.selection.chains import new_models, new_sums, new_window, set_window
+from sklsb.selection.logistic import logistic_problem
+from sklsb.selection.problem import Prior, linear_problem
+from sklsb.selection.rows import distinct_rows
+
+GROUPS = {"single": [[0], [1], [2], [3]], "grouped": [[0, 2], [1], [3]]}
+RATES = [Rates(1.0, 0.0, 1.0, 0.0), Rates(1.0, 0.3, 1.0, 0.0), Rates(0.05, 1.0, 0.5, 0.0)]
+
+
+def data():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(14, 5))
+    X[:, 1] = 0.8 * X[:, 0] + 0.6 * X[:, 1]
+    return X, 0.8 * X[:, 0] - 0.6 * X[:, 3] + rng.normal(size=14)
+
+
+class Given:
+    """A problem, its kernels' view of the columns, and log p and coefficients of any model."""
+
+    def __init__(self, kind, groups, thin=False):
+        X, y = data()
+        self.X, self.groups = X, [np.array(group) for group in GROUPS[groups]]
+        self.kind, self.df = kind, len(y) - 2.0
+        n_units = len(self.groups)
+        if kind == "logistic":
+            trials = np.array([1, 3] * 7)
+            successes = np.random.default_rng(5).binomial(trials, expit(y)).astype(float)
+            rows = distinct_rows(X, successes, trials)
+            Z = sparse.csc_array(rows.X) if thin else rows.X
+            order = np.concatenate([*self.groups, [4]])
+            self.problem = logistic_problem(
+                rows, Z[:, order], order, np.ones(5), self.groups, 0.7, (1.0, 2.0), None
+            )
+            self.omega = np.random.default_rng(6).gamma(2.0, 0.2, size=14)
+            self.columns = self.problem.columns._replace(weight=self.omega)
+            self.A = np.column_stack([rows.X, np.ones(14)])
+            self.z = self.A.T @ (rows.n_successes - 0.5 * rows.n_trials)
+        else:
+            prior = Prior(kind, 9.0, 0.7, (1.0, 2.0), None)
+            Z = sparse.csc_array(X) if thin else X
+            args = self.groups, np.array([4]), prior, False
+            self.problem = linear_problem(Z, y, np.ones(14), *args)
+            self.columns = self.problem.columns
+            F = np.column_stack([np.ones(14), X[:, 4]])
+            off = np.eye(14) - F @ np.linalg.pinv(F)
+            self.A, self.y = off @ X, off @ y
+        self.sizes = [betaln(k + 1.0, n_units - k + 2.0) for k in range(n_units + 1)]
+
+    def model(self, x):
+        """Return log p, and mean, variance and sign of the coefficient of each column."""
+        free = [j for unit, inside in zip(self.groups, x, strict=True) if inside for j in unit]
+        mean, variance, positive = np.zeros(5), np.zeros(5), np.zeros(5)
+        log_p = self.sizes[sum(x)]
+        if self.kind == "logistic":
+            used = [*free, 4, 5]
+            A, ridge = self.A[:, used], np.array([0.7**-2.0] * (len(used) - 1) + [0.0])
+            C = np.linalg.inv((A.T * self.omega) @ A + np.diag(ridge))
+            b = C @ self.z[used]
+            log_p += 0.5 * self.z[used] @ b + 0.5 * np.linalg.slogdet(C)[1]
+            log_p -= len(free) * math.log(0.7)
+            law, scale = norm, np.sqrt(np.diag(C))
+            spread = scale**2
+        else:
+            used, A, k = free, self.A[:, free], len(free)
+            M = A.T @ A
+            if self.kind == "g":
+                C, shrink = np.linalg.inv(M) * 0.9, 0.9
+                log_p -= 0.5 * k * math.log(10.0)
+            else:
+                M = M + np.eye(k) / 0.7**2
+                C, shrink = np.linalg.inv(M), 1.0
+                log_p -= 0.5 * np.linalg.slogdet(M * 0.7**2)[1]
+            b = shrink * np.linalg.solve(M, A.T @ self.y)
+            error = self.y @ self.y - b @ (A.T @ self.y)
+            log_p -= 0.5 * self.df * math.log(error)
+            law, scale = student(self.df), np.sqrt(np.diag(C) * error / self.df)
+            spread = np.diag(C) * error / (self.df - 2.0)
+        n = len(free)
+        mean[free], variance[free] = b[:n], spread[:n]
+        positive[free] = law.cdf(b[:n] / scale[:n])
+        return log_p, mean, variance, positive
+
+    def all_models(self):
+        return list(itertools.product((0, 1), repeat=len(self.groups)))
+
+    def window(self, x):
+        problem = self.problem
+        window, sums = new_window(problem, problem.n_free, problem.n_columns), new_sums(problem)
+        units = np.concatenate([np.flatnonzero(x), np.arange(problem.n_free, problem.n_units)])
+        set_window(problem, window, np.arange(problem.n_free), units.astype(np.int64))
+        return window, sums
+
+
+def cases():
+    for kind in ("g", "independent", "logistic"):
+        for groups in GROUPS:
+            yield pytest.param(kind, groups, False, id=f"{kind}-{groups}")
+        yield pytest.param(kind, "grouped", True, id=f"{kind}-sparse")
+
+
+def check_odds(kind, groups, thin):
+    """Odds, probabilities and balanced rates at every model, rebuilt or reached by flips."""
+    given = Given(kind, groups, thin)
+    problem, models = given.problem, given.all_models()
+    log_p = {x: given.model(x)[0] for x in models}
+    base = np.array([given.model(x)[0] for x in models]).max()
+    rates, fits = {}, {}
+    rng = np.random.default_rng(0)
+    for rate in RATES:
+        window, sums = given.window(models[0])
+        begin_window(given.columns, problem.posterior, window, sums)
+        now = np.array(models[0])
+        for i in rng.permutation(len(models)):
+            x = models[i]
+            # There by single flips, and one there and back again.
+            units = [*rng.permutation(np.flatnonzero(now != x)), *rng.integers(len(x), size=1)]
+            units, now = np.array([*units, units[-1]]), np.array(x)
+            flip_and_weigh(given.columns, problem.posterior, rate, window, sums, units)
+            rates[x] = window.rate[: len(x)].copy()
+            fits[x] = window.number[2]
+            for j in range(len(x)):
+                with_j, without = (tuple(int(v) for v in (*x[:j], b, *x[j + 1 :])) for b in (1, 0))
+                odds = math.exp(log_p[with_j] - log_p[without])
+                assert window.share[j] == pytest.approx(odds / (1 + odds), rel=1e-9), (x, j)
+        for x in models:
+            for j in range(len(x)):
+                other = (*x[:j], 1 - x[j], *x[j + 1 :])
+                # Under the power, the likelihood counts less.
+                flows = [
+                    math.exp(log_p[a] - base - (1 - rate.power) * fits[a]) * rates[a][j]
+                    for a in (x, other)
+                ]
+                assert flows[0] == pytest.approx(flows[1], rel=1e-9), (x, j)
+                if rate.leave and rate.power == 1.0:
+                    odds = math.exp(
+                        log_p[(*x[:j], 1, *x[j + 1 :])] - log_p[(*x[:j], 0, *x[j + 1 :])]
+                    )
+                    wanted = rate.barker * (odds if not x[j] else 1.0) / (1.0 + odds)
+                    wanted += rate.leave * (odds if not x[j] else 1.0)
+                    assert rates[x][j] == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "groups", "thin"), [*cases()])
+def test_odds_and_rates_at_every_model(kind, groups, thin):
+    check_odds(kind, groups, thin)
+
+
+def check_windows(kind, groups, rate, n_windows=400, time=3.0):
+    """What windows sum up: probabilities, coefficients, signs, sizes, models; fixed time each."""
+    given = Given(kind, groups)
+    problem, models = given.problem, given.all_models()
+    log_p, mean, variance, positive = (
+        np.array(v) for v in zip(*map(given.model, models), strict=True)
+    )
+    weight = np.exp(log_p - log_p.max())
+    weight /= weight.sum()
+    flat = np.concatenate(given.groups)
+    x = np.array(models)
+    own = np.repeat(np.arange(len(given.groups)), [g.size for g in given.groups])
+    truth = {
+        "share": weight @ x,
+        "mean": (weight @ mean)[flat],
+        "square": (weight @ (mean**2 + variance))[flat],
+        "positive": (weight @ positive)[flat],
+        "sizes": np.bincount(x.sum(axis=1), weight),
+    }
+    window, _ = given.window(models[0])
+    table = new_models(problem)
+    shift = 0.0 if rate.power == 1.0 else 4.0
+    window.word[0] = 5
+    parts = {name: [] for name in (*truth, "time", "present", "total")}
+    for _ in range(n_windows):
+        sums = new_sums(problem)
+        run_window(
+            given.columns,
+            problem.posterior,
+            rate._replace(shift=shift),
+            window,
+            sums,
+            table,
+            np.array([time, 0.0]),
+        )
+        for name in parts:
+            parts[name].append(getattr(sums, name).copy())
+    parts = {name: np.array(values) for name, values in parts.items()}
+    if rate.power == 1.0:  # the expected time at each state, given that it is reached
+        whole = parts["total"][:, 0]
+        assert whole.mean() == pytest.approx(time, abs=5 * whole.std() / math.sqrt(n_windows))
+        np.testing.assert_allclose(parts["time"][:, 0], whole)
+        assert table.time.sum() == pytest.approx(whole.sum())
+    unit = (
+        (problem.scale * problem.y_norm)[: flat.size] if kind != "logistic" else np.ones(flat.size)
+    )
+    spent = parts["total"][:, 0]
+    ends = parts["total"][:, 9]  # the weight of the last state
+
+    def check(name, top, bottom, scale=1.0):
+        ratio = top.sum(axis=0) / bottom.sum()
+        rest = (top - ratio * bottom[:, None])[: n_windows // 20 * 20]
+        error = rest.reshape(20, -1, rest.shape[1]).sum(axis=1).std(axis=0) * math.sqrt(20)
+        error = error / bottom.sum() * scale
+        z = (ratio * scale - truth[name]) / np.maximum(error, 1e-3 * np.abs(truth[name]) + 1e-9)
+        assert np.abs(z).max() < 5.0, (name, z)
+
+    n = len(given.groups)
+    check("share", parts["share"][:, :n], spent)
+    check("mean", parts["mean"][:, : flat.size], spent, unit)
+    check("square", parts["square"][:, : flat.size], spent, unit**2)
+    check("positive", parts["positive"][:, : flat.size], ends)
+    check("sizes", parts["sizes"][:, : n + 1], spent)
+    shares = parts["share"][:, :n].sum(axis=0) / spent.sum()
+    present = parts["present"][:, : flat.size].sum(axis=0) / ends.sum()
+    assert np.abs(present - shares[own]).max() < 0.1
+    # The table of models: times by model, and log p up to a constant.
+    at = np.flatnonzero(table.key)
+    found = {tuple(sorted(table.units[i, : table.size[i]].tolist())): i for i in at}
+    assert len(found) == at.size
+    for x, p, log in zip(models, weight, log_p, strict=True):
+        i = found.get(tuple(np.flatnonzero(x).tolist()))
+        assert p < 0.05 or table.time[i] / table.time.sum() == pytest.approx(p, abs=0.1)
+        if i is not None:
+            top = found[tuple(np.flatnonzero(models[int(weight.argmax())]).tolist())]
+            gap = table.log_p[i] - table.log_p[top]
+            assert gap == pytest.approx(log - log_p.max(), abs=1e-8)
+
+
+@pytest.mark.parametrize("rate", RATES, ids=["barker", "default", "tempered"])
+@pytest.mark.parametrize(("kind", "groups"), [("g", "single"), ("independent", "grouped")])
+def test_averages_of_windows(kind, groups, rate):
+    check_windows(kind, groups, rate, n_windows=2000)
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_averages_of_windows_with_weights_of_rows(groups):
+    check_windows("logistic", groups, RATES[1], n_windows=2000)
