@@ -1215,8 +1215,8 @@ MUTANTS = {
     ),
     "float32 uniforms": Mutant(
         STREAMS,
-        "self.chain[c].random(n * rule.facts.n_uniforms)",
-        "self.chain[c].random(n * rule.facts.n_uniforms, dtype=np.float32).astype(float)",
+        "return rng.random((n, width))",
+        "return rng.random((n, width), dtype=np.float32).astype(float)",
         check_sampler,
         "draws",
     ),

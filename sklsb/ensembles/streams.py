@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PURPOSES = ("chain", "start", "coin", "redraw", "swap", "scout", "pilot", "workers")
 _PACKAGE = int.from_bytes(b"lsb", "big")
 # From here on a compiled loop makes the numbers of a transition from one word of the stream.
-_MANY = 64
+MANY = 64
 
 
 def seed_sequence(random_state: Any) -> np.random.SeedSequence:
@@ -61,7 +61,7 @@ def spawn(random_state: Any, n: int, first: int = 0) -> list[np.random.Generator
 
 def uniforms(rng: np.random.Generator, n: int, width: int) -> NDArray[np.float64]:
     """Draw the uniform numbers of n transitions that take ``width`` each; shape (n, width)."""
-    if width < _MANY:
+    if width < MANY:
         return rng.random((n, width))
     out = np.empty((n, width))
     spread(rng.integers(2**64, size=n, dtype=np.uint64), out)

@@ -96,7 +96,7 @@ def _init_no_cache(view, chain):
 @implements(log_ratio, UniformIsingView)
 def _log_ratio_of_sum(view, chain, move):
     field = view.field[move] + view.coupling * _sum_of_neighbours(view, chain, move)
-    return (-2.0 * chain.x[move]) * field
+    return -2.0 * (chain.x[move] * field)
 
 
 @implements(flip, UniformIsingView)
