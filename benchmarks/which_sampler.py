@@ -151,13 +151,18 @@ def timed(call):
 
 
 def effective(draws, target):
-    """Return effective draws, all variables by their variances and the worst one."""
+    """Return effective draws, all variables by their variances and the worst one.
+
+    A variable that never moved does not count, which flatters a sampler that is stuck.
+    """
     x = draws["x"].values.reshape(*draws["x"].shape[:2], -1)
     free = np.flatnonzero(target.n_possible > 1)
     sites = np.sort(np.random.default_rng(0).permutation(free)[:MOST_SITES])
     x = x[:, :, sites].astype(float)
     variance = x.reshape(-1, sites.size).var(axis=0)
     seen = variance > 0.0
+    if not seen.any():
+        return 0.0, 0.0
     numbers = xr.Dataset({"x": (("chain", "draw", "site"), x[:, :, seen])})
     each, weight = ess(numbers, method="mean")["x"].values, variance[seen]
     return float(weight.sum() / (weight / each).sum()), float(each.min())
@@ -197,13 +202,13 @@ def row_of(name, target, seed, seconds):
         row["samplers"][kind] = {"fit": fit, "rate": per_second, "thin": thin}
         if kind == "LSBSampler()":
             row["sweep"], worst = rate(sampler, target, "sweep", seconds)
-            row["plain_time"] = fit + 1000.0 / worst
+            row["plain_time"] = fit + 1000.0 / max(worst, 1e-9)
     auto = AutoSampler(random_state=seed, n_jobs=1)
     row["fit"], _ = timed(lambda: auto.fit(target))
     row["fit_ratio"] = row["fit"] / row["samplers"]["LSBSampler()"]["fit"]
     finding, _ = timed(lambda: auto.sample(1, thin="auto"))
     _, worst = rate(auto, target, auto.thin_, seconds)
-    row["time"] = row["fit"] + finding + 1000.0 / worst
+    row["time"] = row["fit"] + finding + 1000.0 / max(worst, 1e-9)
     row["time_ratio"] = row["time"] / row["plain_time"]
     row["chosen"], row["why"] = auto.candidates_.attrs["chosen"], auto.why_
     row["auto_rate"], row["auto_thin"] = best_rate(auto, target, seconds)
