@@ -11,7 +11,8 @@ more as if there were no hidden layer, which is what a function of one's own get
 unimodal: targets of all classes with a single mode. What is told there is a false alarm.
 alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals; by
 single changes, and by default, where blocks of variables are redrawn, too.
-others: other samplers by default on fresh mixtures, and on magnets, whose two modes weigh the same.
+others: all samplers by default on fresh mixtures, and on magnets, whose two modes weigh the same;
+--only names some of them.
 
 Takes half an hour on one core.
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from sklsb import (
     RBM,
+    AutoSampler,
     FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
@@ -223,6 +225,8 @@ def unimodal(n_targets):
 
 
 OTHERS = {
+    "AutoSampler": AutoSampler,
+    "LSBSampler": LSBSampler,
     "LSBSampler, sqrt": partial(LSBSampler, "sqrt"),
     "GibbsSampler, systematic": partial(GibbsSampler, "systematic"),
     "GibbsSampler, layers": partial(GibbsSampler, "layers"),
@@ -237,9 +241,11 @@ def magnet(n_sites, beta=1.5):
     return Ising(couplings, np.zeros(n_sites))
 
 
-def others(n_targets):
+def others(n_targets, only):
     rows = {}
     for name, sampler in OTHERS.items():
+        if only and name not in only:
+            continue
         rows[name] = []
         for seed in range(1000, 1000 + n_targets):
             target, truth, share = mixture(seed)
@@ -278,6 +284,7 @@ def main():
     parser.add_argument("--wrong", type=int, default=50, help="mixtures that are wrong")
     parser.add_argument("--targets", type=int, default=100, help="unimodal targets")
     parser.add_argument("--fresh", type=int, default=60, help="mixtures for other samplers")
+    parser.add_argument("--only", nargs="*", choices=OTHERS, help="samplers of the part others")
     parser.add_argument("--seeds", type=int, default=40, help="of the alarm network")
     parser.add_argument("--bif", type=Path, help="file of the alarm network")
     parser.add_argument("--json", type=Path, default=Path("told.json"))
@@ -296,7 +303,7 @@ def main():
         elif part == "unimodal":
             everything[part] = unimodal(options.targets)
         elif part == "others":
-            everything[part] = others(options.fresh)
+            everything[part] = others(options.fresh, options.only)
         else:
             everything[part] = alarm(options.bif, options.seeds)
         print(f"{part} took {time.perf_counter() - began:.0f} s", flush=True)

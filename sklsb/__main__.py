@@ -352,7 +352,7 @@ def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
     parser.add_argument(
         "--sampler",
         choices=("auto", "lsb", "gibbs", "tempering", "elimination"),
-        default="lsb",
+        default="auto",
         help="which sampler (default: %(default)s)",
     )
     parser.add_argument(

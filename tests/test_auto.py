@@ -96,7 +96,9 @@ def fitted(target, **params):
 @pytest.mark.parametrize("name", EXACT)
 def test_draws_are_exact(name):
     target = EXACT[name]
-    draws = fitted(target).sample(4000, thin="auto")
+    # Learning on a function of the user takes seconds.
+    short = {"n_burn_in": 300} if name == "function" else {}
+    draws = fitted(target, **short).sample(4000, thin="auto")
     x = exact.states(target)
     p = exact.probabilities(target)
     truth = np.stack([(p[:, None] * (x == v)).sum(axis=0) for v in target.values], axis=-1)
@@ -189,9 +191,12 @@ def test_nothing_to_sample():
 # ----------------------------------------------------------------- the seed's choice
 
 
+SMALL = machine(30, 10, 0.4)
+
+
 def test_same_seed_same_bits_for_any_n_jobs():
-    target = machine(30, 10, 0.4)
-    one, two = (AutoSampler(n_jobs=n, random_state=7, n_chains=3).fit(target) for n in (1, 2))
+    settings = {"random_state": 7, "n_chains": 3}
+    one, two = fitted(SMALL, **settings), AutoSampler(n_jobs=2, **settings).fit(SMALL)
     assert one.candidates_.identical(two.candidates_)
     assert one.why_ == two.why_
     assert one.n_evaluations_ == two.n_evaluations_
@@ -202,10 +207,10 @@ def test_same_seed_same_bits_for_any_n_jobs():
 
 
 def test_the_clock_is_not_asked(monkeypatch):
-    target = machine(30, 10, 0.4)
-    one = AutoSampler(random_state=7).fit(target)
+    settings = {"random_state": 7, "n_chains": 3}
+    one = fitted(SMALL, **settings)
     monkeypatch.setattr("time.perf_counter", iter(np.arange(1e7) * 17.0).__next__)
-    two = AutoSampler(random_state=7).fit(target)
+    two = AutoSampler(**settings).fit(SMALL)
     assert one.candidates_.identical(two.candidates_)
 
 

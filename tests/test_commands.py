@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from processes import run_python
 
-from sklsb import Ising, MarkovNetwork, exact, io, open_draws
+from sklsb import AutoSampler, Ising, LSBSampler, MarkovNetwork, exact, io, open_draws
 from sklsb import __main__ as command_line
 from sklsb.__main__ import main
 from sklsb.exceptions import SeparatedModesWarning, TemperingWarning
@@ -185,6 +185,14 @@ def test_annealing_that_proves_nothing(files, capsys, monkeypatch):
     code, out, _ = run(capsys, "map", "square.mc", *settings)
     assert code == 0
     assert "the best state found, not proven to be the most probable one, cut = 7" in out
+
+
+def test_the_machine_finds_out_which_sampler():
+    for command in ("sample", "marginals"):
+        args = command_line._parser().parse_args([command, "pair.uai"])
+        assert type(command_line._sampler(args)) is AutoSampler
+        args = command_line._parser().parse_args([command, "pair.uai", "--sampler", "lsb"])
+        assert type(command_line._sampler(args)) is LSBSampler
 
 
 def test_sample_and_resume(files, capsys):

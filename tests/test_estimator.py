@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklsb import (
+    AutoSampler,
     BalancingFunction,
     Barker,
     ClusterSampler,
@@ -163,6 +164,10 @@ class ArrayClusterSampler(OfArrays, ClusterSampler):
     pass
 
 
+class ArrayAutoSampler(OfArrays, AutoSampler):
+    pass
+
+
 class ArraySwapSampler(OfArrays, SwapSampler):
     """Takes the counts of a start, too."""
 
@@ -179,12 +184,14 @@ class ArraySwapSampler(OfArrays, SwapSampler):
         HammingBallSampler(n_burn_in=20),
         ClusterSampler(n_burn_in=20),
         SwapSampler(n_burn_in=20),
+        AutoSampler(n_burn_in=20),
         ArrayLSBSampler(n_burn_in=20, pilot=False),
         ArrayLSBSampler("sqrt", n_burn_in=20),
         ArrayGibbsSampler(n_burn_in=20),
         ArrayHammingBallSampler(4, n_burn_in=20),
         ArrayClusterSampler("wolff", n_burn_in=20),
         ArraySwapSampler(n_burn_in=20),
+        ArrayAutoSampler(n_burn_in=20),
     ],
     expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
 )
