@@ -19,7 +19,7 @@ mask = np.where(median_filter((photo[:, :, 2] < 150).astype(int), size=3), 1, -1
 observed = mask + 2.0 * np.random.default_rng(0).normal(size=mask.shape)
 target = Ising.from_image(observed, noise_sd=2.0, coupling=0.5)
 sampler = GibbsSampler("chromatic", n_burn_in=500, init="uniform", random_state=0)
-draws = sampler.fit(target).sample(200, thin=10)
+draws = sampler.fit(target).sample(400, thin=20)
 probability = (draws["x"] == 1).mean(("chain", "draw"))
 
 colours = LinearSegmentedColormap.from_list("three", ["#f6efe0", "#f2a03d", "#16324f"])
