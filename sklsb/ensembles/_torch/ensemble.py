@@ -15,13 +15,14 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
+from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.flips import AdaptiveFlips
-from sklsb.ensembles._torch.philox import expand
 from sklsb.ensembles._torch.walkers import Walkers
 from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import Balanced, FirstOrder
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
+from sklsb.targets._torch import device_of
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -73,7 +74,9 @@ class FastEnsemble:
         self.counters = Counters()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
-        self.walkers = Walkers(target, value_index, device, dtype)
+        on_cpu = device_of(target, device).type == "cpu"
+        kind = CompiledWalkers if on_cpu else Walkers
+        self.walkers = kind(target, value_index, device, dtype)
         self.device = str(self.walkers.device)
         self._table: Table | None = None  # of the walkers' weights
 
@@ -246,7 +249,7 @@ class FastEnsemble:
         block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 2)))
         for part in uniforms.split(block, dim=1):
             if n_flips > 1 and part.shape[2] == 2:
-                part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
+                part = self.walkers.numbers(part, n_flips)
             yield from part.unbind(1)
 
     def advance(self, uniforms: Array) -> None:

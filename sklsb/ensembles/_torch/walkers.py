@@ -1,4 +1,6 @@
-"""One step of all chains on a device, by first-order proposals.
+"""One step of all chains on a device, by first-order proposals, in operations of torch.
+
+`CompiledWalkers` does the same on the CPU in kernels.
 
 The proposal uses first-order log-ratios d_m = (x'_m - x) . grad log p(x) of all moves m, from one
 gradient at the present state. They are not exact in general, so the move is accepted by the full
@@ -24,6 +26,7 @@ from torch import Tensor
 
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.even import Even, LogWeights
+from sklsb.ensembles._torch.philox import expand
 from sklsb.targets._torch.model import Carried
 from sklsb.targets._torch.moves import PaddedMoves
 from sklsb.targets._torch.placing import model_on
@@ -61,8 +64,6 @@ class Walkers:
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)
         # All weights of a state may be 0, and ratios at an impossible state NaN.
         self._may_be_stuck = self.moves.excluded is not None or self.model.has_zeros
-        # On other devices it would take time to ask which chains move.
-        self._asks = self.device.type == "cpu"
         self.state = self._unweighted(value_index)
         n_chains, n_moves = self.state.ratios.shape
         self.moved = torch.zeros(n_chains, n_moves + 1, dtype=torch.bool, device=self.device)
@@ -138,6 +139,12 @@ class Walkers:
         # An inactive draw stands where an active one does.
         return (move if active is None else torch.where(active, move, move[:, :1])), active
 
+    def numbers(self, pairs: Tensor, n_flips: int) -> Tensor:
+        """Return the numbers of steps of so many flips from pairs, (n_chains, n_steps, 2)."""
+        if n_flips == 1:
+            return pairs
+        return torch.cat([expand(pairs[:, :, 0], n_flips + 1), pairs[:, :, 1:]], dim=2)
+
     def step(self, numbers: Tensor) -> None:
         """Make one transition of every chain.
 
@@ -172,14 +179,8 @@ class Walkers:
         self.acceptance += probability
 
     def _keep(self, accepted: Tensor, new: State) -> None:
-        """Move the chains that accept."""
-        if self._asks:
-            refused = accepted.logical_not().nonzero()[:, 0]
-            if refused.numel():
-                for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
-                    there[refused] = here[refused]
-        else:  # without asking how many
-            for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
-                mask = accepted.view(-1, *[1] * (here.dim() - 1))
-                there.copy_(torch.where(mask, there, here))
+        """Move the chains that accept, without asking the device how many."""
+        for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
+            mask = accepted.view(-1, *[1] * (here.dim() - 1))
+            there.copy_(torch.where(mask, there, here))
         self.state = new

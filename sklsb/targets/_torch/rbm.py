@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
+from sklsb._kernels.first_order import rbm
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, tensor
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs).
@@ -18,8 +19,12 @@ _LARGEST_SINGLE = 1e6
 _SMALLEST_PART = 1e-12
 
 
+def _arrays(tensors: Sequence[Tensor]) -> tuple[NDArray[np.float64], ...]:
+    return tuple(values.numpy() for values in tensors)
+
+
 class RBMModel(Model):
-    """Carries the activations a of the hidden units; each flip adds a row of W.
+    """Carries the activations a of the hidden units, and what follows; each flip adds a row of W.
 
     W and c are rounded to multiples of 2^-52 of the largest possible a, so that sums are exact and
     a does not depend on the path. If weights differ much in size, the rounded-off rest is carried
@@ -36,6 +41,7 @@ class RBMModel(Model):
         dtype: DType,
     ):
         self.device = device
+        self._on_cpu = device.type == "cpu"
         slopes = np.abs(visible_bias) + np.abs(weights).sum(axis=1)
         if slopes.max(initial=0.0) > _LARGEST_SINGLE:
             dtype = torch.float64
@@ -58,17 +64,32 @@ class RBMModel(Model):
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def _with_rest(self, parts: list[Tensor]) -> Carried:
-        """Add log(1 + exp(-abs(a))), the excess of log(1 + exp a) over the positive part of a."""
-        return *parts, self._activation(parts).abs().neg_().exp_().add_(1.0).log_()
+        """Add the sum of log(1 + exp(-abs(a))), and sigma(a).
+
+        The former is the excess of log(1 + exp a) over the positive part of a.
+        """
+        if self._on_cpu:
+            rest, mean = self._room(parts[0])
+            rbm.finish(_arrays(parts), mean.numpy(), rest.numpy(), np.empty(mean.shape[1]))
+            return *parts, rest, mean
+        a = self._activation(parts)
+        e = a.abs().neg_().exp_()
+        rest = (1.0 + e).log().sum(1, keepdim=True)
+        mean = torch.where(a < 0.0, e, 1.0) / (1.0 + e)
+        return *parts, rest, mean.to(self.slope_bias.dtype)
+
+    def _room(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        rest = like.new_empty(len(like), 1)
+        return rest, torch.empty_like(like, dtype=self.slope_bias.dtype)
 
     def _change(self, carried: Carried, there: Carried) -> Tensor:
         """Sum of the changes of log(1 + exp a), without rounding errors of the size of a."""
-        a, b = self._activation(carried[:-1]), self._activation(there[:-1])
+        a, b = self._activation(carried[:-2]), self._activation(there[:-2])
         change = b.clamp(min=0.0) - a.clamp(min=0.0)
         if len(self.parts) > 1:
             exact = (there[0] - carried[0]) + (there[1] - carried[1])
             change = torch.where((a > 0.0) & (b > 0.0), exact, change)
-        return (change + (there[-1] - carried[-1])).sum(1)
+        return change.sum(1) + (there[-2] - carried[-2])[:, 0]
 
     def start(self, x: Tensor) -> Carried:
         """Return the parts of the activations, and the rest of the logarithms."""
@@ -76,6 +97,8 @@ class RBMModel(Model):
         return self._with_rest([bias + ones @ weights for weights, bias in self.parts])
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
+        if self._on_cpu:
+            return self._move_compiled(x, carried, y, sites)
         change = (y.gather(1, sites) - x.gather(1, sites)).double()
         if sites.shape[1] > 1:  # each site once
             same = sites[:, :, None] == sites[:, None, :]
@@ -92,15 +115,33 @@ class RBMModel(Model):
         visible = (change * self.visible_bias[sites]).sum(1)
         return there, visible + self._change(carried, there)
 
+    def _move_compiled(
+        self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor
+    ) -> tuple[Carried, Tensor]:
+        before = carried[:-2]
+        parts = [torch.empty_like(part) for part in before]
+        rest, mean = self._room(parts[0])
+        log_ratio = np.empty(len(x))
+        weights = _arrays([weights for weights, _ in self.parts])
+        there = _arrays(parts), rest.numpy(), mean.numpy(), log_ratio
+        rbm.move(
+            (x.numpy(), y.numpy()),
+            sites.contiguous().numpy(),
+            weights,
+            self.visible_bias.numpy(),
+            (_arrays(before), carried[-2].numpy()),
+            there,
+            np.empty(mean.shape[1]),
+        )
+        return (*parts, rest, mean), torch.from_numpy(log_ratio)
+
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        activation = self._activation(carried[:-1])
-        return x.double() @ self.visible_bias + (activation.clamp(min=0.0) + carried[-1]).sum(1)
+        activation = self._activation(carried[:-2]).clamp(min=0.0).sum(1)
+        return x.double() @ self.visible_bias + (activation + carried[-2][:, 0])
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Gradient b + W sigma(a), with the sign of the flip."""
-        n = len(x)
-        activation = self._activation(carried[:-1])
-        mean = activation.to(self.slope_bias.dtype).neg().exp_().add_(1.0).reciprocal_()
+        n, mean = len(x), carried[-1]
         mean = pad(mean, (0, 0, 0, -n % _ROWS)) if n % _ROWS else mean
         gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)[:n]
         return along_flips(gradient, x)
