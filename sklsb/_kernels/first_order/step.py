@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from sklsb._kernels._jit import called, inlined, kernel
 from sklsb._kernels.numeric import Table, exp, log_weight
 
+# Moves whose weights are summed up together: only these sums are kept.
+BLOCK = 8
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -22,14 +24,15 @@ class Weighing(NamedTuple):
     table: Table
     excluded: NDArray[np.bool_]  # of padded moves; empty if none is
     flat: bool  # whether the table is constant 0
+    scratch: NDArray[np.float64]  # a number for each move
 
 
 class Weighed(NamedTuple):
-    """Log-ratios of padded moves, and their weights."""
+    """Log-ratios of padded moves, and the sums of their weights, relative to the largest weight."""
 
     ratios: NDArray[np.floating]
-    cumulative: NDArray[np.float64]  # of the weights, relative to the largest
-    log_total: NDArray[np.float64]  # (n_chains, 1)
+    cumulative: NDArray[np.float64]  # over blocks of moves, (n_chains, blocks)
+    logs: NDArray[np.float64]  # of the sum of all weights, and of the largest; (n_chains, 2)
 
 
 class Drawn(NamedTuple):
@@ -70,85 +73,86 @@ def _largest(row):
 
 
 @called
-def _accumulate(row):
-    """Replace numbers by their cumulative sums, in blocks of 8 that need not wait for each other.
-
-    Sums never decrease: within a block all add to the same number.
-    """
+def _accumulate(weights, cumulative):
+    """Fill the sums of weights up to the end of each block."""
     before = 0.0
-    whole = row.size - row.size % 8
-    for m in range(0, whole, 8):
-        a = row[m]
-        b = a + row[m + 1]
-        c = b + row[m + 2]
-        d = c + row[m + 3]
-        e = d + row[m + 4]
-        f = e + row[m + 5]
-        g = f + row[m + 6]
-        h = g + row[m + 7]
-        row[m], row[m + 1], row[m + 2], row[m + 3] = before + a, before + b, before + c, before + d
-        row[m + 4], row[m + 5], row[m + 6] = before + e, before + f, before + g
-        before += h
-        row[m + 7] = before
-    for m in range(whole, row.size):
-        before += row[m]
-        row[m] = before
+    for b in range(cumulative.size):
+        total = 0.0
+        for m in range(BLOCK * b, min(BLOCK * (b + 1), weights.size)):
+            total += weights[m]
+        before += total
+        cumulative[b] = before
 
 
 @called
-def _weigh(weighing, ratios, cumulative):
-    """Fill the cumulative weights of one state; return the log of their sum."""
-    if weighing.flat:
-        for m in range(ratios.size):
-            cumulative[m] = 0.5 * _usable(ratios[m])
-    else:
-        table = weighing.table
-        for m in range(ratios.size):
-            u = _usable(ratios[m])
-            cumulative[m] = log_weight(table, np.uint64(0), table.value.size, u)
-    for m in range(weighing.excluded.size):
-        cumulative[m] = -np.inf if weighing.excluded[m] else cumulative[m]
-    shift = _largest(cumulative)
+def _weigh(weighing, ratios, cumulative, logs):
+    """Fill the sums of the weights of one state. Loops of one thought each vectorise."""
+    w, table, excluded = weighing.scratch, weighing.table, weighing.excluded
     for m in range(ratios.size):
-        cumulative[m] = exp(cumulative[m] - shift)
-    _accumulate(cumulative)
-    return np.log(cumulative[-1]) + shift
+        w[m] = _usable(ratios[m])
+    if weighing.flat:
+        for m in range(w.size):
+            w[m] = 0.5 * w[m]
+    else:
+        for m in range(w.size):
+            w[m] = log_weight(table, np.uint64(0), table.value.size, w[m])
+    for m in range(excluded.size):
+        w[m] = -np.inf if excluded[m] else w[m]
+    largest = _largest(w)
+    for m in range(w.size):
+        w[m] = exp(w[m] - largest)
+    _accumulate(w, cumulative)
+    logs[0], logs[1] = np.log(cumulative[-1]) + largest, largest
 
 
 @kernel
 def weigh(weighing, weighed):
-    """Fill the cumulative weights and the logs of their sums."""
+    """Fill the sums of the weights."""
     for c in range(weighed.ratios.shape[0]):
-        weighed.log_total[c, 0] = _weigh(weighing, weighed.ratios[c], weighed.cumulative[c])
+        _weigh(weighing, weighed.ratios[c], weighed.cumulative[c], weighed.logs[c])
 
 
-@inlined
-def _search(cumulative, wanted):
-    """Return the first index whose sum is above a number, at most the last."""
-    first, n = 0, cumulative.size
+@called
+def _drawn(weighing, weighed, c, u):
+    """Return a move of chain c, drawn by a uniform number; a possible one if there is any."""
+    cumulative = weighed.cumulative[c]
+    wanted = u * cumulative[-1]
+    block, n = 0, cumulative.size
     while n > 1:
         half = n // 2
-        first += half if cumulative[first + half - 1] <= wanted else 0
+        block += half if cumulative[block + half - 1] <= wanted else 0
         n -= half
-    return min(first + np.int64(cumulative[first] <= wanted), cumulative.size - 1)
+    ratios, largest = weighed.ratios[c], weighed.logs[c, 1]
+    total = cumulative[block - 1] if block > 0 else 0.0
+    wanted -= total
+    total = 0.0
+    found = BLOCK * block
+    for m in range(BLOCK * block, min(BLOCK * (block + 1), ratios.size)):
+        weight = exp(_log_weight(weighing, ratios, m) - largest)
+        total += weight
+        if weight > 0.0:
+            found = m
+            if total > wanted:
+                break
+    return found
 
 
 @kernel
-def select(cumulative, numbers, out):
+def select(weighing, weighed, numbers, out):
     """Draw moves by uniform numbers."""
     for c in range(out.shape[0]):
         for r in range(out.shape[1]):
-            out[c, r] = _search(cumulative[c], numbers[c, r] * cumulative[c, -1])
+            out[c, r] = _drawn(weighing, weighed, c, numbers[c, r])
 
 
 @kernel
-def propose(x, cumulative, numbers, lazy, n_values, y, drawn):
+def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
     """Draw the moves of one transition and make them together.
 
     ``n_values`` of each site, or empty if all sites have two.
     """
     n_flips = drawn.move.shape[1]
-    per_site = cumulative.shape[1] // max(1, x.shape[1])
+    per_site = weighed.ratios.shape[1] // max(1, x.shape[1])
     for c in range(x.shape[0]):
         active = n_flips - np.int64(n_flips > 1 and numbers[c, n_flips] >= 0.5)
         drawn.active[c] = active
@@ -161,7 +165,7 @@ def propose(x, cumulative, numbers, lazy, n_values, y, drawn):
             # An inactive draw stands where an active one does.
             move = drawn.move[c, 0]
             if r < active:
-                move = _search(cumulative[c], u * cumulative[c, -1])
+                move = _drawn(weighing, weighed, c, u)
             drawn.move[c, r] = move
             if n_values.size == 0:
                 drawn.site[c, r] = drawn.back[c, r] = move
@@ -196,9 +200,9 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
     acceptance, moved, accepts = sums
     for c in range(accepts.size):
         new, old = there.ratios[c], here.ratios[c]
-        there.log_total[c, 0] = _weigh(weighing, new, there.cumulative[c])
+        _weigh(weighing, new, there.cumulative[c], there.logs[c])
         log_a = log_ratio[c]
-        totals = here.log_total[c, 0] - there.log_total[c, 0]
+        totals = here.logs[c, 0] - there.logs[c, 0]
         for r in range(drawn.active[c]):
             back = _log_weight(weighing, new, drawn.back[c, r])
             log_a += (back - _log_weight(weighing, old, drawn.move[c, r])) + totals
@@ -213,8 +217,9 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
         else:
             for m in range(new.size):
                 new[m] = old[m]
-                there.cumulative[c, m] = here.cumulative[c, m]
-            there.log_total[c, 0] = here.log_total[c, 0]
+            for b in range(here.cumulative.shape[1]):
+                there.cumulative[c, b] = here.cumulative[c, b]
+            there.logs[c, 0], there.logs[c, 1] = here.logs[c, 0], here.logs[c, 1]
 
 
 @kernel

@@ -88,7 +88,7 @@ def along_flips(gradient: Tensor, x: Tensor, largest: float = math.inf) -> Tenso
     """
     if x.device.type == "cpu":
         found = torch.empty_like(gradient)
-        step.along_flips(gradient.numpy(), x.numpy(), largest, found.numpy())
+        step.along_flips(gradient.numpy(), x.contiguous().numpy(), largest, found.numpy())
         return found
     if largest < math.inf:
         gradient = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-largest, largest)
