@@ -6,6 +6,8 @@ import math
 import pathlib
 import pickle
 import warnings
+from contextlib import contextmanager
+from unittest import mock
 
 import networkx as nx
 import numpy as np
@@ -17,6 +19,7 @@ from local_step import check_matrix, check_step  # noqa: E402
 from models import POTTS_KINDS, potts  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
+from sklsb._kernels.first_order import step  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
     Lipschitz,
@@ -28,8 +31,10 @@ from sklsb.balancing import (  # noqa: E402
 from sklsb.balancing.functions import get_balancing  # noqa: E402
 from sklsb.balancing.learning import MIXING, OBJECTIVES  # noqa: E402
 from sklsb.ensembles._torch import FastEnsemble  # noqa: E402
+from sklsb.ensembles._torch import ensemble as ensembles  # noqa: E402
 from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
+from sklsb.ensembles._torch.walkers import Walkers  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
 from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
@@ -341,6 +346,15 @@ def test_expanded_numbers_are_uniform_and_independent():
     assert ((bins - 1875) ** 2 / 1875).sum() < 130
 
 
+def test_kernels_expand_numbers_as_torch_does():
+    pairs = np.random.default_rng(0).random((3, 5, 2))
+    for n in (2, 3, 8):
+        out = np.empty((3, 5, n + 2))
+        step.expand(pairs, out)
+        assert np.array_equal(out[:, :, :-1], expand(torch.as_tensor(pairs[:, :, 0]), n + 1))
+        assert np.array_equal(out[:, :, -1], pairs[:, :, 1])
+
+
 @quiet
 @pytest.mark.parametrize("n_flips", [1, 3])
 def test_a_chain_does_not_depend_on_the_others(n_flips):
@@ -522,24 +536,34 @@ def test_nothing_can_move(balancing):
             assert (x == 1).all()
 
 
-def test_states_are_the_same_where_nobody_asks_which_chains_moved(monkeypatch):
-    # As on CUDA.
-    target, rule = random_rbm(20, 8, 0.7), Balanced(Barker().table())
-    states = np.stack([target.draw_state(np.random.default_rng(c)) for c in range(5)])
-    uniforms = np.random.default_rng(0).random((5, 300, 2))
-    found = []
-    for asks in (True, False):
-        fast = FastEnsemble(target, states, [None] * 5, n_flips=3)
-        monkeypatch.setattr(fast.walkers, "_asks", asks)
-        fast.start(rule)
-        fast.advance(uniforms[:, :150])
-        fast.start(Balanced(Network().table()))
-        fast.start(rule)
-        fast.advance(uniforms[:, 150:])
-        found.append(fast)
-    for one, other in zip(*(fast.walkers.state.tensors() for fast in found), strict=True):
-        assert torch.equal(one, other)
-    assert np.array_equal(found[0].chains.acceptance, found[1].chains.acceptance)
+@contextmanager
+def torch_alone():
+    """Move chains by operations of torch alone, as on CUDA."""
+    with mock.patch.object(ensembles, "CompiledWalkers", Walkers):
+        yield
+
+
+@pytest.mark.parametrize("n_flips", [1, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_kernels_take_the_decisions_of_torch_alone(name, n_flips):
+    target = TARGETS[name]
+    rng = np.random.default_rng(0)
+    states = np.stack([target.draw_state(rng) for _ in range(5)])
+    made = [[None] * 5, None, n_flips, 1, torch.float64]
+    compiled = FastEnsemble(target, states, *made)
+    with torch_alone():
+        alone = FastEnsemble(target, states, *made)
+    if isinstance(target, RBM):
+        alone.walkers.model._on_cpu = False
+    for function, lazy in ((Barker(), 0.2), (Network(), 0.0), (Sqrt(), 0.1)):
+        uniforms = rng.random((5, 200, 2))
+        for ensemble in (compiled, alone):
+            ensemble.start(Balanced(function.table(), lazy))
+            ensemble.advance(uniforms)
+        assert np.array_equal(compiled.chains.x, alone.chains.x)
+        assert np.array_equal(compiled.chains.moved, alone.chains.moved)
+        acceptance = compiled.chains.acceptance, alone.chains.acceptance
+        assert np.allclose(*acceptance, rtol=1e-4 if "32" in name else 1e-9)
 
 
 @quiet

@@ -1,27 +1,35 @@
-"""Activations of the hidden units of restricted Boltzmann machines."""
+"""Activations of the hidden units of restricted Boltzmann machines.
+
+A row of ``carried`` has the parts of the activations a, one after another, and at the end the sum
+of log(1 + exp(-abs(a))), the excess of log(1 + exp a) over the positive part of a.
+"""
 
 import math
 
 import numpy as np
 
-from sklsb._kernels._jit import called, kernel
+from sklsb._kernels._jit import called, inlined, kernel
 from sklsb._kernels.numeric import exp
 
 # A product of so many numbers from 1 to 2 does not overflow.
 _FACTORS = 800
 
 
+@inlined
+def _activation(carried, h, n):
+    """Return the activation of unit h of n."""
+    return carried[h] if carried.size <= 2 * n else carried[h] + carried[n + h]
+
+
 @called
-def _finish(parts, c, mean, rest, scratch):
-    """Fill sigma(a) of chain c, and the sum of log(1 + exp(-abs(a))), from the activations a."""
-    n = scratch.size
+def _finish(carried, mean, scratch):
+    """Fill sigma(a) and the last entry of ``carried`` from the activations of a chain."""
+    n = mean.size
     for h in range(n):
-        a = parts[0][c, h]
-        for k in range(1, len(parts)):
-            a += parts[k][c, h]
+        a = _activation(carried, h, n)
         e = exp(-abs(a))
         scratch[h] = 1.0 + e
-        mean[c, h] = (e if a < 0.0 else 1.0) / (1.0 + e)
+        mean[h] = (e if a < 0.0 else 1.0) / (1.0 + e)
     total = 0.0
     for first in range(0, n, _FACTORS):
         last = min(first + _FACTORS, n)
@@ -35,56 +43,51 @@ def _finish(parts, c, mean, rest, scratch):
         for h in range(whole, last):
             p *= scratch[h]
         total += math.log((p * q) * (r * s))
-    rest[c, 0] = total
+    carried[-1] = total
 
 
 @kernel
-def finish(parts, mean, rest, scratch):
-    """Fill what follows from the activations; see `move`."""
+def finish(carried, mean, scratch):
+    """Fill what follows from the activations: sigma(a), and the last column of ``carried``."""
     for c in range(mean.shape[0]):
-        _finish(parts, c, mean, rest, scratch)
+        _finish(carried[c], mean[c], scratch)
 
 
 @called
-def _change(before, there, c, n):
-    """Sum of the changes of the positive parts of the activations of chain c."""
-    total = 0.0
+def _change(before, there, n):
+    """Sum of the changes of log(1 + exp a), without rounding errors of the size of a."""
+    total, one_part = 0.0, there.size <= 2 * n
     for h in range(n):
-        a, b, change = before[0][c, h], there[0][c, h], there[0][c, h] - before[0][c, h]
-        for k in range(1, len(before)):
-            a, b = a + before[k][c, h], b + there[k][c, h]
-            change += there[k][c, h] - before[k][c, h]
-        if len(before) == 1 or a <= 0.0 or b <= 0.0:
-            change = max(b, 0.0) - max(a, 0.0)
-        total += change
-    return total
+        a, b = _activation(before, h, n), _activation(there, h, n)
+        if one_part or a <= 0.0 or b <= 0.0:
+            total += max(b, 0.0) - max(a, 0.0)
+        else:
+            total += (there[h] - before[h]) + (there[n + h] - before[n + h])
+    return total + (there[-1] - before[-1])
 
 
 @kernel
-def move(states, sites, weights, visible_bias, before, there, scratch):
-    """Carry activations from states x to y; ``states`` = (x, y), which differ at these sites only.
+def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scratch):
+    """Carry activations from states x to y, which differ at most at these sites.
 
-    ``before`` = (parts, rest) and ``there`` = (parts, rest, mean, log p(y) - log p(x)): the parts
-    of the activations, the sums of log(1 + exp(-abs(a))) and sigma(a). ``weights`` has a row of
-    each visible unit for each part.
+    ``weights`` has the parts of a row of W one after another. ``log_ratio`` is
+    log p(y) - log p(x).
     """
-    (x, y), (old, old_rest), (new, rest, mean, log_ratio) = states, before, there
-    n = scratch.size
     for c in range(x.shape[0]):
-        for k in range(len(new)):
-            for h in range(n):
-                new[k][c, h] = old[k][c, h]
+        old, new = before[c], there[c]
+        for h in range(new.size):
+            new[h] = old[h]
         visible = 0.0
         for r in range(sites.shape[1]):
             site = sites[c, r]
             change = np.float64(y[c, site]) - np.float64(x[c, site])
-            for other in range(r):  # each site once
-                change = 0.0 if sites[c, other] == site else change
-            if change != 0.0:
+            n_before = 0
+            for other in range(r):
+                n_before += np.int64(sites[c, other] == site)
+            if change != 0.0 and n_before == 0:  # each site once
                 visible += change * visible_bias[site]
-                for k in range(len(new)):
-                    for h in range(n):
-                        new[k][c, h] += change * weights[k][site, h]
-        _finish(new, c, mean, rest, scratch)
-        excess = rest[c, 0] - old_rest[c, 0]
-        log_ratio[c] = visible + (_change(old, new, c, n) + excess)
+                row = weights[site]
+                for h in range(row.size):
+                    new[h] += change * row[h]
+        _finish(new, mean[c], scratch)
+        log_ratio[c] = visible + _change(old, new, mean.shape[1])

@@ -75,13 +75,15 @@ def _largest(row):
 @called
 def _accumulate(weights, cumulative):
     """Fill the sums of weights up to the end of each block."""
-    before = 0.0
-    for b in range(cumulative.size):
-        total = 0.0
-        for m in range(BLOCK * b, min(BLOCK * (b + 1), weights.size)):
-            total += weights[m]
-        before += total
+    before, whole = 0.0, weights.size // BLOCK
+    for b in range(whole):
+        w = weights[BLOCK * b : BLOCK * (b + 1)]
+        before += ((w[0] + w[1]) + (w[2] + w[3])) + ((w[4] + w[5]) + (w[6] + w[7]))
         cumulative[b] = before
+    if whole < cumulative.size:
+        for m in range(BLOCK * whole, weights.size):
+            before += weights[m]
+        cumulative[whole] = before
 
 
 @called
@@ -122,19 +124,22 @@ def _drawn(weighing, weighed, c, u):
         half = n // 2
         block += half if cumulative[block + half - 1] <= wanted else 0
         n -= half
+    wanted -= cumulative[block - 1] if block > 0 else 0.0
     ratios, largest = weighed.ratios[c], weighed.logs[c, 1]
-    total = cumulative[block - 1] if block > 0 else 0.0
-    wanted -= total
-    total = 0.0
-    found = BLOCK * block
-    for m in range(BLOCK * block, min(BLOCK * (block + 1), ratios.size)):
-        weight = exp(_log_weight(weighing, ratios, m) - largest)
-        total += weight
-        if weight > 0.0:
-            found = m
-            if total > wanted:
-                break
-    return found
+    first = BLOCK * block
+    size, w = min(BLOCK, ratios.size - first), weighing.scratch
+    for k in range(size):
+        w[k] = _log_weight(weighing, ratios, first + k)
+    for k in range(size):
+        w[k] = exp(w[k] - largest)
+    total, found = 0.0, 0
+    for k in range(size):
+        total += w[k]
+        found += np.int64(total <= wanted)
+    found = min(found, size - 1)
+    while found > 0 and w[found] == 0.0:  # where sums were rounded
+        found -= 1
+    return first + found
 
 
 @kernel
@@ -185,7 +190,7 @@ def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
 
 @inlined
 def _shift(value, other):
-    """What a move to an other value adds to a value."""
+    """Return what a move to an other value adds to a value."""
     value = np.int64(value)
     return other + np.int64(other >= value) - value
 

@@ -1,5 +1,8 @@
 """The step of `Walkers` on the CPU: torch evaluates the model, and kernels do the rest."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,7 +22,8 @@ class CompiledWalkers(Walkers):
     ):
         super().__init__(target, value_index, device, dtype)
         carried = tuple(part.contiguous() for part in self.state.carried)
-        self.state = self.state._replace(carried=carried, ratios=self.state.ratios.contiguous())
+        self.state = self.state._replace(carried=carried)
+        self._last: Any = (None, None)  # the arrays of the last state
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
         two = self.moves.n_per_site == 1
@@ -45,8 +49,12 @@ class CompiledWalkers(Walkers):
         return step.Weighed(ratios.numpy(), cumulative, np.zeros((n, 2)))
 
     def _here(self) -> step.Weighed:
-        state = self.state
-        return step.Weighed(state.ratios.numpy(), state.cumulative.numpy(), state.log_total.numpy())
+        state, found = self._last
+        if state is not self.state:
+            here = self.state
+            arrays = (part.numpy() for part in (here.ratios, here.cumulative, here.log_total))
+            found = step.Weighed(*arrays)
+        return found
 
     def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Draw single moves by uniforms, (n_chains, k)."""
@@ -54,37 +62,38 @@ class CompiledWalkers(Walkers):
         step.select(self._weighing, self._here(), np.ascontiguousarray(u), out)
         return torch.from_numpy(out), None
 
-    def numbers(self, pairs: Tensor, n_flips: int) -> Tensor:
-        if n_flips == 1:
-            return pairs
-        out = np.empty((*pairs.shape[:2], n_flips + 2))
-        step.expand(np.ascontiguousarray(pairs), out)
-        return torch.from_numpy(out)
+    def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[NDArray[np.float64]]:
+        if n_flips > 1 and given.shape[2] == 2:
+            pairs, given = np.ascontiguousarray(given), np.empty((*given.shape[:2], n_flips + 2))
+            step.expand(pairs, given)
+        yield from np.ascontiguousarray(given.transpose(1, 0, 2))
 
-    def step(self, numbers: Tensor) -> None:
+    def step(self, numbers: NDArray[np.float64]) -> None:
         if not self.moves.existing.size:
             return
-        state, model, u = self.state, self.model, np.ascontiguousarray(numbers)
-        n, n_flips, weighing, here = len(u), max(1, u.shape[1] - 2), self._weighing, self._here()
+        state, model, weighing, here = self.state, self.model, self._weighing, self._here()
+        n, n_flips = len(numbers), max(1, numbers.shape[1] - 2)
         x = state.x.numpy()
         y = np.empty_like(x)
         move, site, back = np.empty((3, n, n_flips), dtype=np.int64)
         drawn = step.Drawn(move, site, back, np.empty(n, dtype=np.int64))
-        step.propose(weighing, here, x, u, self.lazy, self._n_values, y, drawn)
+        step.propose(weighing, here, x, numbers, self.lazy, self._n_values, y, drawn)
         there = torch.from_numpy(y)
         carried, log_ratio = model.move(state.x, state.carried, there, torch.from_numpy(site))
-        carried = tuple(part.contiguous() for part in carried)
-        ratios = model.first_order(there, carried).contiguous()
+        ratios = model.first_order(there, carried)
         new, accepts = self._room(ratios), np.empty(n, dtype=np.bool_)
         sums = self.acceptance.numpy(), self.moved.numpy(), accepts
-        step.decide(weighing, drawn, log_ratio.numpy(), here, new, u, self.lazy, sums)
+        step.decide(weighing, drawn, log_ratio.numpy(), here, new, numbers, self.lazy, sums)
         if not accepts.all():
-            for before, after in zip((state.x, *state.carried), (there, *carried), strict=True):
-                step.restore(accepts, _bytes(before), _bytes(after))
+            step.restore(accepts, x, y)
+            carried = tuple(part.contiguous() for part in carried)
+            for before, after in zip(state.carried, carried, strict=True):
+                step.restore(accepts, _rows(before), _rows(after))
         sums_there = torch.from_numpy(new.cumulative), torch.from_numpy(new.logs)
         self.state = State(there, carried, ratios, state.log_weight, *sums_there)
+        self._last = self.state, new
 
 
-def _bytes(values: Tensor) -> NDArray[np.uint8]:
-    found: NDArray[np.uint8] = values.view(torch.uint8).view(len(values), -1).numpy()
-    return found
+def _rows(values: Tensor) -> NDArray[np.generic]:
+    found: NDArray[np.generic] = values.numpy()
+    return found if found.ndim == 2 else found.reshape(len(found), -1)

@@ -243,14 +243,11 @@ class FastEnsemble:
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
         walkers.model.check()
 
-    def _numbers(self, uniforms: Tensor) -> Iterator[Tensor]:
+    def _numbers(self, uniforms: Array) -> Iterator[Any]:
         """Yield the numbers of each step; see `advance`."""
-        n_flips = self.n_flips
-        block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 2)))
-        for part in uniforms.split(block, dim=1):
-            if n_flips > 1 and part.shape[2] == 2:
-                part = self.walkers.numbers(part, n_flips)
-            yield from part.unbind(1)
+        block = max(1, _MOST_NUMBERS // (len(self) * (self.n_flips + 2)))
+        for first in range(0, uniforms.shape[1], block):
+            yield from self.walkers.numbers(uniforms[:, first : first + block], self.n_flips)
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
@@ -259,7 +256,7 @@ class FastEnsemble:
         expanded from the first.
         """
         with self._moving():
-            for numbers in self._numbers(self._tensor(uniforms)):
+            for numbers in self._numbers(uniforms):
                 self.walkers.step(numbers)
         self.chains.evaluations += uniforms.shape[1]
 
@@ -274,7 +271,7 @@ class FastEnsemble:
         with self._moving():
             acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            for numbers in self._numbers(self._tensor(uniforms)):
+            for numbers in self._numbers(uniforms):
                 self.walkers.step(numbers)
                 made += 1
                 if made == thin:

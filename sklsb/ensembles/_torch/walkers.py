@@ -17,7 +17,8 @@ float64, and functions of the state alone, so the chain is reversible to roundin
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -139,13 +140,14 @@ class Walkers:
         # An inactive draw stands where an active one does.
         return (move if active is None else torch.where(active, move, move[:, :1])), active
 
-    def numbers(self, pairs: Tensor, n_flips: int) -> Tensor:
-        """Return the numbers of steps of so many flips from pairs, (n_chains, n_steps, 2)."""
-        if n_flips == 1:
-            return pairs
-        return torch.cat([expand(pairs[:, :, 0], n_flips + 1), pairs[:, :, 1:]], dim=2)
+    def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[Any]:
+        """Yield the numbers of each step from (n_chains, n_steps, any); pairs are expanded."""
+        part = torch.as_tensor(given).to(self.device)
+        if n_flips > 1 and part.shape[2] == 2:
+            part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
+        yield from part.unbind(1)
 
-    def step(self, numbers: Tensor) -> None:
+    def step(self, numbers: Any) -> None:
         """Make one transition of every chain.
 
         ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Several flips take

@@ -87,9 +87,10 @@ def along_flips(gradient: Tensor, x: Tensor, largest: float = math.inf) -> Tenso
     0 where the gradient is not finite.
     """
     if x.device.type == "cpu":
-        found = torch.empty_like(gradient)
-        step.along_flips(gradient.numpy(), x.contiguous().numpy(), largest, found.numpy())
-        return found
+        given = gradient.numpy()
+        found = np.empty_like(given)
+        step.along_flips(given, x.contiguous().numpy(), largest, found)
+        return torch.from_numpy(found)
     if largest < math.inf:
         gradient = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-largest, largest)
     return x.to(gradient.dtype).mul_(-2.0).add_(1.0).mul_(gradient)
