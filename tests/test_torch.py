@@ -989,3 +989,108 @@ def test_a_huge_field_does_not_drown_the_others(field):
         ensemble.advance(uniforms)
     assert np.array_equal(compiled.chains.x, fast.chains.x)
     assert compiled.chains.moved[:, 1:].all()
+
+
+# ----------------------------------------------------------------- inside a training loop
+
+
+class Slopes(torch.nn.Module):
+    """Log p = x.slope + 0.3 x_0 x_1."""
+
+    def __init__(self, n_sites=5):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.linspace(-1.0, 1.0, n_sites, dtype=torch.float64))
+
+    def forward(self, x):
+        return x @ self.slope + 0.3 * x[:, 0] * x[:, 1]
+
+
+def stepping(target, **settings):
+    common = {"fast": True, "n_burn_in": 20, "random_state": 0, "init": "uniform"}
+    return LSBSampler("barker", **(common | settings)).fit(target)
+
+
+@quiet
+@pytest.mark.parametrize("n_flips", [1, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_steps_lead_where_draws_do(name, n_flips):
+    one, other = (stepping(TARGETS[name], n_flips=n_flips) for _ in range(2))
+    for n in (1, 7, 0, 300):
+        one.step(n)
+        other.sample(1, thin=n) if n else None
+        assert np.array_equal(one.state_, other.state_)
+        assert np.array_equal(one.state_tensor_.numpy(), one.state_)
+    ends = one.sample(3, thin=5), other.sample(3, thin=5)
+    for variable in ends[0]:
+        assert np.array_equal(*(draws[variable] for draws in ends))
+
+
+@quiet
+def test_steps_follow_a_module_that_is_trained():
+    module = Slopes()
+    sampler = stepping(TorchTarget(module, 5), n_chains=400)
+    sampler.step(10)
+    with torch.no_grad():
+        module.slope += 1.5
+    before = sampler.n_evaluations_
+    sampler.step(60)
+    assert sampler.n_evaluations_ - before == 400 * 61  # one at the start
+    states = exact.states(TorchTarget(module, 5))
+    p = exact.probabilities(TorchTarget(module, 5))
+    counts = (sampler.state_[:, None] == states).all(axis=2).sum(axis=0)
+    assert ((counts - 400 * p) ** 2 / (400 * p)).sum() < 70  # of 31 degrees of freedom
+    with torch.no_grad():
+        module.slope -= 0.7
+    # The same chain as one that has never seen another law.
+    fresh = FastEnsemble(TorchTarget(module, 5), sampler.state_, sampler._ensemble.streams.copy())
+    fresh.start(sampler._ensemble.rule)
+    fresh.advance(fresh.streams.pairs(40))
+    assert np.array_equal(sampler.step(40).state_, fresh.chains.x)
+    assert np.allclose(
+        sampler.sample(1)["lp"][:, 0], TorchTarget(module, 5).log_prob(sampler.state_)
+    )
+
+
+@quiet
+def test_states_are_assigned_as_tensors():
+    sampler = stepping(TARGETS["potts"])
+    wanted = sampler.state_tensor_.clone()
+    there = stepping(TARGETS["potts"], random_state=1)
+    there.state_tensor_ = wanted
+    assert np.array_equal(there.state_, sampler.state_)
+    assert np.array_equal(there._ensemble.log_prob(), sampler._ensemble.log_prob())
+    spins = stepping(random_ising(4))
+    assert set(spins.state_tensor_.unique().tolist()) <= {-1, 1}
+    spins.state_tensor_ = torch.ones(4, 4)
+    assert (spins.state_ == 1).all()
+    with pytest.raises(ValueError, match=r"state_tensor_ has shape \(3, 4\)"):
+        spins.state_tensor_ = torch.ones(3, 4)
+    with pytest.raises(ValueError, match="state_tensor_"):
+        spins.state_tensor_ = torch.zeros(4, 4)
+    assert (spins.state_ == 1).all()
+
+
+@quiet
+def test_states_that_became_impossible_are_named():
+    allowed = torch.ones(())
+    target = TorchTarget(
+        lambda x: torch.where((x[:, 0] == 1) & (allowed == 0), -math.inf, x.sum(1)), 3
+    )
+    sampler = stepping(target)
+    sampler.state_tensor_ = torch.ones(4, 3)
+    allowed.zero_()
+    with pytest.raises(ValueError, match=r"chain 0 is impossible: log p is -inf. Assign"):
+        sampler.step(5)
+    with pytest.raises(ValueError, match="chain 2 is impossible"):
+        sampler.state_tensor_ = torch.tensor([[0, 1, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]])
+    sampler.state_tensor_ = torch.zeros(4, 3)
+    assert (sampler.step(50).state_[:, 0] == 0).all()
+
+
+@quiet
+def test_steps_are_of_chains_on_torch():
+    sampler = LSBSampler("barker", n_burn_in=10, random_state=0).fit(random_ising(4))
+    with pytest.raises(ValueError, match=r"step is for chains on torch"):
+        sampler.step(1)
+    with pytest.raises(ValueError, match="n is -1"):
+        stepping(random_ising(4)).step(-1)

@@ -21,13 +21,16 @@ class CompiledWalkers(Walkers):
         self, target: Target, value_index: NDArray[np.int64], device: str | None, dtype: torch.dtype
     ):
         super().__init__(target, value_index, device, dtype)
-        carried = tuple(part.contiguous() for part in self.state.carried)
-        self.state = self.state._replace(carried=carried)
-        self._last: Any = (None, None)  # the arrays of the last state
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
         two = self.moves.n_per_site == 1
         self._n_values = np.asarray(target.cardinalities[: 0 if two else None], dtype=np.int64)
+
+    def put(self, value_index: NDArray[np.int64]) -> None:
+        super().put(value_index)
+        carried = tuple(part.contiguous() for part in self.state.carried)
+        self.state = self.state._replace(carried=carried)
+        self._last: Any = (None, None)  # the arrays of the last state
 
     def weigh(self, table: Table) -> None:
         flat = not table.value.any() and not table.slope.any()

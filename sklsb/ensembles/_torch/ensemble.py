@@ -201,6 +201,26 @@ class FastEnsemble:
         self._table = rule.table
         self.walkers.weigh(rule.table)
 
+    def refresh(self) -> None:
+        """Compute anew what follows from the states, as the log-density may have changed."""
+        self.put(self.chains.x)
+
+    def put(self, states: States) -> None:
+        """Set the chains to these states, which are valid."""
+        self.chains.x[:] = states
+        self.walkers.put(np.searchsorted(self._values, self.chains.x))
+        self.walkers.model.check()
+        self.chains.evaluations += 1
+        if self._table is not None:
+            self.walkers.weigh(self._table)
+
+    def state_tensor(self) -> Tensor:
+        """Return the present states on the device; those of the chains, if values are 0, 1, ..."""
+        x = self.walkers.state.x
+        if np.array_equal(self._values, np.arange(len(self._values))):
+            return x
+        return self._tensor(self._values)[x.long()]
+
     def kept_and_rebuilt(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
         """Return the chains' tensors, each with the same one computed anew."""
         other = self.copy()

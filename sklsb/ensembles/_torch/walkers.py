@@ -65,12 +65,13 @@ class Walkers:
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)
         # All weights of a state may be 0, and ratios at an impossible state NaN.
         self._may_be_stuck = self.moves.excluded is not None or self.model.has_zeros
-        self.state = self._unweighted(value_index)
+        self.put(value_index)
         n_chains, n_moves = self.state.ratios.shape
         self.moved = torch.zeros(n_chains, n_moves + 1, dtype=torch.bool, device=self.device)
         self.acceptance = torch.zeros(n_chains, dtype=torch.float64, device=self.device)
 
-    def _unweighted(self, value_index: NDArray[np.int64]) -> State:
+    def put(self, value_index: NDArray[np.int64]) -> None:
+        """Set the states; `weigh` is to follow."""
         # Sums of up to 64 shifts of a value must fit.
         small = np.int8 if self.moves.n_per_site == 1 else np.int32
         x = torch.as_tensor(value_index.astype(small)).to(self.device)
@@ -78,7 +79,7 @@ class Walkers:
             carried = self.model.start(x)
             ratios = self.model.first_order(x, carried)
         nothing = ratios[:, :0]
-        return State(x, carried, ratios, nothing, nothing, nothing)
+        self.state = State(x, carried, ratios, nothing, nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.state.x)
