@@ -40,7 +40,7 @@ from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exact.transitions import spectral_gap  # noqa: E402
-from sklsb.exceptions import SamplerWarning  # noqa: E402
+from sklsb.exceptions import PrecisionWarning, SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.targets._torch import Model  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
@@ -883,6 +883,35 @@ def test_nan_on_the_way_is_an_error():
         LSBSampler("sqrt", fast=True, n_burn_in=200, init="uniform", random_state=0).fit(target)
     with pytest.raises(ValueError, match="log_prob returned nan at the state"):  # on the way uphill
         LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
+
+
+def test_dropout_of_a_plain_function_is_named():
+    drop, net = torch.nn.Dropout(0.5), torch.nn.Linear(4, 1)
+    message = r"(?s)when called again.*Dropout in training mode.*In training mode are: Dropout, Lin"
+    with pytest.raises(ValueError, match=message):
+        TorchTarget(lambda x: net(drop(x)).flatten(), 4)
+    # The module itself is evaluated without it.
+    TorchTarget(torch.nn.Sequential(drop, net, torch.nn.Flatten(0)), 4)
+    drop.eval()
+    target = TorchTarget(lambda x: net(drop(x)).flatten(), 4)
+    drop.train()
+    for given in (target, target.condition({0: 1})):
+        with pytest.raises(ValueError, match=message):
+            LSBSampler("sqrt", fast=True, n_burn_in=5).fit(given)
+
+
+def test_batch_statistics_of_a_plain_function_are_named():
+    norm = torch.nn.BatchNorm1d(4)
+    with pytest.raises(ValueError, match=r"(?s)in a batch of 3.*In training mode are: BatchNorm1d"):
+        TorchTarget(lambda x: norm(x).sum(1), 4)
+    TorchTarget(torch.nn.Sequential(norm, torch.nn.Linear(4, 1), torch.nn.Flatten(0)), 4)
+
+
+@quiet
+def test_half_precision_is_told():
+    half = TorchTarget(lambda x: cubic(x).to(torch.bfloat16), 4)
+    with pytest.warns(PrecisionWarning, match="is bfloat16, which has 2 or 3 digits"):
+        LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(half)
 
 
 def test_a_module_on_another_device_is_named():
