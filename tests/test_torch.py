@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 
 from local_step import check_matrix, check_step  # noqa: E402
 from models import POTTS_KINDS, potts  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
 from sklsb._kernels.first_order import step  # noqa: E402
@@ -30,7 +32,7 @@ from sklsb.balancing import (  # noqa: E402
 )
 from sklsb.balancing.functions import get_balancing  # noqa: E402
 from sklsb.balancing.learning import MIXING, OBJECTIVES  # noqa: E402
-from sklsb.ensembles._torch import FastEnsemble  # noqa: E402
+from sklsb.ensembles._torch import FastEnsemble, objectives  # noqa: E402
 from sklsb.ensembles._torch import ensemble as ensembles  # noqa: E402
 from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
@@ -42,7 +44,9 @@ from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exact.transitions import spectral_gap  # noqa: E402
 from sklsb.exceptions import PrecisionWarning, SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
-from sklsb.targets._torch import Model  # noqa: E402
+from sklsb.targets._torch import Model, placing  # noqa: E402
+from sklsb.targets._torch import ising as torch_ising  # noqa: E402
+from sklsb.targets._torch import potts as torch_potts  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
 
 FUNCTIONS = [
@@ -85,7 +89,8 @@ def cubic(x):
 
 def wave(x):
     """Of indicators."""
-    weight = torch.arange(1.0, 1.0 + x[0].numel(), dtype=x.dtype).view(x[0].shape)
+    weight = torch.arange(1.0, 1.0 + x[0].numel(), dtype=x.dtype, device=x.device)
+    weight = weight.view(x[0].shape)
     return 2.0 * torch.sin((x * weight).sum((1, 2)))
 
 
@@ -599,6 +604,114 @@ def test_lp_of_many_sites_does_not_depend_on_threads():
     assert np.array_equal(*lp)
 
 
+class Placed(torch.nn.Module):
+    """A function whose log-density is on a device."""
+
+    def __init__(self, function, device):
+        super().__init__()
+        self.function = function
+        self.place = torch.nn.Parameter(torch.zeros((), device=device))
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def placed(target, device):
+    """Return a target whose tensors are on a device."""
+    made = copy.deepcopy(target)
+    inner = getattr(made, "target", made)
+    if isinstance(inner, TorchTarget):
+        inner.density.function = Placed(inner.density.function, device)
+    return made
+
+
+class OneDevice(TorchDispatchMode):
+    """Refuse operations on tensors of two devices, and those that ask for a value."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        found = function(*arguments, **(keywords or {}))
+        tensors = tree_leaves((arguments, keywords, found))
+        where = {t.device.type for t in tensors if isinstance(t, torch.Tensor) and t.dim()}
+        assert len(where) < 2, f"{function} of tensors on {where}"
+        return found
+
+
+@contextmanager
+def dry_device():
+    """Let "meta" be a device to run on: operations on it only work out shapes.
+
+    There is no sparse product on it; a dense one takes its place.
+    """
+
+    def dense(couplings, device):
+        return torch.as_tensor(couplings.toarray()).to(device)
+
+    with (
+        mock.patch.object(placing, "_parsed", torch.device),
+        mock.patch.object(torch_ising, "sparse", dense),
+        mock.patch.object(torch_potts, "sparse", dense),
+        mock.patch.object(torch.sparse, "mm", torch.mm),
+    ):
+        yield
+
+
+def dry_walkers(target, lazy=0.0):
+    states = np.zeros((6, target.n_sites), dtype=np.int64)
+    walkers = Walkers(placed(target, "meta"), states, "meta", torch.float32)
+    walkers.lazy = lazy
+    walkers.weigh(Network().table())
+    return walkers
+
+
+def dry_step(walkers, n_flips=1):
+    (numbers,) = walkers.numbers(np.zeros((6, 1, 2)), n_flips)
+    with walkers.model.prepared(), torch.no_grad(), OneDevice():
+        walkers.step(numbers)
+
+
+@pytest.mark.parametrize("n_flips", [1, 3])
+@pytest.mark.parametrize("lazy", [0.0, 0.2])
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_step_stays_on_the_device(name, lazy, n_flips):
+    with dry_device():
+        walkers = dry_walkers(TARGETS[name], lazy)
+        dry_step(walkers, n_flips)
+        walkers.weigh(Barker().table())
+        dry_step(walkers, n_flips)
+    assert all(part.device.type == "meta" for part in walkers.state.tensors())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_objectives_stay_on_the_device(name):
+    with dry_device():
+        walkers = dry_walkers(TARGETS[name])
+        with walkers.model.prepared(), OneDevice():
+            u = torch.zeros((6, 2), dtype=torch.float64, device="meta")
+            values, eta = torch.zeros(257, device="meta").double(), u[0, 0]
+            values.requires_grad_()
+            for loss, _ in (
+                objectives._bound(walkers, values, eta, u, u[:, 0]),
+                objectives._enumerated(walkers, values, 3, u[:, 1], (u[:, 0], u[:, 0])),
+            ):
+                assert loss.device.type == "meta"
+                assert loss.shape == (6,)
+
+
+@pytest.mark.parametrize("fault", ["asks", "another device"])
+def test_the_dry_run_finds_faults(fault):
+    class Faulty(CountsModel):
+        def move(self, x, carried, y, sites):
+            if fault == "asks":
+                return super().move(x, carried, y, sites) if y.sum() > 0 else None
+            return super().move(x, (carried[0] + torch.zeros(6, 1),), y, sites)
+
+    with dry_device():
+        walkers = dry_walkers(Counts())
+        walkers.model = Faulty(walkers.device)
+        with pytest.raises((RuntimeError, AssertionError), match="meta"):
+            dry_step(walkers)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("n_flips", [1, 4])
 @pytest.mark.parametrize("lazy", [0.0, 0.2])
@@ -608,7 +721,7 @@ def test_cuda_takes_the_decisions_of_the_cpu(name, n_flips, lazy):
     rng = np.random.default_rng(1)
     states = np.stack([target.draw_state(rng) for _ in range(8)])
     chains = [
-        FastEnsemble(target, states, [rng] * 8, device, n_flips=n_flips, dtype=torch.float64)
+        FastEnsemble(placed(target, device), states, [rng] * 8, device, n_flips, 1, torch.float64)
         for device in ("cpu", "cuda")
     ]
     # Twice with the same table.
