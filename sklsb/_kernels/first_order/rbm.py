@@ -54,16 +54,27 @@ def finish(carried, mean, scratch):
 
 
 @called
-def _change(before, there, n):
+def _change(before, there, scratch):
     """Sum of the changes of log(1 + exp a), without rounding errors of the size of a."""
-    total, one_part = 0.0, there.size <= 2 * n
-    for h in range(n):
-        a, b = _activation(before, h, n), _activation(there, h, n)
-        if one_part or a <= 0.0 or b <= 0.0:
-            total += max(b, 0.0) - max(a, 0.0)
-        else:
-            total += (there[h] - before[h]) + (there[n + h] - before[n + h])
-    return total + (there[-1] - before[-1])
+    n = scratch.size
+    if there.size <= 2 * n:
+        for h in range(n):
+            scratch[h] = max(there[h], 0.0) - max(before[h], 0.0)
+    else:
+        for h in range(n):
+            a, b = before[h] + before[n + h], there[h] + there[n + h]
+            both = (there[h] - before[h]) + (there[n + h] - before[n + h])
+            scratch[h] = both if a > 0.0 and b > 0.0 else max(b, 0.0) - max(a, 0.0)
+    p = q = r = s = 0.0
+    whole = n - n % 4
+    for h in range(0, whole, 4):
+        p += scratch[h]
+        q += scratch[h + 1]
+        r += scratch[h + 2]
+        s += scratch[h + 3]
+    for h in range(whole, n):
+        p += scratch[h]
+    return ((p + q) + (r + s)) + (there[-1] - before[-1])
 
 
 @kernel
@@ -90,4 +101,4 @@ def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scr
                 for h in range(row.size):
                     new[h] += change * row[h]
         _finish(new, mean[c], scratch)
-        log_ratio[c] = visible + _change(old, new, mean.shape[1])
+        log_ratio[c] = visible + _change(old, new, scratch)

@@ -23,6 +23,11 @@ class CompiledWalkers(Walkers):
         super().__init__(target, value_index, device, dtype)
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
+        # Scratch of a step.
+        none = np.empty((0, 0), dtype=np.int64)
+        self._drawn = step.Drawn(none, none, none, none.ravel())
+        self._accepts = np.empty(len(value_index), dtype=np.bool_)
+        self._sums = self.acceptance.numpy(), self.moved.numpy()
         two = self.moves.n_per_site == 1
         self._n_values = np.asarray(target.cardinalities[: 0 if two else None], dtype=np.int64)
 
@@ -78,14 +83,17 @@ class CompiledWalkers(Walkers):
         n, n_flips = len(numbers), max(1, numbers.shape[1] - 2)
         x = state.x.numpy()
         y = np.empty_like(x)
-        move, site, back = np.empty((3, n, n_flips), dtype=np.int64)
-        drawn = step.Drawn(move, site, back, np.empty(n, dtype=np.int64))
+        if self._drawn.move.shape != (n, n_flips):
+            move, site, back = np.empty((3, n, n_flips), dtype=np.int64)
+            self._drawn = step.Drawn(move, site, back, np.empty(n, dtype=np.int64))
+            self._sites = torch.from_numpy(site)
+        drawn, accepts = self._drawn, self._accepts
         step.propose(weighing, here, x, numbers, self.lazy, self._n_values, y, drawn)
         there = torch.from_numpy(y)
-        carried, log_ratio = model.move(state.x, state.carried, there, torch.from_numpy(site))
-        ratios = model.first_order(there, carried)
-        new, accepts = self._room(ratios), np.empty(n, dtype=np.bool_)
-        sums = self.acceptance.numpy(), self.moved.numpy(), accepts
+        carried, log_ratio = model.move(state.x, state.carried, there, self._sites)
+        ratios = model.first_order(there, carried).contiguous()
+        new = self._room(ratios)
+        sums = *self._sums, accepts
         step.decide(weighing, drawn, log_ratio.numpy(), here, new, numbers, self.lazy, sums)
         if not accepts.all():
             step.restore(accepts, x, y)

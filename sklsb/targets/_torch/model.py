@@ -41,7 +41,10 @@ class Model(ABC):
 
     @abstractmethod
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
-        """First-order log-ratios of the padded moves, shape (n, n_sites * n_moves_per_site)."""
+        """First-order log-ratios of the padded moves, shape (n, n_sites * n_moves_per_site).
+
+        A new tensor: rows of refused states are overwritten, as in what `move` returns.
+        """
 
     @abstractmethod
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
