@@ -1,7 +1,8 @@
 """Gibbs and Hamming ball samplers: speed, and what their draws are worth beside local balance.
 
 1. Chromatic sweeps of a 30x30 Ising model beside the Gibbs sweeps of dwave-samplers (if it is
-   installed), updates per second of one core, in turns.
+   installed), updates per second of one core, in turns; then of lattices of four sizes, and of a
+   glass, with a draw every 100 sweeps and with every sweep a draw.
 2. Effective sample size (ESS) of sum(x) per second of sampling in the four Ising cases of the LSB
    paper: chromatic sweeps, LSBSampler by default, and with Barker's function.
 3. An RBM of 784 and 250 units trained on MNIST: ESS of Hamming distances to test images per second
@@ -17,10 +18,12 @@ One chain, one core, fit and compilation apart.
 import argparse
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import arviz
 import numpy as np
+import scipy.sparse as sp
 import xarray as xr
 from paper_ising import CASES, paper_field
 from rbm_mnist import distances, trained
@@ -67,6 +70,34 @@ def sweeps_beside_dwave(n_sweeps=30_000):
         print(f"chromatic {rates[0]:.0f} M/s  dwave-samplers {rates[1]:.0f} M/s", flush=True)
     ratio = np.median([b / a for a, b in rows])
     print(f"ratio of the two, median of seven: {ratio:.2f}")
+
+
+def sweeps_by_size(n_updates=20_000_000):
+    """Updates per second, the median of seven runs, and its ratio to that of 30x30."""
+    rng = np.random.default_rng(0)
+    targets = {
+        f"{n}x{n}": Ising.lattice(rng.normal(size=(n, n)), coupling=0.4)
+        for n in (30, 64, 256, 1000)
+    }
+    upper = sp.triu(targets["64x64"].couplings).tocsr()
+    upper.data *= rng.normal(size=upper.nnz)
+    targets["glass 64x64"] = Ising(upper + upper.T)
+    rates = {}
+    for name, target in targets.items():
+        sampler = GibbsSampler("chromatic", n_chains=1, n_burn_in=20, random_state=0).fit(target)
+        for thin in (100, 1):
+            n = max(1, n_updates // (target.n_sites * thin))
+            work = partial(sampler.sample, n, thin=thin)
+            work()
+            rates[name, thin] = [n * thin * target.n_sites / seconds(work) / 1e6 for _ in range(7)]
+    first = np.median(next(iter(rates.values())))
+    for (name, thin), found in rates.items():
+        rate = np.median(found)
+        print(
+            f"{name:12s} a draw every {thin:3d} sweeps: {rate:4.0f} M/s ({min(found):.0f} to "
+            f"{max(found):.0f}), {rate / first:.2f} of the first",
+            flush=True,
+        )
 
 
 def of_sums(draws):
@@ -180,7 +211,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
     parts = {
-        1: sweeps_beside_dwave,
+        1: lambda: (sweeps_beside_dwave(), sweeps_by_size()),
         2: paper_cases,
         3: lambda: machine_of_digits(options),
         4: counted,

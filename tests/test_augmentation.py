@@ -84,14 +84,14 @@ def test_both_updates_leave_the_posterior_invariant(integrated, trials, monkeypa
     monkeypatch.setattr(augmentation, "INTEGRATED", 0.0)  # the others may not leave the start
     sampled(X, y, m, weights, 200, seed=0)
     monkeypatch.setattr(augmentation, "INTEGRATED", integrated)
-    found = sampled(X, y, m, weights, 4_000, seed=trials)
+    found = sampled(X, y, m, weights, 1_600, seed=trials)
     assert (weights.n_proposed > 0) == (integrated > 0)
     assert 0.5 * weights.n_proposed <= weights.n_accepted <= weights.n_proposed
     batches = found.reshape(2, 20, -1, 3).mean(axis=2)
     error = batches.std(axis=1, ddof=1) / np.sqrt(20)
     for k, wanted in enumerate((truth.inclusion, truth.coef)):
         assert (np.abs(batches[k].mean(axis=0) - wanted) < 4 * error[k]).all()
-    assert error[0].max() < 0.005
+    assert error[0].max() < 0.008
 
 
 def test_quadrature_has_converged():

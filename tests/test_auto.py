@@ -115,6 +115,8 @@ def test_elimination_wins_where_it_is_cheap():
     assert sampler.candidates_.attrs["chosen"] == "elimination"
     assert sampler.thin_ == 1
     assert sampler.why_.startswith("EliminationSampler (elimination) makes ")
+    # Independent draws, whatever candidates that have not converged say of the variances.
+    assert sampler.candidates_["ess_per_transition"].sel(candidate="elimination") == 1.0
 
 
 def test_layers_win_on_a_machine():
@@ -219,6 +221,16 @@ def test_prices():
     rule = Systematic(np.arange(2, dtype=np.uint32), 1)
     assert prices.price_of(rule, dense(4)) == prices.PRICES["Systematic", "Ising"]
     assert prices.price_of("Unknown", dense(4)) == prices.OTHERS
+
+
+def test_independent_variables_cost_something():
+    """The race would not end if a candidate took no time."""
+    target = Ising(np.zeros((40, 40)), np.linspace(-1, 1, 40))
+    for rule in ("Balanced", "Chromatic", "Systematic", "RandomBlocks", "Redraw", "Jump", "Scan"):
+        assert prices.price_of(rule, target).work(1, 40, 0.0) >= 40.0
+    sampler = AutoSampler(random_state=0).fit(target)
+    run = sampler.candidates_["transitions"]
+    assert run.max() < 1e6
 
 
 @pytest.mark.slow

@@ -146,6 +146,7 @@ def test_a_cold_lattice_whose_chains_are_in_one_phase(seed):
         sampler.sample(1000)
 
 
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")  # by chance
 @pytest.mark.parametrize("coupling", [0.6, -0.6])
 def test_one_chain_in_one_phase_is_told(coupling):
     lattice = Ising.lattice(np.zeros((8, 8)), coupling=coupling)

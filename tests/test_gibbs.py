@@ -24,6 +24,7 @@ from sklsb import (
     exact,
     testing,
 )
+from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.ensembles.rules import Systematic
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import (
@@ -208,6 +209,95 @@ def test_self_loops_are_constants():
     couplings = np.array([[3.0, 0.5], [0.5, -2.0]])
     for target in (Ising(couplings), Potts(couplings, np.zeros((2, 3)))):
         check_classes(rule_of(GibbsSampler("chromatic"), target), target)
+
+
+# ----------------------------------------------------------------- one coupling
+
+
+class Kept(Ising):
+    """A model whose local fields are kept, as those of a model with several couplings."""
+
+    def _class_view(self):
+        return None
+
+
+def uniform(graph, coupling=0.6, cls=Ising, seed=0):
+    field = np.random.default_rng(seed).normal(size=len(graph))
+    return cls(coupling * nx.to_scipy_sparse_array(graph, dtype=float, format="csr"), field)
+
+
+STAR = nx.disjoint_union(nx.star_graph(3), nx.empty_graph(1))  # of degrees 3, 1 and 0
+UNIFORM = {
+    "star": uniform(STAR),
+    "star, negative": uniform(STAR, -0.8),
+    "star, evidence": uniform(STAR).condition({1: 1}),
+    "star, the middle": uniform(STAR).condition({0: -1, 4: 1}),
+    "triangle": uniform(nx.complete_graph(3)),
+    "strong": uniform(nx.path_graph(3), 300.0),
+    "edges count twice": Ising.lattice(_rng.normal(size=(2, 2)), 0.3),
+}
+
+
+@pytest.mark.parametrize("name", UNIFORM)
+def test_one_coupling_exactly(name):
+    target = UNIFORM[name]
+    rule = rule_of(GibbsSampler("chromatic"), target)
+    assert rule.in_order
+    testing.check_rule(rule, target)
+    # Class after class of single draws, from log p alone.
+    x = exact.states(target)
+    log_p, index = target.log_prob(x), {tuple(row): i for i, row in enumerate(x.tolist())}
+    wanted = np.eye(len(x))
+    for site in rule.sites:
+        step = np.zeros_like(wanted)
+        for i, row in enumerate(x.tolist()):
+            row[site] = -row[site]
+            other = index[tuple(row)]
+            if log_p[i] == -INF:
+                step[i, i] = 1.0
+            else:
+                step[i, other] = 1.0 / (1.0 + np.exp(np.minimum(log_p[i] - log_p[other], 700.0)))
+                step[i, i] = 1.0 - step[i, other]
+        wanted = wanted @ step
+    np.testing.assert_allclose(testing.measured_matrix(rule, target), wanted, rtol=0, atol=2e-15)
+
+
+GRIDS = {
+    "torus": nx.grid_graph((12, 10), periodic=True),
+    "open": nx.grid_graph((9, 11)),
+    "three colours": nx.grid_graph((9, 7), periodic=True),
+    "long": nx.grid_graph((2, 1500)),  # a class takes several parts
+    "cubic": nx.grid_graph((4, 4, 4), periodic=True),
+    "king's moves": nx.strong_product(nx.path_graph(6), nx.path_graph(5)),
+    "tree": nx.random_labeled_tree(70, seed=3),
+}
+
+
+@pytest.mark.parametrize("evidence", [None, {0: 1, 7: -1, 8: 1}])
+@pytest.mark.parametrize("name", GRIDS)
+def test_draws_are_those_of_kept_local_fields(name, evidence):
+    """Two kernels with nothing in common but the decision, on the same numbers."""
+    found = []
+    for cls in (Ising, Kept):
+        target = uniform(nx.convert_node_labels_to_integers(GRIDS[name]), 0.35, cls)
+        target = target if evidence is None else target.condition(evidence)
+        sampler = fitted(target, "chromatic")
+        draws = quietly(sampler, 40)
+        found.append((draws, sampler))
+    (one, sampler), (other, kept) = found
+    np.testing.assert_array_equal(one["x"], other["x"])
+    np.testing.assert_allclose(one["lp"], other["lp"], rtol=1e-12)
+    np.testing.assert_array_equal(sampler._ensemble.chains.moved, kept._ensemble.chains.moved)
+    assert sampler.n_evaluations_ == kept.n_evaluations_
+    views = [getattr(s._ensemble.view, "inner", s._ensemble.view) for s in (sampler, kept)]
+    assert [type(view) for view in views] == [UniformIsingView, IsingView]
+
+
+def test_what_has_no_view_of_one_coupling():
+    signs = sp.csr_array(sp.diags_array([[1.0, -1.0, 1.0], [1.0, -1.0, 1.0]], offsets=[1, -1]))
+    for target in (Ising(signs), uniform(nx.star_graph(9)), Ising(np.zeros((3, 3))), Kept(signs)):
+        assert target._class_view() is None
+        assert not rule_of(GibbsSampler("chromatic"), target).in_order
 
 
 # ----------------------------------------------------------------- how it behaves

@@ -14,11 +14,13 @@ import pytest
 from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, uncached
 from processes import copy_package, run_python
+from scipy.special import expit
 from scipy.stats import chi2
 
 import sklsb
 from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb._kernels import _jit, contract, numeric
+from sklsb._kernels.rules import chromatic
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.transitions import rule_of
@@ -69,6 +71,28 @@ def test_exp_has_exact_ends():
     assert exp(below).tolist() == [0.0] * 5
     assert exp(above).tolist() == [math.inf] * 5
     assert exp(np.zeros(1)) == 1.0
+
+
+@uncached
+def _rough_sigmoid(x, out):
+    for k in range(x.size):
+        out[k] = numeric.rough_sigmoid(x[k])
+
+
+def test_the_rough_sigmoid_is_within_its_bound():
+    x = np.concatenate(
+        [
+            np.linspace(-100, 100, 400_001),
+            np.random.default_rng(0).normal(size=100_000),
+            [0.0, 80.0, -80.0, 709.0, -709.0, 1e300, -1e300, math.inf, -math.inf],
+        ]
+    )
+    found = np.empty(x.size)
+    with np.errstate(all="ignore"):  # as compiled
+        _rough_sigmoid(x, found)
+    assert np.abs(found - expit(x)).max() < 1e-5
+    # Twice that, and the rounding of a number in [0, 1) to float32, decides nothing.
+    assert chromatic._CLOSE > 1e-5 + 2.0**-24
 
 
 # ----------------------------------------------------------------- conformance

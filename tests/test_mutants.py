@@ -460,11 +460,11 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, JUMP, GIBBS_RULES, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP, PATH = (
+BALANCED, JUMP, GIBBS_RULES, CHROMATIC, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP, PATH = (
     f"_kernels/rules/{name}.py"
     for name in (
-        *("balanced", "jump", "gibbs", "hamming_ball", "layers", "mixture", "clusters"),
-        *("swap", "path"),
+        *("balanced", "jump", "gibbs", "chromatic", "hamming_ball", "layers"),
+        *("mixture", "clusters", "swap", "path"),
     )
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
@@ -929,11 +929,14 @@ MUTANTS = {
         MATRIX,
     ),
     "a class drawn 1 % too warm": Mutant(
-        GIBBS_RULES,
-        "odds = exp(min(ratio[k], 700.0))",
-        "odds = exp(min(0.99 * ratio[k], 700.0))",
+        CHROMATIC,
+        "view.coupling * part.log_ratio[k]",
+        "0.99 * view.coupling * part.log_ratio[k]",
         check_chromatic,
         STATIONARY,
+    ),
+    "close numbers decided by first digits": Mutant(
+        CHROMATIC, "np.float32(2e-5)", "np.float32(0.0)", check_chromatic, STATIONARY
     ),
     "two neighbours in one class": Mutant(
         GIBBS,
@@ -1212,8 +1215,8 @@ MUTANTS = {
     ),
     "float32 uniforms": Mutant(
         STREAMS,
-        "self.chain[c].random(n * rule.facts.n_uniforms)",
-        "self.chain[c].random(n * rule.facts.n_uniforms, dtype=np.float32).astype(float)",
+        "return rng.random((n, width))",
+        "return rng.random((n, width), dtype=np.float32).astype(float)",
         check_sampler,
         "draws",
     ),

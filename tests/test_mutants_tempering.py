@@ -46,6 +46,11 @@ def check_worth(package):
     anew("test_tempering").check_worth()
 
 
+def check_meeting(package):
+    for sign in ("ferromagnet", "any"):
+        anew("test_tempering").test_chains_from_all_states_meet(sign, None)
+
+
 def check_softened_zeros(package):
     anew("test_tempering").test_zeros_are_soft_on_the_way()
 
@@ -136,6 +141,7 @@ CHECKS = [
     check_error_of_log_z,
     check_long_visits,
     check_worth,
+    check_meeting,
     check_softened_zeros,
     check_last_level,
     check_excluded_values,
@@ -181,6 +187,12 @@ MUTANTS = {
     ),
     "tempering not worth it said too easily": Mutant(
         WORTH, "_BETTER = 2.0", "_BETTER = 0.3", check_worth, "not called needless"
+    ),
+    "chains that have not all met": Mutant(
+        WORTH, "if (low == high).all():", "if (low == high).mean() > 0.5:", check_meeting, "assert"
+    ),
+    "a lower bound from what raises only": Mutant(
+        WORTH, "up @ low + down @ high", "up @ low + down @ low", check_meeting, "assert"
     ),
     "zeros hardened too early": Mutant(
         PATHS,

@@ -433,6 +433,27 @@ def test_data_that_are_refused():
         fit(wide, [1.0, 2.0, 4.0])
 
 
+def test_scales_and_offsets_do_not_matter():
+    X, y = data(p=6)
+    wanted = SpikeSlabRegressor(random_state=0).fit(X, y).inclusion_probabilities_
+    for Z in (X + 1e7, 1e-200 * X, 1e150 * X, X * np.logspace(-8, 8, 6)):
+        found = SpikeSlabRegressor(random_state=0).fit(Z, y).inclusion_probabilities_
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_dummy_columns_of_all_levels_are_refused():
+    X, y = data(p=6)
+    X = X[:, :3]
+    dummies = np.eye(4)[np.arange(40) % 4]
+    groups = [0, 1, 2, "level", "level", "level", "level"]
+    model = SpikeSlabRegressor(groups=groups, random_state=0)
+    with pytest.raises(ValueError, match="columns 3, 4, 5, 6 together, which are collinear"):
+        model.fit(np.column_stack([X, dummies]), y)
+    model.set_params(prior="independent").fit(np.column_stack([X, dummies]), y)
+    one_less = SpikeSlabRegressor(groups=groups[:-1], random_state=0)
+    assert one_less.fit(np.column_stack([X, dummies[:, 1:]]), y).converged_
+
+
 def test_the_target_names_the_estimator():
     X = np.random.default_rng(0).normal(size=(6, 5001))
     with pytest.warns(ModelWarning, match="X has 5001 columns.*SpikeSlabRegressor"):

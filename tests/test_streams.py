@@ -243,3 +243,41 @@ def test_rules_that_take_no_numbers():
     coins = some(new(1).of("coin", 1), 50)[0]
     assert numbers.size == 50 + 2 * (coins < 0.5).sum()
     assert new(1).numbers(nothing, 0, 50).size == 0
+
+
+# ----------------------------------------------------------------- transitions of many numbers
+
+WIDE = rule_of(GibbsSampler("systematic"), dense(70, scale=0.1))
+
+
+def split_mix(word, n):
+    """Numbers of SplitMix64, in integers of Python."""
+    found = []
+    for _ in range(n):
+        word = (word + 0x9E3779B97F4A7C15) % 2**64
+        z = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        found.append(z ^ z >> 31)
+    return found
+
+
+def test_split_mix_by_hand_is_the_published_one():
+    assert split_mix(1234567, 3) == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_many_numbers_come_from_one_word_of_the_stream():
+    one, reference = new(), new()
+    for c in range(3):
+        words = reference.chain[c].bit_generator.random_raw(5).tolist()
+        wanted = [(z >> 11) / 2**53 for word in words for z in split_mix(word, 70)]
+        np.testing.assert_array_equal(one.numbers(WIDE, c, 5), wanted)
+    np.testing.assert_array_equal(some(one.chain), some(reference.chain))
+
+
+def test_any_division_of_many_numbers_into_calls():
+    whole = new().numbers(WIDE, 1, 40)
+    parts = new()
+    found = [parts.numbers(WIDE, 1, n) for n in (0, 1, 30, 9)]
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+    assert np.unique(whole).size == whole.size == 2800
+    assert new().numbers(WIDE, 0, 0).size == 0

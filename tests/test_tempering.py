@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -29,6 +30,7 @@ from sklsb import (
 from sklsb.diagnostics import marginals
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
 from sklsb.samplers._tempering import schedule
 from sklsb.samplers._tempering.bennett import Batches
@@ -37,7 +39,7 @@ from sklsb.samplers._tempering.explorers import Trial, compare
 from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
 from sklsb.samplers._tempering.schedule import equal_steps
-from sklsb.samplers._tempering.worth import plain_chains_mix
+from sklsb.samplers._tempering.worth import meeting, plain_chains_mix, sweeps_to_meet
 
 EPS = np.finfo(float).eps
 QUIET = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -564,10 +566,105 @@ def test_needless_tempering_is_told():
     easy = Ising.lattice(np.full((4, 4), 0.1), coupling=0.1)
     with pytest.warns(TemperingWarning, match="not worth it here"):
         make(n_burn_in=512).fit(easy)
+    easy = Potts.lattice(np.zeros((4, 4, 2)), coupling=0.2)
+    with pytest.warns(TemperingWarning, match="plain chains agree, and take less work"):
+        assert make(n_burn_in=512).fit(easy).met_after_ is None
     hard = Ising.lattice(np.zeros((4, 4)), coupling=1.0)
-    still = Ising.lattice(np.full((4, 4), 20.0), coupling=0.1)  # no effective sample size
+    still = Potts.lattice(np.tile([0.0, 40.0], (4, 4, 1)), 0.2)  # no effective sample size
     for target in (hard, still):
         make(n_chains=4, n_burn_in=512).fit(target)
+
+
+def meeting_by_hand(target, model, rng):
+    """Sweeps until a chain from each state has met all others, on the same numbers."""
+    target.draw_state(rng)  # what cannot move
+    x = exact.states(target)
+    x = x[target.log_prob(x) > -np.inf].astype(float)
+    rule = rule_of(GibbsSampler("chromatic"), target)
+    couplings = model.couplings.toarray()
+    for n in range(1, 51):
+        for begin, end in itertools.pairwise(rule.start):
+            numbers = rng.logistic(size=end - begin)
+            for site, number in zip(rule.sites[begin:end], numbers, strict=True):
+                field = model.field[site] + x @ couplings[site]
+                x[:, site] = np.where(number < 2.0 * field, 1.0, -1.0)
+        if (x == x[0]).all():
+            return n
+    return None
+
+
+@pytest.mark.parametrize("evidence", [None, {0: 1, 5: -1}])
+@pytest.mark.parametrize("sign", ["ferromagnet", "any"])
+def test_chains_from_all_states_meet(sign, evidence):
+    rng = np.random.default_rng(5)
+    met = set()
+    for seed in range(12):
+        half = np.triu(rng.random((8, 8)) < 0.35, 1) * rng.normal(scale=1.2, size=(8, 8))
+        half = np.abs(half) if sign == "ferromagnet" else half
+        model = Ising(half + half.T, 0.4 * rng.normal(size=8))
+        target = model if evidence is None else model.condition(evidence)
+        found = meeting(target, model, np.random.default_rng(seed))
+        wanted = meeting_by_hand(target, model, np.random.default_rng(seed))
+        if sign == "ferromagnet":
+            assert found == wanted
+        elif found is not None:
+            assert wanted <= found  # bounds may meet later than chains do
+        met.add(found)
+    assert len(met) > 4
+    assert None in met or evidence
+
+
+def ladders_of(target):
+    streams = Streams(spawn(0, 4))
+    x = np.stack([target.draw_state(rng) for rng in streams.of("start")])
+    rule = rule_of(GibbsSampler("systematic"), target)
+    return Ladders(target, np.tile(x[:, None, None], (1, 1, 2, 1)), streams, rule, np.arange(2.0))
+
+
+def test_that_nothing_needs_crossing_is_seen_for_ten_burn_ins():
+    rng = np.random.default_rng(0)
+    shape = (30, 30)
+    for target in (
+        Ising.lattice(np.zeros(shape), 0.2),
+        Ising.lattice(rng.normal(size=shape), 0.4),
+        Ising.lattice(3.0 * rng.normal(size=shape), 0.7),
+        Ising.lattice(rng.normal(size=shape), -0.3).condition({3: 1}),
+    ):
+        ladders = ladders_of(target)
+        assert 1 <= sweeps_to_meet(ladders) <= 50
+        plain = GibbsSampler("chromatic", init="uniform").fit(target).n_evaluations_
+        assert 0 < ladders.chains.evaluations.sum() <= 10 * plain
+
+
+def test_what_may_have_modes_is_not_called_needless():
+    rng = np.random.default_rng(1)
+    glass = sp.triu(Ising.lattice(np.zeros((16, 16)), 1.0).couplings).tocsr()
+    glass.data *= rng.normal(size=glass.nnz)
+    for target in (
+        *(Ising.lattice(np.zeros((n, n)), coupling) for n in (6, 30) for coupling in (0.6, -1.0)),
+        Ising.lattice(np.full((20, 20), 0.01), 0.7),
+        Ising(glass + glass.T),
+        Ising(4.0 * (glass + glass.T), 0.1),
+        Ising(np.full((100, 100), 0.015)),  # many neighbours
+        MarkovNetwork([2, 2], [((0, 1), np.eye(2) + 0.1)]),
+    ):
+        assert sweeps_to_meet(ladders_of(target)) is None
+
+
+def test_where_nothing_needs_crossing_the_burn_in_is_cut_short():
+    field = np.random.default_rng(0).normal(scale=0.5, size=(10, 10))
+    target = Ising.lattice(field, coupling=0.25, periodic=False)
+    with pytest.warns(TemperingWarning, match=r"chains from all states .* met within \d+ sweeps"):
+        sampler = make(n_chains=4, n_burn_in=None).fit(target)
+    assert 1 <= sampler.met_after_ <= 50
+    assert sampler.burn_in_length() <= 256
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TemperingWarning)  # draws do without round trips
+        draws = sampler.sample(3000)
+    p = exact.marginals(target)["p"].values[:, :, 1]
+    # At least one in three of 12,000 draws counts.
+    assert np.abs((draws["x"].values > 0).mean(axis=(0, 1)) - p).max() < 4.5 * 0.5 / np.sqrt(4000)
+    assert abs(sampler.log_z_ - exact.log_partition(target)) < 5 * sampler.log_z_error_
 
 
 def test_impossible_states_of_functions_are_told():

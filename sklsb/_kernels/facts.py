@@ -35,6 +35,8 @@ class Facts:
         Whether a transition considers all moves out of a state, not those of a few variables.
     may_be_periodic : bool
         Whether a chain that moves in every transition may cycle.
+    in_order : bool
+        Whether a transition works in an order of its own, for which it needs `Target._class_view`.
     seeded : bool
         Whether the last of the uniform numbers seeds as many further ones as a transition needs;
         outcomes are then no step functions of it.
@@ -54,6 +56,7 @@ class Facts:
     reversible: bool = True
     sees_all_moves: bool = False
     may_be_periodic: bool = False
+    in_order: bool = False
     seeded: bool = False
     conserves_counts: bool = False
     parts: tuple["Rule", ...] = ()

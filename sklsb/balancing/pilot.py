@@ -410,9 +410,13 @@ class Race:
             run.look()
             on_run(run.spent - before)
         self.last = self.racing
-        pool = Pool(self.runs, self.visited)
-        self.times = [pool.times(run) for run in self.runs]
+        self.times = self._measure()
         return self.spent > begun
+
+    def _measure(self) -> list[tuple[Found, Found]]:
+        """Return the times of the sites and of log p of all candidates."""
+        pool = Pool(self.runs, self.visited)
+        return [pool.times(run) for run in self.runs]
 
     def _go_on(self, run: Runs, n: int) -> None:
         """Make n transitions, fewer if they turn out to cost more than there is."""

@@ -248,7 +248,10 @@ class Tally:
         while done < chosen.size:
             at, filled = divmod(self.n_draws, self.batch)
             now = chosen[done : done + self.batch - filled]
-            self.counts[:, at] += self._counted(states[:, now][:, :, self.sites])
+            x = states[:, now]
+            if self.sites.size < x.shape[2]:
+                x = x[:, :, self.sites]
+            self.counts[:, at] += self._counted(x)
             self._keep_lp(lp[:, now])
             self._add_lp(lp[:, now], at)
             self.n_draws += now.size

@@ -91,8 +91,9 @@ class Ensemble(Threaded):
 
     def _allocate(self, rule: Rule, states: States) -> None:
         self.rule = rule
-        sees_all = rule.facts.sees_all_moves
-        view: Any = self.target.view() if sees_all else self.target.site_view()
+        view: Any = self.target.view() if rule.facts.sees_all_moves else self.target.site_view()
+        if rule.facts.in_order:
+            view = self.target._class_view()
         self.view, n = view, len(states)
         self.chains = Chains(
             x=np.array(states, dtype=self.target.dtype, order="C"),

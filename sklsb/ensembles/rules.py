@@ -10,8 +10,9 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import PLAIN, Balanced, Sides
+from sklsb._kernels.rules.chromatic import Chromatic
 from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
-from sklsb._kernels.rules.gibbs import Chromatic, RandomBlocks, Systematic
+from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb._kernels.rules.jump import EachJump, Jump
 from sklsb._kernels.rules.layers import Layers

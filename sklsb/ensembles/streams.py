@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._kernels.spread import spread
+
 if TYPE_CHECKING:
     from sklsb._kernels.facts import Choosing, Rule
 
 PURPOSES = ("chain", "start", "coin", "redraw", "swap", "scout", "pilot", "workers")
 _PACKAGE = int.from_bytes(b"lsb", "big")
+# From here on a compiled loop makes the numbers of a transition from one word of the stream.
+MANY = 64
 
 
 def seed_sequence(random_state: Any) -> np.random.SeedSequence:
@@ -53,6 +57,15 @@ def spawn(random_state: Any, n: int, first: int = 0) -> list[np.random.Generator
     """Return independent streams of n chains, the first of which has number ``first``."""
     parent = seed_sequence(random_state)
     return [_child(parent, _PACKAGE, c) for c in range(first, first + n)]
+
+
+def uniforms(rng: np.random.Generator, n: int, width: int) -> NDArray[np.float64]:
+    """Draw the uniform numbers of n transitions that take ``width`` each; shape (n, width)."""
+    if width < MANY:
+        return rng.random((n, width))
+    out = np.empty((n, width))
+    spread(rng.integers(2**64, size=n, dtype=np.uint64), out)
+    return out
 
 
 class Streams:
@@ -109,7 +122,7 @@ class Streams:
         drawn. Numbers do not depend on how transitions are divided into calls.
         """
         if not rule.facts.parts:
-            return self.chain[c].random(n * rule.facts.n_uniforms)
+            return uniforms(self.chain[c], n, rule.facts.n_uniforms).ravel()
         template = self._template(rule, c, n, 1)[0]
         missing = np.isnan(template)
         template[missing] = self.chain[c].random(int(missing.sum()))

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._kernels.rules.gibbs import CHROMATIC_NEEDS, Chromatic, RandomBlocks, Systematic
+from sklsb._kernels.rules.chromatic import CHROMATIC_NEEDS, Chromatic
+from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import (
@@ -152,7 +153,8 @@ class GibbsSampler(FixedRuleSampler):
         color = colors(graph)
         start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
         two_valued = bool((target.cardinalities == 2).all())
-        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued)
+        in_order = target._class_view() is not None
+        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued, in_order)
 
     def _layers(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
         name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."

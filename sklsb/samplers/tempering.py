@@ -33,7 +33,7 @@ from sklsb.samplers._tempering.schedule import (
     Tuned,
     tune,
 )
-from sklsb.samplers._tempering.worth import plain_chains_mix
+from sklsb.samplers._tempering.worth import plain_chains_mix, sweeps_to_meet
 from sklsb.targets.base import States, Target
 
 # Warn below these numbers of round trips of all ladders, and of independent visits.
@@ -42,6 +42,8 @@ _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
 # Length of the burn-in from which explorers are compared.
 _FEWEST_COMPARED = 1024
+# Most scans of the burn-in where nothing needs crossing: temperatures for log Z only.
+_NEEDLESS_SCANS = 256
 
 
 @dataclass(eq=False, repr=False)
@@ -103,7 +105,8 @@ class ParallelTempering(BaseSampler):
         at least 512, for more than 1024 variables. Rounds of 16, 32, ... scans each choose the
         temperatures anew until they are good; then they are frozen, and as many scans as in the
         last round follow. A better explorer, or a second replica at each temperature, repeats
-        these scans beyond the burn-in. 0 leaves the states where they start.
+        these scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs
+        crossing (``met_after_``), there are at most 256 scans, and only the first explorer.
     init : {"both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`.
     n_jobs, random_state
@@ -156,6 +159,11 @@ class ParallelTempering(BaseSampler):
         State of largest log-density that any replica of each ladder was in at a swap, ``x``, with
         its ``lp``. If variables are summed out: the core of largest probability, with the likeliest
         value of each of the others in turn.
+    met_after_ : int or None
+        Sweeps within which chains from all states met when they took the same random numbers: then
+        plain chains soon forget where they started, and there are no modes to cross. Looked for
+        during 50 sweeps, twice, if ``n_burn_in`` is at least 512 and the target is an `Ising` model
+        on a sparse graph, also with evidence. None if they did not meet, or it was not looked for.
     history_ : xarray.Dataset
         Results of the rounds of the burn-in: scans, replicas, barrier, round trips, log Z.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
@@ -174,8 +182,9 @@ class ParallelTempering(BaseSampler):
     TemperingWarning
         If there were fewer than ten round trips during `sample`, or none in some ladder; if so in
         `fit`, for ``log_z_``; if the draws are worth fewer than 50 independent visits; if more than
-        64 replicas are needed; if zeros of a function may separate the levels; if plain chains do
-        as well. The last, and the trips of `fit`, are checked if ``n_burn_in`` is at least 512.
+        64 replicas are needed; if zeros of a function may separate the levels; if nothing needs
+        crossing (then trips and visits matter to ``log_z_`` only), or plain chains do as well. The
+        last two, and the trips of `fit`, are checked if ``n_burn_in`` is at least 512.
 
     See Also
     --------
@@ -328,6 +337,10 @@ class ParallelTempering(BaseSampler):
     def burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
         length = self._length(target)
+        checked = length >= _FEWEST_SCANS
+        met = sweeps_to_meet(ensemble) if checked else None
+        if met is not None:
+            length = _NEEDLESS_SCANS
         with Told(self.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
             ladders, tried = self._choose(done, length)
@@ -342,7 +355,8 @@ class ParallelTempering(BaseSampler):
             "betas_": ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
             "_capped": done.capped,
-            "_needless": length >= _FEWEST_SCANS and plain_chains_mix(ensemble, plain, scans),
+            "met_after_": met,
+            "_needless": met is None and checked and plain_chains_mix(ensemble, plain, scans),
         }
 
     def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
@@ -473,6 +487,15 @@ class ParallelTempering(BaseSampler):
         def warn(message: str) -> None:
             warnings.warn(message, TemperingWarning, stacklevel=4)
 
+        if self.met_after_ is not None:
+            warn(
+                "Tempering is not worth it here: chains from all states that take the same random "
+                f"numbers met within {self.met_after_} sweeps, so there are no modes to cross. Use "
+                "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
+                f"n_round_trips_, {int(self.n_round_trips_.sum())} in all, are {_FEWEST_TRIPS} at "
+                "least."
+            )
+            return
         if self._capped:
             warn(
                 f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
@@ -513,8 +536,10 @@ class ParallelTempering(BaseSampler):
     def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
         trips, visits = findings["trips"], findings["visits"].sum()
         barrier = rejection_rates(findings["rejected"], findings["tried"]).sum()
+        of = "the draws or log_z_" if _too_few(findings["trips_of_all"]) else "the draws"
+        if self.met_after_ is not None:  # then draws do without round trips, but not log Z
+            trips, visits, of = findings["trips_of_all"], np.inf, "log_z_"
         if _too_few(trips):
-            of = "the draws or log_z_" if _too_few(findings["trips_of_all"]) else "the draws"
             found = f"{_told_trips(trips, findings['scans'][0], barrier)}: {_worth(trips, of)}"
         elif visits < _FEWEST_VISITS:
             found = (

@@ -287,7 +287,10 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             scale = np.sqrt(np.maximum(square - centre**2, 0.0))
             centre = np.zeros_like(centre)
         else:
-            scale = np.sqrt(weights @ np.square(rows.X - centre))
+            left = rows.X - centre
+            largest = np.abs(left).max(axis=0)  # squares of 1e-200 underflow
+            largest[largest == 0.0] = 1.0
+            scale = largest * np.sqrt(weights @ np.square(left / largest))
             low, high = rows.X.min(axis=0), rows.X.max(axis=0)
         constant = np.flatnonzero((low == high) | (scale == 0.0))
         if constant.size:

@@ -263,8 +263,11 @@ def _dense_columns(
         block = np.asarray(X[:, given[part]], dtype=np.float64)
         largest = np.abs(block).max(axis=0)
         # Divided by the largest entry first: squares of 1e200 overflow.
-        block = (block / np.where(largest > 0.0, largest, 1.0)).T * root
-        before = np.square(block).sum(axis=1)
+        block = (block / np.where(largest > 0.0, largest, 1.0)).T
+        same = block.max(axis=1) == block.min(axis=1)
+        # Centred first: what varies little beside its mean is no less worth for that.
+        block = (block - (block @ root**2 / (root @ root))[:, None]) * root
+        before = np.where(same, np.inf, np.square(block).sum(axis=1))
         for _ in range(2):
             block -= (block @ basis) @ basis.T
         norm = np.linalg.norm(block, axis=1)
@@ -313,6 +316,25 @@ def _sparse_columns(
         weight=np.empty(0),
     )
     return made, scale, left * scale**2, np.asarray(chosen.T @ y)
+
+
+def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> None:
+    """Refuse groups that, under the prior "g", no model could have."""
+    first, least = problem.posterior.first, problem.posterior.least
+    for unit in np.flatnonzero(np.diff(first) > 1) if least > 0.0 else ():
+        columns = np.arange(first[unit], first[unit + 1])
+        x = problem.part(columns)
+        x /= np.linalg.norm(x, axis=0)
+        value, vector = np.linalg.eigh(x.T @ x)
+        # The largest 1 / (1 - R^2) of a column given the others.
+        if value[0] <= 0.0 or (np.square(vector) @ (1.0 / value)).max() * least >= 1.0:
+            shown = ", ".join(repr(names[j]) for j in problem.given[columns[:5]])
+            more = ", ..." if columns.size > 5 else ""
+            raise ValueError(
+                f"groups puts columns {shown}{more} together, which are collinear: with the prior "
+                '"g" no model could have them. Leave one of them out (of dummy columns, one '
+                'level), or use prior="independent".'
+            )
 
 
 def refuse_width(X: Any) -> None:

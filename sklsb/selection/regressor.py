@@ -22,6 +22,7 @@ from sklsb.selection.problem import (
     LinearProblem,
     Prior,
     linear_problem,
+    refuse_collinear_groups,
     refuse_width,
     warn_of_duplicates,
 )
@@ -125,7 +126,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     ------
     ValueError
         If data are not finite or y is constant; if a column is constant or explained by
-        ``always``; for n < 3, p > 1e6; if a parameter is out of range.
+        ``always``; if columns of a group are collinear, with the prior "g"; for n < 3, p > 1e6; if
+        a parameter is out of range.
 
     Warns
     -----
@@ -254,6 +256,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         always, unit_of, groups = self._units()
         prior = self._prior(float(weight.sum()), unit_of, len(groups))
         problem = linear_problem(X, y, weight, groups, always, prior, bool(self.standardize))
+        refuse_collinear_groups(problem, self._names())
         warn_of_duplicates(problem, self._names())
         search = Search(problem, Chain, self.n_chains, self.random_state, jobs)
         self._run(search, size, power, choose=True)

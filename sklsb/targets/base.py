@@ -260,6 +260,10 @@ class Target(ABC):
         """Arrays for rules that look at the moves of a few variables; by default `view`."""
         return self.view()
 
+    def _class_view(self) -> Any:
+        """Arrays for sweeps by classes of variables, if they are faster than with `site_view`."""
+        return None
+
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         r"""First-order approximation of `log_ratios`, from the gradient at x.
 
@@ -562,6 +566,10 @@ class Conditioned(Target):
 
     def site_view(self) -> ConditionedView:
         return self._site_view
+
+    def _class_view(self) -> ConditionedView | None:
+        inner = self._inner._class_view()
+        return None if inner is None else self._site_view._replace(inner=inner)
 
     @property
     def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:

@@ -10,13 +10,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._kernels.targets.ising import IsingView
+from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
+
+
+# Sums over more neighbours than this are better kept than made anew.
+_MOST_NEIGHBOURS = 8
 
 
 def _check_field(
@@ -471,3 +475,23 @@ class Ising(GraphTarget):
             j.astype(np.uint32),
             np.rint(coupling / unit[j]).astype(np.int64),
         )
+
+    @cached_property
+    def _uniform_view(self) -> UniformIsingView | None:
+        pairs, n = self.couplings, self.n_sites
+        degree = np.diff(pairs.indptr)
+        width = int(degree.max(initial=0))
+        if not 0 < width <= _MOST_NEIGHBOURS or (pairs.data != pairs.data[0]).any():
+            return None
+        near = np.repeat(np.arange(n, dtype=np.uint32)[:, None], width, axis=1)
+        near[np.arange(width) < degree[:, None]] = pairs.indices
+        missing = (width - degree).astype(np.int8)
+        coupling = float(pairs.data[0])
+        return UniformIsingView(
+            np.array(self.field), coupling, near.ravel(), missing, tuple(range(width))
+        )
+
+    def _class_view(self) -> UniformIsingView | None:
+        # A subclass with a view of its own says by it what log p is.
+        own = type(self).view is not Ising.view or type(self)._view is not Ising._view
+        return None if own else self._uniform_view

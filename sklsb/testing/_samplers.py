@@ -13,12 +13,14 @@ from sklsb import exact
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
+from sklsb.ensembles.streams import MANY
 from sklsb.exact.matrices import matrix_by_formula
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
+    Array,
     cancelled,
     expect,
     expect_equal,
@@ -111,13 +113,27 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
             if facts.parts:  # what is drawn depends on the coins
                 replay.run(1, (0, 0, 0), *nothing)
             else:
-                replay.advance(np.stack([rng.random((1, facts.n_uniforms)) for rng in rngs]))
+                u = [_numbers(rng, facts.n_uniforms) for rng in rngs]
+                replay.advance(np.stack(u)[:, np.newaxis])
         expected.append(replay.chains.x.copy())
     what = "draws against single steps from the state after fit, on each chain's stream"
     expect_equal(x, np.stack(expected, axis=1), what)
     for when, rule in (("used by", fitted._ensemble.rule), ("after", rule_of(fitted, target))):
         expect(pickle.dumps(rule) == frozen, f"the frozen rule is another one {when} sample.")
     check_kept(fitted, "after sample")
+
+
+def _numbers(rng: np.random.Generator, n: int) -> Array:
+    """Return the numbers of a transition: the stream's own, or those of SplitMix64 if many."""
+    if n < MANY:
+        return rng.random(n)
+    first, *factors = (
+        np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+    )
+    z = rng.integers(2**64, dtype=np.uint64) + np.arange(1, n + 1, dtype=np.uint64) * first
+    for shift, factor in zip((30, 27), factors, strict=True):
+        z = (z ^ (z >> np.uint64(shift))) * factor
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def check_kept(sampler: Any, when: str) -> None:

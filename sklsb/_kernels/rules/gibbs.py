@@ -1,8 +1,7 @@
 """Gibbs sampling: variables are drawn from their exact distribution given the others.
 
 `RandomBlocks` draws one random block jointly, and is reversible. `Systematic` sweeps through all
-variables in blocks, `Chromatic` through classes of variables that are independent given the rest.
-Sweeps leave p invariant, but are not reversible.
+variables in blocks; it leaves p invariant, but is not reversible.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import first_move, flip, log_ratio, row_of, step
+from sklsb._kernels.contract import first_move, flip, log_ratio, step
 from sklsb._kernels.enumeration import (
     Ball,
     choose,
@@ -146,68 +145,4 @@ def _sweep(view, rule, chain, u):
             chain.part.block[i] = rule.sites[begin + i]
         draw_block(view, chain, n, u[k])
         begin += n
-    return np.nan
-
-
-class Probabilities(NamedTuple):
-    """Memory for the variables of one class."""
-
-    log_ratio: NDArray[np.float64]
-    flips: NDArray[np.uint32]
-
-
-@implements(row_of, Probabilities)
-def _row_of(part, c):
-    return Probabilities(part.log_ratio[c], part.flips[c])
-
-
-CHROMATIC_NEEDS = {"graph": "a sparse graph"}
-
-
-class Chromatic(NamedTuple):
-    """The rule: class by class, all variables of a class given the other classes."""
-
-    sites: NDArray[np.uint32]  # unobserved, class by class
-    start: NDArray[np.int64]  # of each class, and the number of sites
-    two_valued: bool  # then moves have the numbers of their sites
-
-    @property
-    def facts(self) -> Facts:
-        return Facts(
-            n_uniforms=self.sites.size,
-            transitions_per_sweep=1,
-            needs=CHROMATIC_NEEDS,
-            reversible=self.start.size <= 2,
-        )
-
-    def new_part(self, target: Any, n_chains: int) -> Probabilities:
-        n_values = int(target.cardinalities.max(initial=1))
-        most = max(n_values, int(np.diff(self.start).max(initial=0)))
-        return Probabilities(np.empty((n_chains, most)), np.empty((n_chains, most), np.uint32))
-
-
-@implements(step, Chromatic)
-def _sweep_classes(view, rule, chain, u):
-    """U = (to draw each variable)."""
-    if not rule.two_valued:
-        for k in range(rule.sites.size):
-            draw_site(view, chain, np.uint64(rule.sites[k]), u[k], chain.part.log_ratio)
-        return np.nan
-    ratio, flips = chain.part.log_ratio, chain.part.flips
-    for color in range(rule.start.size - 1):
-        begin, end = rule.start[color], rule.start[color + 1]
-        for k in range(begin, end):
-            ratio[k - begin] = log_ratio(view, chain, np.uint64(rule.sites[k]))
-        # A loop of its own, which is vectorised: u < p / (1 + p) with p the odds of flipping.
-        for k in range(end - begin):
-            odds = exp(min(ratio[k], 700.0))
-            ratio[k] = odds / (1.0 + odds)
-        n = 0
-        for k in range(begin, end):
-            flips[n] = rule.sites[k]
-            n += np.int64(u[k] < ratio[k - begin])
-        for k in range(n):
-            flip(view, chain, np.uint64(flips[k]))
-            chain.moved[np.int64(flips[k])] = True
-    chain.evaluations[0] += rule.sites.size
     return np.nan

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels._jit import implements
+from sklsb._kernels._jit import implements, inlined
 from sklsb._kernels.contract import flip, init_cache, log_prob, log_ratio
 
 
@@ -58,3 +58,65 @@ def _log_prob(view, chain):
     for i in range(n - n % 4, n):
         a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
     return (a + b) + (c + d)
+
+
+class UniformIsingView(NamedTuple):
+    """One coupling and few neighbours everywhere, for sweeps by classes.
+
+    Local fields are sums of neighbours as they stand: a flip changes one byte, and a large lattice
+    takes little memory. Single steps would wait longer for such sums than for those that are kept.
+    Site i has the neighbours ``near[i * w : (i + 1) * w]``, of which the last ``missing[i]`` are i
+    itself, and w, a constant of the compiled code, is the length of ``slots``.
+    """
+
+    field: NDArray[np.float64]
+    coupling: float
+    near: NDArray[np.uint32]
+    missing: NDArray[np.int8]
+    slots: tuple[int, ...]
+
+    @property
+    def cache_size(self) -> int:
+        return 0
+
+
+@inlined
+def _sum_of_neighbours(view, chain, i):
+    found = -np.int64(view.missing[i]) * chain.x[i]
+    for k in range(len(view.slots)):
+        found += np.int64(chain.x[view.near[i * np.uint64(len(view.slots)) + np.uint64(k)]])
+    return found
+
+
+@implements(init_cache, UniformIsingView)
+def _init_no_cache(view, chain):
+    pass
+
+
+@implements(log_ratio, UniformIsingView)
+def _log_ratio_of_sum(view, chain, move):
+    field = view.field[move] + view.coupling * _sum_of_neighbours(view, chain, move)
+    return -2.0 * (chain.x[move] * field)
+
+
+@implements(flip, UniformIsingView)
+def _flip_one(view, chain, move):
+    chain.x[move] = -chain.x[move]
+    return move
+
+
+@implements(log_prob, UniformIsingView)
+def _log_prob_of_sums(view, chain):
+    pairs = 0  # twice the sum over pairs, which is exact
+    for i in range(chain.x.size):
+        pairs += chain.x[i] * _sum_of_neighbours(view, chain, np.uint64(i))
+    n = chain.x.size
+    a = b = c = d = 0.0
+    for i in range(0, n - n % 4, 4):  # as above
+        a += chain.x[i] * view.field[i]
+        b += chain.x[i + 1] * view.field[i + 1]
+        c += chain.x[i + 2] * view.field[i + 2]
+        d += chain.x[i + 3] * view.field[i + 3]
+    for i in range(n - n % 4, n):
+        a += chain.x[i] * view.field[i]
+    return (a + b) + (c + d) + 0.5 * view.coupling * pairs

@@ -27,6 +27,8 @@ from scipy.stats import t as t_distribution
 from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pool, Race, Runs, draw_sites
 from sklsb.balancing.times import Found
 from sklsb.diagnostics.tally import CHANCE
+from sklsb.exact.elimination.cost import n_entries
+from sklsb.exact.elimination.independent import Redraws
 from sklsb.samplers._auto.prices import neighbours, price_of
 
 Array = NDArray[np.float64]
@@ -35,6 +37,9 @@ _LP_SLOWER = 4.0
 # Autocorrelation times in the later half of the draws, over all chains, from which marginals are
 # compared.
 _FEWEST_TIMES = 20.0
+_INDEPENDENT = Found(1.0, 0.0)
+# Nanoseconds of a table entry of elimination; draws of each chain that tables are made for.
+_OF_TABLE_ENTRY, _DRAWS = 1.0, 1000
 
 
 class Entrant(Runs):
@@ -52,7 +57,23 @@ class Entrant(Runs):
     def spent(self) -> float:
         """Nanoseconds of all chains so far, by the table of prices."""
         n = self.n_transitions * len(self.ensemble)
+        if isinstance(self.ensemble, Redraws):
+            return n * self._of_redraw
         return self._price.work(n, self.evaluations - self._before, self._neighbours)
+
+    @property
+    def _of_redraw(self) -> float:
+        """Nanoseconds of an independent draw, in runs of some length.
+
+        Tables are made before the first draw, or, of a model in slices, for each call of `sample`.
+        """
+        redraws = cast(Redraws, self.ensemble)
+        elimination = redraws.elimination
+        work = self._price.work(1, elimination.entries_per_draw, self._neighbours)
+        if redraws.source.sliced:
+            ahead = _DRAWS * max(1, len(redraws))
+            work += _OF_TABLE_ENTRY * n_entries(elimination.found.cost) / ahead
+        return work
 
     @property
     def fewest_work(self) -> float:
@@ -143,6 +164,16 @@ class Contest(Race):
         run = self.entrant(name)
         return np.inf if run.measured is None else Pool([run], None).times(run)[0].time
 
+    def _measure(self) -> list[tuple[Found, Found]]:
+        """Return the times of all; independent draws know the variances, and their time is 1."""
+        exact = [
+            run
+            for run in self.runs
+            if run.measured is not None and isinstance(run.ensemble, Redraws)
+        ]
+        pool = Pool(exact or self.runs, None)
+        return [(_INDEPENDENT, _INDEPENDENT) if r in exact else pool.times(r) for r in self.runs]
+
     def measures(self) -> tuple[Array, Array]:
         """Return effective draws per nanosecond, and their relative errors."""
         worse = [_slower(*found) for found in self.times]
@@ -168,8 +199,7 @@ class Contest(Race):
             run.go_on(n)
             run.look()
             self.last = [*self.last, len(self.runs) - 1]
-        pool = Pool(self.runs, None)
-        self.times = [pool.times(one) for one in self.runs]
+        self.times = self._measure()
 
     def found(self) -> Outcome:
         """Return the result; nobody has the benefit of the doubt."""

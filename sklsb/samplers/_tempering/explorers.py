@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from sklsb._kernels.facts import Rule
 from sklsb.balancing.functions import LearnableFunction, get_balancing
-from sklsb.ensembles.rules import FirstOrder
+from sklsb.ensembles.rules import Chromatic, FirstOrder
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import check_needs
@@ -32,7 +32,12 @@ def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
     if not isinstance(given, str) or given != "auto":
         return {repr(given): _rule_of(given, target)}
     sweeps = GibbsSampler("chromatic" if is_sparse(target) else "systematic")
-    return {repr(one): one.make_rule(target) for one in (sweeps, LSBSampler("sqrt"))}
+    return {repr(one): _at_any_level(one.make_rule(target)) for one in (sweeps, LSBSampler("sqrt"))}
+
+
+def _at_any_level(rule: Rule) -> Rule:
+    """Return a rule without what holds at beta = 1 only."""
+    return rule._replace(in_order=False) if isinstance(rule, Chromatic) else rule
 
 
 def _rule_of(given: Any, target: Target) -> Rule:
@@ -51,7 +56,7 @@ def _rule_of(given: Any, target: Target) -> Rule:
                 'as LSBSampler("sqrt").'
             )
     # A fitted sampler would return its rule for another target.
-    rule: Rule = clone(given).make_rule(target)
+    rule: Rule = _at_any_level(clone(given).make_rule(target))
     advice = "Take another explorer."
     check_needs(name, target, rule.facts.needs, advice)
     if (

@@ -1,5 +1,7 @@
 """Whether tempering is worth its replicas, or plain chains agree and mix."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -9,7 +11,11 @@ from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams
+from sklsb.samplers._tempering.explorers import is_sparse
 from sklsb.samplers._tempering.ladders import Ladders, steps_of
+from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.targets.base import Target
+from sklsb.targets.ising import Ising
 
 # Draws of each chain.
 _FEWEST_DRAWS, _MOST_DRAWS = 128, 512
@@ -17,6 +23,56 @@ _FEWEST_DRAWS, _MOST_DRAWS = 128, 512
 _FEWEST_CHAINS = 8
 # Effective sample sizes from few draws are known only to about this factor.
 _BETTER = 2.0
+# Sweeps in which chains from all states must meet, and how often they must. With two bounds that is
+# ten times the burn-in of four plain chains, of five sweeps each.
+_MOST_SWEEPS, _TIMES = 50, 2
+
+
+def sweeps_to_meet(ladders: Ladders) -> int | None:
+    """Return after how many sweeps chains from all states have met; None if they may not.
+
+    The target must be an Ising model on a sparse graph. Its chains, one at each state, take the
+    same random numbers: a spin is drawn up if a logistic number is less than twice its local field.
+    Bounds of the spins, over all chains, give bounds of the local fields, and so bounds of the next
+    spins. When these coincide, all chains are at one state: no mode has kept any of them. They must
+    meet each time that this is tried; the longest time is returned.
+    """
+    target = ladders.target
+    model: Any = getattr(target, "_pairwise", None)
+    if not isinstance(model, Ising) or not is_sparse(target):
+        return None
+    longest = 0
+    for k in range(_TIMES):
+        rng = ladders.streams.of("scout", _FEWEST_CHAINS + k)[0]
+        n = meeting(target, model, rng)
+        spent = np.zeros(len(ladders), dtype=np.int64)
+        spent[0] = 2 * (n or _MOST_SWEEPS) * (target.n_possible > 1).sum()
+        ladders.add_evaluations(spent)
+        if n is None:
+            return None
+        longest = max(longest, n)
+    return longest
+
+
+def meeting(target: Target, model: Ising, rng: np.random.Generator) -> int | None:
+    """Return when the bounds of the spins of a model, perhaps with evidence, coincide."""
+    rule: Any = GibbsSampler("chromatic").make_rule(target)
+    classes = np.split(rule.sites, rule.start[1:-1])
+    couplings = [model.couplings[sites] for sites in classes]
+    raising = [one.maximum(0.0) for one in couplings]
+    lowering = [one.minimum(0.0) for one in couplings]
+    low = target.draw_state(rng).astype(np.float64)
+    high = low.copy()
+    low[rule.sites], high[rule.sites] = -1.0, 1.0  # others have one possible value
+    for n in range(1, _MOST_SWEEPS + 1):
+        for sites, up, down in zip(classes, raising, lowering, strict=True):
+            drawn = rng.logistic(size=sites.size) / 2.0 - model.field[sites]
+            least, most = up @ low + down @ high, up @ high + down @ low
+            low[sites] = np.where(drawn < least, 1.0, -1.0)
+            high[sites] = np.where(drawn < most, 1.0, -1.0)
+        if (low == high).all():
+            return n
+    return None
 
 
 def plain_chains_mix(ladders: Ladders, explorer: Rule, n_scans: int) -> bool:
