@@ -155,6 +155,8 @@ def measured(sampler, target, sites, thin, seconds):
     x = np.asarray(sampler.sample(n, thin=thin).x)
     spent = time.process_time() - began
     hits = indicators(x, target, sites)
+    if not hits.shape[2]:  # nothing moved
+        return 1e-9, 1e-9
     ess = np.array([arviz.ess(hits[..., i], method="mean") for i in range(hits.shape[2])])
     variance = hits.var(axis=(0, 1))
     return variance.sum() / (variance / ess).sum() / spent, ess.min() / spent
