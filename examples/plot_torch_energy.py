@@ -10,8 +10,8 @@ trained on handwritten digits with the sampler itself, and sampled by first-orde
 # A log-density, trained by its own draws
 # ---------------------------------------
 # The gradient of the log-likelihood is the mean gradient of log p over the data, minus its mean
-# over the model's own draws. With ``warm_start``, the chains that make these draws continue where
-# the last ``fit`` stopped.
+# over the model's own draws. ``step`` moves the chains that make these draws under the present
+# weights, from where they are, and ``state_tensor_`` has their states.
 
 import matplotlib.pyplot as plt
 import torch
@@ -39,11 +39,11 @@ class LogDensity(torch.nn.Module):
 log_prob = LogDensity()
 target = TorchTarget(log_prob, n_sites=64)
 settings = {"fast": True, "n_chains": 64, "random_state": 0}
-chains = LSBSampler("barker", n_flips=4, n_burn_in=10, warm_start=True, init="uniform", **settings)
+chains = LSBSampler("barker", n_flips=4, n_burn_in=10, init="uniform", **settings).fit(target)
 optimizer = torch.optim.Adam(log_prob.parameters(), lr=4e-3)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 250)
 for _ in range(250):
-    own = torch.as_tensor(chains.fit(target).state_, dtype=torch.float32)
+    own = chains.step(10).state_tensor_.float()
     loss = log_prob(own).mean() - log_prob(images[torch.randint(len(images), (64,))]).mean()
     optimizer.zero_grad()
     loss.backward()

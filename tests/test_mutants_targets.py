@@ -24,6 +24,7 @@ WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", 
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
     f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
 )
+FAST_STEP, FAST_RBM = (f"_kernels/first_order/{name}.py" for name in ("step", "rbm"))
 UAI, BIF, QUBO, RESULTS = (f"io/{name}.py" for name in ("uai", "bif", "qubo", "uai_results"))
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="first-order steps need torch"
@@ -187,12 +188,27 @@ def check_fast_chain(package):
         tests.compare_with_reference(target, tests.Barker(), n_flips, 400)
 
 
+def check_fast_thrice(package):
+    tests = anew("test_torch")
+    tests.compare_with_reference(tests.random_rbm(4, 3, 0.5), tests.Barker(), 5, 400)
+
+
 def check_fast_potts(package):
     """Transitions of several values, as probabilities, against the formula."""
     tests = anew("test_torch")
     sampler = package.LSBSampler("barker", fast=True, n_burn_in=5, lazy=0.2)
     for name in ("ising", "potts"):
         tests.check_step(sampler, tests.TARGETS[name])
+
+
+def check_torch_chain(package):
+    with anew("test_torch").torch_alone():
+        check_fast_chain(package)
+
+
+def check_torch_potts(package):
+    with anew("test_torch").torch_alone():
+        check_fast_potts(package)
 
 
 def check_flips(package):
@@ -230,7 +246,10 @@ CHECKS = [
 TORCH_CHECKS = [
     check_first_order,
     check_fast_chain,
+    check_fast_thrice,
     check_fast_potts,
+    check_torch_chain,
+    check_torch_potts,
     check_flips,
     check_philox,
 ]
@@ -488,8 +507,8 @@ MUTANTS = {
     ),
     "the gradient of a machine without its hidden units": Mutant(
         TORCH_RBM,
-        "gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)[:n]",
-        "gradient = torch.addmm(self.slope_bias, 0 * mean, self.slope_weights)[:n]",
+        "gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)",
+        "gradient = torch.addmm(self.slope_bias, 0 * mean, self.slope_weights)",
         check_first_order,
         ".",
     ),
@@ -497,31 +516,59 @@ MUTANTS = {
         WALKERS,
         "more = back - state.log_weight.gather(1, there.move) +",
         "more = 0 * back - 0 * state.log_weight.gather(1, there.move) +",
-        check_fast_chain,
+        check_torch_chain,
         ".",
     ),
     "the sum of the weights taken upside down": Mutant(
         WALKERS,
         "(state.log_total - new.log_total)",
         "(new.log_total - state.log_total)",
-        check_fast_chain,
+        check_torch_chain,
         ".",
     ),
     "the last of several flips never left out": Mutant(
-        WALKERS, "u[:, -1:] < 0.5", "u[:, -1:] < 1.5", check_fast_chain, "."
+        WALKERS, "u[:, -1:] < 0.5", "u[:, -1:] < 1.5", check_torch_chain, "."
     ),
     "lazy steps of a first-order chain not rescaled": Mutant(
         WALKERS,
         "((u_select[:, :1] - self.lazy) / (1.0 - self.lazy))",
         "(u_select[:, :1] - 0.0)",
-        check_fast_potts,
+        check_torch_potts,
         ".",
     ),
     "the way back of several values off by one": Mutant(
         MOVES,
         "site * per_site + then - (then > now).long()",
         "site * per_site + then - (then > 0).long()",
-        check_fast_potts,
+        check_torch_potts,
+        ".",
+    ),
+    "compiled, the way back has another weight": Mutant(
+        FAST_STEP,
+        "(back - _log_weight(weighing, old, drawn.move[c, r])) + totals",
+        "(0.0 * back - 0.0 * _log_weight(weighing, old, drawn.move[c, r])) + totals",
+        check_fast_chain,
+        ".",
+    ),
+    "compiled, the last of several flips never left out": Mutant(
+        FAST_STEP,
+        "numbers[c, n_flips] >= 0.5",
+        "numbers[c, n_flips] >= 1.5",
+        check_fast_chain,
+        ".",
+    ),
+    "compiled, a refused state keeps its new weights": Mutant(
+        FAST_STEP,
+        "there.cumulative[c, b] = here.cumulative[c, b]",
+        "there.cumulative[c, b] = there.cumulative[c, b]",
+        check_fast_chain,
+        ".",
+    ),
+    "compiled activations count a unit flipped twice twice": Mutant(
+        FAST_RBM,
+        "if change != 0.0 and n_before == 0:",
+        "if change != 0.0:",
+        check_fast_thrice,
         ".",
     ),
     "pairs of a Potts model on torch counted twice": Mutant(

@@ -6,6 +6,8 @@ import math
 import pathlib
 import pickle
 import warnings
+from contextlib import contextmanager
+from unittest import mock
 
 import networkx as nx
 import numpy as np
@@ -15,8 +17,11 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 
 from local_step import check_matrix, check_step  # noqa: E402
 from models import POTTS_KINDS, potts  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
+from sklsb._kernels.first_order import step  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
     Lipschitz,
@@ -27,17 +32,21 @@ from sklsb.balancing import (  # noqa: E402
 )
 from sklsb.balancing.functions import get_balancing  # noqa: E402
 from sklsb.balancing.learning import MIXING, OBJECTIVES  # noqa: E402
-from sklsb.ensembles._torch import FastEnsemble  # noqa: E402
+from sklsb.ensembles._torch import FastEnsemble, objectives  # noqa: E402
+from sklsb.ensembles._torch import ensemble as ensembles  # noqa: E402
 from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
+from sklsb.ensembles._torch.walkers import Walkers  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
 from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exact.transitions import spectral_gap  # noqa: E402
-from sklsb.exceptions import SamplerWarning  # noqa: E402
+from sklsb.exceptions import PrecisionWarning, SamplerWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
-from sklsb.targets._torch import Model  # noqa: E402
+from sklsb.targets._torch import Model, placing  # noqa: E402
+from sklsb.targets._torch import ising as torch_ising  # noqa: E402
+from sklsb.targets._torch import potts as torch_potts  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
 
 FUNCTIONS = [
@@ -80,7 +89,8 @@ def cubic(x):
 
 def wave(x):
     """Of indicators."""
-    weight = torch.arange(1.0, 1.0 + x[0].numel(), dtype=x.dtype).view(x[0].shape)
+    weight = torch.arange(1.0, 1.0 + x[0].numel(), dtype=x.dtype, device=x.device)
+    weight = weight.view(x[0].shape)
     return 2.0 * torch.sin((x * weight).sum((1, 2)))
 
 
@@ -341,6 +351,15 @@ def test_expanded_numbers_are_uniform_and_independent():
     assert ((bins - 1875) ** 2 / 1875).sum() < 130
 
 
+def test_kernels_expand_numbers_as_torch_does():
+    pairs = np.random.default_rng(0).random((3, 5, 2))
+    for n in (2, 3, 8):
+        out = np.empty((3, 5, n + 2))
+        step.expand(pairs, out)
+        assert np.array_equal(out[:, :, :-1], expand(torch.as_tensor(pairs[:, :, 0]), n + 1))
+        assert np.array_equal(out[:, :, -1], pairs[:, :, 1])
+
+
 @quiet
 @pytest.mark.parametrize("n_flips", [1, 3])
 def test_a_chain_does_not_depend_on_the_others(n_flips):
@@ -522,24 +541,34 @@ def test_nothing_can_move(balancing):
             assert (x == 1).all()
 
 
-def test_states_are_the_same_where_nobody_asks_which_chains_moved(monkeypatch):
-    # As on CUDA.
-    target, rule = random_rbm(20, 8, 0.7), Balanced(Barker().table())
-    states = np.stack([target.draw_state(np.random.default_rng(c)) for c in range(5)])
-    uniforms = np.random.default_rng(0).random((5, 300, 2))
-    found = []
-    for asks in (True, False):
-        fast = FastEnsemble(target, states, [None] * 5, n_flips=3)
-        monkeypatch.setattr(fast.walkers, "_asks", asks)
-        fast.start(rule)
-        fast.advance(uniforms[:, :150])
-        fast.start(Balanced(Network().table()))
-        fast.start(rule)
-        fast.advance(uniforms[:, 150:])
-        found.append(fast)
-    for one, other in zip(*(fast.walkers.state.tensors() for fast in found), strict=True):
-        assert torch.equal(one, other)
-    assert np.array_equal(found[0].chains.acceptance, found[1].chains.acceptance)
+@contextmanager
+def torch_alone():
+    """Move chains by operations of torch alone, as on CUDA."""
+    with mock.patch.object(ensembles, "CompiledWalkers", Walkers):
+        yield
+
+
+@pytest.mark.parametrize("n_flips", [1, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_kernels_take_the_decisions_of_torch_alone(name, n_flips):
+    target = TARGETS[name]
+    rng = np.random.default_rng(0)
+    states = np.stack([target.draw_state(rng) for _ in range(5)])
+    made = [[None] * 5, None, n_flips, 1, torch.float64]
+    compiled = FastEnsemble(target, states, *made)
+    with torch_alone():
+        alone = FastEnsemble(target, states, *made)
+    if isinstance(target, RBM):
+        alone.walkers.model._on_cpu = False
+    for function, lazy in ((Barker(), 0.2), (Network(), 0.0), (Sqrt(), 0.1)):
+        uniforms = rng.random((5, 200, 2))
+        for ensemble in (compiled, alone):
+            ensemble.start(Balanced(function.table(), lazy))
+            ensemble.advance(uniforms)
+        assert np.array_equal(compiled.chains.x, alone.chains.x)
+        assert np.array_equal(compiled.chains.moved, alone.chains.moved)
+        acceptance = compiled.chains.acceptance, alone.chains.acceptance
+        assert np.allclose(*acceptance, rtol=1e-4 if "32" in name else 1e-9)
 
 
 @quiet
@@ -575,6 +604,114 @@ def test_lp_of_many_sites_does_not_depend_on_threads():
     assert np.array_equal(*lp)
 
 
+class Placed(torch.nn.Module):
+    """A function whose log-density is on a device."""
+
+    def __init__(self, function, device):
+        super().__init__()
+        self.function = function
+        self.place = torch.nn.Parameter(torch.zeros((), device=device))
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def placed(target, device):
+    """Return a target whose tensors are on a device."""
+    made = copy.deepcopy(target)
+    inner = getattr(made, "target", made)
+    if isinstance(inner, TorchTarget):
+        inner.density.function = Placed(inner.density.function, device)
+    return made
+
+
+class OneDevice(TorchDispatchMode):
+    """Refuse operations on tensors of two devices, and those that ask for a value."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        found = function(*arguments, **(keywords or {}))
+        tensors = tree_leaves((arguments, keywords, found))
+        where = {t.device.type for t in tensors if isinstance(t, torch.Tensor) and t.dim()}
+        assert len(where) < 2, f"{function} of tensors on {where}"
+        return found
+
+
+@contextmanager
+def dry_device():
+    """Let "meta" be a device to run on: operations on it only work out shapes.
+
+    There is no sparse product on it; a dense one takes its place.
+    """
+
+    def dense(couplings, device):
+        return torch.as_tensor(couplings.toarray()).to(device)
+
+    with (
+        mock.patch.object(placing, "_parsed", torch.device),
+        mock.patch.object(torch_ising, "sparse", dense),
+        mock.patch.object(torch_potts, "sparse", dense),
+        mock.patch.object(torch.sparse, "mm", torch.mm),
+    ):
+        yield
+
+
+def dry_walkers(target, lazy=0.0):
+    states = np.zeros((6, target.n_sites), dtype=np.int64)
+    walkers = Walkers(placed(target, "meta"), states, "meta", torch.float32)
+    walkers.lazy = lazy
+    walkers.weigh(Network().table())
+    return walkers
+
+
+def dry_step(walkers, n_flips=1):
+    (numbers,) = walkers.numbers(np.zeros((6, 1, 2)), n_flips)
+    with walkers.model.prepared(), torch.no_grad(), OneDevice():
+        walkers.step(numbers)
+
+
+@pytest.mark.parametrize("n_flips", [1, 3])
+@pytest.mark.parametrize("lazy", [0.0, 0.2])
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_step_stays_on_the_device(name, lazy, n_flips):
+    with dry_device():
+        walkers = dry_walkers(TARGETS[name], lazy)
+        dry_step(walkers, n_flips)
+        walkers.weigh(Barker().table())
+        dry_step(walkers, n_flips)
+    assert all(part.device.type == "meta" for part in walkers.state.tensors())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_objectives_stay_on_the_device(name):
+    with dry_device():
+        walkers = dry_walkers(TARGETS[name])
+        with walkers.model.prepared(), OneDevice():
+            u = torch.zeros((6, 2), dtype=torch.float64, device="meta")
+            values, eta = torch.zeros(257, device="meta").double(), u[0, 0]
+            values.requires_grad_()
+            for loss, _ in (
+                objectives._bound(walkers, values, eta, u, u[:, 0]),
+                objectives._enumerated(walkers, values, 3, u[:, 1], (u[:, 0], u[:, 0])),
+            ):
+                assert loss.device.type == "meta"
+                assert loss.shape == (6,)
+
+
+@pytest.mark.parametrize("fault", ["asks", "another device"])
+def test_the_dry_run_finds_faults(fault):
+    class Faulty(CountsModel):
+        def move(self, x, carried, y, sites):
+            if fault == "asks":
+                return super().move(x, carried, y, sites) if y.sum() > 0 else None
+            return super().move(x, (carried[0] + torch.zeros(6, 1),), y, sites)
+
+    with dry_device():
+        walkers = dry_walkers(Counts())
+        walkers.model = Faulty(walkers.device)
+        with pytest.raises((RuntimeError, AssertionError), match="meta"):
+            dry_step(walkers)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("n_flips", [1, 4])
 @pytest.mark.parametrize("lazy", [0.0, 0.2])
@@ -584,7 +721,7 @@ def test_cuda_takes_the_decisions_of_the_cpu(name, n_flips, lazy):
     rng = np.random.default_rng(1)
     states = np.stack([target.draw_state(rng) for _ in range(8)])
     chains = [
-        FastEnsemble(target, states, [rng] * 8, device, n_flips=n_flips, dtype=torch.float64)
+        FastEnsemble(placed(target, device), states, [rng] * 8, device, n_flips, 1, torch.float64)
         for device in ("cpu", "cuda")
     ]
     # Twice with the same table.
@@ -861,6 +998,35 @@ def test_nan_on_the_way_is_an_error():
         LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
 
 
+def test_dropout_of_a_plain_function_is_named():
+    drop, net = torch.nn.Dropout(0.5), torch.nn.Linear(4, 1)
+    message = r"(?s)when called again.*Dropout in training mode.*In training mode are: Dropout, Lin"
+    with pytest.raises(ValueError, match=message):
+        TorchTarget(lambda x: net(drop(x)).flatten(), 4)
+    # The module itself is evaluated without it.
+    TorchTarget(torch.nn.Sequential(drop, net, torch.nn.Flatten(0)), 4)
+    drop.eval()
+    target = TorchTarget(lambda x: net(drop(x)).flatten(), 4)
+    drop.train()
+    for given in (target, target.condition({0: 1})):
+        with pytest.raises(ValueError, match=message):
+            LSBSampler("sqrt", fast=True, n_burn_in=5).fit(given)
+
+
+def test_batch_statistics_of_a_plain_function_are_named():
+    norm = torch.nn.BatchNorm1d(4)
+    with pytest.raises(ValueError, match=r"(?s)in a batch of 3.*In training mode are: BatchNorm1d"):
+        TorchTarget(lambda x: norm(x).sum(1), 4)
+    TorchTarget(torch.nn.Sequential(norm, torch.nn.Linear(4, 1), torch.nn.Flatten(0)), 4)
+
+
+@quiet
+def test_half_precision_is_told():
+    half = TorchTarget(lambda x: cubic(x).to(torch.bfloat16), 4)
+    with pytest.warns(PrecisionWarning, match="is bfloat16, which has 2 or 3 digits"):
+        LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(half)
+
+
 def test_a_module_on_another_device_is_named():
     module = Energy()
     target = TorchTarget(module, 6)
@@ -965,3 +1131,108 @@ def test_a_huge_field_does_not_drown_the_others(field):
         ensemble.advance(uniforms)
     assert np.array_equal(compiled.chains.x, fast.chains.x)
     assert compiled.chains.moved[:, 1:].all()
+
+
+# ----------------------------------------------------------------- inside a training loop
+
+
+class Slopes(torch.nn.Module):
+    """Log p = x.slope + 0.3 x_0 x_1."""
+
+    def __init__(self, n_sites=5):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.linspace(-1.0, 1.0, n_sites, dtype=torch.float64))
+
+    def forward(self, x):
+        return x @ self.slope + 0.3 * x[:, 0] * x[:, 1]
+
+
+def stepping(target, **settings):
+    common = {"fast": True, "n_burn_in": 20, "random_state": 0, "init": "uniform"}
+    return LSBSampler("barker", **(common | settings)).fit(target)
+
+
+@quiet
+@pytest.mark.parametrize("n_flips", [1, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_steps_lead_where_draws_do(name, n_flips):
+    one, other = (stepping(TARGETS[name], n_flips=n_flips) for _ in range(2))
+    for n in (1, 7, 0, 300):
+        one.step(n)
+        other.sample(1, thin=n) if n else None
+        assert np.array_equal(one.state_, other.state_)
+        assert np.array_equal(one.state_tensor_.numpy(), one.state_)
+    ends = one.sample(3, thin=5), other.sample(3, thin=5)
+    for variable in ends[0]:
+        assert np.array_equal(*(draws[variable] for draws in ends))
+
+
+@quiet
+def test_steps_follow_a_module_that_is_trained():
+    module = Slopes()
+    sampler = stepping(TorchTarget(module, 5), n_chains=400)
+    sampler.step(10)
+    with torch.no_grad():
+        module.slope += 1.5
+    before = sampler.n_evaluations_
+    sampler.step(60)
+    assert sampler.n_evaluations_ - before == 400 * 61  # one at the start
+    states = exact.states(TorchTarget(module, 5))
+    p = exact.probabilities(TorchTarget(module, 5))
+    counts = (sampler.state_[:, None] == states).all(axis=2).sum(axis=0)
+    assert ((counts - 400 * p) ** 2 / (400 * p)).sum() < 70  # of 31 degrees of freedom
+    with torch.no_grad():
+        module.slope -= 0.7
+    # The same chain as one that has never seen another law.
+    fresh = FastEnsemble(TorchTarget(module, 5), sampler.state_, sampler._ensemble.streams.copy())
+    fresh.start(sampler._ensemble.rule)
+    fresh.advance(fresh.streams.pairs(40))
+    assert np.array_equal(sampler.step(40).state_, fresh.chains.x)
+    assert np.allclose(
+        sampler.sample(1)["lp"][:, 0], TorchTarget(module, 5).log_prob(sampler.state_)
+    )
+
+
+@quiet
+def test_states_are_assigned_as_tensors():
+    sampler = stepping(TARGETS["potts"])
+    wanted = sampler.state_tensor_.clone()
+    there = stepping(TARGETS["potts"], random_state=1)
+    there.state_tensor_ = wanted
+    assert np.array_equal(there.state_, sampler.state_)
+    assert np.array_equal(there._ensemble.log_prob(), sampler._ensemble.log_prob())
+    spins = stepping(random_ising(4))
+    assert set(spins.state_tensor_.unique().tolist()) <= {-1, 1}
+    spins.state_tensor_ = torch.ones(4, 4)
+    assert (spins.state_ == 1).all()
+    with pytest.raises(ValueError, match=r"state_tensor_ has shape \(3, 4\)"):
+        spins.state_tensor_ = torch.ones(3, 4)
+    with pytest.raises(ValueError, match="state_tensor_"):
+        spins.state_tensor_ = torch.zeros(4, 4)
+    assert (spins.state_ == 1).all()
+
+
+@quiet
+def test_states_that_became_impossible_are_named():
+    allowed = torch.ones(())
+    target = TorchTarget(
+        lambda x: torch.where((x[:, 0] == 1) & (allowed == 0), -math.inf, x.sum(1)), 3
+    )
+    sampler = stepping(target)
+    sampler.state_tensor_ = torch.ones(4, 3)
+    allowed.zero_()
+    with pytest.raises(ValueError, match=r"chain 0 is impossible: log p is -inf. Assign"):
+        sampler.step(5)
+    with pytest.raises(ValueError, match="chain 2 is impossible"):
+        sampler.state_tensor_ = torch.tensor([[0, 1, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]])
+    sampler.state_tensor_ = torch.zeros(4, 3)
+    assert (sampler.step(50).state_[:, 0] == 0).all()
+
+
+@quiet
+def test_steps_are_of_chains_on_torch():
+    sampler = LSBSampler("barker", n_burn_in=10, random_state=0).fit(random_ising(4))
+    with pytest.raises(ValueError, match=r"step is for chains on torch"):
+        sampler.step(1)
+    with pytest.raises(ValueError, match="n is -1"):
+        stepping(random_ising(4)).step(-1)

@@ -4,13 +4,13 @@ import copy
 import numbers
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._system.progress import Progress
+from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb.balancing.candidates import (
     Candidate,
 )
@@ -44,10 +44,13 @@ from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.starts import Starts, scouted_starts
+from sklsb.storage.fingerprint import by_kernels, differ
 from sklsb.targets.base import States, Target
 
 # Tells the streams of recorded jumps from others that begin with the same numbers.
 _JUMPS = int.from_bytes(b"jumps", "big")
+# Transitions of a step between two looks for a Ctrl-C.
+_SEGMENT = 256
 
 
 @dataclass(eq=False, repr=False)
@@ -175,6 +178,8 @@ class LSBSampler(BaseSampler):
         ``share`` of the transitions that are redraws, and the variables of each block as ``sites``.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states.
+    state_tensor_ : torch.Tensor of shape (n_chains, n_sites)
+        Present states on the device of the chains, with ``fast=True``; assign states to set them.
     history_ : xarray.Dataset
         Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
@@ -322,6 +327,131 @@ class LSBSampler(BaseSampler):
         """Number of moves proposed together in `sample`."""
         check_is_fitted(self, "target_")
         return self._ensemble.n_flips if isinstance(self._ensemble, Adaptive) else 1
+
+    def step(self, n: int = 1) -> Self:
+        """Make n transitions of all chains, without draws: for loops that train what is sampled.
+
+        The states are in `state_tensor_`, or ``state_`` as a NumPy array. They are those that
+        ``sample(1, thin=n)`` would reach, but nothing is recorded, compared or warned about. The
+        parameters of a `TorchTarget`'s module may change between calls: each call begins with one
+        evaluation at the present states.
+
+        Parameters
+        ----------
+        n : int, default=1
+            Transitions of each chain.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If ``fast`` was False in `fit`; if n is negative; or if the state of a chain is, or has
+            become, impossible, or the log-density NaN or +inf.
+        RuntimeError
+            If the sampler is at work in another thread.
+
+        Notes
+        -----
+        A Ctrl-C raises a KeyboardInterrupt when the chains are between two transitions.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from sklsb import LSBSampler, TorchTarget
+        >>> shift = torch.zeros(8, requires_grad=True)
+        >>> target = TorchTarget(lambda x: x @ shift, 8)
+        >>> sampler = LSBSampler("barker", fast=True, n_burn_in=10, random_state=0).fit(target)
+        >>> optimizer = torch.optim.SGD([shift], lr=0.5)
+        >>> for _ in range(100):  # the mean of the draws tends to 0.9
+        ...     own = sampler.step(20).state_tensor_.float()
+        ...     loss = (own @ shift).mean() - 0.9 * shift.sum()
+        ...     optimizer.zero_grad()
+        ...     loss.backward()
+        ...     optimizer.step()
+        >>> bool((shift > 1.0).all())
+        True
+        """
+        chains = self._on_torch("step")
+        check_count(n, "n", 0)
+        with deferred_interrupt() as interrupted, self._alone():
+            self._use_threads()
+            counters, made = chains.counters, 0
+            with chains.threads():
+                if self.target_._may_change:
+                    chains.refresh()
+                    self._check_possible(chains)
+                    if self._has_moved(chains):
+                        self._count_anew()
+                        counters = chains.counters
+                chains.forget_acceptance()
+                counters.pending = (0, 0)
+                while made < n and not interrupted():
+                    size = min(n - made, _SEGMENT)
+                    chains.advance(chains.streams.pairs(size))
+                    made += size
+                    counters.n_transitions += size
+            self._law = by_kernels(chains)
+        if made < n or interrupted():
+            raise KeyboardInterrupt(f"step made {made} of {n} transitions.")
+        return self
+
+    @property
+    def state_tensor_(self) -> Any:
+        """Present states on the device of the chains, (n_chains, n_sites); with ``fast=True``.
+
+        An integer tensor, of the chains themselves where the values are 0, 1, ...: do not change
+        it in place. Assign states to set the chains, as after new starts for some of them.
+        """
+        return self._on_torch("state_tensor_").state_tensor()
+
+    @state_tensor_.setter
+    def state_tensor_(self, states: Any) -> None:
+        chains = self._on_torch("state_tensor_")
+        with self._alone():
+            given = states.detach().cpu().numpy() if hasattr(states, "detach") else states
+            checked = self.target_.check_states(given, "state_tensor_")
+            if checked.shape != chains.chains.x.shape:
+                raise ValueError(
+                    f"state_tensor_ has shape {checked.shape}; it must have the shape of the "
+                    f"chains, {chains.chains.x.shape}."
+                )
+            before = chains.chains.x.copy()
+            chains.put(checked)
+            try:
+                self._check_possible(chains)
+            except ValueError:
+                chains.put(before)
+                raise
+            chains.counters.pending = (0, 0)
+            self._law = by_kernels(chains)
+
+    def _on_torch(self, name: str) -> Any:
+        """Return the chains, which a method or attribute needs on torch."""
+        check_is_fitted(self, "target_")
+        if not isinstance(self._ensemble.rule, FirstOrder):
+            raise ValueError(
+                f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
+                "fast=False; use sample(1, thin=n) and state_."
+            )
+        return self._ensemble
+
+    def _has_moved(self, chains: Any) -> bool:
+        """Whether log p at the states of the chains is not what it was."""
+        x, then = by_kernels(chains)
+        return self._law is None or bool(differ(self.target_, x, then, self._law[1]).any())
+
+    @staticmethod
+    def _check_possible(chains: Any) -> None:
+        bad = ~np.isfinite(chains.log_prob())
+        if bad.any():
+            raise ValueError(
+                f"The state of chain {int(bad.argmax())} is impossible: log p is "
+                f"{chains.log_prob()[bad][0]}. Assign possible states to state_tensor_, or fit "
+                "again with warm_start=False."
+            )
 
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
         n_jobs = self._effective_n_jobs()

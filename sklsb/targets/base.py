@@ -138,6 +138,9 @@ class Target(ABC):
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
     _is_single: bool = False  # whether log p is computed in single precision
 
+    def _check_function(self) -> None:  # noqa: B027
+        """Look at a function of the user, before a fit; raise or warn if it is no log-density."""
+
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         """Return `_is_single`, from states with these values only."""
         return self._is_single
@@ -467,6 +470,7 @@ class Conditioned(Target):
     coords = _of_target("coords")
     graph = _of_target("graph")
     _may_change = _of_target("_may_change")
+    _check_function = _of_target("_check_function")
     _has_factors = _of_target("_has_factors")
     _trusts_factors = _of_target("_trusts_factors")
     _joint_zeros = _of_target("_joint_zeros")

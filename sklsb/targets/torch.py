@@ -1,15 +1,24 @@
 """Anything with a gradient on torch as a target."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb.exceptions import PrecisionWarning
 from sklsb.targets.function import FunctionTarget
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
+
+# States at which a function is looked at by `fit`.
+_N_LOOKS = 6
+# Differences of log p, relative to its size, that single precision anywhere in it may explain.
+_ROUNDING = 1e-4
+_RANDOM = "Dropout in training mode does this, and noise of any kind."
+_OF_BATCH = "Batch normalisation in training mode does this."
 
 
 class TorchTarget(FunctionTarget):
@@ -50,7 +59,8 @@ class TorchTarget(FunctionTarget):
     ImportError
         If torch is not installed.
     ValueError, TypeError
-        If an argument, or what f returns, is not as described.
+        If an argument, or what f returns, is not as described. `fit` looks again: at whether f
+        returns the same for a state twice, and in another batch.
 
     See Also
     --------
@@ -109,6 +119,55 @@ class TorchTarget(FunctionTarget):
             names=names,
             shape=shape,
             dims=dims,
+        )
+
+    def _check_function(self) -> None:
+        """Look at the function as it is now; called by `fit`."""
+        rng = np.random.default_rng(1)
+        states = rng.integers(self._cardinalities, size=(_N_LOOKS, self.n_sites))
+        self._look_twice(states, self._evaluate(states))
+        precision = self.density.result_dtype
+        if precision in ("float16", "bfloat16"):
+            warnings.warn(
+                f"The log-density of {self!r:.100} is {precision}, which has 2 or 3 digits. The "
+                "draws follow the rounded values. Let its last layers and sums be float32, for "
+                "example outside of torch.autocast.",
+                PrecisionWarning,
+                stacklevel=2,
+            )
+
+    def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
+        self._look_twice(states, together)
+        super()._try_one_by_one(states, together)
+
+    def _look_twice(self, states: NDArray[np.int64], found: NDArray[np.float64]) -> None:
+        """Check that states have the same values again, and in another batch."""
+        half = slice(0, (len(states) + 1) // 2)
+        for where, others, values, advice in (
+            ("when called again", states, found, _RANDOM),
+            (f"in a batch of {half.stop} states", states[half], found[half], _OF_BATCH),
+        ):
+            now = self._evaluate(others)
+            with np.errstate(invalid="ignore"):
+                near = np.abs(now - values) <= _ROUNDING * (1.0 + np.abs(values))
+            different = np.flatnonzero(~(near | (now == values)))
+            if different.size:
+                i = different[0]
+                raise ValueError(
+                    f"log_prob returned {values[i]} for the state {others[i].tolist()} among "
+                    f"{len(states)}, and {now[i]} {where}; it must depend on the state only. "
+                    f"{advice}{self._modules_in_training()}"
+                )
+
+    def _modules_in_training(self) -> str:
+        """Name the modules that a plain function uses and that are in training mode."""
+        found = ", ".join(self.density.in_training())
+        if not found:
+            return self._advice
+        return (
+            f"{self._advice} In training mode are: {found}. Call their eval(), or give a "
+            "torch.nn.Module that contains them instead of a function: it is evaluated in "
+            "evaluation mode."
         )
 
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:

@@ -15,13 +15,14 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
+from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.flips import AdaptiveFlips
-from sklsb.ensembles._torch.philox import expand
 from sklsb.ensembles._torch.walkers import Walkers
 from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import Balanced, FirstOrder
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
+from sklsb.targets._torch import device_of
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -73,7 +74,9 @@ class FastEnsemble:
         self.counters = Counters()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
-        self.walkers = Walkers(target, value_index, device, dtype)
+        on_cpu = device_of(target, device).type == "cpu"
+        kind = CompiledWalkers if on_cpu else Walkers
+        self.walkers = kind(target, value_index, device, dtype)
         self.device = str(self.walkers.device)
         self._table: Table | None = None  # of the walkers' weights
 
@@ -198,6 +201,26 @@ class FastEnsemble:
         self._table = rule.table
         self.walkers.weigh(rule.table)
 
+    def refresh(self) -> None:
+        """Compute anew what follows from the states, as the log-density may have changed."""
+        self.put(self.chains.x)
+
+    def put(self, states: States) -> None:
+        """Set the chains to these states, which are valid."""
+        self.chains.x[:] = states
+        self.walkers.put(np.searchsorted(self._values, self.chains.x))
+        self.walkers.model.check()
+        self.chains.evaluations += 1
+        if self._table is not None:
+            self.walkers.weigh(self._table)
+
+    def state_tensor(self) -> Tensor:
+        """Return the present states on the device; those of the chains, if values are 0, 1, ..."""
+        x = self.walkers.state.x
+        if np.array_equal(self._values, np.arange(len(self._values))):
+            return x
+        return self._tensor(self._values)[x.long()]
+
     def kept_and_rebuilt(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
         """Return the chains' tensors, each with the same one computed anew."""
         other = self.copy()
@@ -240,14 +263,11 @@ class FastEnsemble:
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
         walkers.model.check()
 
-    def _numbers(self, uniforms: Tensor) -> Iterator[Tensor]:
+    def _numbers(self, uniforms: Array) -> Iterator[Any]:
         """Yield the numbers of each step; see `advance`."""
-        n_flips = self.n_flips
-        block = max(1, _MOST_NUMBERS // (len(self) * (n_flips + 2)))
-        for part in uniforms.split(block, dim=1):
-            if n_flips > 1 and part.shape[2] == 2:
-                part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
-            yield from part.unbind(1)
+        block = max(1, _MOST_NUMBERS // (len(self) * (self.n_flips + 2)))
+        for first in range(0, uniforms.shape[1], block):
+            yield from self.walkers.numbers(uniforms[:, first : first + block], self.n_flips)
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
@@ -256,7 +276,7 @@ class FastEnsemble:
         expanded from the first.
         """
         with self._moving():
-            for numbers in self._numbers(self._tensor(uniforms)):
+            for numbers in self._numbers(uniforms):
                 self.walkers.step(numbers)
         self.chains.evaluations += uniforms.shape[1]
 
@@ -271,7 +291,7 @@ class FastEnsemble:
         with self._moving():
             acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            for numbers in self._numbers(self._tensor(uniforms)):
+            for numbers in self._numbers(uniforms):
                 self.walkers.step(numbers)
                 made += 1
                 if made == thin:

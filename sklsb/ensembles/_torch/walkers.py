@@ -1,4 +1,6 @@
-"""One step of all chains on a device, by first-order proposals.
+"""One step of all chains on a device, by first-order proposals, in operations of torch.
+
+`CompiledWalkers` does the same on the CPU in kernels.
 
 The proposal uses first-order log-ratios d_m = (x'_m - x) . grad log p(x) of all moves m, from one
 gradient at the present state. They are not exact in general, so the move is accepted by the full
@@ -15,7 +17,8 @@ float64, and functions of the state alone, so the chain is reversible to roundin
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +27,7 @@ from torch import Tensor
 
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.even import Even, LogWeights
+from sklsb.ensembles._torch.philox import expand
 from sklsb.targets._torch.model import Carried
 from sklsb.targets._torch.moves import PaddedMoves
 from sklsb.targets._torch.placing import model_on
@@ -61,14 +65,13 @@ class Walkers:
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)
         # All weights of a state may be 0, and ratios at an impossible state NaN.
         self._may_be_stuck = self.moves.excluded is not None or self.model.has_zeros
-        # On other devices it would take time to ask which chains move.
-        self._asks = self.device.type == "cpu"
-        self.state = self._unweighted(value_index)
+        self.put(value_index)
         n_chains, n_moves = self.state.ratios.shape
         self.moved = torch.zeros(n_chains, n_moves + 1, dtype=torch.bool, device=self.device)
         self.acceptance = torch.zeros(n_chains, dtype=torch.float64, device=self.device)
 
-    def _unweighted(self, value_index: NDArray[np.int64]) -> State:
+    def put(self, value_index: NDArray[np.int64]) -> None:
+        """Set the states; `weigh` is to follow."""
         # Sums of up to 64 shifts of a value must fit.
         small = np.int8 if self.moves.n_per_site == 1 else np.int32
         x = torch.as_tensor(value_index.astype(small)).to(self.device)
@@ -76,7 +79,7 @@ class Walkers:
             carried = self.model.start(x)
             ratios = self.model.first_order(x, carried)
         nothing = ratios[:, :0]
-        return State(x, carried, ratios, nothing, nothing, nothing)
+        self.state = State(x, carried, ratios, nothing, nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.state.x)
@@ -138,7 +141,14 @@ class Walkers:
         # An inactive draw stands where an active one does.
         return (move if active is None else torch.where(active, move, move[:, :1])), active
 
-    def step(self, numbers: Tensor) -> None:
+    def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[Any]:
+        """Yield the numbers of each step from (n_chains, n_steps, any); pairs are expanded."""
+        part = torch.as_tensor(given).to(self.device)
+        if n_flips > 1 and part.shape[2] == 2:
+            part = torch.cat([expand(part[:, :, 0], n_flips + 1), part[:, :, 1:]], dim=2)
+        yield from part.unbind(1)
+
+    def step(self, numbers: Any) -> None:
         """Make one transition of every chain.
 
         ``numbers`` are uniform, (n_chains, 2): to select and to accept with. Several flips take
@@ -172,14 +182,8 @@ class Walkers:
         self.acceptance += probability
 
     def _keep(self, accepted: Tensor, new: State) -> None:
-        """Move the chains that accept."""
-        if self._asks:
-            refused = accepted.logical_not().nonzero()[:, 0]
-            if refused.numel():
-                for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
-                    there[refused] = here[refused]
-        else:  # without asking how many
-            for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
-                mask = accepted.view(-1, *[1] * (here.dim() - 1))
-                there.copy_(torch.where(mask, there, here))
+        """Move the chains that accept, without asking the device how many."""
+        for there, here in zip(new.tensors(), self.state.tensors(), strict=True):
+            mask = accepted.view(-1, *[1] * (here.dim() - 1))
+            there.copy_(torch.where(mask, there, here))
         self.state = new

@@ -282,6 +282,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         if getattr(self, "n_burn_in", None) is not None:
             check_count(self.n_burn_in, "n_burn_in", 0)
         self.check_parameters(target)
+        target._check_function()
         again = self.warm_start and hasattr(self, "_ensemble")
         if again and (
             self._ensemble.chains.x.shape != (n_chains, target.n_sites)

@@ -37,9 +37,8 @@ class DensityModel(Model):
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Return the gradient along each change; 0 where it is not finite."""
         if carried[1].dim() == 2:
-            ratios = along_flips(carried[1], x)
-        else:
-            ratios = of_other_values(carried[1], x)
+            return along_flips(carried[1], x, _LARGEST_RATIO)
+        ratios = of_other_values(carried[1], x)
         ratios = ratios.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         return ratios.clamp(-_LARGEST_RATIO, _LARGEST_RATIO)
 

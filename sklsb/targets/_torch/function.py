@@ -1,5 +1,6 @@
 """A differentiable function of tensors as a log-density."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ _lock = threading.RLock()
 class Density:
     """A function of a tensor (n, n_sites), or of indicators (n, n_sites, n_values), for NumPy."""
 
+    result_dtype = ""  # of what the function returned last
     n_values = 2  # the largest number of values of a variable, or 2
 
     def __init__(self, function: Callable[[Tensor], Tensor], dtype: torch.dtype | str | None):
@@ -33,6 +35,21 @@ class Density:
         if isinstance(self.function, torch.nn.Module):
             yield from self.function.parameters()
             yield from self.function.buffers()
+
+    def in_training(self) -> list[str]:
+        """Names of the modules in training mode that a plain function refers to."""
+        if isinstance(self.function, torch.nn.Module):
+            return []
+        function = getattr(self.function, "__func__", self.function)
+        try:
+            seen = inspect.getclosurevars(function)
+        except TypeError:  # no Python function
+            return []
+        given = [*seen.nonlocals.values(), *seen.globals.values()]
+        given += [getattr(self.function, "__self__", None)]
+        roots = [value for value in given if isinstance(value, torch.nn.Module)]
+        parts = [part for root in roots for part in root.modules() if part.training]
+        return sorted({type(part).__name__ for part in parts})
 
     @property
     def device(self) -> torch.device:
@@ -98,5 +115,6 @@ class Density:
         with self.evaluating(), torch.no_grad():
             value_index = torch.as_tensor(np.ascontiguousarray(states)).to(self.device)
             log_p = self.values(self.encode(value_index))
+            self.result_dtype = str(log_p.dtype).removeprefix("torch.")
             found: NDArray[np.float64] = log_p.double().cpu().numpy()
         return found

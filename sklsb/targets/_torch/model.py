@@ -1,5 +1,6 @@
 """Base of first-order models, and their common computations."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+
+from sklsb._kernels.first_order import step
 
 Device: TypeAlias = torch.device
 DType: TypeAlias = torch.dtype
@@ -38,7 +41,10 @@ class Model(ABC):
 
     @abstractmethod
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
-        """First-order log-ratios of the padded moves, shape (n, n_sites * n_moves_per_site)."""
+        """First-order log-ratios of the padded moves, shape (n, n_sites * n_moves_per_site).
+
+        A new tensor: rows of refused states are overwritten, as in what `move` returns.
+        """
 
     @abstractmethod
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
@@ -78,8 +84,18 @@ def row_sum(terms: Tensor) -> Tensor:
     return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.sum(1)
 
 
-def along_flips(gradient: Tensor, x: Tensor) -> Tensor:
-    """Change to first order where 0 becomes 1 and 1 becomes 0."""
+def along_flips(gradient: Tensor, x: Tensor, largest: float = math.inf) -> Tensor:
+    """Change to first order where 0 becomes 1 and 1 becomes 0, within limits.
+
+    0 where the gradient is not finite.
+    """
+    if x.device.type == "cpu":
+        given = gradient.numpy()
+        found = np.empty_like(given)
+        step.along_flips(given, x.contiguous().numpy(), largest, found)
+        return torch.from_numpy(found)
+    if largest < math.inf:
+        gradient = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-largest, largest)
     return x.to(gradient.dtype).mul_(-2.0).add_(1.0).mul_(gradient)
 
 

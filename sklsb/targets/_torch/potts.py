@@ -1,7 +1,5 @@
 """The Potts model on torch."""
 
-import math
-
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -28,7 +26,7 @@ class PottsModel(Model):
         self.field = tensor(field, device)
         self.n_values = self.field.shape[1]
         self.n_moves_per_site = self.n_values - 1
-        self.has_zeros = bool((self.field == -math.inf).any())
+        self.has_zeros = bool(np.isneginf(field).any())
 
     def start(self, x: Tensor) -> Carried:
         """Return the sums of the couplings with neighbours of each value, (n, sites, k)."""

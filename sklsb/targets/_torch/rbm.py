@@ -1,13 +1,12 @@
 """Restricted Boltzmann machines on torch."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
+from sklsb._kernels.first_order import rbm
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, tensor
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs).
@@ -19,12 +18,15 @@ _SMALLEST_PART = 1e-12
 
 
 class RBMModel(Model):
-    """Carries the activations a of the hidden units; each flip adds a row of W.
+    """Carries the activations a of the hidden units, and sigma(a); each flip adds a row of W.
 
     W and c are rounded to multiples of 2^-52 of the largest possible a, so that sums are exact and
     a does not depend on the path. If weights differ much in size, the rounded-off rest is carried
-    as a second part. Torch's sigma(a) and log(1 + exp a) round differently at the ends of tensors,
-    so they are not used.
+    as a second part. The last column of what is carried is the sum of log(1 + exp(-abs(a))), the
+    excess of log(1 + exp a) over the positive part of a.
+
+    Torch's sigma(a) and log(1 + exp a) round differently at the ends of tensors, so they are not
+    used; on CPUs, kernels compute both.
     """
 
     def __init__(
@@ -36,71 +38,99 @@ class RBMModel(Model):
         dtype: DType,
     ):
         self.device = device
+        self._on_cpu = device.type == "cpu"
         slopes = np.abs(visible_bias) + np.abs(weights).sum(axis=1)
         if slopes.max(initial=0.0) > _LARGEST_SINGLE:
             dtype = torch.float64
         # Rows: the weights of each visible unit, and the biases of the hidden ones.
         rest = np.vstack([weights, hidden_bias])
-        self.parts: list[tuple[Tensor, Tensor]] = []
+        parts: list[NDArray[np.float64]] = []
         for _ in range(2):
             unit = np.ldexp(1.0, np.maximum(np.frexp(np.abs(rest).sum(axis=0))[1] - 52, -1000))
-            part = np.rint(rest / unit) * unit
-            self.parts.append((tensor(part[:-1], device), tensor(part[-1], device)))
-            rest = rest - part
+            parts.append(np.rint(rest / unit) * unit)
+            rest = rest - parts[-1]
             if np.linalg.norm(unit) < _SMALLEST_PART:
                 break
+        self.n_hidden = len(hidden_bias)
+        rows = np.hstack(parts)
+        self.weights, self.hidden_bias = tensor(rows[:-1], device), tensor(rows[-1], device)
         self.visible_bias = tensor(visible_bias, device)
         self.slope_bias = tensor(visible_bias, device, dtype)
         self.slope_weights = tensor(np.ascontiguousarray(weights.T), device, dtype)
+        if self._on_cpu:
+            self._rows, self._bias = self.weights.numpy(), self.visible_bias.numpy()
+            self._scratch = np.empty(self.n_hidden)
+            self._slope_type = np.float32 if dtype == torch.float32 else np.float64
 
-    @staticmethod
-    def _activation(parts: Sequence[Tensor]) -> Tensor:
+    def _parts(self, carried: Tensor) -> tuple[Tensor, ...]:
+        return carried[:, : self.weights.shape[1]].split(max(1, self.n_hidden), dim=1)
+
+    def _activation(self, carried: Tensor) -> Tensor:
+        parts = self._parts(carried)
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
-    def _with_rest(self, parts: list[Tensor]) -> Carried:
-        """Add log(1 + exp(-abs(a))), the excess of log(1 + exp a) over the positive part of a."""
-        return *parts, self._activation(parts).abs().neg_().exp_().add_(1.0).log_()
+    def _finished(self, activations: Tensor) -> Carried:
+        """Add what follows from the activations."""
+        carried = pad(activations, (0, 1))
+        if self._on_cpu:
+            mean = np.empty((len(carried), self.n_hidden), self._slope_type)
+            rbm.finish(carried.numpy(), mean, self._scratch)
+            return carried, torch.from_numpy(mean)
+        a = self._activation(carried)
+        e = a.abs().neg_().exp_()
+        carried[:, -1] = (1.0 + e).log().sum(1)
+        mean = torch.where(a < 0.0, e, 1.0) / (1.0 + e)
+        return carried, mean.to(self.slope_bias.dtype)
 
-    def _change(self, carried: Carried, there: Carried) -> Tensor:
+    def _change(self, before: Tensor, there: Tensor) -> Tensor:
         """Sum of the changes of log(1 + exp a), without rounding errors of the size of a."""
-        a, b = self._activation(carried[:-1]), self._activation(there[:-1])
+        a, b = self._activation(before), self._activation(there)
         change = b.clamp(min=0.0) - a.clamp(min=0.0)
-        if len(self.parts) > 1:
-            exact = (there[0] - carried[0]) + (there[1] - carried[1])
-            change = torch.where((a > 0.0) & (b > 0.0), exact, change)
-        return (change + (there[-1] - carried[-1])).sum(1)
+        if self.weights.shape[1] > self.n_hidden:
+            first, second = self._parts(there - before)
+            change = torch.where((a > 0.0) & (b > 0.0), first + second, change)
+        return change.sum(1) + (there[:, -1] - before[:, -1])
 
     def start(self, x: Tensor) -> Carried:
-        """Return the parts of the activations, and the rest of the logarithms."""
-        ones = x.double()
-        return self._with_rest([bias + ones @ weights for weights, bias in self.parts])
+        """Return the parts of the activations with the rest of the logarithms, and sigma(a)."""
+        return self._finished(self.hidden_bias + x.double() @ self.weights)
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
+        if self._on_cpu:
+            return self._move_compiled(x, carried[0], y, sites)
         change = (y.gather(1, sites) - x.gather(1, sites)).double()
         if sites.shape[1] > 1:  # each site once
             same = sites[:, :, None] == sites[:, None, :]
             change = change * ~same.tril(-1).any(2)
-        parts = []
-        for before, (weights, _) in zip(carried, self.parts, strict=False):
-            if sites.shape[1] == 1:
-                rows = weights.index_select(0, sites[:, 0])
-                parts.append(torch.addcmul(before, rows, change))
-            else:
-                rows = embedding_bag(sites, weights, per_sample_weights=change, mode="sum")
-                parts.append(rows.add_(before))
-        there = self._with_rest(parts)
+        before = carried[0][:, :-1]
+        if sites.shape[1] == 1:
+            rows = self.weights.index_select(0, sites[:, 0])
+            activations = torch.addcmul(before, rows, change)
+        else:
+            rows = embedding_bag(sites, self.weights, per_sample_weights=change, mode="sum")
+            activations = rows.add_(before)
+        there = self._finished(activations)
         visible = (change * self.visible_bias[sites]).sum(1)
-        return there, visible + self._change(carried, there)
+        return there, visible + self._change(carried[0], there[0])
+
+    def _move_compiled(
+        self, x: Tensor, carried: Tensor, y: Tensor, sites: Tensor
+    ) -> tuple[Carried, Tensor]:
+        before = carried.numpy()
+        there, log_ratio = np.empty_like(before), np.empty(len(before))
+        mean = np.empty((len(before), self.n_hidden), self._slope_type)
+        states, model = (x.numpy(), y.numpy(), sites.numpy()), (self._rows, self._bias)
+        rbm.move(*states, *model, before, there, mean, log_ratio, self._scratch)
+        return (torch.from_numpy(there), torch.from_numpy(mean)), torch.from_numpy(log_ratio)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        activation = self._activation(carried[:-1])
-        return x.double() @ self.visible_bias + (activation.clamp(min=0.0) + carried[-1]).sum(1)
+        activation = self._activation(carried[0]).clamp(min=0.0).sum(1)
+        return x.double() @ self.visible_bias + (activation + carried[0][:, -1])
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Gradient b + W sigma(a), with the sign of the flip."""
-        n = len(x)
-        activation = self._activation(carried[:-1])
-        mean = activation.to(self.slope_bias.dtype).neg().exp_().add_(1.0).reciprocal_()
+        mean = carried[1]
+        n = mean.shape[0]
         mean = pad(mean, (0, 0, 0, -n % _ROWS)) if n % _ROWS else mean
-        gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)[:n]
-        return along_flips(gradient, x)
+        gradient = torch.addmm(self.slope_bias, mean, self.slope_weights)
+        return along_flips(gradient[:n] if n % _ROWS else gradient, x)

@@ -1,0 +1,288 @@
+"""The step of `Walkers`, compiled: a second form of ``sklsb/ensembles/_torch/walkers.py``.
+
+Arrays have one row for each chain, and no row depends on another.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels._jit import called, inlined, kernel
+from sklsb._kernels.numeric import Table, exp, log_weight
+
+# Moves whose weights are summed up together: only these sums are kept.
+BLOCK = 8
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+class Weighing(NamedTuple):
+    """How first-order log-ratios become weights."""
+
+    table: Table
+    excluded: NDArray[np.bool_]  # of padded moves; empty if none is
+    flat: bool  # whether the table is constant 0
+    scratch: NDArray[np.float64]  # a number for each move
+
+
+class Weighed(NamedTuple):
+    """Log-ratios of padded moves, and the sums of their weights, relative to the largest weight."""
+
+    ratios: NDArray[np.floating]
+    cumulative: NDArray[np.float64]  # over blocks of moves, (n_chains, blocks)
+    logs: NDArray[np.float64]  # of the sum of all weights, and of the largest; (n_chains, 2)
+
+
+class Drawn(NamedTuple):
+    """Moves drawn together, and their inverses; all (n_chains, n_flips) but ``active``."""
+
+    move: NDArray[np.int64]
+    site: NDArray[np.int64]
+    back: NDArray[np.int64]
+    active: NDArray[np.int64]  # (n_chains,): the first of them that are made
+
+
+@inlined
+def _usable(ratio):
+    """Return a log-ratio without what there is at impossible states: NaN and inf become 0."""
+    u = np.float64(ratio)
+    return u if u < np.inf else 0.0
+
+
+@inlined
+def _log_weight(weighing, ratios, move):
+    if weighing.excluded.size and weighing.excluded[move]:
+        return -np.inf
+    table = weighing.table
+    return log_weight(table, np.uint64(0), table.value.size, _usable(ratios[move]))
+
+
+@called
+def _largest(row):
+    """Return the largest number of a row; four at a time, for speed."""
+    a = b = c = d = -1e30
+    whole = row.size - row.size % 4
+    for m in range(0, whole, 4):
+        a, b = max(a, row[m]), max(b, row[m + 1])
+        c, d = max(c, row[m + 2]), max(d, row[m + 3])
+    for m in range(whole, row.size):
+        a = max(a, row[m])
+    return max(max(a, b), max(c, d))
+
+
+@called
+def _accumulate(weights, cumulative):
+    """Fill the sums of weights up to the end of each block."""
+    before, whole = 0.0, weights.size // BLOCK
+    for b in range(whole):
+        w = weights[BLOCK * b : BLOCK * (b + 1)]
+        before += ((w[0] + w[1]) + (w[2] + w[3])) + ((w[4] + w[5]) + (w[6] + w[7]))
+        cumulative[b] = before
+    if whole < cumulative.size:
+        for m in range(BLOCK * whole, weights.size):
+            before += weights[m]
+        cumulative[whole] = before
+
+
+@called
+def _weigh(weighing, ratios, cumulative, logs):
+    """Fill the sums of the weights of one state. Loops of one thought each vectorise."""
+    w, table, excluded = weighing.scratch, weighing.table, weighing.excluded
+    for m in range(ratios.size):
+        w[m] = _usable(ratios[m])
+    if weighing.flat:
+        for m in range(w.size):
+            w[m] = 0.5 * w[m]
+    else:
+        for m in range(w.size):
+            w[m] = log_weight(table, np.uint64(0), table.value.size, w[m])
+    for m in range(excluded.size):
+        w[m] = -np.inf if excluded[m] else w[m]
+    largest = _largest(w)
+    for m in range(w.size):
+        w[m] = exp(w[m] - largest)
+    _accumulate(w, cumulative)
+    logs[0], logs[1] = np.log(cumulative[-1]) + largest, largest
+
+
+@kernel
+def weigh(weighing, weighed):
+    """Fill the sums of the weights."""
+    for c in range(weighed.ratios.shape[0]):
+        _weigh(weighing, weighed.ratios[c], weighed.cumulative[c], weighed.logs[c])
+
+
+@called
+def _drawn(weighing, weighed, c, u):
+    """Return a move of chain c, drawn by a uniform number; a possible one if there is any."""
+    cumulative = weighed.cumulative[c]
+    wanted = u * cumulative[-1]
+    block, n = 0, cumulative.size
+    while n > 1:
+        half = n // 2
+        block += half if cumulative[block + half - 1] <= wanted else 0
+        n -= half
+    wanted -= cumulative[block - 1] if block > 0 else 0.0
+    ratios, largest = weighed.ratios[c], weighed.logs[c, 1]
+    first = BLOCK * block
+    size, w = min(BLOCK, ratios.size - first), weighing.scratch
+    for k in range(size):
+        w[k] = _log_weight(weighing, ratios, first + k)
+    for k in range(size):
+        w[k] = exp(w[k] - largest)
+    total, found = 0.0, 0
+    for k in range(size):
+        total += w[k]
+        found += np.int64(total <= wanted)
+    found = min(found, size - 1)
+    while found > 0 and w[found] == 0.0:  # where sums were rounded
+        found -= 1
+    return first + found
+
+
+@kernel
+def select(weighing, weighed, numbers, out):
+    """Draw moves by uniform numbers."""
+    for c in range(out.shape[0]):
+        for r in range(out.shape[1]):
+            out[c, r] = _drawn(weighing, weighed, c, numbers[c, r])
+
+
+@kernel
+def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
+    """Draw the moves of one transition and make them together.
+
+    ``n_values`` of each site, or empty if all sites have two.
+    """
+    n_flips = drawn.move.shape[1]
+    per_site = weighed.ratios.shape[1] // max(1, x.shape[1])
+    for c in range(x.shape[0]):
+        active = n_flips - np.int64(n_flips > 1 and numbers[c, n_flips] >= 0.5)
+        drawn.active[c] = active
+        for i in range(x.shape[1]):
+            y[c, i] = x[c, i]
+        for r in range(n_flips):
+            u = numbers[c, r]
+            if r == 0 and lazy > 0.0:
+                u = min(max((u - lazy) / (1.0 - lazy), 0.0), 1.0 - 2.0**-53)
+            # An inactive draw stands where an active one does.
+            move = drawn.move[c, 0]
+            if r < active:
+                move = _drawn(weighing, weighed, c, u)
+            drawn.move[c, r] = move
+            if n_values.size == 0:
+                drawn.site[c, r] = drawn.back[c, r] = move
+                y[c, move] ^= np.int64(r < active)
+            else:
+                site = move // per_site
+                drawn.site[c, r] = site
+                if r < active:
+                    shift = _shift(x[c, site], move - site * per_site)
+                    y[c, site] = (y[c, site] + shift) % n_values[site]
+        for r in range(n_flips if n_values.size else 0):
+            site = drawn.site[c, r]
+            now, k = np.int64(y[c, site]), n_values[site]
+            then = (now - _shift(x[c, site], drawn.move[c, r] - site * per_site)) % k
+            drawn.back[c, r] = site * per_site + then - np.int64(then > now)
+
+
+@inlined
+def _shift(value, other):
+    """Return what a move to an other value adds to a value."""
+    value = np.int64(value)
+    return other + np.int64(other >= value) - value
+
+
+@kernel
+def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
+    """Weigh the moves of the proposed states, and accept or refuse these.
+
+    Where a chain refuses, its rows of ``there`` become those of ``here``. ``sums`` = (acceptance,
+    moves made, whether each chain accepts).
+    """
+    acceptance, moved, accepts = sums
+    for c in range(accepts.size):
+        new, old = there.ratios[c], here.ratios[c]
+        _weigh(weighing, new, there.cumulative[c], there.logs[c])
+        log_a = log_ratio[c]
+        totals = here.logs[c, 0] - there.logs[c, 0]
+        for r in range(drawn.active[c]):
+            back = _log_weight(weighing, new, drawn.back[c, r])
+            log_a += (back - _log_weight(weighing, old, drawn.move[c, r])) + totals
+        probability = math.exp(min(log_a, 0.0)) if log_a == log_a else 0.0
+        if numbers[c, 0] < lazy:
+            probability = 0.0
+        acceptance[c] += probability
+        accepts[c] = numbers[c, -1] < probability
+        if accepts[c]:
+            for r in range(drawn.move.shape[1]):
+                moved[c, drawn.move[c, r]] = True
+        else:
+            for m in range(new.size):
+                new[m] = old[m]
+            for b in range(here.cumulative.shape[1]):
+                there.cumulative[c, b] = here.cumulative[c, b]
+            there.logs[c, 0], there.logs[c, 1] = here.logs[c, 0], here.logs[c, 1]
+
+
+@kernel
+def restore(accepts, here, there):
+    """Replace rows of chains that refused by those from before."""
+    for c in range(accepts.size):
+        if not accepts[c]:
+            for k in range(here.shape[1]):
+                there[c, k] = here[c, k]
+
+
+@kernel
+def along_flips(gradient, x, largest, out):
+    """Fill a gradient with the signs of the flips, within limits; 0 where it is not finite."""
+    for c in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            u = np.float64(gradient[c, i])
+            u = u if abs(u) < np.inf else 0.0
+            u = min(max(u, -largest), largest)
+            out[c, i] = -u if x[c, i] else u
+
+
+@kernel
+def expand(uniforms, out):
+    """Fill out[c, t] with n_flips + 2 numbers from the pairs uniforms[c, t].
+
+    The first is the key of the others but the last by Philox 4x32-10 (Salmon et al., 2011), as in
+    ``philox.py``; the last is the second of the pair.
+    """
+    n = out.shape[2] - 1
+    for c in range(out.shape[0]):
+        for t in range(out.shape[1]):
+            u = uniforms[c, t, 0]
+            out[c, t, 0], out[c, t, n] = u, uniforms[c, t, 1]
+            bits = np.uint64(u * 2.0**53)
+            n_counts = n // 2
+            for count in range(n_counts):
+                w0, w1, w2, w3 = _philox(np.uint64(count), bits & _LOW, bits >> _HALF)
+                out[c, t, 1 + count] = _uniform(w0, w1)
+                if 1 + n_counts + count < n:
+                    out[c, t, 1 + n_counts + count] = _uniform(w2, w3)
+
+
+@inlined
+def _philox(a, k0, k1):
+    """Return four words for a counter (a, 0, 0, 0) and a key."""
+    b, c, d = np.uint64(0), np.uint64(0), np.uint64(0)
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * a, np.uint64(0xCD9E8D57) * c
+        a, b = (second >> _HALF) ^ b ^ k0, second & _LOW
+        c, d = (first >> _HALF) ^ d ^ k1, first & _LOW
+        k0 = (k0 + np.uint64(0x9E3779B9)) & _LOW
+        k1 = (k1 + np.uint64(0xBB67AE85)) & _LOW
+    return a, b, c, d
+
+
+@inlined
+def _uniform(high, low):
+    """Return a number in [0, 1) of 53 bits from two words."""
+    bits = (high >> np.uint64(5)) * np.uint64(1 << 26) + (low >> np.uint64(6))
+    return np.float64(bits) * 2.0**-53
