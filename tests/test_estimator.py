@@ -164,10 +164,6 @@ class ArrayClusterSampler(OfArrays, ClusterSampler):
     pass
 
 
-class ArrayAutoSampler(OfArrays, AutoSampler):
-    pass
-
-
 class ArraySwapSampler(OfArrays, SwapSampler):
     """Takes the counts of a start, too."""
 
@@ -191,7 +187,6 @@ class ArraySwapSampler(OfArrays, SwapSampler):
         ArrayHammingBallSampler(4, n_burn_in=20),
         ArrayClusterSampler("wolff", n_burn_in=20),
         ArraySwapSampler(n_burn_in=20),
-        ArrayAutoSampler(n_burn_in=20),
     ],
     expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
 )
