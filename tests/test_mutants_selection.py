@@ -53,6 +53,15 @@ def check_errors(package):
     anew("test_spike_slab").test_errors_of_ratios()
 
 
+def check_huge_odds(package):
+    anew("test_spike_slab").check_huge_odds(0)
+
+
+def check_late(package):
+    with pytest.MonkeyPatch.context() as patch:
+        anew("test_spike_slab").check_better_models_found_late(patch)
+
+
 MUTANTS = {
     # What is left of columns
     "a column that leaves with the wrong sign": Mutant(
@@ -122,6 +131,16 @@ MUTANTS = {
         check_odds,
         DIFFERENT,
     ),
+    "huge odds cut, whatever their ratios": Mutant(
+        ODDS, "        _keep_ratios(rates, window)\n", "", check_huge_odds, "inclusion_mcse_"
+    ),
+    "weights cut at the best model of the pilot": Mutant(
+        SEARCH,
+        "                return self.run(replace(plan, rates=rates), tol, end, progress, once)\n",
+        "                pass\n",
+        check_late,
+        "inclusion_mcse_",
+    ),
     # The process
     "a number of jumps instead of a time": Mutant(
         PROCESS,
@@ -139,8 +158,8 @@ MUTANTS = {
     ),
     "weights of the wrong power": Mutant(
         PROCESS,
-        "math.exp(min((1.0 - rates.power) * fit - rates.shift, 700.0))",
-        "math.exp(min(rates.power * 0.2 * fit - rates.shift, 700.0))",
+        "log_weight = (1.0 - rates.power) * fit - rates.shift",
+        "log_weight = rates.power * 0.2 * fit - rates.shift",
         check_windows,
         DIFFERENT,
     ),

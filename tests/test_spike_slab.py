@@ -41,8 +41,8 @@ def enumerated(X, y, prior, weight=None, always=(), groups=None, g=None, chance=
     free = [j for j in range(p) if j not in always]
     units = [[j for j in free if labels[j] == label] for label in dict.fromkeys(labels[free])]
     F = np.column_stack([np.ones(n), X[:, list(always)]])
-    project = np.eye(n) - F @ np.linalg.pinv(F)
-    Z, r = project @ X, project @ y
+    Q = np.linalg.qr(F)[0]
+    Z, r = X - Q @ (Q.T @ X), y - Q @ (Q.T @ y)
     df = n - F.shape[1]
     # Standardised: the slab is that of columns divided by their standard deviations.
     sd = np.linalg.norm(Z, axis=0) / math.sqrt(n)
@@ -125,6 +125,46 @@ def test_every_rate_and_power_keeps_the_posterior(pair, power, monkeypatch):
     assert model._plan.rates.power == (power or 1.0)
     errors = np.abs(model.inclusion_probabilities_ - pip)
     assert (errors <= 4 * model.inclusion_mcse_ + 1e-9).all(), errors / model.inclusion_mcse_
+
+
+def check_huge_odds(seed, tempering=None):
+    """Log-odds above 700, between which a chain chooses each time it leaves an essential column."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(5000, 5))
+    X[:, 0] = X[:, 1] + X[:, 2] + 0.06 * X[:, 0]
+    y = 0.5 * (X[:, 0] + X[:, 1] + X[:, 2]) + rng.normal(size=5000)
+    pip, _, _, weights = enumerated(X, y, "g")
+    sizes = np.bincount([sum(x) for x in itertools.product((0, 1), repeat=5)], weights)
+    model = SpikeSlabRegressor(random_state=seed, tol=0.004, tempering=tempering).fit(X, y)
+    errors = np.abs(model.inclusion_probabilities_ - pip)
+    assert (errors <= 4 * model.inclusion_mcse_ + 1e-6).all(), errors / model.inclusion_mcse_
+    assert np.abs(model.model_sizes_ - sizes).max() < 0.04
+
+
+@pytest.mark.parametrize("tempering", [None, 0.5])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_huge_odds(seed, tempering):
+    check_huge_odds(seed, tempering)
+
+
+def check_better_models_found_late(monkeypatch):
+    """Weights that would overflow, since the pilot saw no model as good, are scaled anew."""
+    rates = search_module.Search._rates
+    n_calls = []
+
+    def short(self, barker, leave, power):
+        found = rates(self, barker, leave, power)
+        n_calls.append(power)
+        return found._replace(shift=found.shift - 2000.0) if len(n_calls) == 1 else found
+
+    monkeypatch.setattr(search_module, "CANDIDATES", ((1.0, 0.3),))
+    monkeypatch.setattr(search_module.Search, "_rates", short)
+    check_huge_odds(3, 0.5)
+    assert len(n_calls) > 3
+
+
+def test_better_models_found_late(monkeypatch):
+    check_better_models_found_late(monkeypatch)
 
 
 def test_intervals_cover():

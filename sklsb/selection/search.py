@@ -31,7 +31,9 @@ CANDIDATES, BETTER = ((1.0, 0.3), (1.0, 0.0), (0.05, 1.0)), 0.7
 SOFT = 0.5
 # Work, in columns looked at, after which a fit without ``max_time`` ends unconverged.
 _MOST_WORK = 2e10
-_FEWEST_BATCHES, _FEWEST_PART_BATCHES, CHANCE = 16, 6, 0.01
+# Before the first look at errors: batches, and jumps of a chain if a window has not all units.
+_FEWEST_BATCHES, _FEWEST_PART_BATCHES, _FEWEST_JUMPS = 16, 6, 12_800
+CHANCE = 0.01
 # Most steps of the path that leads to the larger start, and columns it considers.
 _PATH_STEPS, _PATH_COLUMNS = 60, 400
 
@@ -187,9 +189,7 @@ class Search:
 
     def _calibrated(self, plan: Plan, pair: tuple[float, float], power: float) -> Plan:
         """Return a plan with other rates, and about as many jumps per window."""
-        fit = max(chain.sums.total[names.LARGEST_FIT] for chain in self.chains)
-        shift = (1.0 - power) * fit if power != 1.0 else 0.0
-        plan = replace(plan, rates=Rates(*pair, power, shift))
+        plan = replace(plan, rates=self._rates(*pair, power))
         wanted = self._jumps(plan)
         # Time is weighted if the likelihood is tempered: then the time is that of the process.
         for _ in range(1 if plan.n_rest else 2):
@@ -200,6 +200,11 @@ class Search:
             factor = wanted * n_windows / max(jumps, 1.0)
             plan = replace(plan, time=plan.time * float(np.clip(factor, 0.02, 50.0)))
         return plan
+
+    def _rates(self, barker: float, leave: float, power: float) -> Rates:
+        """Return rates whose weights are at most 1 for the models that were seen."""
+        fit = max(chain.sums.total[names.LARGEST_FIT] for chain in self.chains)
+        return Rates(barker, leave, power, (1.0 - power) * fit if power != 1.0 else 0.0)
 
     def _score(self, plan: Plan) -> float:
         """Return the summed squared error times work of a plan, from a short run."""
@@ -213,6 +218,13 @@ class Search:
 
     # ------------------------------------------------------------- the draws
 
+    def _fewest_batches(self, plan: Plan) -> int:
+        """Return the sweeps before the first look at errors."""
+        if not plan.n_rest:
+            return _FEWEST_BATCHES
+        by_sweep = self._jumps(plan) * plan.n_windows(self.problem.n_free)
+        return max(_FEWEST_PART_BATCHES, -(-_FEWEST_JUMPS // by_sweep))
+
     def run(
         self, plan: Plan, tol: float, end: float, progress: Progress, once: bool = False
     ) -> bool:
@@ -222,12 +234,15 @@ class Search:
         """
         for chain in self.chains:
             chain.forget()
-        n, before = _FEWEST_PART_BATCHES if plan.n_rest else _FEWEST_BATCHES, self.work
+        n, before = self._fewest_batches(plan), self.work
         while True:
             for _ in range(n):
                 self._sweeps(plan, 1)
                 if time.monotonic() > end:
                     break
+            rates = self._rates(plan.rates.barker, plan.rates.leave, plan.rates.power)
+            if rates.shift > plan.rates.shift + names.LARGEST_LOG_WEIGHT:
+                return self.run(replace(plan, rates=rates), tol, end, progress, once)
             found = estimate([chain.batches for chain in self.chains])
             progress.end(f"error {found.mcse.max():.3g}")
             if found.mcse.max() <= tol and not found.disagree.any():

@@ -16,7 +16,7 @@ from sklsb._kernels.selection.state import (
     N_UNITS,
 )
 
-# Log-odds beyond which the odds are as good as infinite.
+# Largest log-odds whose exponential is used: probabilities are 1 there, of rates ratios count.
 _LARGEST = 600.0
 _SMALLEST = 1e-300
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -232,6 +232,32 @@ def _rates(rates, window):
         unit = window.unit_of[window.included[i]]
         o = exp(min(rates.power * window.fit[unit] + window.rest[unit], _LARGEST))
         window.rate[unit] = rates.barker / (1.0 + o) + rates.leave
+    total = _sum_by_lane(window, free)
+    if rates.leave > 0.0 and total > 0.5 * rates.leave * math.exp(_LARGEST):
+        _keep_ratios(rates, window)
+        total = _sum_by_lane(window, free)
+    return total
+
+
+@called
+def _keep_ratios(rates, window):
+    """Divide huge rates of entering by one number, so that the largest does not overflow.
+
+    Such a model is left at once, whatever the number, but by which unit depends on the ratios.
+    """
+    free, top = window.size[N_FREE], _LARGEST
+    for j in range(free):
+        if window.place[window.first[j]] < 0:
+            top = max(top, rates.power * window.fit[j] + window.rest[j])
+    for j in range(free):
+        if window.place[window.first[j]] < 0:
+            log_odds = rates.power * window.fit[j] + window.rest[j]
+            window.rate[j] = rates.leave * math.exp(log_odds - top + _LARGEST)
+
+
+@inlined
+def _sum_by_lane(window, free):
+    """Return the sum of the rates, and keep that of each lane."""
     for q in range(LANES):
         window.lane[q] = 0.0
     whole = free - free % LANES

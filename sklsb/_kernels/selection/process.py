@@ -18,6 +18,7 @@ from sklsb._kernels.selection.state import (
     K_UNITS,
     LARGEST,
     LARGEST_FIT,
+    LARGEST_LOG_WEIGHT,
     LOG_FIT,
     LOG_REST,
     N_COLUMNS,
@@ -160,7 +161,8 @@ def run_window(columns, posterior, rates, window, sums, models, span):
         sums.total[LARGEST_FIT] = max(sums.total[LARGEST_FIT], fit)
         weight = 1.0
         if rates.power != 1.0:
-            weight = math.exp(min((1.0 - rates.power) * fit - rates.shift, 700.0))
+            log_weight = (1.0 - rates.power) * fit - rates.shift
+            weight = math.exp(min(log_weight, LARGEST_LOG_WEIGHT))
         mean_time = left
         if total * left > 1e-12:
             mean_time = -math.expm1(-total * left) / total

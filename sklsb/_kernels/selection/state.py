@@ -10,7 +10,7 @@ Ints = NDArray[np.int64]
 
 # Places in Window.size.
 N_COLUMNS, N_UNITS, N_FREE, K_COLUMNS, K_UNITS, FRESH = range(6)
-# Places in Window.number; HASH holds an integer below 2^53.
+# Places in Window.number.
 LOG_DET, EXPLAINED, LOG_FIT, LOG_REST = range(4)
 # Places in Sums.total.
 TIME, ROOT_ERROR, ERROR, JUMPS, ROWS, WORK = range(6)
@@ -18,6 +18,8 @@ REBUILDS, DRIFTS, LARGEST, BORDER, LARGEST_FIT = range(6, 11)
 N_TOTALS = 11
 # Lanes in which rates are summed.
 LANES = 64
+# Largest log weight of a model under tempering; single precision keeps sums of such weights.
+LARGEST_LOG_WEIGHT = 60.0
 
 
 class Posterior(NamedTuple):
