@@ -457,6 +457,14 @@ def test_data_that_are_refused():
         fit(X[:2], y[:2])
     with pytest.raises(ValueError, match="2 rows have a positive sample_weight"):
         fit(X, y, (np.arange(40) < 2).astype(float))
+    with pytest.raises(
+        ValueError, match=r"weights of the 40 rows sum to 1: they count rows, .* 3 a"
+    ):
+        fit(X, y, np.full(40, 1 / 40))
+    with pytest.raises(ValueError, match=r"the largest entry of y is .*e\+200: its square is lost"):
+        fit(X, 1e200 * y)
+    with pytest.raises(ValueError, match="groups puts 10 columns together: with 11 rows they expl"):
+        SpikeSlabRegressor(groups=[0] * 10 + [1, 2]).fit(X[:11], y[:11])
     X[:, 2] = 7.0
     for kind in (np.asarray, sparse.csc_array):
         with pytest.raises(ValueError, match="columns 2 of X are constant; leave them out"):
@@ -479,6 +487,9 @@ def test_scales_and_offsets_do_not_matter():
     for Z in (X + 1e7, 1e-200 * X, 1e150 * X, X * np.logspace(-8, 8, 6)):
         found = SpikeSlabRegressor(random_state=0).fit(Z, y).inclusion_probabilities_
         np.testing.assert_allclose(found, wanted, atol=1e-6)
+    for scale in (1e-200, 1e200):
+        found = SpikeSlabRegressor(random_state=0).fit(sparse.csc_array(scale * X), y)
+        np.testing.assert_allclose(found.inclusion_probabilities_, wanted, atol=1e-6)
 
 
 def test_dummy_columns_of_all_levels_are_refused():

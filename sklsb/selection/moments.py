@@ -107,7 +107,7 @@ def linear_moments(
         part = part.toarray() if hasattr(part, "toarray") else np.asarray(part)
         part = part - h @ flat.by_x[:, state.columns]
         shift = part @ state.mean
-        sigma2 = state.error / max(df - 2.0, 1e-3)
+        sigma2 = state.error / (df - 2.0)
         mean += weight * shift
         square += weight * shift**2
         inside += weight * sigma2 * (own + np.square(part @ state.root).sum(axis=1))

@@ -131,6 +131,16 @@ def linear_problem(
     given = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
     n_rows, root = float(weight.sum()), np.sqrt(weight)
     basis = _basis(X, always, root)
+    df = n_rows - basis.shape[1]
+    if not df > 2.0:
+        raise ValueError(
+            f"the weights of the {len(root)} rows sum to {n_rows:g}: they count rows, and with the "
+            f"intercept and {always.size} columns in always more than {basis.shape[1] + 2} are "
+            "needed for coefficients to have a variance. Give more rows, or weights that count."
+        )
+    largest = float(np.abs(y).max())
+    if largest > 0.0 and not 1e-140 < largest < 1e140:
+        raise ValueError(f"the largest entry of y is {largest:g}: its square is lost. Rescale y.")
     left = root * y
     left = left - basis @ (basis.T @ left)
     left -= basis @ (basis.T @ left)
@@ -152,12 +162,18 @@ def linear_problem(
             f"slab_sd**2 times the sum of squares of column {given[j]} is {square[j]:g}; it must "
             f"be at most {_LARGEST_SCALE:g}. Use standardize=True, or give a smaller slab_sd."
         )
-    df = n_rows - basis.shape[1]
     first = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
     # A g prior has no models of more columns than can be told apart.
     allowed = int(first[-1])
     if prior.kind == "g":
         allowed = min(allowed, max(int(n_rows) - basis.shape[1] - 1, 1))
+        widest = max(map(len, groups), default=0)
+        if widest > allowed:
+            raise ValueError(
+                f"groups puts {widest} columns together: with {n_rows:g} rows they explain all of "
+                'y, and with the prior "g" at most '
+                f'{allowed} can be told apart. Use smaller groups, or prior="independent".'
+            )
     most_columns, artificial = most_included(first, allowed)
     most = min(first.size - 1, most_columns)
     posterior = _posterior(prior, first, z, square, df, most)
@@ -242,7 +258,7 @@ def _posterior(
         exponent=0.5 * df,
         det_weight=0.0 if is_g else 0.5,
         least=_LEAST if is_g else 0.0,
-        spread=1.0 / max(df - 2.0, 1e-3),
+        spread=1.0 / (df - 2.0),
         studentize=math.sqrt(df),
         n_always=0,
     )
@@ -300,14 +316,19 @@ def _sparse_columns(
     """Scale sparse columns; the projection is left to the kernel."""
     chosen = sparse.csc_array(X[:, given], dtype=np.float64, copy=True)
     chosen.sum_duplicates()
+    largest = np.abs(chosen).max(axis=0).toarray().ravel()
+    largest = np.where(largest > 0.0, largest, 1.0)
+    chosen.data /= np.repeat(largest, np.diff(chosen.indptr))
     chosen.data *= root[chosen.indices]
     before = np.asarray(chosen.multiply(chosen).sum(axis=0)).ravel()
     low = np.asarray(chosen.T @ basis)
     left = before - np.square(low).sum(axis=1)
     _refuse_constant(left, before, given, basis.shape[1] > 1)
-    scale = length / np.sqrt(left) if to_unit else np.full(given.size, length)
+    scale = length / np.sqrt(left) if to_unit else length * largest
     chosen.data *= np.repeat(scale, np.diff(chosen.indptr))
     low *= scale[:, None]
+    square = left * scale**2
+    scale = scale / largest if to_unit else np.full(given.size, length)
     made = SparseColumns(
         value=chosen.data,
         row=chosen.indices.astype(np.int64),
@@ -315,7 +336,7 @@ def _sparse_columns(
         low=low,
         weight=np.empty(0),
     )
-    return made, scale, left * scale**2, np.asarray(chosen.T @ y)
+    return made, scale, square, np.asarray(chosen.T @ y)
 
 
 def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> None:
