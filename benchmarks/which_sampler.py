@@ -136,7 +136,10 @@ def samplers(target, seed):
         made["layers"] = GibbsSampler("layers")
     if isinstance(target, Ising | Potts):
         made["clusters"] = ClusterSampler()
-    if exact.elimination_cost(target, "sample").fits:
+    if (
+        not isinstance(target, RBM | VariableSelection)
+        and exact.elimination_cost(target, "sample").fits
+    ):
         made["elimination"] = EliminationSampler()
     for sampler in made.values():
         sampler.set_params(n_chains=4, random_state=seed, n_jobs=1)

@@ -150,6 +150,26 @@ def test_locally_balanced_steps_win_where_few_variables_move():
 HELD = held()
 
 
+def test_nothing_is_learned_where_the_winner_is_clear():
+    clear, close = fitted(LATTICE), fitted(HELD)
+    plain = [LSBSampler(random_state=0).fit(target) for target in (LATTICE, HELD)]
+    assert clear.n_evaluations_ < 0.3 * plain[0].n_evaluations_
+    assert close.n_evaluations_ > plain[1].n_evaluations_
+    assert close.sampler_.balancing == "learned"
+    # With a burn-in of that length, learning is asked for.
+    asked = AutoSampler(n_burn_in=1000, random_state=0).fit(LATTICE)
+    assert asked.n_evaluations_ > 1000 * 4 * LATTICE.n_sites
+
+
+def test_no_winner_is_clear_where_chains_disagree():
+    x = np.where(np.arange(4)[:, None] % 2, 1, -1) * np.ones((4, 40), int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        sampler = AutoSampler(random_state=0).fit(magnet(), initial_states=x)
+        plain = LSBSampler(random_state=0).fit(magnet(), initial_states=x)
+    assert sampler.n_evaluations_ > plain.n_evaluations_
+
+
 def test_who_competes():
     def names(target):
         return [name for name, _ in challengers(target)]
@@ -306,7 +326,9 @@ def test_candidates_that_disagree_are_told(monkeypatch):
     monkeypatch.setattr(
         auto.AutoSampler,
         "_first",
-        lambda self: LSBSampler("barker", blocks=None, random_state=0, n_burn_in=20_000),
+        lambda self, balancing="": LSBSampler(
+            "barker", blocks=None, random_state=0, n_burn_in=20_000
+        ),
     )
     with pytest.warns(SeparatedModesWarning, match="'(lsb|down)', which is taken, and") as told:
         AutoSampler().fit(target, initial_states=np.ones(40))
@@ -319,7 +341,9 @@ def test_tempering_is_tried_and_taken_where_it_agrees(monkeypatch):
     monkeypatch.setattr(
         auto.AutoSampler,
         "_first",
-        lambda self: LSBSampler("barker", blocks=None, random_state=0, n_burn_in=150_000),
+        lambda self, balancing="": LSBSampler(
+            "barker", blocks=None, random_state=0, n_burn_in=150_000
+        ),
     )
     x = np.where(np.arange(4)[:, None] % 2, 1, -1) * np.ones((4, 40), int)
     sampler = AutoSampler(random_state=0).fit(target, initial_states=x)

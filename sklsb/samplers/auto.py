@@ -20,6 +20,7 @@ from sklsb.samplers._auto.challengers import begun, eliminated
 from sklsb.samplers._auto.prices import FIT, neighbours, price_of
 from sklsb.samplers._auto.race import Contest
 from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.thinning import Thinning
 from sklsb.samplers.elimination import EliminationSampler
@@ -36,6 +37,9 @@ _SHARE, _OF_TEMPERING = 0.6, 0.3
 _LARGE_R_HAT, _FEWEST_SCANS, _REPLICAS = 1.2, 128, 16
 # Most seeds: one for each challenger, elimination and tempering.
 _SEEDS = 16
+# Of the first race: evaluations of each change by each chain, and how many times as many effective
+# draws the winner must make as Barker's function, so that no learned one need be looked for.
+_EVALUATIONS, _BY_LEARNING = 4_000, 5.0
 # Variables that a warning names.
 _NAMED = 3
 
@@ -44,13 +48,17 @@ _NAMED = 3
 class AutoSampler(BaseSampler):
     r"""The sampler of this package that makes most effective draws of a target for its work.
 
-    `fit` first fits an `LSBSampler` by default. From the states that its chains reached other
-    samplers go on, as far as the target allows them: Gibbs sweeps, by colour, by layers and in
-    random blocks; clusters where couplings are not frustrated; first-order steps for a
-    `TorchTarget`. They race, in rounds in which those that are clearly worse are dropped. If
-    variable elimination takes no longer than that fit, independent draws compete as well. Where
-    candidates or chains disagree `ParallelTempering` is tried. The winner starts from the states
-    where the race began, and draws; nothing adapts after `fit`.
+    `fit` first fits an `LSBSampler` with Barker's function, which takes little. From the states
+    that its chains reached other samplers go on, as far as the target allows them: Gibbs sweeps, by
+    colour, by layers and in random blocks; clusters where couplings are not frustrated; independent
+    draws if variable elimination is cheap. They race, in rounds in which those that are clearly
+    worse are dropped. If one makes five times as many effective draws as the `LSBSampler`, more
+    than learning is known to gain, and neither candidates nor chains disagree, it is taken.
+
+    Otherwise, and for a `TorchTarget` (where first-order steps compete), a `FunctionTarget` or if
+    ``n_burn_in`` is given, an `LSBSampler` that learns is fitted, and a longer race decides. There,
+    where candidates or chains disagree, `ParallelTempering` is tried. The winner starts from the
+    states where the race began, and draws; nothing adapts after `fit`.
 
     Candidates are compared by effective draws per unit of work,
 
@@ -66,8 +74,8 @@ class AutoSampler(BaseSampler):
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain in the burn-in of the `LSBSampler`. After a short one, and with 0,
-        there is no race, and the `LSBSampler` is taken, or elimination.
+        Transitions of each chain in the burn-in of the `LSBSampler`, which learns then. After a
+        short one, and with 0, there is no race, and the `LSBSampler` is taken, or elimination.
     n_jobs, random_state, verbose
         As in `GibbsSampler`.
 
@@ -126,9 +134,31 @@ class AutoSampler(BaseSampler):
     def check_parameters(self, target: Target) -> None:
         self._first().check_parameters(target)
 
-    def _first(self) -> LSBSampler:
+    def _first(self, balancing: str = "learned") -> LSBSampler:
         """Return the sampler that finds the states from which all others start."""
-        return LSBSampler(random_state=self.random_state, **self._common)
+        return LSBSampler(balancing, random_state=self.random_state, **self._common)
+
+    def _choose(self, target: Target, initial_states: ArrayLike | None) -> "_Choice":
+        """Return the result of a race, with learned functions unless the winner is clear before."""
+        spent = 0
+        if self.n_burn_in is None and _may_be_clear(target):
+            first = self._first("barker")
+            first._fit(target, initial_states)
+            price = price_of(first._ensemble.rule, target)
+            moves = int((target.n_possible - 1).sum())
+            evaluations = _EVALUATIONS * moves * self.n_chains
+            choice = _Choice(first, price.work(0, evaluations, neighbours(target)))
+            choice.race()
+            if choice.is_clear:
+                return choice
+            spent = choice.evaluations
+        first = self._first()
+        first._fit(target, initial_states)
+        choice = _Choice(first, FIT * first.n_evaluations_, spent)
+        choice.race()
+        if choice.needs_tempering:
+            choice.temper()
+        return choice
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -136,19 +166,14 @@ class AutoSampler(BaseSampler):
         return {name: getattr(self, name) for name in names}
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
-        first = self._first()
-        first._fit(target, initial_states)
-        choice = _Choice(first)
-        choice.race()
-        if choice.needs_tempering:
-            choice.temper()
+        choice = self._choose(target, initial_states)
         sampler = choice.sampler
         sampler.set_params(verbose=self.verbose)
         spent = choice.evaluations - sampler.n_evaluations_
         per_chain = np.full(len(sampler._ensemble), 0)
         per_chain[0] = spent
         sampler._ensemble.add_evaluations(per_chain)
-        tally = first._ensemble.counters.tally
+        tally = choice.first._ensemble.counters.tally
         sampler._count_anew(() if tally is None else tally.kept)
         for name in ("disagreement_", "sample_stats_", "_last_draws", "_resting"):
             self.__dict__.pop(name, None)
@@ -259,11 +284,18 @@ class AutoSampler(BaseSampler):
         return self.sampler_._attrs() | super()._attrs() | found
 
 
+def _may_be_clear(target: Target) -> bool:
+    """Whether a first race is worth its while; what is no target is refused later."""
+    if not isinstance(target, Target) or target.ratio_cost > 1 or tied_by_zeros(target):
+        return False
+    return bool((target.n_possible > 1).any())
+
+
 class _Choice:
     """The race from the states of a fitted `LSBSampler`, and its result."""
 
-    def __init__(self, first: LSBSampler):
-        self.first, self.target = first, first.target_
+    def __init__(self, first: LSBSampler, work: float, spent: int = 0):
+        self.first, self.target, self.work, self.spent = first, first.target_, work, spent
         self.states = first._ensemble.chains.x.copy()
         own = first._ensemble.streams.copy().of("pilot", _RACE)
         # For each candidate those of its chains, which may become those of the draws, and of
@@ -271,7 +303,6 @@ class _Choice:
         self.seeds = [int(own[0].integers(2**63)) for _ in range(_SEEDS)]
         self.by_chain = [int(rng.integers(2**63)) for rng in own]
         self.settings: dict[str, Any] = {"n_chains": first.n_chains, "n_jobs": first.n_jobs}
-        self.work = FIT * first.n_evaluations_
         self.samplers: dict[str, BaseSampler] = {"lsb": first}
 
     def _copies(self, sampler: BaseSampler, k: int) -> Any:
@@ -316,7 +347,20 @@ class _Choice:
     def evaluations(self) -> int:
         """Evaluations of all candidates, and of their copies."""
         copies = sum(run.evaluations for run in self.contest.runs)
-        return copies + sum(one.n_evaluations_ for one in self.samplers.values())
+        return self.spent + copies + sum(one.n_evaluations_ for one in self.samplers.values())
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the winner is so much better that learning could not make up for it."""
+        found, name = self.outcome, self.chosen
+        ess, error = found.ess_per_work, found.work_error
+        won, own = found.names.index(name), found.names.index("lsb")
+        if not (np.isfinite(ess[won]) and np.isfinite(ess[own])) or self.needs_tempering:
+            return False
+        if name != "elimination" and not self.contest.difference(name).others:
+            return False  # there was nobody to compare the winner with
+        least, most = ess[won] - 2.0 * error[won], ess[own] + 2.0 * error[own]
+        return bool(least > _BY_LEARNING * most)
 
     @property
     def needs_tempering(self) -> bool:
