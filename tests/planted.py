@@ -78,3 +78,11 @@ class Mutant(NamedTuple):
         found = pytest.raises((AssertionError, pytest.fail.Exception), match=self.message)
         with imported(folder, self.file, self.old, self.new) as package, found:
             self.check(package)
+
+
+def cases(mutants):
+    """Return parameters for all; those whose check has found another before are slow."""
+    seen = set()
+    for name, mutant in mutants.items():
+        yield pytest.param(name, marks=pytest.mark.slow if mutant.check in seen else ())
+        seen.add(mutant.check)

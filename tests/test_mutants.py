@@ -7,7 +7,7 @@ import copy
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, imported, inside
+from planted import Mutant, anew, cases, imported, inside
 from test_exact import check_lattice
 from test_kernel import check_selection
 from test_objectives import check_bad_batch, check_stride
@@ -1294,6 +1294,6 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*cases(MUTANTS)])
 def test_a_planted_error_is_found(name, tmp_path):
     MUTANTS[name].must_be_found(tmp_path)

@@ -701,7 +701,7 @@ STEEP = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 @pytest.mark.parametrize("n_burn_in", [300, 1500])
 def test_the_pilot_is_not_fooled_by_short_runs_where_z_grows(seed, n_burn_in):
     # Barker's function and min are worth 20 to 200 times as much as the steep ones.
