@@ -48,6 +48,8 @@ from sklsb.exceptions import SamplerWarning
 
 MOST_SITES = 100
 THINNINGS = (1, 4, 16)
+# Independent draws away from the usual value, from which a variable that does not move is stuck.
+FEWEST_SEEN = 30
 
 
 def paper(rng, case):
@@ -157,7 +159,8 @@ def effective(draws, target, variances):
     """Return effective draws, all variables by their variances and the worst one.
 
     ``variances`` holds those of earlier runs of the target, and is added to: a variable that did
-    not move here, but elsewhere, has one effective draw.
+    not move here, but elsewhere, has one effective draw. Left out are variables that few of so
+    many independent draws would show away from their usual value.
     """
     x = draws["x"].values.reshape(*draws["x"].shape[:2], -1)
     free = np.flatnonzero(target.n_possible > 1)
@@ -165,7 +168,7 @@ def effective(draws, target, variances):
     x = x[:, :, sites].astype(float)
     variances.append(x.reshape(-1, sites.size).var(axis=0))
     variance = np.median(variances, axis=0)
-    seen = variance > 0.0
+    seen = variance * len(x) * x.shape[1] >= FEWEST_SEEN
     if not seen.any():
         return 0.0, 0.0
     numbers = xr.Dataset({"x": (("chain", "draw", "site"), x[:, :, seen])})

@@ -140,21 +140,20 @@ class AutoSampler(BaseSampler):
 
     def _choose(self, target: Target, initial_states: ArrayLike | None) -> "_Choice":
         """Return the result of a race, with learned functions unless the winner is clear before."""
-        spent = 0
+        before: _Choice | None = None
         if self.n_burn_in is None and _may_be_clear(target):
             first = self._first("barker")
             first._fit(target, initial_states)
             price = price_of(first._ensemble.rule, target)
             moves = int((target.n_possible - 1).sum())
             evaluations = _EVALUATIONS * moves * self.n_chains
-            choice = _Choice(first, price.work(0, evaluations, neighbours(target)))
-            choice.race()
-            if choice.is_clear:
-                return choice
-            spent = choice.evaluations
+            before = _Choice(first, price.work(0, evaluations, neighbours(target)))
+            before.race()
+            if before.is_clear:
+                return before
         first = self._first()
         first._fit(target, initial_states)
-        choice = _Choice(first, FIT * first.n_evaluations_, spent)
+        choice = _Choice(first, FIT * first.n_evaluations_, before)
         choice.race()
         if choice.needs_tempering:
             choice.temper()
@@ -294,8 +293,8 @@ def _may_be_clear(target: Target) -> bool:
 class _Choice:
     """The race from the states of a fitted `LSBSampler`, and its result."""
 
-    def __init__(self, first: LSBSampler, work: float, spent: int = 0):
-        self.first, self.target, self.work, self.spent = first, first.target_, work, spent
+    def __init__(self, first: LSBSampler, work: float, before: "_Choice | None" = None):
+        self.first, self.target, self.work, self.before = first, first.target_, work, before
         self.states = first._ensemble.chains.x.copy()
         own = first._ensemble.streams.copy().of("pilot", _RACE)
         # For each candidate those of its chains, which may become those of the draws, and of
@@ -314,7 +313,8 @@ class _Choice:
         first, target = self.first, self.target
         budget = _SHARE * self.work
         if (target.n_possible > 1).any():
-            exact = eliminated(target, self.work, self.seeds[0], self.settings)
+            exact = None if self.before is None else self.before.samplers.get("elimination")
+            exact = exact or eliminated(target, self.work, self.seeds[0], self.settings)
             if exact is not None:
                 self.samplers["elimination"] = exact
             self.samplers |= begun(target, self.states, self.seeds[2:], self.settings)
@@ -347,7 +347,10 @@ class _Choice:
     def evaluations(self) -> int:
         """Evaluations of all candidates, and of their copies."""
         copies = sum(run.evaluations for run in self.contest.runs)
-        return self.spent + copies + sum(one.n_evaluations_ for one in self.samplers.values())
+        spent = 0 if self.before is None else self.before.evaluations
+        counted = [] if self.before is None else list(self.before.samplers.values())
+        mine = [one for one in self.samplers.values() if one not in counted]
+        return spent + copies + sum(one.n_evaluations_ for one in mine)
 
     @property
     def is_clear(self) -> bool:
