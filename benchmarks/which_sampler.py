@@ -45,6 +45,7 @@ from sklsb import (
 )
 from sklsb.diagnostics import ess
 from sklsb.exceptions import SamplerWarning
+from sklsb.samplers._tempering.explorers import is_sparse
 
 MOST_SITES = 100
 THINNINGS = (1, 4, 16)
@@ -132,7 +133,7 @@ def samplers(target, seed):
         "systematic": GibbsSampler("systematic"),
         "random blocks of 4": GibbsSampler(block_size=4),
     }
-    if target.graph is not None and target.graph.nnz <= 8 * target.n_sites:
+    if is_sparse(target):
         made["by colour"] = GibbsSampler("chromatic")
     if isinstance(target, RBM):
         made["layers"] = GibbsSampler("layers")
@@ -251,20 +252,22 @@ def said(value):
 def rst(rows):
     """Return the table of a page."""
     heads = ["target", "``LSBSampler``, a sweep apart", "``LSBSampler``, best", "best of all"]
-    heads += ["which", "``AutoSampler``", "takes", "regret"]
-    lines = [f".. list-table:: {summary(rows)}", "   :header-rows: 1", ""]
+    heads += ["which", "``AutoSampler``", "takes", "regret", "fit", "time"]
+    lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in [None, *rows]:
         cells = heads
         if row is not None:
             own = row["samplers"]
             lsb, best = own["LSBSampler()"]["rate"], own[row["best"]]["rate"]
             cells = [row["target"], *map(said, (row["sweep"], lsb, best)), row["best"]]
-            cells += [said(row["auto_rate"]), row["chosen"], f"{row['regret']:.2f}"]
+            cells += [said(row["auto_rate"]), row["chosen"]]
+            cells += [f"{row[key]:.2g}" for key in ("regret", "fit_ratio", "time_ratio")]
         lines += [f"   {'*' if k == 0 else ' '} - {cell}" for k, cell in enumerate(cells)]
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    lines += ["", f"Measured on {date.today()} at commit {commit}, seed {rows[0]['seed']}.", ""]
+    when = f"Measured on {date.today()} at commit {commit}, seed {rows[0]['seed']}"
+    lines += ["", f"{when}: {summary(rows)}.", ""]
     return "\n".join(lines)
 
 

@@ -499,3 +499,46 @@ def test_disagreement_and_stop_rules():
     draws = sampler.sample(400, thin="auto", stop=Seconds(60.0))
     assert draws.attrs["stopped_by"] == ""
     assert sampler.disagreement_.agree == 1
+
+
+def regression(n, n_in_last):
+    """A regression on n rows and columns, and states in the last of which all is explained."""
+    rng = np.random.default_rng([25, 100])
+    x = rng.normal(size=(n, n))
+    y = x[:, :5].sum(axis=1) + rng.normal(size=n)
+    states = np.zeros((4, n))
+    states[:, :5] = states[3, :n_in_last] = 1
+    return VariableSelection(x, y), states
+
+
+def test_chains_on_their_way_do_not_decide():
+    target, states = regression(80, 75)  # some hundred sweeps away from where the others are
+    first = LSBSampler("barker", n_burn_in=0, random_state=0)
+    choice = auto._Choice(first.fit(target, initial_states=states), 3e8)
+    choice.race()
+    assert choice.again == 1
+    assert choice.states.sum(axis=1).max() < 25
+    assert choice.chosen == "systematic"
+    assert choice.contest.arrived() is None
+    assert choice.table().ess_per_transition.sel(candidate="systematic") > 0.5
+    # All begin there: the winner, the others, and the first one.
+    for sampler in choice.samplers.values():
+        assert sampler.state_.sum(axis=1).max() < 25
+    assert choice.evaluations > choice.spent > 0
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_candidates_count_by_what_their_draws_know(seed):
+    """Many dependent transitions do not know the variances; fewer sweeps do."""
+    target, states = regression(200, 5)
+    made = {
+        "sweeps": GibbsSampler("systematic", n_burn_in=0, random_state=seed),
+        "blocks": GibbsSampler(block_size=4, n_burn_in=0, random_state=seed + 20),
+    }
+    chains = {k: s.fit(target, initial_states=states)._ensemble for k, s in made.items()}
+    contest = Contest(chains, 6e8)
+    contest.run(lambda work: None)
+    assert contest.entrant("blocks").n_transitions > contest.entrant("sweeps").n_transitions
+    of_sweeps, of_blocks = (of_sites.time for of_sites, _ in contest.times)
+    assert of_sweeps < 1.2
+    assert of_blocks > 50.0

@@ -284,11 +284,18 @@ class _Measured(NamedTuple):
 
 
 class Pool:
-    """What all candidates have seen together: the variances of the sites and of log p."""
+    """What all candidates have seen together: the variances of the sites and of log p.
 
-    def __init__(self, runs: list[Runs], visited: States | None):
-        measured = [run.measured for run in runs if run.measured is not None]
-        weights = [one.n_transitions for one in measured]
+    Transitions count alike, or as ``worth`` says, one number for each run.
+    """
+
+    def __init__(
+        self, runs: list[Runs], visited: States | None, worth: Sequence[float] | None = None
+    ):
+        each = [1.0] * len(runs) if worth is None else worth
+        known = [(run.measured, w) for run, w in zip(runs, each, strict=True) if run.measured]
+        measured = [one for one, _ in known]
+        weights = [one.n_transitions * w for one, w in known]
         shares = [one.shares for one in measured]
         mean, square = np.average([one.lp for one in measured], axis=0, weights=weights)
         if visited is not None and len(visited):

@@ -40,6 +40,8 @@ _SEEDS = 16
 # Of the first race: evaluations of each change by each chain, and how many times as many effective
 # draws the winner must make as Barker's function, so that no learned one need be looked for.
 _EVALUATIONS, _BY_LEARNING = 4_000, 5.0
+# Most races that are held again, as chains were still on their way to where the target is.
+_AGAIN = 3
 # Variables that a warning names.
 _NAMED = 3
 
@@ -151,6 +153,8 @@ class AutoSampler(BaseSampler):
             before.race()
             if before.is_clear:
                 return before
+            if before.again:
+                initial_states = before.states
         first = self._first()
         first._fit(target, initial_states)
         choice = _Choice(first, FIT * first.n_evaluations_, before)
@@ -303,21 +307,32 @@ class _Choice:
         self.by_chain = [int(rng.integers(2**63)) for rng in own]
         self.settings: dict[str, Any] = {"n_chains": first.n_chains, "n_jobs": first.n_jobs}
         self.samplers: dict[str, BaseSampler] = {"lsb": first}
+        self.again = 0  # races held before the one that counts
+        self.spent = 0  # evaluations of those
 
     def _copies(self, sampler: BaseSampler, k: int) -> Any:
         streams = Streams([np.random.default_rng([seed, k]) for seed in self.by_chain])
         return sampler._copies(streams)
 
     def race(self) -> None:
-        """Let all candidates run."""
-        first, target = self.first, self.target
-        budget = _SHARE * self.work
-        if (target.n_possible > 1).any():
+        """Let all candidates run, again where the chains had not arrived before."""
+        if (self.target.n_possible > 1).any():
             exact = None if self.before is None else self.before.samplers.get("elimination")
-            exact = exact or eliminated(target, self.work, self.seeds[0], self.settings)
+            exact = exact or eliminated(self.target, self.work, self.seeds[0], self.settings)
             if exact is not None:
                 self.samplers["elimination"] = exact
-            self.samplers |= begun(target, self.states, self.seeds[2:], self.settings)
+        self._race()
+        while self.again < _AGAIN and (states := self.contest.arrived()) is not None:
+            self.spent += self.contest.evaluations
+            self.again += 1
+            self.states = states
+            self.first._continue_from(states)
+            self._race()
+
+    def _race(self) -> None:
+        first, budget = self.first, _SHARE * self.work
+        if (self.target.n_possible > 1).any():
+            self.samplers |= begun(self.target, self.states, self.seeds[2:], self.settings)
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
         self.contest = Contest(chains, budget)
         if self.contest.sites.size:
@@ -346,11 +361,12 @@ class _Choice:
     @property
     def evaluations(self) -> int:
         """Evaluations of all candidates, and of their copies."""
-        copies = sum(run.evaluations for run in self.contest.runs)
-        spent = 0 if self.before is None else self.before.evaluations
+        spent = self.spent + self.contest.evaluations
+        if self.before is not None:
+            spent += self.before.evaluations
         counted = [] if self.before is None else list(self.before.samplers.values())
         mine = [one for one in self.samplers.values() if one not in counted]
-        return spent + copies + sum(one.n_evaluations_ for one in mine)
+        return spent + sum(one.n_evaluations_ for one in mine)
 
     @property
     def is_clear(self) -> bool:

@@ -6,6 +6,9 @@ candidates together, or by a quarter of that of log p if this is longer: who sta
 one who is good at both. Work is not what log-ratios take, but nanoseconds by the table of
 `sklsb.samplers._auto.prices`.
 
+If log p shows that chains were on their way to where the target is, the race says nothing yet:
+`Contest.arrived` returns states from which it can begin anew.
+
 Candidates check each other. The later half of each one's draws gives two means of each chain, and
 the means of two candidates A and B are compared by
 
@@ -30,6 +33,7 @@ from sklsb.diagnostics.tally import CHANCE
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.samplers._auto.prices import neighbours, price_of
+from sklsb.targets.base import States
 
 Array = NDArray[np.float64]
 # How much slower than the sites log p may be before it counts.
@@ -37,6 +41,8 @@ _LP_SLOWER = 4.0
 # Autocorrelation times in the later half of the draws, over all chains, from which marginals are
 # compared.
 _FEWEST_TIMES = 20.0
+# Standard deviations of log p in the later draws, from which the first ones are not of the target.
+_DRIFTED = 4.0
 _INDEPENDENT = Found(1.0, 0.0)
 # Nanoseconds of a table entry of elimination; draws of each chain that tables are made for.
 _OF_TABLE_ENTRY, _DRAWS = 1.0, 1000
@@ -46,6 +52,7 @@ class Entrant(Runs):
     """The runs of one candidate; costs are nanoseconds."""
 
     halves: Array | None = None  # means (2 n_chains, n_values, n_sites) of the later draws
+    drifted = False  # whether log p of a chain began outside the range of the later draws
 
     def __init__(self, ensemble: Any, sites: NDArray[np.int64]):
         super().__init__(ensemble, ensemble.rule, sites)
@@ -102,6 +109,11 @@ class Entrant(Runs):
         halves = later[:, : 2 * n].reshape(2 * len(later), n, -1)
         values = self.ensemble.target.values
         self.halves = np.stack([(halves == v).mean(axis=1) for v in values], axis=1)
+        lp = self.series.lp[:, : self.series.n]
+        early, late = lp[:, : max(1, self.series.n // 8)], lp[:, self.series.n // 2 :]
+        # Of chains that stand still log p changes by rounding only.
+        most = _DRIFTED * late.std() + 1e-6
+        self.drifted = bool((np.abs(early.mean(axis=1) - late.mean()) > most).any())
 
     @property
     def r_hat(self) -> float:
@@ -156,22 +168,44 @@ class Contest(Race):
         """Return the runs of a candidate."""
         return cast(Entrant, self.runs[self.names.index(name)])
 
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of all runs, each of its own kind."""
+        return sum(run.evaluations for run in self.runs)
+
+    def arrived(self) -> States | None:
+        """Return where the chains are that agree best, if some candidate's were on their way."""
+        walks = [cast(Entrant, r) for r in self.runs if not isinstance(r.ensemble, Redraws)]
+        if not any(run.drifted for run in walks):
+            return None
+        best = min(walks, key=lambda run: np.nan_to_num(run.r_hat, nan=np.inf))
+        return best.ensemble.chains.x.copy()
+
     def _time(self, name: str) -> float:
         """Return the time of a candidate's sites by the variances that it has seen itself.
 
         By those of all together, candidates that stay in different modes would all be slow.
         """
-        run = self.entrant(name)
+        return self._own_time(self.entrant(name))
+
+    def _own_time(self, run: Runs) -> float:
         return np.inf if run.measured is None else Pool([run], None).times(run)[0].time
 
     def _measure(self) -> list[tuple[Found, Found]]:
-        """Return the times of all; independent draws know the variances, and their time is 1."""
+        """Return the times of all; independent draws know the variances, and their time is 1.
+
+        Of the others a transition is worth its effective draws: those of blocks are short beside
+        sweeps, and their many transitions know little.
+        """
         exact = [
             run
             for run in self.runs
             if run.measured is not None and isinstance(run.ensemble, Redraws)
         ]
-        pool = Pool(exact or self.runs, None)
+        seen = exact or self.runs
+        # Chains that stand still have no time.
+        worth = [float(np.nan_to_num(1.0 / self._own_time(run))) for run in seen]
+        pool = Pool(seen, None, worth if any(worth) else None)
         return [(_INDEPENDENT, _INDEPENDENT) if r in exact else pool.times(r) for r in self.runs]
 
     def measures(self) -> tuple[Array, Array]:

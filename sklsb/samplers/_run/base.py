@@ -359,12 +359,17 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 f"{told} The present state of chain {int(possible.argmin())} has become "
                 "impossible; fit again with warm_start=False, or give initial_states."
             )
-        made = before.like(before.chains.x, before.streams)
-        made.add_evaluations(before.chains.evaluations[:, 0])
-        self._law, self._ensemble = checked(made), made
+        self._continue_from(before.chains.x)
         for old in ("disagreement_", "_thin_found", "_resting"):
             self.__dict__.pop(old, None)
         self._count_anew()
+
+    def _continue_from(self, states: States) -> None:
+        """Let the chains go on from these states, by the target as it is now."""
+        before = self._ensemble
+        made = before.like(states, before.streams)
+        made.add_evaluations(before.chains.evaluations[:, 0])
+        self._law, self._ensemble = checked(made), made
 
     def _change_of_target(self) -> str:
         """Say how log p, or its compiled version, has changed since the last call; else ""."""
