@@ -32,7 +32,12 @@ from sklsb.diagnostics import marginals
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exceptions import SamplerWarning, SeparatedModesWarning, StoreError
+from sklsb.exceptions import (
+    SamplerWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+    StoreError,
+)
 from sklsb.samplers._auto import prices
 from sklsb.samplers._auto.challengers import challengers
 from sklsb.samplers._auto.race import Contest
@@ -525,6 +530,10 @@ def test_chains_on_their_way_do_not_decide():
     for sampler in choice.samplers.values():
         assert sampler.state_.sum(axis=1).max() < 25
     assert choice.evaluations > choice.spent > 0
+    # Where the chain was might have been a mode.
+    assert choice.needs_tempering
+    assert not choice.is_clear
+    assert "none came back" in choice.doubt
 
 
 @pytest.mark.parametrize("seed", [2, 3])
@@ -542,3 +551,13 @@ def test_candidates_count_by_what_their_draws_know(seed):
     of_sweeps, of_blocks = (of_sites.time for of_sites, _ in contest.times)
     assert of_sweeps < 1.2
     assert of_blocks > 50.0
+
+
+def test_draws_that_the_race_knows_to_be_worth_little_are_told():
+    target = Ising.lattice(np.zeros((12, 12)), 0.2)
+    sampler = AutoSampler(random_state=0).fit(target)
+    won = sampler.candidates_.sel(candidate=sampler.candidates_.attrs["chosen"])
+    assert won.ess_per_transition < sampler._most_effective < 2.0
+    sampler._most_effective = 0.001
+    with pytest.warns(ShortRunWarning, match="worth 0.4 independent draws at most, as the race"):
+        sampler.sample(400, thin=1)

@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress
 from sklsb.balancing.pilot import Outcome
+from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.ensembles.streams import Streams
-from sklsb.exceptions import SeparatedModesWarning
+from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning
 from sklsb.samplers._auto.challengers import begun, eliminated
 from sklsb.samplers._auto.prices import FIT, neighbours, price_of
 from sklsb.samplers._auto.race import Contest
@@ -42,6 +43,8 @@ _SEEDS = 16
 _EVALUATIONS, _BY_LEARNING = 4_000, 5.0
 # Most races that are held again, as chains were still on their way to where the target is.
 _AGAIN = 3
+# Effective draws of each chain below which chains cannot be compared.
+_FEWEST_EFFECTIVE = 5.0
 # Variables that a warning names.
 _NAMED = 3
 
@@ -103,7 +106,11 @@ class AutoSampler(BaseSampler):
     -----
     SeparatedModesWarning
         In `fit`, if the marginals of the winner differ from those of another candidate by more than
-        chance. After `sample` as the other samplers.
+        chance, if its chains disagree, or if chains left in the race where they had stayed, and
+        none came back. After `sample` as the other samplers.
+    ShortRunWarning
+        After `sample`, too, if so many transitions are worth less than five draws of each chain, as
+        the race has seen.
 
     See Also
     --------
@@ -186,6 +193,7 @@ class AutoSampler(BaseSampler):
         self.candidates_: xr.Dataset = choice.table()
         self.why_: str = choice.why
         self._doubt: str = choice.doubt
+        self._most_effective: float = choice.most_effective
         self._law, self._never_moved = sampler._law, False
         self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
         self.target_, self.n_sites_ = target, target.n_sites
@@ -197,6 +205,20 @@ class AutoSampler(BaseSampler):
         self.sampler_._warn_if_isolated()
         if self._doubt:
             warnings.warn(self._doubt, SeparatedModesWarning, stacklevel=3)
+
+    def _warn_if_short(self, made: int, n_draws: int) -> None:
+        super()._warn_if_short(made, n_draws)
+        effective = made * self._most_effective
+        enough = self._ensemble.counters.n_draws >= FEWEST_DRAWS
+        if enough and not self._warned_short and effective < _FEWEST_EFFECTIVE:
+            self._warned_short = True
+            warnings.warn(
+                f"The {made} transitions of each chain since fit are worth {effective:.2g} "
+                "independent draws at most, as the race in fit saw: too few to know whether "
+                'chains agree. Draw more, or further apart: sample(n, thin="auto").',
+                ShortRunWarning,
+                stacklevel=4,
+            )
 
     # ----------------------------------------------------------------- what the winner does
 
@@ -388,7 +410,23 @@ class _Choice:
         run = self.contest.entrant(name)
         if name == "elimination" or run.halves is None or self.target.ratio_cost > 1:
             return False
-        return bool(self.contest.difference(name).sites.size or run.r_hat > _LARGE_R_HAT)
+        disagree = self.contest.difference(name).sites.size or run.r_hat > _LARGE_R_HAT
+        return bool(disagree or self.have_left)
+
+    @property
+    def have_left(self) -> bool:
+        """Whether chains left where they were before a race, and did not come back."""
+        return self.again > 0 or (self.before is not None and self.before.again > 0)
+
+    @property
+    def most_effective(self) -> float:
+        """Effective draws of the winner's transitions, at most; infinite if nothing is known."""
+        found, name = self.outcome, self.chosen
+        if name == "elimination":
+            return np.inf
+        k = found.names.index(name)
+        of_race = found.ess_per_step[k] + 2.0 * found.ess_error[k]
+        return float(np.nan_to_num(of_race, nan=np.inf))
 
     def temper(self) -> None:
         """Let tempering run, too, if there is work left for a burn-in that may find anything."""
@@ -428,20 +466,35 @@ class _Choice:
 
     @property
     def doubt(self) -> str:
-        """The warning about candidates that disagree, or ""."""
-        if not self.contest.last or self.chosen == "elimination":
+        """The warning about candidates or chains that disagree, or ""."""
+        name = self.chosen
+        if not self.contest.last or name == "elimination":
             return ""
-        found = self.contest.difference(self.chosen)
-        if not found.sites.size:
+        found, r_hat = self.contest.difference(name), self.contest.entrant(name).r_hat
+        if found.sites.size:
+            labels = [repr(self.target.label(int(site))) for site in found.sites[:_NAMED]]
+            more = found.sites.size - len(labels)
+            named = ", ".join(labels) + (f" and {more} more" if more > 0 else "")
+            seen = (
+                f"The candidates {name!r}, which is taken, and {found.others!r} disagree by up "
+                f"to {found.size:.3g} standard errors in the marginals of variables {named}: one "
+                "of them has not converged, or does not leave a mode."
+            )
+        elif r_hat > _LARGE_R_HAT:
+            seen = (
+                f"The chains of {name!r}, which is taken, disagreed in the race: R-hat {r_hat:.3g}."
+            )
+        elif self.have_left:
+            seen = (
+                "In the race a chain left the states where it had stayed before, for others of "
+                "another log p, and none came back. Where it was is not in the draws, right if it "
+                "has next to no probability, and wrong if it is a mode."
+            )
+        else:
             return ""
-        labels = [repr(self.target.label(int(site))) for site in found.sites[:_NAMED]]
-        more = found.sites.size - len(labels)
-        named = ", ".join(labels) + (f" and {more} more" if more > 0 else "")
-        tried = "tempering" in self.samplers
+        tried = "tempering" in self.samplers and name != "tempering"
         return (
-            f"The candidates {self.chosen!r}, which is taken, and {found.others!r} disagree by up "
-            f"to {found.size:.3g} standard errors in the marginals of variables {named}: one of "
-            "them has not converged, or does not leave a mode. Answers may be wrong. "
+            f"{seen} Answers may be wrong. "
             f"{'Tempering was tried and is no better. ' if tried else ''}Give a larger n_burn_in, "
             "or take ParallelTempering, and compare."
         )

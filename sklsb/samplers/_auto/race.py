@@ -14,11 +14,11 @@ the means of two candidates A and B are compared by
 
 .. math:: t = \frac{|\bar a - \bar b|}{\sqrt{V_a + V_b}}, \qquad
           V = \max\left(\frac{\mathrm{var}(\text{means of halves})}{m},
-                        \frac{\bar p (1 - \bar p) \tau}{n}\right)
+                        \frac{p (1 - p) \tau}{n}\right)
 
 for each value of each site, with m half chains of n draws in all, m - 1 degrees of freedom each,
-and tau the time of the sites by the variances that the candidate has seen itself. They disagree if
-the smallest p-value is below .01, divided by the number of comparisons.
+p the mean of both, and tau the time of the sites by the variances that the candidate has seen
+itself. They disagree if the smallest p-value is below .01, divided by the number of comparisons.
 """
 
 from typing import Any, NamedTuple, cast
@@ -132,10 +132,9 @@ class Entrant(Runs):
         n = 0.5 * self.n_transitions * len(self.ensemble)
         return self.halves is not None and n >= _FEWEST_TIMES * time
 
-    def errors(self, time: float) -> Array:
-        """Return the variances of the means of the later half."""
+    def errors(self, time: float, mean: Array) -> Array:
+        """Return the variances of the means of the later half, if ``mean`` is the truth."""
         halves = cast(Array, self.halves)
-        mean = halves.mean(axis=0)
         n = 0.5 * self.n_transitions * len(self.ensemble)
         of_halves = halves.var(axis=0, ddof=1) / len(halves)
         return np.asarray(np.maximum(of_halves, mean * (1.0 - mean) * time / max(1.0, n)))
@@ -255,8 +254,10 @@ class Contest(Race):
 
     def _between(self, name: str, other: str, n_others: int) -> Difference:
         a, b = self.entrant(name), self.entrant(other)
-        v_a, v_b = a.errors(self._time(name)), b.errors(self._time(other))
         mean_a, mean_b = (cast(Array, run.halves).mean(axis=0) for run in (a, b))
+        # Of a value that one has not seen its own draws do not tell how rare it is.
+        both = (mean_a + mean_b) / 2
+        v_a, v_b = a.errors(self._time(name), both), b.errors(self._time(other), both)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(np.abs(mean_a - mean_b) / np.sqrt(v_a + v_b), posinf=1e9)
             freedom = (2 * self.n_chains - 1) * (v_a + v_b) ** 2 / (v_a**2 + v_b**2)
