@@ -26,11 +26,11 @@ print(f"{target}: {np.mean((noisy > 0) != (disc > 0)):.0%} of the pixels look wr
 # Burn-in and draws
 # -----------------
 # ``fit`` is the burn-in. The first one in an environment compiles for a few seconds. ``sample``
-# returns an xarray Dataset; ``thin="sweep"`` makes as many transitions per draw as there are
-# pixels.
+# returns an xarray Dataset; ``thin="auto"`` makes as many transitions per draw as it takes for a
+# draw to be worth about half an independent one.
 
 sampler = LSBSampler(random_state=0).fit(target)
-draws = sampler.sample(500, thin="sweep")
+draws = sampler.sample(500, thin="auto")
 print(dict(draws["x"].sizes))
 
 # %%

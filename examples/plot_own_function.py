@@ -38,7 +38,7 @@ def log_prob(x):
 
 
 target = FunctionTarget(log_prob, n_sites=counts.size - 1)
-draws = LSBSampler(random_state=0).fit(target).sample(2000, thin="sweep")
+draws = LSBSampler(random_state=0).fit(target).sample(2000, thin="auto")
 x = draws["x"].values.reshape(-1, counts.size - 1)
 print(f"probability of two changes: {(x.sum(axis=1) == 2).mean():.2f}")
 

@@ -559,5 +559,5 @@ def test_draws_that_the_race_knows_to_be_worth_little_are_told():
     won = sampler.candidates_.sel(candidate=sampler.candidates_.attrs["chosen"])
     assert won.ess_per_transition < sampler._most_effective < 2.0
     sampler._most_effective = 0.001
-    with pytest.warns(ShortRunWarning, match="worth 0.4 independent draws at most, as the race"):
+    with pytest.warns(ShortRunWarning, match="worth 0.4 independent draws at most, as fit saw"):
         sampler.sample(400, thin=1)

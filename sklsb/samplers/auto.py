@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress
 from sklsb.balancing.pilot import Outcome
-from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.ensembles.streams import Streams
-from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning
+from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._auto.challengers import begun, eliminated
 from sklsb.samplers._auto.prices import FIT, neighbours, price_of
 from sklsb.samplers._auto.race import Contest
@@ -24,7 +23,6 @@ from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.thinning import Thinning
-from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.targets.base import States, Target
@@ -43,8 +41,6 @@ _SEEDS = 16
 _EVALUATIONS, _BY_LEARNING = 4_000, 5.0
 # Most races that are held again, as chains were still on their way to where the target is.
 _AGAIN = 3
-# Effective draws of each chain below which chains cannot be compared.
-_FEWEST_EFFECTIVE = 5.0
 # Variables that a warning names.
 _NAMED = 3
 
@@ -193,7 +189,7 @@ class AutoSampler(BaseSampler):
         self.candidates_: xr.Dataset = choice.table()
         self.why_: str = choice.why
         self._doubt: str = choice.doubt
-        self._most_effective: float = choice.most_effective
+        self._most_effective = choice.most_effective
         self._law, self._never_moved = sampler._law, False
         self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
         self.target_, self.n_sites_ = target, target.n_sites
@@ -205,20 +201,6 @@ class AutoSampler(BaseSampler):
         self.sampler_._warn_if_isolated()
         if self._doubt:
             warnings.warn(self._doubt, SeparatedModesWarning, stacklevel=3)
-
-    def _warn_if_short(self, made: int, n_draws: int) -> None:
-        super()._warn_if_short(made, n_draws)
-        effective = made * self._most_effective
-        enough = self._ensemble.counters.n_draws >= FEWEST_DRAWS
-        if enough and not self._warned_short and effective < _FEWEST_EFFECTIVE:
-            self._warned_short = True
-            warnings.warn(
-                f"The {made} transitions of each chain since fit are worth {effective:.2g} "
-                "independent draws at most, as the race in fit saw: too few to know whether "
-                'chains agree. Draw more, or further apart: sample(n, thin="auto").',
-                ShortRunWarning,
-                stacklevel=4,
-            )
 
     # ----------------------------------------------------------------- what the winner does
 
@@ -286,9 +268,9 @@ class AutoSampler(BaseSampler):
     def _doubt_of_draws(self) -> str:
         return self.sampler_._doubt_of_draws()
 
-    def _warn_if_separated(self) -> None:
-        if not isinstance(self.sampler_, EliminationSampler):
-            super()._warn_if_separated()
+    @property
+    def _independent(self) -> bool:  # type: ignore[override]
+        return self.sampler_._independent
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -103,6 +103,7 @@ class EliminationSampler(BaseSampler):
     """
 
     _ensemble: Redraws = field(init=False)
+    _independent = True
 
     max_work: float | None = None
     max_memory: float = MAX_MEMORY
@@ -177,9 +178,6 @@ class EliminationSampler(BaseSampler):
         if not rounding_of(size) > MOST_ROUNDING:
             return ""
         return f"Terms of {size:.3g} cancel, and their rest is lost: draws and log_z_ may be wrong"
-
-    def _warn_if_separated(self) -> None:
-        """Do nothing: independent draws visit every mode."""
 
     @property
     def marginals_(self) -> xr.Dataset:

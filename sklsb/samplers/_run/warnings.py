@@ -42,12 +42,20 @@ _MORE_CHANCES = {
     True: " They may have had few chances to: make more draws.",
 }
 
+# Effective draws of each chain below which chains cannot be compared.
+_FEWEST_EFFECTIVE = 5.0
+
 
 class Warned(ABC):
     """Warnings about draws, for `BaseSampler`."""
 
     # Advice if chains disagree, besides what helps any chain.
     _way_out = 'take ParallelTempering (the page "Separated modes" of the documentation)'
+
+    # Whether draws are independent, and so visit every mode.
+    _independent = False
+    # Effective draws of a transition at most, as far as `fit` knows.
+    _most_effective = math.inf
 
     target_: Target
     n_sites_: int
@@ -139,6 +147,12 @@ class Warned(ABC):
                 "compare the chains with each other, so it is not known whether they agree. "
                 f"{apart}{'' if self._weighted else f' with n of {FEWEST_DRAWS} or more'}."
             )
+        elif counters.n_draws >= FEWEST_DRAWS and made * self._most_effective < _FEWEST_EFFECTIVE:
+            found = (
+                f"worth {made * self._most_effective:.2g} independent draws at most, as fit saw: "
+                "too few to know whether the chains agree. Draw more, or further apart, "
+                'sample(n, thin="auto").'
+            )
         else:
             return
         self._warned_short = True
@@ -225,7 +239,7 @@ class Warned(ABC):
 
     def _warn_if_separated(self) -> None:
         tally = self._ensemble.counters.tally
-        if tally is None or tally.n_draws < FEWEST_DRAWS:
+        if self._independent or tally is None or tally.n_draws < FEWEST_DRAWS:
             return
         # Many short calls need not compare every time, unless each is compared by itself.
         of_call = {"of_call": 1} if self._weighted else {}
