@@ -128,7 +128,10 @@ def mnist(path):
         grey = fetch_openml("mnist_784", version=1, as_frame=False).data
     else:
         with np.load(path) as file:
-            grey = np.concatenate([file["x_train"], file["x_test"]]).reshape(-1, 784)
+            grey = np.concatenate([file["x_train"], file["x_test"]])
+        if grey.shape[1:] == (98,):  # bits of black and white images, packed
+            return np.unpackbits(grey, axis=1, count=784).astype(np.int8)
+        grey = grey.reshape(-1, 784)
     return (grey > 127.5).astype(np.int8)
 
 

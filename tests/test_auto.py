@@ -123,7 +123,7 @@ def test_elimination_wins_where_it_is_cheap():
     assert sampler.thin_ == 1
     assert sampler.why_.startswith("EliminationSampler (elimination) makes ")
     # Independent draws, whatever candidates that have not converged say of the variances.
-    assert sampler.candidates_["ess_per_transition"].sel(candidate="elimination") == 1.0
+    assert sampler.candidates_["ess_per_step"].sel(candidate="elimination") == 1.0
 
 
 def test_layers_win_on_a_machine():
@@ -525,7 +525,7 @@ def test_chains_on_their_way_do_not_decide():
     assert choice.states.sum(axis=1).max() < 25
     assert choice.chosen == "systematic"
     assert choice.contest.arrived() is None
-    assert choice.table().ess_per_transition.sel(candidate="systematic") > 0.5
+    assert choice.table().ess_per_step.sel(candidate="systematic") > 0.5
     # All begin there: the winner, the others, and the first one.
     for sampler in choice.samplers.values():
         assert sampler.state_.sum(axis=1).max() < 25
@@ -557,7 +557,7 @@ def test_draws_that_the_race_knows_to_be_worth_little_are_told():
     target = Ising.lattice(np.zeros((12, 12)), 0.2)
     sampler = AutoSampler(random_state=0).fit(target)
     won = sampler.candidates_.sel(candidate=sampler.candidates_.attrs["chosen"])
-    assert won.ess_per_transition < sampler._most_effective < 2.0
+    assert won.ess_per_step < sampler._most_effective < 2.0
     sampler._most_effective = 0.001
     with pytest.warns(ShortRunWarning, match="worth 0.4 independent draws at most, as fit saw"):
         sampler.sample(400, thin=1)

@@ -73,6 +73,21 @@ def check_scans(package):
         tests.check_scans(tests.network(), product, 400)
 
 
+def check_layers(package):
+    tests = anew("test_tempering")
+    q = [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]
+    tests.check_scans(tests.machine(), q, 2000)
+
+
+def check_log_z_of_layers(package):
+    rng = np.random.default_rng(0)
+    target = package.RBM(rng.normal(size=(6, 4)), hidden_bias=rng.normal(size=4))
+    settings = {"reference": np.tile([0.8, 0.2], (6, 1)), "n_replicas": 4, "n_burn_in": 500}
+    sampler = make(package, **settings).fit(target)
+    off = sampler.log_z_ - anew("test_tempering").log_z_of(target)
+    assert abs(off) < 5 * sampler.log_z_error_ < 1.0, "log Z of the machine"
+
+
 def check_core(package):
     anew("test_tempering").check_core(3, {1: 0}, 4000)
 
@@ -147,6 +162,8 @@ CHECKS = [
     check_excluded_values,
     check_equal_steps,
     check_scans,
+    check_layers,
+    check_log_z_of_layers,
     check_core,
     check_easy_cores,
     check_round_trips,
@@ -189,10 +206,10 @@ MUTANTS = {
         WORTH, "_BETTER = 2.0", "_BETTER = 0.3", check_worth, "not called needless"
     ),
     "chains that have not all met": Mutant(
-        WORTH, "if (low == high).all():", "if (low == high).mean() > 0.5:", check_meeting, "assert"
+        WORTH, "== 1.0).all():", "== 1.0).mean() > 0.5:", check_meeting, "assert"
     ),
-    "a lower bound from what raises only": Mutant(
-        WORTH, "up @ low + down @ high", "up @ low + down @ low", check_meeting, "assert"
+    "an upper bound of what all neighbours surely do": Mutant(
+        WORTH, "(raising @ may + lowering", "(raising @ does + lowering", check_meeting, "assert"
     ),
     "zeros hardened too early": Mutant(
         PATHS,
@@ -248,6 +265,41 @@ MUTANTS = {
         "return GuidedView(view, 1.0 - path.beta[k],",
         "return GuidedView(view, path.beta[k],",
         check_scans,
+        "scan",
+    ),
+    "visible units drawn at beta = 1 at every level": Mutant(
+        PATH_VIEWS,
+        "return view.beta * field + ",
+        "return field + ",
+        check_layers,
+        "scan",
+    ),
+    "hidden units drawn at beta = 1 at every level": Mutant(
+        PATH_VIEWS,
+        "return view.beta * hidden_activation(view.inner, chain, j)",
+        "return hidden_activation(view.inner, chain, j)",
+        check_layers,
+        "scan",
+    ),
+    "the marginal tempered, not both layers": Mutant(
+        PATH_VIEWS,
+        "low, high = log_prob(at_level(path, k), chain), log_prob(at_level(path, k + 1), chain)",
+        "low, high = [path.beta[k + i] * log_prob(path.inner, chain) for i in (0, 1)]",
+        check_layers,
+        "scan",
+    ),
+    "hidden units left out of log Z at beta = 0": Mutant(
+        PATHS,
+        "n_hidden * np.log(2.0) + of_visible",
+        "of_visible",
+        check_log_z_of_layers,
+        "log Z of the machine",
+    ),
+    "odds of the reference upside down": Mutant(
+        PATHS,
+        "np.log(product[site][1]) - np.log(product[site][0])",
+        "np.log(product[site][0]) - np.log(product[site][1])",
+        check_layers,
         "scan",
     ),
     "a replica keeps the weights of the level it left": Mutant(

@@ -15,6 +15,7 @@ from test_estimator import NOT_FOR_ARRAYS, OfArrays
 
 from sklsb import (
     RBM,
+    ClusterSampler,
     FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
@@ -40,6 +41,7 @@ from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
 from sklsb.samplers._tempering.schedule import equal_steps
 from sklsb.samplers._tempering.worth import meeting, plain_chains_mix, sweeps_to_meet
+from sklsb.targets.base import Conditioned
 
 EPS = np.finfo(float).eps
 QUIET = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -49,6 +51,11 @@ def network():
     """Eight states, of which some are impossible, in parts that no single change connects."""
     equal = [[1.0, 0.0], [0.0, 1.0]]
     return MarkovNetwork([2] * 3, [((0, 1), equal), ((1, 2), [[0.5, 0.3], [0.2, 2.0]])])
+
+
+def machine():
+    """Three visible units and two hidden ones."""
+    return RBM([[3.0, -2.0], [1.6, 4.0], [-2.4, 1.2]], [0.6, -2.0, 0.8], [-1.4, 0.4])
 
 
 @pytest.fixture(scope="module")
@@ -240,12 +247,43 @@ def with_zeros(x):
     return -np.inf if x.sum() == 1 else 0.9 * x[0] - 0.4 * x[2]
 
 
+def machine_levels(target, beta, product=None):
+    """Log p of the visible states at all levels, and the sweeps, from joint states with hidden."""
+    machine = target.layers
+    x, h = (np.array(list(itertools.product((0, 1), repeat=k))) for k in machine.weights.shape)
+    joint = (
+        (x @ machine.visible_bias)[:, None] + h @ machine.hidden_bias + x @ machine.weights @ h.T
+    )
+    log_q = np.zeros(len(x))
+    if product is not None:
+        log_q = sum(np.log(q[x[:, i]]) for i, q in enumerate(product))
+    possible = np.ones(len(x), dtype=bool)
+    if isinstance(target, Conditioned):
+        possible = (x[:, target.sites] == target.observed).all(axis=1)
+    p = [np.exp(b * joint + (1 - b) * log_q[:, None]) * possible[:, None] for b in beta]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_p = np.log([one.sum(axis=1) for one in p])
+        sweeps = [
+            np.nan_to_num(one / one.sum(axis=1, keepdims=True)) @ (one / one.sum(axis=0)).T
+            for one in p
+        ]
+    return x, log_p, sweeps
+
+
+def levels_and_sweeps(target, beta, product):
+    x, log_p = level_logs(target, beta, product)
+    return x, log_p, [None, *(gibbs_matrix(x, one) for one in log_p[1:])]
+
+
 def check_scans(target, product, n=2000):
     """One scan of the code from every joint state, against the matrix: even and odd ones."""
     beta = np.array([0.0, 0.6, 1.0])
-    x, log_p = level_logs(target, beta, product)
+    rule, levels = Systematic(np.arange(3, dtype=np.uint32), 1), levels_and_sweeps
+    if getattr(target, "layers", None) is not None:
+        rule, levels = GibbsSampler("layers").make_rule(target), machine_levels
+    x, log_p, sweeps = levels(target, beta, product)
     p0 = np.exp(log_p[0] - log_p[0].max())
-    sweeps = [np.tile(p0 / p0.sum(), (8, 1)), *(gibbs_matrix(x, one) for one in log_p[1:])]
+    sweeps[0] = np.tile(p0 / p0.sum(), (8, 1))
     rng = np.random.default_rng(1)
     begin = np.stack([rng.choice(np.flatnonzero(np.isfinite(p)), n) for p in log_p], axis=1)
     begin[:] = begin[0]
@@ -259,7 +297,7 @@ def check_scans(target, product, n=2000):
             target,
             states,
             Streams(spawn(parity, n)),
-            Systematic(np.arange(3, dtype=np.uint32), 1),
+            rule,
             beta,
             product=product,
         )
@@ -281,8 +319,11 @@ def check_scans(target, product, n=2000):
         (network(), None),
         (network(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
         (FunctionTarget(with_zeros, 3), None),
+        (machine(), None),
+        (machine(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
+        (machine().condition({1: 1}), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
     ],
-    ids=["uniform", "product", "function"],
+    ids=["uniform", "product", "function", "layers", "layers product", "layers evidence"],
 )
 def test_scans_are_those_of_the_matrix(target, product):
     check_scans(target, product)
@@ -413,6 +454,61 @@ def test_ladders_look_for_modes_that_no_temperature_leads_to():
     with pytest.warns(SeparatedModesWarning):
         sampler.sample(500)
     assert abs(sampler.log_z_ - log_z) < 4 * sampler.log_z_error_
+
+
+# ----------------------------------------------------------------- machines of two layers
+
+
+def log_z_of(machine):
+    """Log Z by enumeration of the hidden units, for machines with few of them."""
+    hidden = np.array(list(itertools.product((0.0, 1.0), repeat=machine.hidden_bias.size)))
+    visible = np.logaddexp(0.0, machine.visible_bias + hidden @ machine.weights.T).sum(axis=1)
+    return np.logaddexp.reduce(hidden @ machine.hidden_bias + visible)
+
+
+@QUIET
+@pytest.mark.parametrize("reference", [None, 0.2])
+def test_log_z_of_a_machine(reference):
+    """The errors of eight runs are as large as they say, with any reference and evidence."""
+    rng = np.random.default_rng(3)
+    weights, visible, hidden = rng.normal(size=(24, 12)), rng.normal(size=24), rng.normal(size=12)
+    target, q = RBM(weights, visible, hidden), None
+    if reference is not None:
+        q = np.tile([1.0 - reference, reference], (24, 1))
+    off = []
+    for seed in range(8):
+        sampler = make(n_burn_in=512, n_chains=4, reference=q, random_state=seed).fit(target)
+        sampler.sample(500)
+        assert sampler.explorer_ == repr(GibbsSampler("layers"))
+        assert sampler.log_z_error_ < 0.2
+        off.append((sampler.log_z_ - log_z_of(target)) / sampler.log_z_error_)
+    assert np.max(np.abs(off)) < 3.5
+    assert abs(np.mean(off)) < 1.2
+    on = np.array([0, 5])  # what is left is a machine of the others
+    given = RBM(np.delete(weights, on, 0), np.delete(visible, on), hidden + weights[on].sum(axis=0))
+    sampler = make(n_burn_in=512, reference=q).fit(target.condition({0: 1, 5: 1}))
+    sampler.sample(500)
+    found = sampler.log_z_ - visible[on].sum() - log_z_of(given)
+    assert abs(found) < 4 * sampler.log_z_error_ < 0.8
+
+
+def test_layers_at_every_temperature_cross_between_modes():
+    """Layers alone stay where they are: all visible units on with the hidden ones, or none."""
+    weights = np.full((10, 3), 2.0)
+    target = RBM(weights, -weights.sum(axis=1) / 2, -weights.sum(axis=0) / 2 + 0.3)
+
+    def share(sampler):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = sampler.fit(target).sample(2000)["x"].mean("site").values
+        return (found > 0.5).mean(axis=1)
+
+    p = exact.probabilities(target)
+    truth = p[exact.states(target).mean(axis=1) > 0.5].sum()
+    alone = share(GibbsSampler("layers", init="uniform", n_chains=8, random_state=0))
+    assert np.ptp(alone) > 0.9
+    tempered = share(make(explorer=GibbsSampler("layers"), n_chains=4, n_burn_in=512))
+    assert abs(tempered.mean() - truth) < 0.05
 
 
 # ----------------------------------------------------------------- the reference
@@ -566,11 +662,11 @@ def test_needless_tempering_is_told():
     easy = Ising.lattice(np.full((4, 4), 0.1), coupling=0.1)
     with pytest.warns(TemperingWarning, match="not worth it here"):
         make(n_burn_in=512).fit(easy)
-    easy = Potts.lattice(np.zeros((4, 4, 2)), coupling=0.2)
+    easy = FunctionTarget(lambda x: 0.1 * x.sum(axis=-1), 16)
     with pytest.warns(TemperingWarning, match="plain chains agree, and take less work"):
         assert make(n_burn_in=512).fit(easy).met_after_ is None
     hard = Ising.lattice(np.zeros((4, 4)), coupling=1.0)
-    still = Potts.lattice(np.tile([0.0, 40.0], (4, 4, 1)), 0.2)  # no effective sample size
+    still = FunctionTarget(lambda x: 40.0 * x.sum(axis=-1), 16)  # no effective sample size
     for target in (hard, still):
         make(n_chains=4, n_burn_in=512).fit(target)
 
@@ -579,15 +675,18 @@ def meeting_by_hand(target, model, rng):
     """Sweeps until a chain from each state has met all others, on the same numbers."""
     target.draw_state(rng)  # what cannot move
     x = exact.states(target)
-    x = x[target.log_prob(x) > -np.inf].astype(float)
+    x = x[target.log_prob(x) > -np.inf]
     rule = rule_of(GibbsSampler("chromatic"), target)
-    couplings = model.couplings.toarray()
+    values = [-1, 1] if isinstance(model, Ising) else range(model.field.shape[1])
     for n in range(1, 51):
         for begin, end in itertools.pairwise(rule.start):
-            numbers = rng.logistic(size=end - begin)
+            numbers = rng.gumbel(size=(end - begin, len(values)))
             for site, number in zip(rule.sites[begin:end], numbers, strict=True):
-                field = model.field[site] + x @ couplings[site]
-                x[:, site] = np.where(number < 2.0 * field, 1.0, -1.0)
+                weights = []
+                for value in values:
+                    x[:, site] = value
+                    weights.append(target.log_prob(x))
+                x[:, site] = np.asarray(values)[(np.stack(weights, 1) + number).argmax(axis=1)]
         if (x == x[0]).all():
             return n
     return None
@@ -599,7 +698,7 @@ def test_chains_from_all_states_meet(sign, evidence):
     rng = np.random.default_rng(5)
     met = set()
     for seed in range(12):
-        half = np.triu(rng.random((8, 8)) < 0.35, 1) * rng.normal(scale=1.2, size=(8, 8))
+        half = np.triu(rng.random((8, 8)) < 0.35, 1) * rng.normal(size=(8, 8))
         half = np.abs(half) if sign == "ferromagnet" else half
         model = Ising(half + half.T, 0.4 * rng.normal(size=8))
         target = model if evidence is None else model.condition(evidence)
@@ -612,6 +711,23 @@ def test_chains_from_all_states_meet(sign, evidence):
         met.add(found)
     assert len(met) > 4
     assert None in met or evidence
+
+
+@pytest.mark.parametrize("evidence", [None, {1: 2}])
+def test_chains_of_a_potts_model_meet(evidence):
+    rng = np.random.default_rng(5)
+    met = []
+    for seed in range(12):
+        half = np.triu(rng.random((5, 5)) < 0.4, 1) * rng.normal(scale=1.5, size=(5, 5))
+        field = rng.normal(size=(5, 3))
+        field[0, 1] = -np.inf
+        model = Potts(half + half.T, field)
+        target = model if evidence is None else model.condition(evidence)
+        found = meeting(target, model, np.random.default_rng(seed))
+        if found is not None:
+            assert meeting_by_hand(target, model, np.random.default_rng(seed)) <= found
+        met.append(found)
+    assert len(set(met)) > 3
 
 
 def ladders_of(target):
@@ -629,6 +745,8 @@ def test_that_nothing_needs_crossing_is_seen_for_ten_burn_ins():
         Ising.lattice(rng.normal(size=shape), 0.4),
         Ising.lattice(3.0 * rng.normal(size=shape), 0.7),
         Ising.lattice(rng.normal(size=shape), -0.3).condition({3: 1}),
+        Potts.lattice(rng.normal(size=(20, 20, 5)), 0.5),
+        Potts.lattice(np.zeros((20, 20, 4)), -0.2),
     ):
         ladders = ladders_of(target)
         assert 1 <= sweeps_to_meet(ladders) <= 50
@@ -646,6 +764,8 @@ def test_what_may_have_modes_is_not_called_needless():
         Ising(glass + glass.T),
         Ising(4.0 * (glass + glass.T), 0.1),
         Ising(np.full((100, 100), 0.015)),  # many neighbours
+        Potts.lattice(np.zeros((10, 10, 3)), 1.2),
+        Potts.lattice(np.zeros((10, 10, 3)), -3.0),
         MarkovNetwork([2, 2], [((0, 1), np.eye(2) + 0.1)]),
     ):
         assert sweeps_to_meet(ladders_of(target)) is None
@@ -894,10 +1014,9 @@ def test_errors(ising, params, error, match):
         make(**params).fit(ising)
 
 
-def test_layers_are_refused():
-    machine = RBM(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
+def test_clusters_are_refused(ising):
     with pytest.raises(ValueError, match="tempering cannot scale that"):
-        make(explorer=GibbsSampler("layers")).fit(machine)
+        make(explorer=ClusterSampler()).fit(ising)
 
 
 @pytest.mark.slow

@@ -59,6 +59,11 @@ def hidden_activation(view, chain, j):
     """Log odds of hidden unit j given the visible units, for targets with a hidden layer."""
 
 
+@contract(0, default=lambda view, i, field: field)
+def visible_field(view, i, field):
+    """Log odds of visible unit i given the hidden ones; ``field`` are those of the target."""
+
+
 @contract(1, default=lambda view, rule, chain: None)
 def rebuild(view, rule, chain):
     """Recompute the rule's part of the chain from the state and what the chain carries."""

@@ -88,7 +88,7 @@ class AutoSampler(BaseSampler):
         The winner, fitted; it can be used alone. Both move the same chains.
     candidates_ : xarray.Dataset
         What the race found, by candidate: ess_per_work, effective draws per second of work, and
-        work_error, its standard error; ess_per_transition and lp_ess_per_transition, effective
+        work_error, its standard error; ess_per_step and lp_ess_per_step, effective
         draws of the sites and of log p per transition; transitions_per_work, transitions per
         second of work; r_hat, the largest of a variable; difference, the largest one between its
         marginals and those of another candidate in standard errors; transitions of each chain;
@@ -413,10 +413,10 @@ class _Choice:
     def temper(self) -> None:
         """Let tempering run, too, if there is work left for a burn-in that may find anything."""
         work = _OF_TEMPERING * self.work
-        n_moves = int((self.target.cardinalities - 1).sum())
-        of_scan = price_of("Scan", self.target).work(
-            1, _REPLICAS * n_moves, neighbours(self.target)
-        )
+        drawn, near = int((self.target.cardinalities - 1).sum()), neighbours(self.target)
+        if getattr(self.target, "layers", None) is not None:
+            drawn += int(near)  # layers at every temperature draw the hidden units, too
+        of_scan = price_of("Scan", self.target).work(1, _REPLICAS * drawn, near)
         n_scans = int(work / (of_scan * len(self.states)))
         if n_scans < _FEWEST_SCANS:
             return
@@ -491,8 +491,8 @@ class _Choice:
             columns: dict[str, NDArray[Any]] = {
                 "ess_per_work": 1e9 * found.ess_per_work,
                 "work_error": 1e9 * found.work_error,
-                "ess_per_transition": found.ess_per_step,
-                "lp_ess_per_transition": found.lp_ess_per_step,
+                "ess_per_step": found.ess_per_step,
+                "lp_ess_per_step": found.lp_ess_per_step,
                 "transitions_per_work": 1e9 / work,
             }
         columns |= {

@@ -62,6 +62,13 @@ class ParallelTempering(BaseSampler):
     mode, a replica does by going to :math:`\beta = 0` and back. Only states at :math:`\beta = 1`
     are returned, whose distribution is exactly the target.
 
+    On an `RBM`, layers are drawn at every temperature. There log p of the visible and hidden units
+    together is multiplied by beta, and the hidden units are summed out again:
+
+    .. math:: \pi_k(x) \propto q(x)^{1 - \beta_k} \sum_h p(x, h)^{\beta_k}
+
+    At :math:`\beta = 1` that is p(x), and ``log_z_`` is the log Z of the machine.
+
     In the tables of a `MarkovNetwork` zeros are softened on the way, so that the levels are
     connected: at :math:`\beta < 1` a zero is :math:`m^\beta (1 - \beta)^4` with m the smallest
     other entry of the table.
@@ -70,10 +77,10 @@ class ParallelTempering(BaseSampler):
     ----------
     explorer : "auto" or sampler, default="auto"
         What moves the replicas: a `GibbsSampler`, `HammingBallSampler`, or an `LSBSampler` with a
-        fixed function; only its rule is used. "auto" takes Gibbs sweeps, "chromatic" on sparse
-        graphs, or, if ``n_burn_in`` is at least 1,024 and they make more round trips per
-        evaluation, locally balanced steps, ``LSBSampler("sqrt")``. A scan makes one sweep, or
-        n_sites / 4 locally balanced steps.
+        fixed function; only its rule is used. "auto" takes ``GibbsSampler("layers")`` on an `RBM`.
+        Elsewhere it takes Gibbs sweeps, "chromatic" on sparse graphs, or, if ``n_burn_in`` is at
+        least 1,024 and they make more round trips per evaluation, locally balanced steps,
+        ``LSBSampler("sqrt")``. A scan makes one sweep, or n_sites / 4 locally balanced steps.
     n_replicas : "auto" or int, default="auto"
         Temperatures of a ladder, at least 2, with one replica at each, or two (``crossover``).
         "auto" finds the number needed, at most 64.
@@ -162,8 +169,9 @@ class ParallelTempering(BaseSampler):
     met_after_ : int or None
         Sweeps within which chains from all states met when they took the same random numbers: then
         plain chains soon forget where they started, and there are no modes to cross. Looked for
-        during 50 sweeps, twice, if ``n_burn_in`` is at least 512 and the target is an `Ising` model
-        on a sparse graph, also with evidence. None if they did not meet, or it was not looked for.
+        during 50 sweeps, twice, if ``n_burn_in`` is at least 512 and the target is an `Ising` or
+        `Potts` model on a sparse graph, also with evidence. None if they did not meet, or it was
+        not looked for.
     history_ : xarray.Dataset
         Results of the rounds of the burn-in: scans, replicas, barrier, round trips, log Z.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)

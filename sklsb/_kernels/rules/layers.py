@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements
-from sklsb._kernels.contract import hidden_activation, init_cache, row_of, step
+from sklsb._kernels.contract import hidden_activation, init_cache, row_of, step, visible_field
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import exp
 
@@ -60,7 +60,7 @@ def _sweep(view, rule, chain, u):
             for i in range(n):
                 field[i] += rule.weight[j, i]
     for i in range(n):
-        field[i] = 1.0 / (1.0 + exp(-field[i]))
+        field[i] = 1.0 / (1.0 + exp(-visible_field(view, i, field[i])))
     for i in range(n):
         on = u[m + i] < field[i]
         if rule.free[i] and on != (chain.x[i] > 0):

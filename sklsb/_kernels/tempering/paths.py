@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import contract, implements, inlined
-from sklsb._kernels.contract import first_move, log_prob, log_ratio
+from sklsb._kernels.contract import (
+    first_move,
+    hidden_activation,
+    log_prob,
+    log_ratio,
+    visible_field,
+)
+from sklsb._kernels.numeric import softplus
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.targets.inner import passing_on
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
@@ -64,6 +71,29 @@ class Guided(NamedTuple):
     reference: Reference
     path: Any
     guide: Guide
+
+
+class Joint(NamedTuple):
+    """The path of two layers: log p of both times beta, plus (1 - beta) log q of the visible one.
+
+    Levels are distributions of the visible units alone: hidden units are summed out at each.
+    """
+
+    inner: Any
+    beta: NDArray[np.float64]
+    reference: Reference
+    visible_bias: NDArray[np.float64]
+    log_odds: NDArray[np.float64]  # of visible units in q
+    n_hidden: int
+
+
+@passing_on
+class JointView(NamedTuple):
+    """The view of a machine at a level."""
+
+    inner: Any
+    beta: float
+    path: Joint
 
 
 @passing_on
@@ -128,6 +158,38 @@ def _softened_log_probs(path, chain, k):
     last = path.beta.size - 1
     top = high if k + 1 == last else log_prob(at_level(path, last), chain)
     return low, high, top
+
+
+@implements(at_level, Joint)
+def _joint_at(path, k):
+    return JointView(path.inner, path.beta[k], path)
+
+
+@implements(log_probs, Joint)
+def _joint_log_probs(path, chain, k):
+    low, high = log_prob(at_level(path, k), chain), log_prob(at_level(path, k + 1), chain)
+    return low, high, log_prob(path.inner, chain)
+
+
+@implements(hidden_activation, JointView)
+def _hidden_activation(view, chain, j):
+    return view.beta * hidden_activation(view.inner, chain, j)
+
+
+@implements(visible_field, JointView)
+def _visible_field(view, i, field):
+    return view.beta * field + (1.0 - view.beta) * view.path.log_odds[i]
+
+
+@implements(log_prob, JointView)
+def _joint_log_prob(view, chain):
+    result = 0.0
+    for i in range(chain.x.size):
+        if chain.x[i]:
+            result += visible_field(view, i, view.path.visible_bias[i])
+    for j in range(view.path.n_hidden):
+        result += softplus(hidden_activation(view, chain, j))
+    return result
 
 
 @inlined

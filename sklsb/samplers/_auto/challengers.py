@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklsb._kernels.enumeration import MOST_COUNTED
-from sklsb.samplers._auto.prices import plain
+from sklsb.samplers._auto.prices import TABLE_ENTRY, plain
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.warnings import elimination_fits
@@ -20,8 +20,8 @@ from sklsb.targets.torch import TorchTarget
 
 # Variables of the random blocks, and most joint states of these.
 _BLOCK, _MOST_STATES = 4, 256
-# Table entries that may always be computed, and the nanoseconds that one takes.
-_LEAST_ENTRIES, _OF_ENTRY = 2.0**26, 4.0
+# Table entries that may always be computed.
+_LEAST_ENTRIES = 2.0**26
 
 
 def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
@@ -64,7 +64,7 @@ def eliminated(
     target: Target, work: float, seed: int, settings: dict[str, Any]
 ) -> EliminationSampler | None:
     """Return a fitted sampler of independent draws, if that takes about so many nanoseconds."""
-    most = max(_LEAST_ENTRIES, work / _OF_ENTRY)
+    most = max(_LEAST_ENTRIES, work / TABLE_ENTRY)
     if not elimination_fits(target, most):
         return None
     made = EliminationSampler(max_work=most, random_state=seed, **settings)

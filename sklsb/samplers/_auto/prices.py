@@ -64,7 +64,7 @@ PRICES: dict[tuple[str, str], Price] = {
     ("Scan", "Ising"): Price(0.0, 6.48, 0.37),
     ("Scan", "MarkovNetwork"): Price(0.0, 22.0, 0.0),
     ("Scan", "Potts"): Price(0.0, 13.8, 0.0),
-    ("Scan", "RBM"): Price(0.0, 52.7, 0.785),
+    ("Scan", "RBM"): Price(0.0, 38.4, 0.0575),
     ("Scan", "VariableSelection"): Price(0.0, 404.0, 0.0),
     ("SwendsenWang", "Ising"): Price(2500.0, 3.71, 0.0),
     ("SwendsenWang", "Potts"): Price(0.0, 11.9, 0.0),
@@ -88,6 +88,8 @@ PRICES: dict[tuple[str, str], Price] = {
 # fmt: on
 # Of what is in no table, and of an evaluation in the fit of an LSBSampler, which also learns.
 OTHERS, FIT = Price(100.0, 20.0, 0.0), 30.0
+# Of a table entry of elimination: 1 with five values, up to 9 with two.
+TABLE_ENTRY = 4.0
 
 
 def plain(target: Target) -> Target:

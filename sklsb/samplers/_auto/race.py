@@ -32,7 +32,7 @@ from sklsb.balancing.times import Found
 from sklsb.diagnostics.tally import CHANCE
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
-from sklsb.samplers._auto.prices import neighbours, price_of
+from sklsb.samplers._auto.prices import TABLE_ENTRY, neighbours, price_of
 from sklsb.targets.base import States
 
 Array = NDArray[np.float64]
@@ -44,8 +44,8 @@ _FEWEST_TIMES = 20.0
 # Standard deviations of log p in the later draws, from which the first ones are not of the target.
 _DRIFTED = 4.0
 _INDEPENDENT = Found(1.0, 0.0)
-# Nanoseconds of a table entry of elimination; draws of each chain that tables are made for.
-_OF_TABLE_ENTRY, _DRAWS = 1.0, 1000
+# Draws of each chain that tables of elimination are made for.
+_DRAWS = 1000
 
 
 class Entrant(Runs):
@@ -79,7 +79,7 @@ class Entrant(Runs):
         work = self._price.work(1, elimination.entries_per_draw, self._neighbours)
         if redraws.source.sliced:
             ahead = _DRAWS * max(1, len(redraws))
-            work += _OF_TABLE_ENTRY * n_entries(elimination.found.cost) / ahead
+            work += TABLE_ENTRY * n_entries(elimination.found.cost) / ahead
         return work
 
     @property

@@ -20,8 +20,8 @@ from sklsb.targets.base import Target
 
 # Average number of neighbours up to which chromatic sweeps and crossover are worth a try.
 _FEW_NEIGHBOURS = 32
-# What rules need that move by something else than log-ratios.
-_NOT_SCALED = frozenset({"layers", "_pairwise"})
+# What rules need that move by something else than log-ratios, and have no path of their own.
+_NOT_SCALED = frozenset({"_pairwise"})
 
 
 def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
@@ -31,6 +31,9 @@ def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
     """
     if not isinstance(given, str) or given != "auto":
         return {repr(given): _rule_of(given, target)}
+    if getattr(target, "layers", None) is not None:
+        layers = GibbsSampler("layers")
+        return {repr(layers): layers.make_rule(target)}
     sweeps = GibbsSampler("chromatic" if is_sparse(target) else "systematic")
     return {repr(one): _at_any_level(one.make_rule(target)) for one in (sweeps, LSBSampler("sqrt"))}
 

@@ -16,6 +16,7 @@ from sklsb._kernels.tempering.scan import Ladder
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble, Threaded
 from sklsb.ensembles.protocol import MOST_NUMBERS
+from sklsb.ensembles.rules import Layers
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._tempering.bennett import Batches
@@ -143,7 +144,8 @@ class Ladders(Threaded):
         width = max(n_steps * explorer.facts.n_uniforms, n_sites)
         n_drawn = core.n_drawn if core else 0
         self.rule = Scan(explorer, n_steps, width, n_replicas, n_drawn)
-        self._maker = PathMaker(self.inner, explorer.facts.sees_all_moves, product)
+        by_layers = isinstance(explorer, Layers)
+        self._maker = PathMaker(self.inner, explorer.facts.sees_all_moves, product, by_layers)
         self._path = self._maker.at(beta)
         self._crossing = crossing_of(self.inner, n) if self.n_copies == 2 else NoCrossing()
         self.ladder = self._new_ladder(n, n_levels)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.targets.conditioned import ConditionedView
-from sklsb._kernels.tempering.paths import Guide, Guided, Reference, Scaled, Softened
+from sklsb._kernels.tempering.paths import Guide, Guided, Joint, Reference, Scaled, Softened
 from sklsb.targets._checks import as_array
 from sklsb.targets.base import Conditioned, Target
 from sklsb.targets.markov_network import MarkovNetwork
@@ -123,6 +123,15 @@ def _guide(target: Target, domains: Domains, product: list[Array]) -> Guide:
     return Guide(log_q, start, site_of, index, smallest)
 
 
+def _log_odds(domains: Domains, product: list[Array] | None) -> Array:
+    """Return the log odds of visible units in the reference; 0 for those observed."""
+    odds = np.zeros(len(domains.possible))
+    if product is not None:
+        for site in domains.free.tolist():
+            odds[site] = np.log(product[site][1]) - np.log(product[site][0])
+    return odds
+
+
 class Tables(NamedTuple):
     """The tables of a network, and how their zeros are softened."""
 
@@ -168,10 +177,17 @@ def tables_of(target: Target, domains: Domains) -> Tables | None:
 class PathMaker:
     """Paths to one target, at any betas.
 
-    ``product`` is the reference, from `product_of`, by default uniform.
+    ``product`` is the reference, from `product_of`, by default uniform. With ``by_layers`` log p
+    of the visible and hidden units together is multiplied by beta, for rules that draw layers.
     """
 
-    def __init__(self, target: Target, sees_all_moves: bool, product: list[Array] | None = None):
+    def __init__(
+        self,
+        target: Target,
+        sees_all_moves: bool,
+        product: list[Array] | None = None,
+        by_layers: bool = False,
+    ):
         self.view: Any = target.view() if sees_all_moves else target.site_view()
         self.domains = domains_of(target)
         if product is not None:
@@ -181,14 +197,23 @@ class PathMaker:
         self._tables = tables_of(target, self.domains)
         # Log Z of the reference in the path.
         self.log_size = self.domains.log_size if product is None else 0.0
+        self._joint: tuple[Array, Array, int] | None = None
+        if by_layers:
+            machine: Any = target.layers  # type: ignore[attr-defined]
+            odds, n_hidden = _log_odds(self.domains, product), machine.hidden_bias.size
+            self._joint = np.array(machine.visible_bias), odds, n_hidden
+            of_visible = np.logaddexp(0.0, odds[self.domains.free]).sum()
+            self.log_size = float(n_hidden * np.log(2.0) + of_visible)
 
     @property
     def softened(self) -> bool:
         """Whether zeros are softened on the way."""
         return self._tables is not None
 
-    def at(self, beta: Array) -> Scaled | Softened | Guided:
+    def at(self, beta: Array) -> Scaled | Softened | Guided | Joint:
         """Return the path with levels at these betas, from 0 to 1."""
+        if self._joint is not None:
+            return Joint(self.view, beta, self._reference, *self._joint)
         path = self._uniform(beta)
         if self._guide is None:
             return path

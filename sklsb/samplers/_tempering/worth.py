@@ -16,6 +16,7 @@ from sklsb.samplers._tempering.ladders import Ladders, steps_of
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
+from sklsb.targets.potts import Potts
 
 # Draws of each chain.
 _FEWEST_DRAWS, _MOST_DRAWS = 128, 512
@@ -31,22 +32,23 @@ _MOST_SWEEPS, _TIMES = 50, 2
 def sweeps_to_meet(ladders: Ladders) -> int | None:
     """Return after how many sweeps chains from all states have met; None if they may not.
 
-    The target must be an Ising model on a sparse graph. Its chains, one at each state, take the
-    same random numbers: a spin is drawn up if a logistic number is less than twice its local field.
-    Bounds of the spins, over all chains, give bounds of the local fields, and so bounds of the next
-    spins. When these coincide, all chains are at one state: no mode has kept any of them. They must
-    meet each time that this is tried; the longest time is returned.
+    The target must be an Ising or Potts model on a sparse graph. Its chains, one at each state,
+    take the same random numbers: a value is drawn as the largest log weight plus a Gumbel number.
+    The values that a variable may have, in any chain, give bounds of the log weights of its
+    neighbours' values, and so the values that these may have next (Huber, 2004). When each has one,
+    all chains are at one state: no mode has kept any of them. They must meet each time that this is
+    tried; the longest time is returned.
     """
     target = ladders.target
     model: Any = getattr(target, "_pairwise", None)
-    if not isinstance(model, Ising) or not is_sparse(target):
+    if model is None or not is_sparse(target):
         return None
     longest = 0
     for k in range(_TIMES):
         rng = ladders.streams.of("scout", _FEWEST_CHAINS + k)[0]
         n = meeting(target, model, rng)
         spent = np.zeros(len(ladders), dtype=np.int64)
-        spent[0] = 2 * (n or _MOST_SWEEPS) * (target.n_possible > 1).sum()
+        spent[0] = 2 * (n or _MOST_SWEEPS) * np.maximum(0, target.n_possible - 1).sum()
         ladders.add_evaluations(spent)
         if n is None:
             return None
@@ -54,23 +56,28 @@ def sweeps_to_meet(ladders: Ladders) -> int | None:
     return longest
 
 
-def meeting(target: Target, model: Ising, rng: np.random.Generator) -> int | None:
-    """Return when the bounds of the spins of a model, perhaps with evidence, coincide."""
+def meeting(target: Target, model: Ising | Potts, rng: np.random.Generator) -> int | None:
+    """Return after how many sweeps of a model, perhaps with evidence, all values are known."""
     rule: Any = GibbsSampler("chromatic").make_rule(target)
-    classes = np.split(rule.sites, rule.start[1:-1])
-    couplings = [model.couplings[sites] for sites in classes]
-    raising = [one.maximum(0.0) for one in couplings]
-    lowering = [one.minimum(0.0) for one in couplings]
-    low = target.draw_state(rng).astype(np.float64)
-    high = low.copy()
-    low[rule.sites], high[rule.sites] = -1.0, 1.0  # others have one possible value
+    field, couplings = model.field, model.couplings
+    if isinstance(model, Ising):  # as a Potts model
+        field, couplings = np.column_stack([-field, field]), 2.0 * couplings
+    parts = [
+        (sites, couplings[sites].maximum(0.0), couplings[sites].minimum(0.0))
+        for sites in np.split(rule.sites, rule.start[1:-1])
+    ]
+    state = np.searchsorted(np.unique(model.values), target.draw_state(rng))
+    may = np.zeros(field.shape)
+    may[np.arange(state.size), state] = 1.0
+    may[rule.sites] = 1.0  # others have one possible value
     for n in range(1, _MOST_SWEEPS + 1):
-        for sites, up, down in zip(classes, raising, lowering, strict=True):
-            drawn = rng.logistic(size=sites.size) / 2.0 - model.field[sites]
-            least, most = up @ low + down @ high, up @ high + down @ low
-            low[sites] = np.where(drawn < least, 1.0, -1.0)
-            high[sites] = np.where(drawn < most, 1.0, -1.0)
-        if (low == high).all():
+        for sites, raising, lowering in parts:
+            does = may * (may.sum(axis=1, keepdims=True) == 1.0)
+            most = field[sites] + (raising @ may + lowering @ does)
+            least = field[sites] + (raising @ does + lowering @ may)
+            noise = rng.gumbel(size=most.shape)
+            may[sites] = most + noise >= (least + noise).max(axis=1, keepdims=True)
+        if (may.sum(axis=1) == 1.0).all():
             return n
     return None
 

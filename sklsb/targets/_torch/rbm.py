@@ -29,6 +29,8 @@ class RBMModel(Model):
     used; on CPUs, kernels compute both.
     """
 
+    of_rows = True
+
     def __init__(
         self,
         weights: NDArray[np.float64],
@@ -59,7 +61,6 @@ class RBMModel(Model):
         self.slope_weights = tensor(np.ascontiguousarray(weights.T), device, dtype)
         if self._on_cpu:
             self._rows, self._bias = self.weights.numpy(), self.visible_bias.numpy()
-            self._scratch = np.empty(self.n_hidden)
             self._slope_type = np.float32 if dtype == torch.float32 else np.float64
 
     def _parts(self, carried: Tensor) -> tuple[Tensor, ...]:
@@ -74,7 +75,7 @@ class RBMModel(Model):
         carried = pad(activations, (0, 1))
         if self._on_cpu:
             mean = np.empty((len(carried), self.n_hidden), self._slope_type)
-            rbm.finish(carried.numpy(), mean, self._scratch)
+            rbm.finish(carried.numpy(), mean, np.empty(self.n_hidden))
             return carried, torch.from_numpy(mean)
         a = self._activation(carried)
         e = a.abs().neg_().exp_()
@@ -120,7 +121,7 @@ class RBMModel(Model):
         there, log_ratio = np.empty_like(before), np.empty(len(before))
         mean = np.empty((len(before), self.n_hidden), self._slope_type)
         states, model = (x.numpy(), y.numpy(), sites.numpy()), (self._rows, self._bias)
-        rbm.move(*states, *model, before, there, mean, log_ratio, self._scratch)
+        rbm.move(*states, *model, before, there, mean, log_ratio, np.empty(self.n_hidden))
         return (torch.from_numpy(there), torch.from_numpy(mean)), torch.from_numpy(log_ratio)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
