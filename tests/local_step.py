@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from sklsb import exact, testing
 from sklsb._kernels.rules.redraw import Blocks
@@ -39,9 +38,10 @@ class FastProbe:
     accept = 0.0
 
     def __init__(self, sampler: Any, target: Target, states: States, n_flips: int = 1):
+        from sklsb.ensembles._torch import FastEnsemble
+
         streams = Streams([np.random.default_rng(0)] * len(states))
-        sampler = clone(sampler).set_params(n_flips=n_flips)
-        self.ensemble = sampler.make_ensemble(target, states, streams)
+        self.ensemble = FastEnsemble(target, states, streams, n_flips=n_flips)
         self.ensemble.start(rule_of(sampler, target))
         self.before = self.ensemble.walkers.state
 

@@ -6,7 +6,7 @@ import math
 import pathlib
 import pickle
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import networkx as nx
@@ -257,6 +257,11 @@ def test_takes_the_decisions_of_the_reference(function, n_flips):
     compare_with_reference(random_rbm(30, 10, 0.5), function, n_flips, 2000)
 
 
+def test_a_few_flips_of_many_moves():
+    # So few that the weights of all moves are not filled.
+    compare_with_reference(random_rbm(120, 10, 0.3), Barker(), 2, 500)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_flips", [1, 4])
 def test_takes_a_million_decisions_of_the_reference(n_flips):
@@ -377,21 +382,43 @@ def test_a_chain_does_not_depend_on_the_others(n_flips):
 
 
 @quiet
-def test_threads_of_torch_are_as_before():
-    before = torch.get_num_threads()
-    sampler = LSBSampler("sqrt", fast=True, n_jobs=2, n_burn_in=10, random_state=0)
-    sampler.fit(random_ising(5)).sample(5)
-    assert torch.get_num_threads() == before
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_threads_of_torch_are_as_before(n_jobs):
+    before, settings = torch.get_num_threads(), {"n_jobs": n_jobs, "random_state": 0}
+    target = TorchTarget(lambda x: x.sum(-1), 3)
+    try:
+        torch.set_num_threads(3)
+        samplers = [LSBSampler("sqrt", fast=True, n_burn_in=2, **settings) for _ in range(2)]
+        first, second = (s.fit(target)._ensemble.threads() for s in samplers)
+        assert torch.get_num_threads() == 3
+        with ExitStack() as later:
+            with first:
+                assert torch.get_num_threads() == n_jobs
+                later.enter_context(second)
+            assert samplers[1].sample(2).sizes["draw"] == 2
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_sampler_gives_the_same_chains_fast_and_not():
+    """With one flip, and steps in loops; also by gradients, with what else goes on in `fit`."""
     target = random_ising(8)
-    draws = [
-        LSBSampler("sqrt", fast=fast, n_burn_in=50, random_state=0).fit(target).sample(40, thin=3)
-        for fast in (False, True)
-    ]
-    np.testing.assert_allclose(draws[1]["lp"], draws[0]["lp"], rtol=1e-12)
-    assert draws[0].drop_vars("lp").equals(draws[1].drop_vars("lp"))
+    settings = {"n_burn_in": 50, "rejection_free": False, "random_state": 0}
+    compiled, fast = (LSBSampler("sqrt", fast=f, **settings).fit(target) for f in (False, True))
+    draws = compiled.sample(40, thin=3)
+    assert draws.identical(copy.copy(fast).sample(40, thin=3).assign_attrs(draws.attrs))
+    np.testing.assert_array_equal(fast.step(3).state_tensor_, draws["x"][:, 0])
+    fast.state_tensor_ = draws["x"][:, 7].values
+    np.testing.assert_array_equal(fast.step(0).state_tensor_, draws["x"][:, 7])
+    assert (fast.step(100).state_ != draws["x"][:, 7].values).any()
+    by_gradients = FastEnsemble(target, compiled.state_, compiled._ensemble.streams.copy())
+    by_gradients.start(compiled._ensemble.rule)
+    x, stats = np.empty((4, 40, 8), np.int8), np.empty((4, 40, 1))
+    by_gradients.run(120, (3, 0, 0), x, stats)
+    further = compiled.sample(40, thin=3)
+    np.testing.assert_array_equal(x, further["x"])
+    np.testing.assert_allclose(stats[:, :, 0], further["lp"], rtol=1e-12)
 
 
 @quiet
@@ -571,6 +598,23 @@ def test_kernels_take_the_decisions_of_torch_alone(name, n_flips):
         assert np.allclose(*acceptance, rtol=1e-4 if "32" in name else 1e-9)
 
 
+@pytest.mark.parametrize("objective", ["bound", "sampled_kl"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_kernels_give_the_objectives_of_torch_alone(name, objective):
+    target, rng = TARGETS[name], np.random.default_rng(0)
+    states = np.stack([target.draw_state(rng) for _ in range(5)])
+    made = [[None] * 5, None, 1, 1, torch.float64]
+    compiled = FastEnsemble(target, states, *made)
+    with torch_alone():
+        alone = FastEnsemble(target, states, *made)
+    for function in (Barker(), Network("min"), Mixture([0.3, -0.2, 0.1, 0.5])):
+        rule, u, omega = Balanced(function.table()), rng.random((5, 2)), rng.normal(size=5)
+        given = rule, (OBJECTIVES[objective], 0.7, 1), u, omega
+        for one, other in zip(compiled.objective(*given), alone.objective(*given), strict=True):
+            near = 1e-5 if "32" in name else 1e-11
+            np.testing.assert_allclose(one, other, rtol=near, atol=near)
+
+
 @quiet
 def test_keeping_the_burn_in_changes_no_chain():
     target = random_rbm(30, 8, 0.4)
@@ -596,7 +640,7 @@ def test_lp_of_many_sites_does_not_depend_on_threads():
     target = Ising.lattice(rng.normal(size=(250, 250)), 0.3)
     lp = []
     for n_jobs in (1, 2):
-        sampler = LSBSampler("sqrt", fast=True, n_chains=1, n_burn_in=2, n_jobs=n_jobs)
+        sampler = LSBSampler("sqrt", fast=True, n_flips=2, n_chains=1, n_burn_in=2, n_jobs=n_jobs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplerWarning)
             sampler.set_params(random_state=0).fit(target).sample(3)
@@ -693,8 +737,23 @@ def test_objectives_stay_on_the_device(name):
                 objectives._bound(walkers, values, eta, u, u[:, 0]),
                 objectives._enumerated(walkers, values, 3, u[:, 1], (u[:, 0], u[:, 0])),
             ):
-                assert loss.device.type == "meta"
+                (gradient,) = torch.autograd.grad(loss.sum(), values)
+                assert loss.device.type == gradient.device.type == "meta"
                 assert loss.shape == (6,)
+                assert gradient.shape == (257,)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("name", TARGETS)
+def test_flows_stay_on_the_device(name, weights):
+    with dry_device():
+        walkers = dry_walkers(TARGETS[name])
+        sites = np.flatnonzero(TARGETS[name].n_possible > 1)
+        weight = np.ones(len(sites) if weights else 0)
+        with walkers.model.prepared():
+            found = objectives._flux(walkers, Network().table(), sites, weight)
+    assert [tuple(one.shape) for one in found] == [(), (257,), (len(sites),)]
+    assert all(one.device.type == "meta" for one in found)
 
 
 @pytest.mark.parametrize("fault", ["asks", "another device"])
@@ -1196,7 +1255,11 @@ def test_steps_follow_a_module_that_is_trained():
 @quiet
 def test_states_are_assigned_as_tensors():
     sampler = stepping(TARGETS["potts"])
-    wanted = sampler.state_tensor_.clone()
+    wanted = sampler.state_tensor_
+    assert wanted.numpy().dtype == sampler.state_.dtype
+    wanted.fill_(0)  # a copy
+    wanted = sampler.state_tensor_
+    assert np.array_equal(wanted, sampler.state_)
     there = stepping(TARGETS["potts"], random_state=1)
     there.state_tensor_ = wanted
     assert np.array_equal(there.state_, sampler.state_)
@@ -1234,5 +1297,7 @@ def test_steps_are_of_chains_on_torch():
     sampler = LSBSampler("barker", n_burn_in=10, random_state=0).fit(random_ising(4))
     with pytest.raises(ValueError, match=r"step is for chains on torch"):
         sampler.step(1)
+    with pytest.raises(AttributeError, match=r"state_tensor_ is for chains on torch"):
+        sampler.state_tensor_  # noqa: B018
     with pytest.raises(ValueError, match="n is -1"):
         stepping(random_ising(4)).step(-1)

@@ -53,6 +53,13 @@ _JUMPS = int.from_bytes(b"jumps", "big")
 _SEGMENT = 256
 
 
+def _not_on_torch(name: str) -> str:
+    return (
+        f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
+        "fast=False; use sample(1, thin=n) and state_."
+    )
+
+
 @dataclass(eq=False, repr=False)
 class LSBSampler(BaseSampler):
     r"""Local self-balancing Metropolis-Hastings sampler in discrete spaces.
@@ -86,7 +93,8 @@ class LSBSampler(BaseSampler):
     fast : bool, default=False
         False: exact log-ratios of all neighbours, in compiled kernels. True: first-order log-ratios
         from one gradient, in torch (FLSB; with "sqrt" it is Gibbs with gradients [3]_). The full
-        Metropolis-Hastings ratio keeps this exact too.
+        Metropolis-Hastings ratio keeps this exact too. Where first order is exact, with one flip on
+        an `Ising` or `Potts` model on the CPU, the compiled kernels make these transitions.
     n_flips : int or "auto", default=1
         With ``fast=True``, the number of flips proposed per gradient, at most 64. If it is above 1,
         the last flip is dropped with probability 1/2, so that the parity of the number of ones can
@@ -195,8 +203,9 @@ class LSBSampler(BaseSampler):
     disagreement_ : xarray.Dataset
         Whether chains agree, as in `GibbsSampler`.
     n_evaluations_ : int
-        Log-ratios of single-variable changes evaluated so far, over all chains; with
-        ``fast=True``, log-densities with their gradients. With blocks also table entries.
+        Log-ratios of single-variable changes evaluated so far, over all chains; by
+        gradients (``fast=True``, in torch) log-densities with their gradients. With blocks also
+        table entries.
     thin_ : int
         Transitions per draw with ``thin="auto"``, found at the first use.
     burn_in_ : xarray.Dataset
@@ -292,12 +301,20 @@ class LSBSampler(BaseSampler):
         if hasattr(self, "balancing_"):  # whatever parameters were set since
             return cast(Balanced | Jump | Path | FirstOrder | Mixture, self._ensemble.rule)
         function, lazy = get_balancing(self.balancing), float(self.lazy)
-        if not self.fast:
+        if not self._by_gradients(target):
             return self._unfitted_rule(target, function)
         table = function.table()
         if self.n_flips == "auto":
             raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
         return FirstOrder(table, lazy, int(self.n_flips))
+
+    def _by_gradients(self, target: Target) -> bool:
+        """Whether a gradient proposes moves; where first order is exact, one move does not need it.
+
+        The kernel of exact log-ratios then takes the same decisions, faster.
+        """
+        exact = target._linear and self.n_flips == 1 and self.device in (None, "cpu")
+        return bool(self.fast) and not exact
 
     def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump | Path:
         allowed = allowed_by(self, target)
@@ -402,10 +419,13 @@ class LSBSampler(BaseSampler):
     def state_tensor_(self) -> Any:
         """Present states on the device of the chains, (n_chains, n_sites); with ``fast=True``.
 
-        An integer tensor, of the chains themselves where the values are 0, 1, ...: do not change
-        it in place. Assign states to set the chains, as after new starts for some of them.
+        A copy, with the values and the dtype of ``state_``: changing it changes no chain. Assign
+        states to set the chains, as after new starts for some of them.
         """
-        return self._on_torch("state_tensor_").state_tensor()
+        check_is_fitted(self, "target_")
+        if not hasattr(self._ensemble, "state_tensor"):
+            raise AttributeError(_not_on_torch("state_tensor_"))
+        return self._ensemble.state_tensor()
 
     @state_tensor_.setter
     def state_tensor_(self, states: Any) -> None:
@@ -431,11 +451,8 @@ class LSBSampler(BaseSampler):
     def _on_torch(self, name: str) -> Any:
         """Return the chains, which a method or attribute needs on torch."""
         check_is_fitted(self, "target_")
-        if not isinstance(self._ensemble.rule, FirstOrder):
-            raise ValueError(
-                f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
-                "fast=False; use sample(1, thin=n) and state_."
-            )
+        if not hasattr(self._ensemble, "state_tensor"):
+            raise ValueError(_not_on_torch(name))
         return self._ensemble
 
     def _has_moved(self, chains: Any) -> bool:
@@ -456,8 +473,10 @@ class LSBSampler(BaseSampler):
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
         n_jobs = self._effective_n_jobs()
         if self.fast:
-            from sklsb.ensembles._torch import FastEnsemble
+            from sklsb.ensembles._torch import ClosedFormEnsemble, FastEnsemble
 
+            if not self._by_gradients(target):
+                return ClosedFormEnsemble(target, states, streams, n_jobs)
             return FastEnsemble(target, states, streams, self.device, self.n_flips, n_jobs)
         return BalancedEnsemble(target, states, streams, n_jobs)
 
@@ -470,7 +489,7 @@ class LSBSampler(BaseSampler):
     def make_starts(self, target: Target, streams: Streams) -> Starts:
         rule = balanced(target, self._function, float(self.lazy))
         n, of_step = self._length(target), 1.0
-        if not self.fast:
+        if not self._by_gradients(target):
             view: Any = target.view()
             of_step = view.touched.size / max(1, view.touched_start.size - 1)
         budget = n * of_step / 4

@@ -88,7 +88,7 @@ def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scr
         old, new = before[c], there[c]
         for h in range(new.size):
             new[h] = old[h]
-        visible = 0.0
+        visible, waits, amount = 0.0, -1, 0.0
         for r in range(sites.shape[1]):
             site = sites[c, r]
             change = np.float64(y[c, site]) - np.float64(x[c, site])
@@ -97,8 +97,16 @@ def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scr
                 n_before += np.int64(sites[c, other] == site)
             if change != 0.0 and n_before == 0:  # each site once
                 visible += change * visible_bias[site]
-                row = weights[site]
-                for h in range(row.size):
-                    new[h] += change * row[h]
+                if waits < 0:
+                    waits, amount = site, change
+                    continue
+                one, two = weights[waits], weights[site]
+                for h in range(one.size):
+                    new[h] += amount * one[h] + change * two[h]
+                waits = -1
+        if waits >= 0:
+            one = weights[waits]
+            for h in range(one.size):
+                new[h] += amount * one[h]
         _finish(new, mean[c], scratch)
         log_ratio[c] = visible + _change(old, new, scratch)

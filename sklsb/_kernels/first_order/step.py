@@ -14,6 +14,8 @@ from sklsb._kernels.numeric import Table, exp, log_weight
 
 # Moves whose weights are summed up together: only these sums are kept.
 BLOCK = 8
+# Moves for each of which one draw is worth the weights of all, rather than of a block.
+_MANY = 50
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -25,6 +27,7 @@ class Weighing(NamedTuple):
     excluded: NDArray[np.bool_]  # of padded moves; empty if none is
     flat: bool  # whether the table is constant 0
     scratch: NDArray[np.float64]  # a number for each move
+    guide: NDArray[np.int64]  # as many numbers as a power of two
 
 
 class Weighed(NamedTuple):
@@ -87,9 +90,9 @@ def _accumulate(weights, cumulative):
 
 
 @called
-def _weigh(weighing, ratios, cumulative, logs):
-    """Fill the sums of the weights of one state. Loops of one thought each vectorise."""
-    w, table, excluded = weighing.scratch, weighing.table, weighing.excluded
+def log_weights(weighing, ratios, w):
+    """Fill the log weights of all moves. Loops of one thought each vectorise."""
+    table, excluded = weighing.table, weighing.excluded
     for m in range(ratios.size):
         w[m] = _usable(ratios[m])
     if weighing.flat:
@@ -100,6 +103,32 @@ def _weigh(weighing, ratios, cumulative, logs):
             w[m] = log_weight(table, np.uint64(0), table.value.size, w[m])
     for m in range(excluded.size):
         w[m] = -np.inf if excluded[m] else w[m]
+
+
+@called
+def _fill(weighing, weighed, c):
+    """Fill the weights of all moves of chain c, and the guide to the blocks of their sum.
+
+    It holds the block in which each of equal parts of the sum begins (Chen and Asau, 1974).
+    """
+    w, largest = weighing.scratch, weighed.logs[c, 1]
+    log_weights(weighing, weighed.ratios[c], w)
+    for m in range(w.size):
+        w[m] = exp(w[m] - largest)
+    cumulative, guide, block = weighed.cumulative[c], weighing.guide, 0
+    parts = np.float64(guide.size)  # a power of two: products are exact
+    for g in range(guide.size):
+        start = np.float64(g) * cumulative[-1]
+        while block < cumulative.size - 1 and cumulative[block] * parts <= start:
+            block += 1
+        guide[g] = block
+
+
+@called
+def _weigh(weighing, ratios, cumulative, logs):
+    """Fill the sums of the weights of one state."""
+    w = weighing.scratch
+    log_weights(weighing, ratios, w)
     largest = _largest(w)
     for m in range(w.size):
         w[m] = exp(w[m] - largest)
@@ -114,24 +143,34 @@ def weigh(weighing, weighed):
         _weigh(weighing, weighed.ratios[c], weighed.cumulative[c], weighed.logs[c])
 
 
-@called
-def _drawn(weighing, weighed, c, u):
-    """Return a move of chain c, drawn by a uniform number; a possible one if there is any."""
+@inlined
+def _drawn(weighing, weighed, c, u, filled):
+    """Return a move of chain c, drawn by a uniform number; a possible one if there is any.
+
+    ``filled`` by `_fill` or not: the move is the same.
+    """
     cumulative = weighed.cumulative[c]
     wanted = u * cumulative[-1]
     block, n = 0, cumulative.size
-    while n > 1:
-        half = n // 2
-        block += half if cumulative[block + half - 1] <= wanted else 0
-        n -= half
+    if filled:
+        block = weighing.guide[np.int64(u * np.float64(weighing.guide.size))]
+        while block < n - 1 and cumulative[block] <= wanted:
+            block += 1
+    else:
+        while n > 1:
+            half = n // 2
+            block += half if cumulative[block + half - 1] <= wanted else 0
+            n -= half
     wanted -= cumulative[block - 1] if block > 0 else 0.0
     ratios, largest = weighed.ratios[c], weighed.logs[c, 1]
     first = BLOCK * block
     size, w = min(BLOCK, ratios.size - first), weighing.scratch
-    for k in range(size):
-        w[k] = _log_weight(weighing, ratios, first + k)
-    for k in range(size):
-        w[k] = exp(w[k] - largest)
+    if not filled:
+        for k in range(size):
+            w[k] = _log_weight(weighing, ratios, first + k)
+        for k in range(size):
+            w[k] = exp(w[k] - largest)
+    w = w[first : first + size] if filled else w[:size]
     total, found = 0.0, 0
     for k in range(size):
         total += w[k]
@@ -147,7 +186,7 @@ def select(weighing, weighed, numbers, out):
     """Draw moves by uniform numbers."""
     for c in range(out.shape[0]):
         for r in range(out.shape[1]):
-            out[c, r] = _drawn(weighing, weighed, c, numbers[c, r])
+            out[c, r] = _drawn(weighing, weighed, c, numbers[c, r], False)
 
 
 @kernel
@@ -158,7 +197,10 @@ def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
     """
     n_flips = drawn.move.shape[1]
     per_site = weighed.ratios.shape[1] // max(1, x.shape[1])
+    filled = _MANY * n_flips > weighed.ratios.shape[1]
     for c in range(x.shape[0]):
+        if filled:
+            _fill(weighing, weighed, c)
         active = n_flips - np.int64(n_flips > 1 and numbers[c, n_flips] >= 0.5)
         drawn.active[c] = active
         for i in range(x.shape[1]):
@@ -170,7 +212,7 @@ def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
             # An inactive draw stands where an active one does.
             move = drawn.move[c, 0]
             if r < active:
-                move = _drawn(weighing, weighed, c, u)
+                move = _drawn(weighing, weighed, c, u, filled)
             drawn.move[c, r] = move
             if n_values.size == 0:
                 drawn.site[c, r] = drawn.back[c, r] = move

@@ -1,5 +1,6 @@
 """The step of `Walkers` on the CPU: torch evaluates the model, and kernels do the rest."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sklsb._kernels.first_order import step
+from sklsb._kernels.first_order import learning, step
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.walkers import State, Walkers
 from sklsb.targets.base import Target
@@ -23,11 +24,7 @@ class CompiledWalkers(Walkers):
         super().__init__(target, value_index, device, dtype)
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
-        # Scratch of a step.
-        none = np.empty((0, 0), dtype=np.int64)
-        self._drawn = step.Drawn(none, none, none, none.ravel())
-        self._accepts = np.empty(len(value_index), dtype=np.bool_)
-        self._sums = self.acceptance.numpy(), self.moved.numpy()
+        self._scratch(len(value_index))
         two = self.moves.n_per_site == 1
         self._n_values = np.asarray(target.cardinalities[: 0 if two else None], dtype=np.int64)
 
@@ -37,10 +34,38 @@ class CompiledWalkers(Walkers):
         self.state = self.state._replace(carried=carried)
         self._last: Any = (None, None)  # the arrays of the last state
 
+    def part(self, span: slice) -> "CompiledWalkers":
+        """Return some of the chains, which another thread may move until `join`."""
+        made = copy.copy(self)
+        x, carried, *rest = self.state
+        own = tuple(one[span] for one in carried)
+        made.state = State(x[span], own, *(one[span] for one in rest))
+        made.moved, made.acceptance = self.moved[span], self.acceptance[span]
+        weighing = self._weighing
+        own_scratch, own_guide = np.empty_like(weighing.scratch), np.empty_like(weighing.guide)
+        made._weighing = weighing._replace(scratch=own_scratch, guide=own_guide)
+        made._scratch(len(made))
+        return made
+
+    def join(self, parts: "list[CompiledWalkers]") -> None:
+        """Take the states of all parts."""
+        columns = zip(*(part.state for part in parts), strict=True)
+        x, carried, *rest = (list(column) for column in columns)
+        own = tuple(torch.cat(ones) for ones in zip(*carried, strict=True))
+        self.state = State(torch.cat(x), own, *(torch.cat(ones) for ones in rest))
+
+    def _scratch(self, n: int) -> None:
+        """Allocate what a step of n chains writes to."""
+        none = np.empty((0, 0), dtype=np.int64)
+        self._drawn = step.Drawn(none, none, none, none.ravel())
+        self._accepts = np.empty(n, dtype=np.bool_)
+        self._sums = self.acceptance.numpy(), self.moved.numpy()
+
     def weigh(self, table: Table) -> None:
         flat = not table.value.any() and not table.slope.any()
-        scratch = np.empty(self.state.ratios.shape[1])
-        self._weighing = step.Weighing(table, self._excluded, flat, scratch)
+        n_moves = self.state.ratios.shape[1]
+        guide = np.empty(1 << (n_moves // step.BLOCK).bit_length(), dtype=np.int64)
+        self._weighing = step.Weighing(table, self._excluded, flat, np.empty(n_moves), guide)
         super().weigh(table)
 
     def _weights(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,6 +94,23 @@ class CompiledWalkers(Walkers):
         out = np.empty(tuple(u.shape), dtype=np.int64)
         step.select(self._weighing, self._here(), np.ascontiguousarray(u), out)
         return torch.from_numpy(out), None
+
+    def sampled(
+        self,
+        moves: Tensor,
+        back: Tensor,
+        ratios: Tensor,
+        log_ratio: Tensor,
+        eta: float,
+        log_omega: NDArray[np.float64],
+    ) -> tuple[tuple[float, float], NDArray[np.float64]]:
+        """Return the sum of a sampled objective over chains, by eta, and by the knots."""
+        there = self._room(ratios.contiguous())
+        step.weigh(self._weighing, there)
+        gradient = np.zeros(self._weighing.table.value.size)
+        where = moves.contiguous().numpy(), back.reshape(-1).numpy(), log_ratio.numpy()
+        given = self._weighing, eta, log_omega, self._here(), there
+        return learning.sampled(*given, *where, gradient), gradient
 
     def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[NDArray[np.float64]]:
         if n_flips > 1 and given.shape[2] == 2:

@@ -2,8 +2,11 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
+from threading import Lock
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +33,31 @@ Array = NDArray[np.float64]
 _MOST_NUMBERS = 1 << 22
 
 
+class _Threads:
+    """Torch's number of threads. It belongs to the process, in which samplers may run at once."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = Lock(), 0, 0
+
+    @contextmanager
+    def be(self, n: int) -> Iterator[None]:
+        """Use n threads; whoever leaves restores the number from before all who are inside."""
+        with self._lock:
+            if not self._inside:
+                self._before = torch.get_num_threads()
+            self._inside += 1
+            torch.set_num_threads(n)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                torch.set_num_threads(self._before)
+
+
+_THREADS = _Threads()
+
+
 @dataclass
 class ChainArrays:
     """The chains' arrays in NumPy, one row each, named as in compiled chains."""
@@ -48,6 +76,7 @@ class FastEnsemble:
     """
 
     update_every = 8
+    _pool: Executor | None = None
 
     def __init__(
         self,
@@ -185,13 +214,18 @@ class FastEnsemble:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Give torch ``n_threads`` threads for a fit or a sample."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.n_threads)
+        """Use ``n_threads`` threads for a fit or a sample, each for some chains; or torch's own."""
+        n = min(self.n_threads, len(self)) if self.walkers.model.of_rows else 1
+        divides = n > 1 and isinstance(self.walkers, CompiledWalkers)
+        alone = {"initializer": torch.set_num_threads, "initargs": (1,)}
         try:
-            yield
+            with (
+                _THREADS.be(1 if divides else self.n_threads),
+                ThreadPoolExecutor(n, **alone) if divides else nullcontext() as self._pool,
+            ):
+                yield
         finally:
-            torch.set_num_threads(before)
+            self._pool = None
 
     def start(self, rule: Balanced | FirstOrder) -> None:
         """Let a function propose, and compute the weights of all moves."""
@@ -215,11 +249,9 @@ class FastEnsemble:
             self.walkers.weigh(self._table)
 
     def state_tensor(self) -> Tensor:
-        """Return the present states on the device; those of the chains, if values are 0, 1, ..."""
-        x = self.walkers.state.x
-        if np.array_equal(self._values, np.arange(len(self._values))):
-            return x
-        return self._tensor(self._values)[x.long()]
+        """Return a copy of the present states, on the device."""
+        values = self._tensor(self._values.astype(self.chains.x.dtype))
+        return values[self.walkers.state.x.long()]
 
     def kept_and_rebuilt(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
         """Return the chains' tensors, each with the same one computed anew."""
@@ -263,11 +295,45 @@ class FastEnsemble:
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
         walkers.model.check()
 
-    def _numbers(self, uniforms: Array) -> Iterator[Any]:
+    def _numbers(self, walkers: Walkers, uniforms: Array) -> Iterator[Any]:
         """Yield the numbers of each step; see `advance`."""
         block = max(1, _MOST_NUMBERS // (len(self) * (self.n_flips + 2)))
         for first in range(0, uniforms.shape[1], block):
-            yield from self.walkers.numbers(uniforms[:, first : first + block], self.n_flips)
+            yield from walkers.numbers(uniforms[:, first : first + block], self.n_flips)
+
+    def _go(
+        self, walkers: Walkers, uniforms: Array, thin: int = 0, made: int = 0
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Make steps of some chains; return states, log p and sums of acceptance of each draw."""
+        found = []
+        with torch.no_grad():
+            for numbers in self._numbers(walkers, uniforms):
+                walkers.step(numbers)
+                made += 1
+                if made == thin:
+                    now = walkers.state.x, walkers.log_prob(), walkers.acceptance
+                    found.append(tuple(one.clone() for one in now))
+                    walkers.acceptance.zero_()
+                    made = 0
+        return found
+
+    def _divided(
+        self, uniforms: Array, thin: int = 0, made: int = 0
+    ) -> list[tuple[slice, list[tuple[Tensor, Tensor, Tensor]]]]:
+        """Make steps of all chains, divided among threads; return the draws of each part."""
+        whole = self.walkers
+        if self._pool is None or not isinstance(whole, CompiledWalkers):
+            return [(slice(None), self._go(whole, uniforms, thin, made))]
+        ends = np.linspace(0, len(self), min(self.n_threads, len(self)) + 1).astype(int).tolist()
+        spans = [slice(*ends_of) for ends_of in pairwise(ends)]
+        parts = [whole.part(span) for span in spans]
+        futures = [
+            self._pool.submit(self._go, part, uniforms[span], thin, made)
+            for part, span in zip(parts, spans, strict=True)
+        ]
+        wait(futures)
+        whole.join(parts)
+        return [(span, one.result()) for span, one in zip(spans, futures, strict=True)]
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, 2).
@@ -276,8 +342,7 @@ class FastEnsemble:
         expanded from the first.
         """
         with self._moving():
-            for numbers in self._numbers(uniforms):
-                self.walkers.step(numbers)
+            self._divided(uniforms)
         self.chains.evaluations += uniforms.shape[1]
 
     def run(
@@ -286,27 +351,20 @@ class FastEnsemble:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
         thin, made, drawn = schedule
         uniforms = self.streams.pairs(n_transitions)
-        x, lp, sums = [], [], []
-        acceptance = self.walkers.acceptance
         with self._moving():
-            acceptance += self._tensor(self.chains.acceptance[:, 0])
+            self.walkers.acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            for numbers in self._numbers(uniforms):
-                self.walkers.step(numbers)
-                made += 1
-                if made == thin:
-                    x.append(self.walkers.state.x.clone())
-                    lp.append(self.walkers.log_prob().clone())
-                    sums.append(acceptance.clone())
-                    acceptance.zero_()
-                    made = 0
+            found = self._divided(uniforms, thin, made)
         self.chains.evaluations += n_transitions
-        if x:
-            here = slice(drawn, drawn + len(x))
-            draws[:, here] = self._values[torch.stack(x, 1).cpu().numpy()]
-            stats[:, here, 0] = torch.stack(lp, 1).cpu().numpy()
+        for span, of_draws in found:
+            if not of_draws:
+                continue
+            here = slice(drawn, drawn + len(of_draws))
+            x, lp, sums = (torch.stack(one, 1).cpu().numpy() for one in zip(*of_draws, strict=True))
+            draws[span, here] = self._values[x]
+            stats[span, here, 0] = lp
             if stats.shape[2] > 1:
-                stats[:, here, 1] = torch.stack(sums, 1).cpu().numpy() / thin
+                stats[span, here, 1] = sums / thin
 
     def objective(
         self,

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
@@ -47,9 +46,9 @@ class LogWeights(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:
         n = ctx.even.value.numel()
-        knot, beyond = (part.view(-1).cpu().numpy() for part in ctx.even.locate(ctx.u))
-        gradient = gradients[0].reshape(-1).double().cpu().numpy()
-        to_next = np.where(knot < n - 1, beyond, 0.0) * gradient
-        found = np.bincount(knot, gradient - to_next, n)
-        found[1:] += np.bincount(knot, to_next, n)[:-1]
-        return torch.as_tensor(found).to(gradients[0].device), None, None
+        knot, beyond = (part.view(-1) for part in ctx.even.locate(ctx.u))
+        gradient = gradients[0].reshape(-1).double()
+        to_next = torch.where(knot < n - 1, beyond, 0.0) * gradient
+        found = gradient.new_zeros(n + 1)
+        found.index_add_(0, knot, gradient - to_next).index_add_(0, knot + 1, to_next)
+        return found[:n], None, None

@@ -11,6 +11,7 @@ from torch import Tensor
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY
+from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.walkers import Walkers
 
@@ -48,6 +49,10 @@ def objective(
     """Return the mean objective over the chains; see `FastEnsemble.objective`."""
     given, eta, every = settings
     check_objective(given)
+    if isinstance(walkers, CompiledWalkers) and not given.enumerated:
+        bound = isinstance(given.compiled, objectives.Bound)
+        weights = log_omega if bound else np.zeros_like(log_omega)
+        return _by_kernels(walkers, bound, eta, _tensor(walkers, uniforms), weights)
     values = _leaf(walkers, table.value)
     eta_ = _leaf(walkers, np.array(eta))
     u, weights = _tensor(walkers, uniforms), _tensor(walkers, log_omega)
@@ -92,19 +97,43 @@ def _log_q(walkers: Walkers, values: Tensor, ratios: Tensor, moves: Tensor) -> T
     return log_w.gather(1, moves).double() - log_w.logsumexp(1, keepdim=True)
 
 
-def _neighbours(walkers: Walkers, values: Tensor, moves: Tensor) -> Neighbours:
-    """Look at the states that moves (n_chains, k) lead to."""
-    n, k = moves.shape
-    state, model = walkers.state, walkers.model
+def _look(walkers: Walkers, moves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what leads back, ratios and log p(x') - log p(x) at the states moves lead to."""
+    k, state, model = moves.shape[1], walkers.state, walkers.model
     with torch.no_grad():
         x = state.x.repeat_interleave(k, 0)
         carried = tuple(part.repeat_interleave(k, 0) for part in state.carried)
         there = walkers.moves.make(x, moves.reshape(-1, 1), None)
         new, log_ratio = model.move(x, carried, there.y, there.site)
-        ratios = model.first_order(there.y, new)
-        log_ratio = log_ratio.view(n, k)
+        return there.back, model.first_order(there.y, new), log_ratio
+
+
+def _by_kernels(
+    walkers: CompiledWalkers, bound: bool, eta: float, u: Tensor, log_omega: Array
+) -> Found:
+    """Return the objective of drawn neighbours, and its gradient, without torch's derivatives."""
+    moves = _drawn(walkers, u) if bound else walkers.select(u[:, :1])[0]
+    back, ratios, log_ratio = _look(walkers, moves)
+    found, gradient = walkers.sampled(moves, back, ratios, log_ratio, eta, log_omega)
+    n = max(1, len(walkers))
+    return Found(found[0] / n, gradient / n, found[1] / n, moves.shape[1])
+
+
+def _drawn(walkers: Walkers, u: Tensor) -> Tensor:
+    """Return a proposed move and a uniform one."""
+    free = walkers.moves.free
+    uniform = free[(u[:, 1] * len(free)).long().clamp(max=len(free) - 1)]
+    return torch.cat([walkers.select(u[:, :1])[0], uniform[:, None]], dim=1)
+
+
+def _neighbours(walkers: Walkers, values: Tensor, moves: Tensor) -> Neighbours:
+    """Look at the states that moves (n_chains, k) lead to."""
+    n, k = moves.shape
+    state = walkers.state
+    back, ratios, log_ratio = _look(walkers, moves)
+    log_ratio = log_ratio.view(n, k)
     log_q = _log_q(walkers, values, state.ratios, moves)
-    log_back = _log_q(walkers, values, ratios, there.back).view(n, k)
+    log_back = _log_q(walkers, values, ratios, back).view(n, k)
     log_a = (log_ratio + log_back - log_q).clamp(max=0.0)
     # log A of impossible moves may be NaN.
     log_t = torch.where((log_q > -math.inf) & (log_ratio > -math.inf), log_q + log_a, -math.inf)
@@ -123,9 +152,7 @@ def _bound(
     walkers: Walkers, values: Tensor, eta: Tensor, u: Tensor, log_omega: Tensor
 ) -> tuple[Tensor, int]:
     """Return the estimate at a proposed neighbour plus the bound at a uniform one; looks at 2."""
-    free = walkers.moves.free
-    uniform = free[(u[:, 1] * len(free)).long().clamp(max=len(free) - 1)]
-    moves = torch.cat([walkers.select(u[:, :1])[0], uniform[:, None]], dim=1)
+    moves = _drawn(walkers, u)
     neighbours = _neighbours(walkers, values, moves)
     stay = 1.0 - neighbours.log_t[:, 1].exp()
     loss = _surprise(neighbours, log_omega) + stay * (
@@ -172,6 +199,13 @@ def flux(
     walkers: Walkers, table: Table, sites: NDArray[np.int64], weight: Array
 ) -> tuple[float, Array, Array]:
     """Return the mean value, gradient at the knots and flows; see `FastEnsemble.flux`."""
+    loss, gradient, flow = (one.cpu().numpy() for one in _flux(walkers, table, sites, weight))
+    return float(loss), gradient, flow
+
+
+def _flux(
+    walkers: Walkers, table: Table, sites: NDArray[np.int64], weight: Array
+) -> tuple[Tensor, Tensor, Tensor]:
     values = _leaf(walkers, table.value)
     ratios = walkers.padded_ratios()
     log_w = LogWeights.apply(values, Even.of(table, ratios), ratios.clamp(min=_LEAST))
@@ -190,5 +224,5 @@ def flux(
         loss = flow @ _tensor(walkers, weight)
     else:
         loss = (log_p + 2.0 * (log_p + others) - log_t).logsumexp(1)
-    gradient = torch.autograd.grad(loss.mean(), values)[0].cpu().numpy()
-    return float(loss.detach().mean()), gradient, flow.detach().mean(0).cpu().numpy()
+    mean = loss.mean()
+    return mean.detach(), torch.autograd.grad(mean, values)[0], flow.detach().mean(0)

@@ -12,6 +12,8 @@ from sklsb.targets._torch.model import Carried, Device, Model, row_sum, sparse, 
 class IsingModel(Model):
     """Log p = x.(field + C x / 2); it is linear in each spin, so first order is exact."""
 
+    of_rows = True
+
     def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
         self.device = device
         self.couplings = sparse(couplings, device)

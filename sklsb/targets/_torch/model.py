@@ -30,6 +30,7 @@ class Model(ABC):
     device: Device
     n_moves_per_site = 1  # the largest number of values less one, and at least 1
     has_zeros = False  # whether ratios may be infinite, or NaN at impossible states
+    of_rows = False  # whether threads may divide chains among them, and no row depends on others
 
     @abstractmethod
     def start(self, x: Tensor) -> Carried:

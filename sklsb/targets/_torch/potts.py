@@ -20,6 +20,8 @@ from sklsb.targets._torch.model import (
 class PottsModel(Model):
     """Log p = o.(field + C o / 2) with o the indicators of the values."""
 
+    of_rows = True
+
     def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
         self.device = device
         self.couplings = sparse(couplings, device)
