@@ -15,6 +15,7 @@ from sklsb import (
     MarkovNetwork,
     ParallelTempering,
     Potts,
+    VariableSelection,
     exact,
 )
 from sklsb.diagnostics.tally import RareValue, Tally
@@ -65,6 +66,18 @@ def test_quenched_chains_of_a_magnet_start_in_opposite_modes(looks):
     for seed in range(10):
         x = found(magnet, "both", looks=looks, seed=seed).x
         assert x[1].sum() < 0 < x[3].sum()
+
+
+def test_no_chain_starts_at_models_that_fit_too_many_columns():
+    """With as many rows as columns, nearly all columns are a peak, e^68 below the best model."""
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(100, 100))
+    target = VariableSelection(columns, columns[:, :5].sum(axis=1) + rng.normal(size=100))
+    assert found(target).x.sum(axis=1).max() < 10
+    # Of modes that uniform draws may miss, a low one is a start.
+    peak = (1.0 - np.eye(40)) / 40
+    low = found(Ising(1.5 * peak, np.full(40, 0.1))).x.sum(axis=1)
+    assert low.min() < 0 < low.max()
 
 
 def test_walks_that_end_between_domains_of_a_lattice():

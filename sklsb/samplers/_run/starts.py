@@ -29,6 +29,8 @@ _MOST_HELD = 1 << 21
 # Chains that show which values are rare, the share below which they are, and the most chains that
 # start at rare values.
 _USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
+# Of a mode's states, in logarithm, as a share of all: with more, uniform draws lead there.
+_ENTROPY = 0.5
 # Most values that are tried again.
 _MOST_TRIED = 3
 # Draws of each chain, of which the second half is used, and its sweeps.
@@ -116,19 +118,19 @@ class _Search:
 
         Among modes of equal height any may be rare in a few chains, a different one in each search.
         """
-        best = self._highest(rng)
+        best, top = self._highest(rng)
         found = self._kept(rng, best) if self.n_walkers >= _USUAL else None
         if found is not None:
             self.looks = max(self.looks, _LOOKS)
             _, height = self._climb(np.stack([found, best]))
             if height[0] < height[1] - noise(height[1]):
                 return found
-        return self._far_from(best, rng) if far else best
+        return self._far_from(best, top, rng) if far else best
 
     # ----------------------------------------------------------------- uphill
 
-    def _highest(self, rng: np.random.Generator) -> States:
-        """Return the most probable end of several uphill walks.
+    def _highest(self, rng: np.random.Generator) -> tuple[States, float]:
+        """Return the most probable end of several uphill walks, and log p there.
 
         Ties go to the smallest values, so that all searches that find the two modes of a magnet
         start at the same one.
@@ -151,16 +153,19 @@ class _Search:
         top = x[log_prob >= highest - noise(highest)]
         total = top.sum(axis=1, dtype=np.int64)
         best: States = np.unique(top[total == total.min()], axis=0)[0]
-        return best
+        return best, float(highest)
 
-    def _far_from(self, best: States, rng: np.random.Generator) -> States:
+    def _far_from(self, best: States, top: float, rng: np.random.Generator) -> States:
         """Return the end of an uphill walk from a draw, or from the opposite state if farther.
 
-        Of several modes, this must not be the one of the best state.
+        Of several modes, this must not be the one of the best state. But of an end that is too low
+        a mode would need so many states that uniform draws lead there, if it counts at all.
         """
         self.looks = max(self.looks, 2 * _LOOKS)
         drawn = self.target.draw_state(rng)
-        ends, _ = self._climb(np.concatenate([drawn[None], self._opposite(best[None])]))
+        ends, height = self._climb(np.concatenate([drawn[None], self._opposite(best[None])]))
+        n_states = np.log(np.maximum(1, self.target.n_possible)).sum()
+        ends = np.concatenate([best[None], ends[height > top - _ENTROPY * n_states]])
         farthest: States = ends[int((ends != best).sum(axis=1).argmax())]
         return farthest
 
