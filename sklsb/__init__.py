@@ -15,6 +15,7 @@ _OBJECTS = {
     "ParallelTempering": "sklsb.samplers",
     "SwapSampler": "sklsb.samplers",
     "anneal": "sklsb.samplers",
+    "draw": "sklsb.samplers",
     "open_draws": "sklsb.storage",
     "sample_chains": "sklsb.samplers",
     "FunctionTarget": "sklsb.targets",
@@ -54,7 +55,7 @@ __all__ = [*_OBJECTS, *_MODULES, "__version__"]
 def __getattr__(name: str) -> Any:
     if name in _OBJECTS:
         return getattr(importlib.import_module(_OBJECTS[name]), name)
-    if name in _MODULES:
+    if name in (*_MODULES, "dimod"):  # which needs the extra
         return importlib.import_module(f"sklsb.{name}")
     raise AttributeError(f"module 'sklsb' has no attribute {name!r}")
 

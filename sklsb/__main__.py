@@ -1,4 +1,4 @@
-"""The command line for models in files: ``python -m sklsb --help``."""
+"""The command line for models in files: ``sklsb --help``, or ``python -m sklsb --help``."""
 
 import argparse
 import math
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sklsb import __version__
+
 # Exit codes, besides 2 of argparse.
 DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
 _EPILOG = """\
@@ -15,11 +17,11 @@ Exit codes: 0 done; 1 an error, which is told on one line; 2 wrong arguments; 3 
 says that the answer may be wrong; 130 interrupted, with the draws so far kept.
 
 Examples:
-  python -m sklsb info model.uai
-  python -m sklsb marginals examples/car.bif --observe starts=no --csv car.csv
-  python -m sklsb marginals model.uai --evidence model.uai.evid --out model.uai.MAR
-  python -m sklsb sample model.uai --draws 100000 --out run.zarr --resume
-  python -m sklsb map G14.txt --format cut --seconds 60
+  sklsb info model.uai
+  sklsb marginals examples/car.bif --observe starts=no --csv car.csv
+  sklsb marginals model.uai --evidence model.uai.evid --out model.uai.MAR
+  sklsb sample model.uai --draws 100000 --out run.zarr --resume
+  sklsb map G14.txt --format cut --seconds 60
 """
 
 
@@ -75,16 +77,6 @@ def _model(args: argparse.Namespace) -> Any:
         options["evidence"] = args.evidence
     target = found.open(args.model, **options)
     return target.condition(_observed(target, args.observe)) if args.observe else target
-
-
-def _exact_fits(target: Any, task: str) -> bool:
-    """Whether an exact answer is within the default limits of `sklsb.exact`."""
-    from sklsb import exact
-
-    try:
-        return exact.elimination_cost(target, task).fits
-    except (TypeError, ValueError):
-        return False
 
 
 def _sampler(args: argparse.Namespace) -> Any:
@@ -173,18 +165,19 @@ def _file(given: str) -> Path:
 def _marginals(args: argparse.Namespace) -> int:
     """Write marginals as a .MAR file, and the partition function as a .PR file."""
     from sklsb import exact
+    from sklsb.exact.elimination.answers import is_affordable
     from sklsb.io import write_result
 
     target, method = _model(args), args.method
     if method == "auto":
-        method = "exact" if _exact_fits(target, "marginals") else "sample"
+        method = "exact" if is_affordable(target, "marginals") else "sample"
         if method == "sample" and not args.quiet:
             _tell("exact marginals take too much (see info); chains estimate them")
     path = _file(args.out or f"{Path(args.model).name}.MAR")
     verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
     for other in filter(None, (args.pr, args.csv)):
         _file(other)
-    fits = method == "exact" or (args.method == "auto" and _exact_fits(target, "log_partition"))
+    fits = method == "exact" or (args.method == "auto" and is_affordable(target, "log_partition"))
     if args.pr and fits:
         log_z = exact.log_partition(target, verbose=verbose)
     if method == "exact":
@@ -244,12 +237,13 @@ def _map(args: argparse.Namespace) -> int:
     import numpy as np
 
     from sklsb import anneal, exact
+    from sklsb.exact.elimination.answers import is_affordable
     from sklsb.io import write_result
     from sklsb.io._formats import format_of
 
     target, method = _model(args), args.method
     if method == "auto":
-        method = "exact" if _exact_fits(target, "most_likely") else "anneal"
+        method = "exact" if is_affordable(target, "most_likely") else "anneal"
     path = _file(args.out or f"{Path(args.model).name}.MPE")
     if method == "exact":
         found = exact.most_likely(target, verbose=_verbose(args))
@@ -367,11 +361,12 @@ def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
 def _parser() -> argparse.ArgumentParser:
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="python -m sklsb",
+        prog="sklsb",
         description="Samples, marginals and most probable states of models in files.",
         epilog=_EPILOG,
         formatter_class=plain,
     )
+    parser.add_argument("--version", action="version", version=f"sklsb {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(
@@ -429,13 +424,25 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             _tell("interrupted")
             code = INTERRUPTED
-        except (OSError, ValueError, TypeError, MemoryError, ImportError, RuntimeError) as error:
+        except OSError as error:
+            _tell(f"error: {_plain(error)}")
+            code = FAILED
+        except (ValueError, TypeError, MemoryError, ImportError, RuntimeError) as error:
             _tell(f"error: {error}")
             code = FAILED
     shown = [w for w in told if issubclass(w.category, UserWarning)]
     for warning in () if args.quiet else shown:
         _tell(f"warning: {warning.message}")
     return max([code, *map(_code_of, shown)]) if code in (DONE, INTERRUPTED) else code
+
+
+def _plain(error: OSError) -> str:
+    """Return what went wrong with a file, without the number of the error."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return f"there is no file {error.filename}"
+    return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
 
 
 def _code_of(warning: warnings.WarningMessage) -> int:

@@ -3,14 +3,17 @@
 import csv
 import gzip
 import pathlib
+import pkgutil
 import re
 import shlex
 import signal
+import tomllib
 
 import numpy as np
 import pytest
 from processes import run_python
 
+import sklsb
 from sklsb import AutoSampler, Ising, LSBSampler, MarkovNetwork, exact, io, open_draws
 from sklsb import __main__ as command_line
 from sklsb.__main__ import main
@@ -63,11 +66,29 @@ def test_help_and_wrong_arguments(capsys):
     assert "'0' is not a positive integer" in capsys.readouterr().err
 
 
+def test_version_and_console_command(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"sklsb {sklsb.__version__}\n"
+    root = pathlib.Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    assert pkgutil.resolve_name(project["scripts"]["sklsb"]) is main
+
+
+def test_files_that_cannot_be_opened_are_told_in_words(files, capsys):
+    code, out, err = run(capsys, "info", "none.uai")
+    assert (code, out, err) == (1, "", "sklsb: error: there is no file none.uai\n")
+    (files / "folder.uai").mkdir()
+    code, out, err = run(capsys, "info", "folder.uai")
+    assert (code, err) == (1, "sklsb: error: folder.uai: is a directory\n")
+
+
 def test_documented_commands_are_commands():
     root = pathlib.Path(__file__).parents[1]
     texts = [(root / page).read_text("utf-8") for page in ("README.md", "doc/command_line.rst")]
     found = re.findall(
-        r"^ *\S*python -m sklsb (.+)$", "\n".join([*texts, command_line._EPILOG]), re.M
+        r"^(?: *\S*python -m | +)sklsb (.+)$", "\n".join([*texts, command_line._EPILOG]), re.M
     )
     commands = [command_line._parser().parse_args(shlex.split(words)) for words in found]
     assert {args.command for args in commands} == {"info", "marginals", "map", "sample"}
@@ -139,7 +160,7 @@ def test_the_partition_function_is_exact_where_only_marginals_are_too_much(
     def only_log_z(_, task):
         return task == "log_partition"
 
-    monkeypatch.setattr("sklsb.__main__._exact_fits", only_log_z)
+    monkeypatch.setattr("sklsb.exact.elimination.answers.is_affordable", only_log_z)
     words = ["marginals", "pair.uai", "--pr", "pair.PR", "--draws", "400", *CHAINS]
     code, out, _ = run(capsys, *words)
     assert code == 0
@@ -233,7 +254,7 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["info", "nothing.uai"], "No such file or directory: 'nothing.uai'"),
+        (["info", "nothing.uai"], "there is no file nothing.uai"),
         (
             ["info", "G1.txt"],
             "Known are bif (.bif), cut (.mc, .rud, .rudy, .cut), qubo",

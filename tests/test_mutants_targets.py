@@ -196,7 +196,7 @@ def check_fast_thrice(package):
 def check_fast_potts(package):
     """Transitions of several values, as probabilities, against the formula."""
     tests = anew("test_torch")
-    sampler = package.LSBSampler("barker", fast=True, n_burn_in=5, lazy=0.2)
+    sampler = package.LSBSampler("barker", fast=True, n_flips=2, n_burn_in=5, lazy=0.2)
     for name in ("ising", "potts"):
         tests.check_step(sampler, tests.TARGETS[name])
 

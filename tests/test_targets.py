@@ -303,16 +303,14 @@ def test_from_image_defaults_are_the_papers():
     ids=["bytes", "0 to 255", "0 to 1", "bool", "12 bits"],
 )
 def test_grey_levels_are_told_from_pixels_about_zero(image, white):
-    told = rf"If 0 is black and {white} is white, give mean \* \(image / ([\d.]+) - 1\)\.$"
+    told = rf"If 0 is black and {white} is white, give levels=\(0, {white}\), and noise_sd in the"
     with pytest.warns(ModelWarning, match=told) as seen:
         Ising.from_image(image, mean=2.0)
     assert seen[0].filename == __file__
     # What the message says to do is right, and not told any more.
-    half = float(re.search(told, str(seen[0].message))[1])
-    shifted = 2.0 * (image / half - 1)
-    np.testing.assert_allclose(shifted[image == 0], -2.0)
-    np.testing.assert_allclose(shifted[image == white], 2.0)
-    Ising.from_image(shifted, mean=2.0)
+    field = Ising.from_image(image, levels=(0, white), noise_sd=white).field.reshape(2, 2)
+    np.testing.assert_allclose(field[image == 0], -0.25)
+    np.testing.assert_allclose(field[image == white], 0.25)
 
 
 def test_a_blank_image_is_nothing_to_tell_of():

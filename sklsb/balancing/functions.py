@@ -842,6 +842,18 @@ _NAMES: dict[str, Callable[[], BalancingFunction]] = {
 }
 
 
+# What people ask for that is not a balancing function.
+_OTHER_SAMPLERS = {
+    "gibbs": "GibbsSampler",
+    "metropolis": 'GibbsSampler; LSBSampler("min") weighs moves as Metropolis accepts them',
+    "tempering": "ParallelTempering",
+    "wolff": "ClusterSampler",
+    "swendsen-wang": "ClusterSampler",
+    "exact": "EliminationSampler",
+    "auto": "AutoSampler",
+}
+
+
 def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
     """Return the balancing function of a name, or the one given, if it is even."""
     if isinstance(balancing, BalancingFunction):
@@ -850,7 +862,9 @@ def get_balancing(balancing: str | BalancingFunction) -> BalancingFunction:
     if isinstance(balancing, str):
         if balancing in _NAMES:
             return _NAMES[balancing]()
-        raise ValueError(f"balancing is {balancing!r}; it must be one of {sorted(_NAMES)}.")
+        other = _OTHER_SAMPLERS.get(balancing.lower())
+        hint = f" For that there is {other}." if other else ""
+        raise ValueError(f"balancing is {balancing!r}; it must be one of {sorted(_NAMES)}.{hint}")
     hint = " Did you forget the parentheses?" if isinstance(balancing, type) else ""
     raise TypeError(
         f"balancing is {balancing!r}; give one of {sorted(_NAMES)} or a BalancingFunction.{hint}"

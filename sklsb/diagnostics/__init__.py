@@ -1,6 +1,7 @@
 """Diagnostics that ArviZ lacks or makes too optimistic, and rules that end a run."""
 
 from sklsb.diagnostics.agreement import disagreement
+from sklsb.diagnostics.draws import to_frame
 from sklsb.diagnostics.marginals import marginals
 from sklsb.diagnostics.measures import autocorrelation, best_state, ess, mmd, paper_ess
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
@@ -18,4 +19,5 @@ __all__ = [
     "marginals",
     "mmd",
     "paper_ess",
+    "to_frame",
 ]

@@ -1,6 +1,6 @@
 """Draws as labelled arrays: xarray.Dataset, ArviZ InferenceData and DataTree."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from sklsb.targets._checks import positive
 from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Statistics that are coordinates of the draws, not variables.
 OF_DRAWS = ("lp", "visit", "log_weight")
@@ -72,32 +75,118 @@ def to_inference_data(groups: dict[str, xr.Dataset], attrs: dict[str, Any]) -> A
     return to_datatree(groups, attrs)
 
 
-def to_dimod(draws: xr.Dataset, target: Target, beta: float = 1.0) -> Any:
-    """Put draws into a SampleSet of dimod; see `BaseSampler.to_dimod`."""
+def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> Any:
+    """Put draws, or best states, into a SampleSet of dimod; see `BaseSampler.to_dimod`."""
     try:
         import dimod
     except ImportError as error:
         raise ImportError("to_dimod needs dimod; run `pip install dimod`.") from error
 
-    beta = positive(beta, "beta")
+    beta = target._beta if beta is None else positive(beta, "beta")
     if "x" not in draws:
         raise ValueError(
             f"There are no states among {list(draws)}; call sample without record before to_dimod."
         )
+    # The best states of chains have no draws, and the best of all has no chain.
+    draws = draws.expand_dims([dim for dim in ("chain", "draw") if dim not in draws.dims])
+    draws = draws.transpose("chain", "draw", ...)
+    x = states_of(draws, target).reshape(-1, target.n_sites)
     vartypes: dict[tuple[int, ...], str] = {(-1, 1): "SPIN", (0, 1): "BINARY"}
-    vartype = vartypes.get(target.values, "INTEGER")
+    vartype = target._vartype or vartypes.get(target.values, "INTEGER")
+    if vartype == "BINARY" and target.values == (-1, 1):
+        x = (x > 0).astype(x.dtype)
     # The labels of Ising.to_bqm.
     plain = target.names if len(target.shape) == 1 else list(range(target.n_sites))
-    labels = getattr(target, "_labels", None) or plain
     n_chains, n_draws = draws["x"].shape[:2]
     return dimod.SampleSet.from_samples(
-        (draws["x"].values.reshape(n_chains * n_draws, target.n_sites), labels),
+        (x, target._labels or plain),
         vartype,
-        -draws["lp"].values.ravel() / beta,
+        np.broadcast_to(-draws["lp"].values.ravel() / beta, len(x)),
         chain=np.repeat(draws["chain"].values, n_draws),
         draw=np.tile(draws["draw"].values, n_chains),
         **({"log_weight": draws["log_weight"].values.ravel()} if "log_weight" in draws else {}),
     )
+
+
+def evenly(n_all: int, n: int) -> NDArray[np.int64]:
+    """Return the places of n of n_all draws, at about equal distances."""
+    return np.linspace(0, n_all - 1, n).round().astype(np.int64)
+
+
+def named_columns(x: States, target: Target) -> dict[Any, Any]:
+    """Return states of shape (n, n_sites) as columns by variable, with the names of values."""
+    import pandas as pd
+
+    if target.state_names is None:
+        return dict(zip(target.names, x.T, strict=True))
+    places = np.searchsorted(target.values, x)
+    return {
+        name: pd.Categorical.from_codes(places[:, i], target.state_names[i])
+        for i, name in enumerate(target.names)
+    }
+
+
+def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
+    """Return draws as a table: a row for each draw, a column for each variable.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        As returned by ``sample``.
+    target : Target
+        What was sampled.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns chain and draw; log_weight, if draws have weights; and one for each variable,
+        called as in ``target.names``, on a grid (row, col). If the values have names
+        (``target.state_names``), these are the categories of the column; otherwise it holds the
+        numbers.
+
+    Raises
+    ------
+    ValueError
+        If draws are not states of this target, or a variable is called like one of the other
+        columns.
+
+    See Also
+    --------
+    sklsb.draw : draws a table at once.
+
+    Examples
+    --------
+    >>> from sklsb import MarkovNetwork, exact
+    >>> from sklsb.diagnostics import to_frame
+    >>> rain = MarkovNetwork([2, 2], [((0, 1), [[8, 1], [1, 4]])], names=["rain", "wet"])
+    >>> to_frame(exact.sample(rain, 3, random_state=0), rain).columns.tolist()
+    ['chain', 'draw', 'rain', 'wet']
+    """
+    states = states_of(draws, target)
+    n_chains, n_draws = states.shape[:2]
+    columns = {
+        "chain": np.repeat(draws["chain"].values, n_draws),
+        "draw": np.tile(draws["draw"].values, n_chains),
+    }
+    if "log_weight" in draws:
+        columns["log_weight"] = draws["log_weight"].values.ravel()
+    named = named_columns(states.reshape(-1, target.n_sites), target)
+    taken = [name for name in columns if name in named]
+    if taken:
+        raise ValueError(
+            f"the target has a variable called {taken[0]!r}, as another column of the table. "
+            "Rename the variable."
+        )
+    return frame(columns | named)
+
+
+def frame(columns: dict[Any, Any]) -> "pd.DataFrame":
+    """Return a data frame whose columns keep these names, also tuples."""
+    import pandas as pd
+
+    names = pd.Index(list(columns), tupleize_cols=False, dtype=object)
+    result = pd.DataFrame(dict(enumerate(columns.values())))
+    return result.set_axis(names, axis=1)
 
 
 def states_of(draws: xr.Dataset, target: Target) -> States:

@@ -9,6 +9,7 @@ from sklsb.samplers.hamming_ball import HammingBallSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.parallel import sample_chains
 from sklsb.samplers.swap import SwapSampler
+from sklsb.samplers.tables import draw
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.samplers.training import contrastive_divergence
 
@@ -23,5 +24,6 @@ __all__ = [
     "SwapSampler",
     "anneal",
     "contrastive_divergence",
+    "draw",
     "sample_chains",
 ]

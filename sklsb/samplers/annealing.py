@@ -29,6 +29,7 @@ from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import free_sites
 from sklsb.samplers._run.redraws import MAX_MEMORY, MAX_WORK, OF_ENTRY
 from sklsb.samplers._tempering.paths import Penalised, penalised
+from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -206,7 +207,7 @@ def anneal(
     (20,)
     """
     if not isinstance(target, Target):
-        raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
+        raise not_a_target(target)
     n_chains = check_count(n_chains, "n_chains", 1)
     if n_sweeps is not None and seconds is not None:
         raise ValueError(f"seconds is {seconds!r} and n_sweeps is {n_sweeps!r}; give one of them.")

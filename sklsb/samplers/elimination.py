@@ -95,7 +95,7 @@ class EliminationSampler(BaseSampler):
     --------
     >>> from sklsb import EliminationSampler, MarkovNetwork
     >>> equal = [[1.0, 0.0], [0.0, 1.0]]  # no single change leads from one state to the other
-    >>> network = MarkovNetwork([2, 2, 2], [((0, 1), equal), ((1, 2), equal), ((0,), [0.3, 0.7])])
+    >>> network = MarkovNetwork([2] * 3, [((0, 1), equal), ((1, 2), equal), ((0,), [0.3, 0.7])])
     >>> sampler = EliminationSampler(random_state=0).fit(network)
     >>> draws = sampler.sample(1000)
     >>> sampler.marginals_["p"].sel(state=1).values.round(6)

@@ -120,8 +120,14 @@ def difference(target: Target, known: dict[str, Any]) -> str:
 
 def _digest(target: Target) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    _walk(digest, target.__getstate__())
+    _walk(digest, _parameters(target))
     return digest.hexdigest()
+
+
+def _parameters(target: Target) -> dict[str, Any]:
+    """Return what log p depends on: not the unit of energies, or the names of two values."""
+    state = target.__getstate__()
+    return {name: value for name, value in state.items() if name not in ("_beta", "_vartype")}
 
 
 def _walk(digest: Any, value: Any) -> None:
@@ -147,7 +153,7 @@ def _walk(digest: Any, value: Any) -> None:
             _walk(digest, item)
     elif isinstance(value, Target):
         _put(digest, type(value).__qualname__)
-        _walk(digest, value.__getstate__())
+        _walk(digest, _parameters(value))
     elif hasattr(value, "state_dict"):  # a module of torch
         for name, tensor in value.state_dict().items():
             _walk(digest, [name, tensor.detach().cpu().numpy()])

@@ -12,6 +12,39 @@ from numpy.typing import ArrayLike, NDArray
 MOST_VALUES = 1 << 15  # states are int16 at most
 
 
+def not_a_target(given: Any, name: str = "target") -> TypeError:
+    """Return the error for what is no target, with what makes one of it."""
+    return TypeError(f"{name} is {given!r:.200}, not a sklsb Target; {_way_to_target(given)}.")
+
+
+def _way_to_target(given: Any) -> str:
+    """Return what to do, told by what an object has: none of these packages need be imported."""
+
+    def has(*names: str) -> bool:
+        return all(hasattr(given, name) for name in names)
+
+    if isinstance(given, type):
+        return "did you mean an instance of it?"
+    if has("linear", "quadratic", "vartype"):
+        return "a binary quadratic model becomes one by sklsb.Ising.from_bqm(bqm, beta)"
+    if has("num_cases", "get_quadratic"):
+        return "sklsb.dimod.SklsbSampler().sample_dqm draws from a discrete quadratic model"
+    if has("get_cpds") or has("get_factors"):
+        return "a model of pgmpy becomes one by sklsb.MarkovNetwork.from_pgmpy(model)"
+    if has("iloc", "columns"):
+        return (
+            "a table holds data, not a distribution. To select columns, fit "
+            "sklsb.SpikeSlabRegressor to (X, y), or build sklsb.VariableSelection(X, y)"
+        )
+    if has("forward", "parameters"):
+        return "a module of torch becomes one by sklsb.TorchTarget(module, n_sites)"
+    if callable(given):
+        return "a function log_prob(x) becomes one by sklsb.FunctionTarget(log_prob, n_sites)"
+    if isinstance(given, str | os.PathLike):
+        return "a model in a file is read by sklsb.io.read_model(path)"
+    return "build one, for example sklsb.targets.Ising(couplings, field)"
+
+
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return a value as an array."""
     try:

@@ -134,6 +134,9 @@ class Target(ABC):
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
     symmetry: Any = None
+    _labels: list[Any] | None = None  # of the graph or model that it was made from
+    _beta: float = 1.0  # log p = -beta times the energy of that model
+    _vartype: str | None = None  # what dimod calls that model's variables, if not by their values
     _in_files = False  # files of samplers hold no target
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
     _is_single: bool = False  # whether log p is computed in single precision
@@ -286,6 +289,8 @@ class Target(ABC):
             If the target has no gradient.
         """
         raise no_gradient(self)
+
+    _linear = False  # whether first-order log-ratios are exact
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         """Return log p with its gradient on torch, for ``fast=True``.
@@ -469,6 +474,9 @@ class Conditioned(Target):
     cardinalities = _of_target("cardinalities")
     coords = _of_target("coords")
     graph = _of_target("graph")
+    _labels = _of_target("_labels")
+    _beta = _of_target("_beta")
+    _vartype = _of_target("_vartype")
     _may_change = _of_target("_may_change")
     _check_function = _of_target("_check_function")
     _has_factors = _of_target("_has_factors")
@@ -542,6 +550,10 @@ class Conditioned(Target):
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
+
+    @property
+    def _linear(self) -> bool:  # type: ignore[override]
+        return self.target._linear
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         return self.target._torch_model(device, dtype)

@@ -14,6 +14,7 @@ from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
+from sklsb.targets._images import image_field, missing_pixels
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -103,6 +104,7 @@ class Ising(GraphTarget):
     """
 
     values = (-1, 1)
+    _vartype = "SPIN"
 
     def __init__(self, couplings: Any, field: ArrayLike | None = None):
         super().__init__(couplings, field)
@@ -144,64 +146,112 @@ class Ising(GraphTarget):
         cls,
         image: ArrayLike,
         mean: float = 1.0,
-        noise_sd: float = 3.0,
+        noise_sd: float | None = None,
         coupling: float = 1.0,
         periodic: bool = False,
+        *,
+        levels: ArrayLike | None = None,
+        missing: ArrayLike | None = None,
     ) -> "Ising":
         r"""Posterior of a black and white image seen through Gaussian noise.
 
         The pixels are :math:`y_i = \mu x_i + \sigma \epsilon_i` and the prior is a lattice Ising
-        model, so the field is :math:`h_i = y_i \mu / \sigma^2` [1]_.
+        model, so the field is :math:`h_i = y_i \mu / \sigma^2` [1]_. With levels b and w, pixels
+        have the means b where black and w where white, and
+
+        .. math:: h_i = \frac{|y_i - b|^2 - |y_i - w|^2}{4 \sigma^2}
 
         Parameters
         ----------
         image : array_like of shape (rows, cols)
-            Observed pixels y, negative where black is more likely.
+            Observed pixels y, negative where black is more likely; with ``levels`` of any range,
+            and of shape (rows, cols, channels) if they have colours.
         mean : float, default=1.0
-            Mean pixel where the image is white; black is its negative.
+            Mean pixel where the image is white; black is its negative. Not used with ``levels``.
         noise_sd : float, default=3.0
-            Standard deviation of the noise.
+            Standard deviation of the noise, in the units of the image. Required with ``levels``.
         coupling : float, default=1.0
             Coupling of neighbours in the prior.
         periodic : bool, default=False
             Whether the image wraps around.
+        levels : array_like of shape (2,) or (2, channels), optional
+            Mean pixels of black, x = -1, and of white, x = +1: ``(0, 255)`` for bytes. For a colour
+            image two colours.
+        missing : array_like of bool, shape (rows, cols), optional
+            Pixels that were not observed. Their field is 0, whatever the image has there, also NaN.
 
         Returns
         -------
         Ising
 
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not as described.
+
         Warns
         -----
         ModelWarning
-            If no pixel is negative, as in images of grey levels 0 to 1 or 0 to 255, since 0 means
-            halfway between black and white. The message says how to shift the image.
+            If no pixel is negative and no levels are given, as in images of grey levels 0 to 1 or 0
+            to 255, since 0 means halfway between black and white. The message says what to give.
+
+        See Also
+        --------
+        Potts.from_image : more than two values.
 
         References
         ----------
         .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022, Eq. 6.
+
+        Examples
+        --------
+        >>> from sklsb import Ising
+        >>> target = Ising.from_image([[0, 255], [90, 255]], levels=(0, 255), noise_sd=100)
+        >>> target.field.round(2)
+        array([-1.63,  1.63, -0.48,  1.63])
         """
-        noise_sd = positive(noise_sd, "noise_sd")
+        if levels is not None:
+            if mean != 1.0 or noise_sd is None:
+                raise ValueError(
+                    f"levels is given, mean is {mean!r} and noise_sd is {noise_sd!r}; with levels "
+                    "give noise_sd, in the units of the image, and no mean."
+                )
+            logs = image_field(image, levels, noise_sd, missing, "levels")
+            if logs.shape[2] != 2:
+                raise ValueError(
+                    f"levels has {logs.shape[2]} entries; give those of black and of white, or "
+                    "take Potts.from_image for more values."
+                )
+            return cls.lattice(0.5 * (logs[:, :, 1] - logs[:, :, 0]), coupling, periodic)
+        noise_sd = positive(3.0 if noise_sd is None else noise_sd, "noise_sd")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
         pixels = real_array(image, "image")
         if pixels.ndim != 2:
-            raise ValueError(f"image has shape {pixels.shape}; it must have shape (rows, cols).")
+            raise ValueError(
+                f"image has shape {pixels.shape}; it must have shape (rows, cols), or, if it has "
+                "colours, come with levels, the colours of black and of white."
+            )
         if not pixels.size:
             raise ValueError(f"image has shape {pixels.shape}: it has no pixels.")
+        unknown = missing_pixels(missing, pixels.shape)
+        pixels = np.where(unknown, 0.0, pixels)
         pixels = _check_field(pixels, pixels.shape, "image")
         scale = np.divide(mean, np.square(noise_sd)) if noise_sd > 1e-150 else np.inf
         if not np.isfinite(scale):
             raise ValueError(
                 f"mean / noise_sd**2 is not finite for mean {mean!r} and noise_sd {noise_sd!r}."
             )
-        low, high = pixels.min(), pixels.max()
+        seen = pixels[~unknown]
+        low, high = seen.min(initial=np.inf), seen.max(initial=-np.inf)
         if 0.0 <= low < high:
             white = next((top for top in (1.0, 255.0) if high <= top), high)
             warnings.warn(
                 f"image has pixels from {low:g} to {high:g}, none of them negative. The model "
                 f"expects black pixels around -mean = {-mean:g} and white ones around mean = "
                 f"{mean:g}; the image is taken as it is, so that 0 means halfway between the two. "
-                f"If 0 is black and {white:g} is white, give mean * (image / {white / 2:g} - 1).",
+                f"If 0 is black and {white:g} is white, give levels=(0, {white:g}), and noise_sd "
+                "in the same units.",
                 ModelWarning,
                 stacklevel=2,
             )
@@ -215,10 +265,12 @@ class Ising(GraphTarget):
         constant: float,
         beta: float,
         labels: list[Any] | None = None,
+        vartype: str = "SPIN",
     ) -> "Ising":
         """Return the model with log p = -beta times the energy of these parameters."""
         beta = positive(beta, "beta")
         model = cls.__new__(cls)
+        model._beta, model._vartype = beta, vartype
         with np.errstate(over="ignore"):  # what is too large is refused
             model._set(-beta * couplings, -beta * field, None, ("site",), labels)
         model.constant -= beta * constant
@@ -276,7 +328,8 @@ class Ising(GraphTarget):
         once = quarter.diagonal()
         couplings = quarter - sp.diags_array(once, format="csr")
         constant = 0.5 * float(quarter.sum() + once.sum())
-        return cls._from_energy(couplings, quarter.sum(axis=1), constant + offset, beta, labels)
+        field = quarter.sum(axis=1)
+        return cls._from_energy(couplings, field, constant + offset, beta, labels, "BINARY")
 
     @classmethod
     def from_maxcut(cls, weights: Any, beta: float = 1.0) -> "Ising":
@@ -346,7 +399,8 @@ class Ising(GraphTarget):
         -------
         Ising
             Sites are the variables in the order of ``linear``, and the coordinate of draws if all
-            are strings or all integers.
+            are strings or all integers. `to_bqm`, and ``to_dimod`` of its draws, return the
+            model's own energies and ``vartype``.
 
         Raises
         ------
@@ -391,19 +445,21 @@ class Ising(GraphTarget):
             return cls._from_energy(couplings, linear, offset, beta, labels)
         raise ValueError(f"bqm.vartype is {vartype!r}; it must be SPIN or BINARY.")
 
-    def to_bqm(self, beta: float = 1.0) -> Any:
+    def to_bqm(self, beta: float | None = None) -> Any:
         r"""Binary quadratic model of dimod, of energy :math:`-\log p / \beta`.
 
         Parameters
         ----------
-        beta : float, default=1.0
-            Inverse temperature, positive: the one of `from_bqm` returns the same model.
+        beta : float, optional
+            Inverse temperature, positive. By default the one given to `from_bqm`, `from_qubo` or
+            `from_maxcut`, so that energies are those of the problem; 1 for other models.
 
         Returns
         -------
         dimod.BinaryQuadraticModel
-            Of vartype SPIN. Its variables are the labels of the graph or model that this one was
-            made from, or else the site numbers.
+            Of the vartype of the model given to `from_bqm`, BINARY after `from_qubo`, or else SPIN.
+            Its variables are the labels of the graph or model that this one was made from, or else
+            the site numbers.
 
         Raises
         ------
@@ -417,18 +473,23 @@ class Ising(GraphTarget):
         except ImportError as error:
             raise ImportError("to_bqm needs dimod; run `pip install dimod`.") from error
 
-        beta = positive(beta, "beta")
+        beta = self._beta if beta is None else positive(beta, "beta")
         labels = range(self.n_sites) if self._labels is None else self._labels
         upper = sp.triu(self.couplings, 1).tocoo()
         i, j = upper.coords
+        linear, quadratic, offset = -self.field / beta, -upper.data / beta, -self.constant / beta
+        if self._vartype == "BINARY":  # x = 2 z - 1
+            near = (self.couplings / -beta).sum(axis=1)
+            offset += float(quadratic.sum() - linear.sum())
+            linear, quadratic = 2.0 * (linear - near), 4.0 * quadratic
         return dimod.BinaryQuadraticModel(
-            dict(zip(labels, (-self.field / beta).tolist(), strict=True)),
+            dict(zip(labels, linear.tolist(), strict=True)),
             {
-                (labels[one], labels[other]): -coupling / beta
-                for one, other, coupling in zip(i, j, upper.data.tolist(), strict=True)
+                (labels[one], labels[other]): bias
+                for one, other, bias in zip(i, j, quadratic.tolist(), strict=True)
             },
-            -self.constant / beta,
-            "SPIN",
+            offset,
+            self._vartype,
         )
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -443,6 +504,8 @@ class Ising(GraphTarget):
         flat = states.astype(np.float64)
         ratios = -2.0 * flat * (self.field + (self.couplings @ flat.T).T)
         return ratios.reshape(*leading, self.n_sites)
+
+    _linear = True
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         from sklsb.targets._torch.ising import IsingModel

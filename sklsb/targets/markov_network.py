@@ -18,7 +18,7 @@ from sklsb.io.bif import read_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
 from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_names, check_touched
 from sklsb.targets._support import Support
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import States, Target, site_called
 
 Path = str | os.PathLike[str]
 # A conditional distribution may miss the sum 1 by this, as files keep three digits.
@@ -37,8 +37,9 @@ class MarkovNetwork(Target):
     cardinalities : array_like of int, shape (n_sites,)
         Number of values k_i of each variable, from 1 to 32,768.
     factors : iterable of (scope, table)
-        Scope: indices of distinct variables. Table: array_like, finite and not negative, whose
-        axes are the values of these variables; or flat, the last variable changing fastest.
+        Scope: distinct variables, by index, or by name if names are strings. Table: array_like,
+        finite and not negative, whose axes are the values of these variables; or flat, the last
+        variable changing fastest.
     names : sequence of str or of int, optional
         Names of the variables, for draws and evidence.
 
@@ -80,6 +81,16 @@ class MarkovNetwork(Target):
     array([       -inf, -0.51082562])
     >>> rain.condition({0: 1}).log_prob([[0, 1], [1, 1]])
     array([       -inf, -1.60943791])
+
+    The same with names:
+
+    >>> rain = MarkovNetwork(
+    ...     [2, 3],
+    ...     [(["rain"], [0.8, 0.2]), (["rain", "river"], [[1, 1, 0], [0, 1, 3]])],
+    ...     names=["rain", "river"],
+    ... )
+    >>> float(rain.log_prob([1, 2]).round(6))
+    -0.510826
     """
 
     dims = ("site",)
@@ -94,9 +105,10 @@ class MarkovNetwork(Target):
         self.shape = self._cardinalities.shape
         self.values = tuple(range(int(self._cardinalities.max(initial=1))))
         self._names_of_sites = check_names(names, self.n_sites)
+        by_name = {name: i for i, name in enumerate(self._names_of_sites or ())}
         scopes, tables = [], []
         for f, factor in enumerate(factors):
-            scope, table = self._check_factor(f, factor)
+            scope, table = self._check_factor(f, factor, by_name)
             scopes.append(scope)
             tables.append(table)
         sizes = np.array([scope.size for scope in scopes], dtype=np.int64)
@@ -248,7 +260,9 @@ class MarkovNetwork(Target):
         scopes, tables = [scope for scope, _ in factors], [table for _, table in factors]
         write_uai(path, Model("MARKOV", tuple(self._cardinalities.tolist()), scopes, tables))
 
-    def _check_factor(self, f: int, factor: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _check_factor(
+        self, f: int, factor: Any, by_name: dict[Any, int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         try:
             scope, table = factor
         except (TypeError, ValueError):
@@ -256,9 +270,14 @@ class MarkovNetwork(Target):
                 f"factor {f} is {factor!r:.80}; give a pair (scope, table), as ((0, 1), [[..]])."
             ) from None
         scope, table = as_array(scope, f"the scope of factor {f}"), as_array(table, f"table {f}")
+        if scope.dtype.kind == "U":
+            what = f"the scope of factor {f} names the variable"
+            scope = np.array([site_called(self, by_name, v, what) for v in scope.ravel().tolist()])
         sites = scope.ravel().tolist()
         if sites and scope.dtype.kind not in "iu":
-            raise TypeError(f"the scope of factor {f} is {scope.tolist()}; give integers.")
+            raise TypeError(
+                f"the scope of factor {f} is {scope.tolist()}; give integers, or names only."
+            )
         if sites and not (min(sites) >= 0 and max(sites) < self.n_sites):
             raise ValueError(
                 f"the scope of factor {f} is {tuple(sites)}; there are {self.n_sites} variables, "

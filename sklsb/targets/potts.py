@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.targets.potts import PottsView
 from sklsb.targets._checks import MOST_VALUES, as_array, check_touched, real_array, refuse
 from sklsb.targets._graphs import GraphTarget
+from sklsb.targets._images import image_field
 from sklsb.targets.base import States
 
 if TYPE_CHECKING:
@@ -128,6 +129,66 @@ class Potts(GraphTarget):
         rows, cols = values.shape[:2]
         return cls._on_lattice(values, (rows, cols), coupling, periodic)
 
+    @classmethod
+    def from_image(
+        cls,
+        image: ArrayLike,
+        means: ArrayLike,
+        noise_sd: float,
+        coupling: float,
+        periodic: bool = False,
+        *,
+        missing: ArrayLike | None = None,
+    ) -> "Potts":
+        r"""Posterior of the regions of an image seen through Gaussian noise.
+
+        Pixel i is :math:`y_i = \mu_{x_i} + \sigma \epsilon_i`, with the label :math:`x_i`, and the
+        prior is a lattice Potts model, so the field is
+
+        .. math:: h_i(s) = -\frac{|y_i - \mu_s|^2}{2 \sigma^2}
+
+        Parameters
+        ----------
+        image : array_like of shape (rows, cols) or (rows, cols, channels)
+            Observed pixels y, grey or in colours, of any range.
+        means : array_like of shape (k,) or (k, channels)
+            Mean pixel of each label.
+        noise_sd : float
+            Standard deviation of the noise in each channel, in the units of the image.
+        coupling : float
+            What two neighbours gain by having the same label. On a grid without a field, order sets
+            in at log(1 + sqrt(k)); a little more joins pixels into regions.
+        periodic : bool, default=False
+            Whether the image wraps around.
+        missing : array_like of bool, shape (rows, cols), optional
+            Pixels that were not observed. Their field is 0, whatever the image has there, also NaN.
+
+        Returns
+        -------
+        Potts
+            Draws have the dimensions row and col. With ``p = marginals(draws, target)["p"]`` of
+            `sklsb.diagnostics`, ``p.argmax("state")`` is the image of the likeliest labels and
+            ``p.max("state")`` that of their probabilities.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the shapes do not fit, or an entry is not a finite number.
+
+        See Also
+        --------
+        Ising.from_image : two values.
+
+        Examples
+        --------
+        >>> from sklsb import Potts
+        >>> target = Potts.from_image([[0, 120], [250, 255]], [0, 128, 255], 40.0, coupling=1.2)
+        >>> target
+        Potts(2 x 2 sites, 4 couplings, 3 values)
+        """
+        field = image_field(image, means, noise_sd, missing, "means")
+        return cls.lattice(field, coupling, periodic)
+
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {len(self.values)} values)"
 
@@ -181,6 +242,8 @@ class Potts(GraphTarget):
             result = self.field[site, new] - self.field[site, old]
         result += np.take_along_axis(counts, new, 2) - np.take_along_axis(counts, old, 2)
         return result.reshape(*leading, self.n_sites * (k - 1))
+
+    _linear = True
 
     def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
         from sklsb.targets._torch.potts import PottsModel

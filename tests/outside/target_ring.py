@@ -7,7 +7,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklsb import GibbsSampler, Target
-from sklsb.extending import first_move, flip, implements, init_cache, inlined, log_prob, log_ratio
+from sklsb.extending import (
+    first_move,
+    flip,
+    implements,
+    init_cache,
+    inlined,
+    log_prob,
+    log_ratio,
+)
 from sklsb.testing import check_target
 
 
@@ -44,7 +52,8 @@ def _init_cache(view, chain):
 def _log_ratio(view, chain, move):
     site, before, after = change_of(view, chain, move)
     steeper = (after - before) * (after + before - chain.cache[site])
-    return (view.field[site, after] - view.field[site, before]) - 2.0 * view.stiffness * steeper
+    gained = view.field[site, after] - view.field[site, before]
+    return gained - 2.0 * view.stiffness * steeper
 
 
 @implements(flip, HeightsView)
@@ -75,7 +84,9 @@ def _log_prob(view, chain):
 class HeightRing(Target):
     r"""Heights 0, 1, ... around a ring of at least three sites, measured with noise.
 
-    .. math:: \log p(x) = -\lambda \sum_i (x_{i+1} - x_i)^2 - \sum_i (x_i - y_i)^2 / (2 \sigma^2)
+    .. math::
+
+        \log p(x) = -\lambda \sum_i (x_{i+1} - x_i)^2 - \sum_i (x_i - y_i)^2 / (2 \sigma^2)
     """
 
     dims = ("site",)
@@ -88,7 +99,8 @@ class HeightRing(Target):
 
     @property
     def field(self):
-        return -0.5 * np.square((np.array(self.values) - self.measured[:, None]) / self.noise_sd)
+        distance = np.array(self.values) - self.measured[:, None]
+        return -0.5 * np.square(distance / self.noise_sd)
 
     @property
     def graph(self):

@@ -40,7 +40,7 @@ from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, 
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
-from sklsb.targets._checks import integer
+from sklsb.targets._checks import integer, not_a_target
 from sklsb.targets.base import Target, site_called, sites_by_name
 
 # Tasks by what messages are made for.
@@ -55,8 +55,16 @@ _TASKS: dict[str, Need] = {
 def check_target(target: Any) -> Target:
     """Return the target; refuse anything else."""
     if not isinstance(target, Target):
-        raise TypeError(f"target is {target!r:.200}, not a sklsb Target.")
+        raise not_a_target(target)
     return target
+
+
+def is_affordable(target: Target, task: str) -> bool:
+    """Whether an exact answer is within the default limits."""
+    try:
+        return elimination_cost(target, task).fits
+    except (TypeError, ValueError):
+        return False
 
 
 def _threads(n_jobs: Any) -> int:

@@ -55,6 +55,7 @@ from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.samplers._run.warnings import Warned
 from sklsb.storage.fingerprint import by_kernels, checked, differ
+from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 
 # Fitted attributes that a fit may not set anew.
@@ -260,11 +261,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
-            hint = " Did you mean an instance of it?" if isinstance(target, type) else ""
-            raise TypeError(
-                f"target is {target!r:.200}, not a sklsb Target; build one, for example "
-                f"sklsb.targets.Ising(couplings, field).{hint}"
-            )
+            raise not_a_target(target)
         if not (target.symmetry is None or target.symmetry in SYMMETRIES):
             raise ValueError(
                 f"symmetry of {target!r:.200} is {target.symmetry!r}; it must be one of "

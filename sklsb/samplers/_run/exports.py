@@ -113,16 +113,17 @@ class Exports(ABC):
         """
         return to_inference_data(*self._groups(draws))
 
-    def to_dimod(self, draws: xr.Dataset | None = None, beta: float = 1.0) -> Any:
+    def to_dimod(self, draws: xr.Dataset | None = None, beta: float | None = None) -> Any:
         r"""Return draws as a SampleSet of dimod, with energies -log p / beta.
 
         Parameters
         ----------
         draws : xarray.Dataset, optional
             As in `to_datatree`.
-        beta : float, default=1.0
-            Inverse temperature, positive; the one given to `Ising.from_bqm`, to get the energies of
-            its model.
+        beta : float, optional
+            Inverse temperature, positive. By default the one given to `Ising.from_bqm`,
+            `from_qubo` or `from_maxcut`, so that energies are those of the problem; 1 for other
+            targets.
 
         Returns
         -------
@@ -130,7 +131,8 @@ class Exports(ABC):
             One row per draw, chain after chain, with the vectors ``chain`` and ``draw``, and
             ``log_weight`` if draws have weights, which dimod itself does not use. Variables are
             named as in ``target_.names``, on a grid numbered, and for an `Ising` as in its
-            `to_bqm`. The vartype is SPIN for values -1 and 1, BINARY for 0 and 1, else INTEGER.
+            `to_bqm`. The vartype is that of the model given to `Ising.from_bqm`, BINARY after
+            `Ising.from_qubo`; otherwise SPIN for values -1 and 1, BINARY for 0 and 1, else INTEGER.
 
         Raises
         ------
@@ -144,5 +146,6 @@ class Exports(ABC):
         See Also
         --------
         sklsb.Ising.to_bqm : the model.
+        sklsb.dimod.to_dimod : also the states of `sklsb.anneal` and `sklsb.exact.most_likely`.
         """
         return to_dimod(self._exported(draws), self.target_, beta)

@@ -1,0 +1,319 @@
+"""sklsb as a sampler of dimod, and its answers as SampleSets; needs dimod.
+
+Of the extra ``dimod``: ``pip install 'sklsb[dimod]'``.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb.diagnostics.draws import evenly
+from sklsb.diagnostics.draws import to_dimod as _to_dimod
+from sklsb.exact.elimination.answers import is_affordable
+from sklsb.exceptions import SamplerWarning
+from sklsb.samplers import EliminationSampler, ParallelTempering, anneal
+from sklsb.targets import Ising, MarkovNetwork
+from sklsb.targets._checks import integer, positive
+from sklsb.targets.base import States, Target
+
+try:
+    import dimod
+except ImportError as error:
+    raise ImportError(
+        "sklsb.dimod needs dimod; run `pip install dimod`, or install the extra: sklsb[dimod]."
+    ) from error
+
+__all__ = ["SklsbSampler", "to_dimod"]
+
+_METHODS = ("boltzmann", "exact", "anneal")
+# Draws of tempering: at least so many of each chain, so that chains can be compared.
+_N_CHAINS, _FEWEST = 4, 256
+# A factor of e to more than this is not a number.
+_LARGEST_EXPONENT = 700.0
+
+
+class _Drawn(NamedTuple):
+    states: States  # (num_reads, n_sites)
+    info: dict[str, Any]
+
+
+def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> Any:
+    r"""Return draws or best states as a SampleSet of dimod, with energies -log p / beta.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        What ``sample`` of any sampler returned, or `sklsb.anneal`, `sklsb.exact.most_likely`,
+        `sklsb.exact.sample` or `sklsb.diagnostics.best_state`.
+    target : Target
+        What was sampled or maximised.
+    beta : float, optional
+        As in the method ``to_dimod`` of samplers.
+
+    Returns
+    -------
+    dimod.SampleSet
+        As from the method ``to_dimod`` of samplers.
+
+    Raises
+    ------
+    ValueError
+        If there are no states of this target, or beta is not positive.
+
+    Examples
+    --------
+    >>> from sklsb import Ising, exact
+    >>> from sklsb.dimod import to_dimod
+    >>> target = Ising.from_qubo([[-3, 4], [0, -2]], beta=2.0)
+    >>> found = to_dimod(exact.most_likely(target), target)
+    >>> found.first.energy, found.vartype.name
+    (-3.0, 'BINARY')
+    """
+    return _to_dimod(draws, target, beta)
+
+
+class SklsbSampler(dimod.Sampler):
+    r"""Draws of sklsb as a sampler of dimod, for binary and discrete quadratic models.
+
+    .. math:: p(x) \propto \exp(-\beta E(x))
+
+    with E the energy of the model, offset included. Three methods:
+
+    - "boltzmann" draws from p: independent exact draws by elimination where that is affordable, and
+      otherwise by `sklsb.ParallelTempering`, at equal distances from its chains.
+    - "exact" makes independent exact draws, or raises a ValueError that says what they would take.
+    - "anneal" looks for states of low energy by `sklsb.anneal`; each row is the best state of
+      another chain. If ``info["proven"]`` is True, no state has less energy.
+
+    Attributes
+    ----------
+    parameters : dict
+        The keywords of `sample`.
+    properties : dict
+        Names of the methods.
+
+    See Also
+    --------
+    sklsb.Ising.from_bqm : the target, to fit any sampler to.
+
+    Notes
+    -----
+    ``info`` of a SampleSet has ``method``, "elimination", "tempering" or "anneal"; ``beta``;
+    ``log_z``, the natural logarithm of the sum of exp(-beta E) over all states, with its standard
+    error ``log_z_error``, 0 if exact; ``r_hat``, the largest of a variable, None for independent
+    draws; ``proven``, whether the first row is known to have the least energy; and ``told``, the
+    messages of all warnings, which are also raised as warnings.
+
+    Examples
+    --------
+    >>> import dimod
+    >>> from sklsb.dimod import SklsbSampler
+    >>> bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b": -1.0}, {("a", "b"): 2.0}, 0.5, "BINARY")
+    >>> found = SklsbSampler().sample(bqm, num_reads=1000, beta=2.0, seed=0)
+    >>> found.info["method"], round(found.info["log_z"], 6)
+    ('elimination', 1.145078)
+    >>> found.first.energy
+    -0.5
+    """
+
+    def __init__(self) -> None:
+        names = ("num_reads", "beta", "method", "seconds", "seed")
+        self._parameters: dict[str, Any] = {name: [] for name in names}
+        self._parameters["method"] = ["methods"]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Keywords of `sample`, each with the properties that say more."""
+        return self._parameters
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The methods that `sample` knows."""
+        return {"methods": list(_METHODS)}
+
+    def sample(
+        self,
+        bqm: Any,
+        *,
+        num_reads: int | None = None,
+        beta: float = 1.0,
+        method: str = "boltzmann",
+        seconds: float | None = None,
+        seed: Any = None,
+        **unknown: Any,
+    ) -> Any:
+        """Draw states of a binary quadratic model.
+
+        Parameters
+        ----------
+        bqm : dimod.BinaryQuadraticModel
+            Energy. ``sample_ising(h, J)`` and ``sample_qubo(Q)`` take the same keywords.
+        num_reads : int, optional
+            Number of rows; 1000 by default, or 10 with "anneal", where each takes a chain.
+        beta : float, default=1.0
+            Inverse temperature, positive. It does not matter to "anneal".
+        method : {"boltzmann", "exact", "anneal"}, default="boltzmann"
+            What to draw, see the class.
+        seconds : float, optional
+            Time of "anneal"; by default 10, or less where elimination proves the minimum.
+        seed : int, SeedSequence, Generator or None, default=None
+            The same seed gives the same draws, for "anneal" only if it proves the minimum.
+        **unknown
+            Are ignored with dimod's SamplerUnknownArgWarning.
+
+        Returns
+        -------
+        dimod.SampleSet
+            ``num_reads`` rows, with the model's labels, vartype and own energies, and ``info``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not as described; with "exact", if elimination takes too much.
+
+        Warns
+        -----
+        SamplerWarning
+            As the sampler behind, for example if chains disagree.
+        """
+        self.remove_unknown_kwargs(**unknown)
+        target = Ising.from_bqm(bqm, beta)
+        drawn = _drawn(target, num_reads, beta, method, seconds, seed)
+        x = drawn.states
+        if target._vartype == "BINARY":
+            x = (x > 0).astype(x.dtype)
+        found = dimod.SampleSet.from_samples_bqm((x, list(bqm.variables)), bqm)
+        found.info.update(drawn.info)
+        return found
+
+    def sample_dqm(
+        self,
+        dqm: Any,
+        *,
+        num_reads: int | None = None,
+        beta: float = 1.0,
+        method: str = "boltzmann",
+        seconds: float | None = None,
+        seed: Any = None,
+        **unknown: Any,
+    ) -> Any:
+        """Draw states of a discrete quadratic model.
+
+        Parameters
+        ----------
+        dqm : dimod.DiscreteQuadraticModel
+            Energy.
+        num_reads, beta, method, seconds, seed, **unknown
+            As in `sample`.
+
+        Returns
+        -------
+        dimod.SampleSet
+            As from `sample`; the values are the numbers of cases.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `sample`; also if beta times the range of the biases of a variable or pair is above
+            700, where probabilities can no longer be told from 0.
+        """
+        self.remove_unknown_kwargs(**unknown)
+        target, shift = _network(dqm, positive(beta, "beta"))
+        drawn = _drawn(target, num_reads, beta, method, seconds, seed)
+        states, labels = drawn.states, list(dqm.variables)
+        energies = dqm.energies((states, labels)) if labels else np.full(len(states), dqm.offset)
+        found = dimod.SampleSet.from_samples((states, labels), "DISCRETE", energies)
+        info = drawn.info
+        if info["log_z"] is not None:
+            info["log_z"] += shift
+        found.info.update(info)
+        return found
+
+
+def _network(dqm: Any, beta: float) -> tuple[MarkovNetwork, float]:
+    """Return the factors of exp(-beta E), scaled to at most 1, and the log of the scale."""
+    place = {v: i for i, v in enumerate(dqm.variables)}
+    terms: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [
+        ((i,), np.asarray(dqm.get_linear(v), dtype=np.float64)) for v, i in place.items()
+    ]
+    for v, near in zip(place, dqm.adj.values(), strict=True):
+        for u in near:
+            if place[v] < place[u]:
+                terms.append(((place[v], place[u]), dqm.get_quadratic(v, u, array=True)))
+    shift, factors = -beta * float(dqm.offset), []
+    for scope, bias in terms:
+        least = float(bias.min())
+        exponent = beta * (bias - least)
+        if not exponent.max() <= _LARGEST_EXPONENT:
+            raise ValueError(
+                f"beta times the range of the biases of {[list(place)[i] for i in scope]} is "
+                f"{exponent.max():g}; it must be at most {_LARGEST_EXPONENT:g}, or probabilities "
+                "could not be told from 0. Give a smaller beta."
+            )
+        factors.append((scope, np.exp(-exponent)))
+        shift -= beta * least
+    return MarkovNetwork([dqm.num_cases(v) for v in place], factors), shift
+
+
+def _drawn(
+    target: Target,
+    num_reads: int | None,
+    beta: float,
+    method: str,
+    seconds: float | None,
+    seed: Any,
+) -> _Drawn:
+    """Draw, and keep what is told."""
+    if num_reads is None:
+        num_reads = 10 if method == "anneal" else 1000
+    n = integer(num_reads, "num_reads", 1, np.iinfo(np.int64).max)
+    if method not in _METHODS:
+        raise ValueError(f"method is {method!r}; it must be one of {list(_METHODS)}.")
+    if seconds is not None and method != "anneal":
+        raise ValueError(f'seconds is {seconds!r}; it is for method="anneal" only.')
+    draw: Callable[..., _Drawn] = _tempered
+    if method == "anneal":
+        draw = _annealed
+    elif method == "exact" or is_affordable(target, "sample"):
+        draw = _eliminated
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        states, info = draw(target, n, seconds, seed)
+    for warning in told:
+        warnings.warn(warning.message, stacklevel=3)
+    known = {"log_z": None, "log_z_error": None, "r_hat": None, "proven": False}
+    # Filters belong to the process: other threads may have warned meanwhile.
+    own = [warning.message for warning in told if isinstance(warning.message, SamplerWarning)]
+    words = [str(message) for message in own]
+    return _Drawn(states, known | info | {"beta": float(beta), "told": words})
+
+
+def _eliminated(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
+    sampler = EliminationSampler(n_chains=1, random_state=seed).fit(target)
+    draws = sampler.sample(n)
+    info = {"method": "elimination", "log_z": float(sampler.log_z_), "log_z_error": 0.0}
+    return _Drawn(draws["x"].values.reshape(n, target.n_sites), info)
+
+
+def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
+    sampler = ParallelTempering(n_chains=_N_CHAINS, random_state=seed).fit(target)
+    draws = sampler.sample(max(-(-n // _N_CHAINS), _FEWEST))
+    x = draws["x"].values.reshape(-1, target.n_sites)
+    info = {
+        "method": "tempering",
+        "log_z": float(sampler.log_z_),
+        "log_z_error": float(sampler.log_z_error_),
+        "r_hat": float(sampler.disagreement_["r_hat"].max()),
+    }
+    return _Drawn(x[evenly(len(x), n)], info)
+
+
+def _annealed(target: Target, n: int, seconds: float | None, seed: Any) -> _Drawn:
+    found = anneal(target, seconds=seconds, n_chains=n, random_state=seed)
+    x = found["x"].values.reshape(n, target.n_sites)
+    order = np.argsort(-found["lp"].values, kind="stable")
+    return _Drawn(x[order], {"method": "anneal", "proven": bool(found.attrs["proven"])})

@@ -1,0 +1,145 @@
+"""Draws of a model as a table of named values, in one call."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sklsb import exact
+from sklsb.diagnostics.draws import evenly, frame, named_columns
+from sklsb.exact.elimination.answers import is_affordable
+from sklsb.exceptions import SamplerWarning
+from sklsb.io import read_model
+from sklsb.samplers.auto import AutoSampler
+from sklsb.targets import MarkovNetwork
+from sklsb.targets._checks import integer, not_a_target
+from sklsb.targets.base import Target
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Draws of each chain, so that chains can be compared.
+_FEWEST = 256
+
+
+def draw(
+    model: Any,
+    n: int,
+    evidence: Mapping[Any, Any] | None = None,
+    *,
+    random_state: Any = None,
+) -> "pd.DataFrame":
+    """Draw states of a model, given evidence, as a table of named values.
+
+    Draws are independent and exact, by variable elimination, where that is affordable: also where
+    the evidence is so rare that simulating the network and keeping what agrees with it would take
+    for ever. Otherwise they come from the chains of an `AutoSampler`, and a warning says so.
+
+    Parameters
+    ----------
+    model : Target, path-like or model of pgmpy
+        What to draw from. A file may have any format that `sklsb.io.read_model` knows, such as BIF
+        and UAI; for a model of pgmpy see `MarkovNetwork.from_pgmpy`.
+    n : int
+        Number of draws.
+    evidence : mapping of variable to value, optional
+        What was observed, by names or numbers, as for `Target.condition`:
+        ``{"asia": "yes"}``.
+    random_state : int, SeedSequence, Generator, RandomState or None, default=None
+        Seed. The same int gives the same draws.
+
+    Returns
+    -------
+    pandas.DataFrame
+        n rows, with a column for each variable, observed ones included; values as in
+        `sklsb.diagnostics.to_frame`. ``attrs["independent"]`` is True if rows are independent exact
+        draws. Names of values are strings.
+
+    Raises
+    ------
+    TypeError
+        If the model is none of these.
+    ValueError
+        If n is less than 1, the evidence names a variable or value that does not exist, or it is
+        impossible.
+
+    Warns
+    -----
+    SamplerWarning
+        If rows come from chains. It says what elimination would take, and how well chains agree.
+
+    See Also
+    --------
+    sklsb.exact.marginals : probabilities without draws.
+
+    Examples
+    --------
+    >>> from sklsb import MarkovNetwork, draw
+    >>> network = MarkovNetwork(
+    ...     [2, 2],
+    ...     [(["rain"], [0.8, 0.2]), (["rain", "wet"], [[0.9, 0.1], [0.2, 0.8]])],
+    ...     names=["rain", "wet"],
+    ... )
+    >>> table = draw(network, 1000, {"wet": 1}, random_state=0)
+    >>> table.shape, table["wet"].unique().tolist()
+    ((1000, 2), [1])
+    """
+    n = integer(n, "n", 1, np.iinfo(np.int64).max)
+    target = _target(model, evidence)
+    independent = is_affordable(target, "sample")
+    if independent:
+        x = exact.sample(target, n, random_state=random_state)["x"].values
+    else:
+        x = _chains(target, n, random_state)
+    table = frame(named_columns(x.reshape(-1, target.n_sites), target))
+    table.attrs["independent"] = independent
+    return table
+
+
+def _target(model: Any, evidence: Mapping[Any, Any] | None) -> Target:
+    if isinstance(model, str | os.PathLike):
+        model = read_model(model)
+    elif not isinstance(model, Target):
+        if not (hasattr(model, "get_cpds") or hasattr(model, "get_factors")):
+            raise not_a_target(model, "model")
+        model = MarkovNetwork.from_pgmpy(model)
+        evidence = _as_named(model, evidence)
+    return model.condition(evidence) if evidence else model
+
+
+def _as_named(network: MarkovNetwork, evidence: Any) -> Any:
+    """Return evidence of pgmpy, where 1 may be a name, with strings where the network has them."""
+    if not isinstance(evidence, Mapping):
+        return evidence
+    states = network.state_names or [()] * network.n_sites
+    of = dict(zip(network.names, states, strict=True))
+    named = {variable if variable in of else str(variable): v for variable, v in evidence.items()}
+    return {k: str(v) if str(v) in of.get(k, ()) else v for k, v in named.items()}
+
+
+def _chains(target: Target, n: int, random_state: Any) -> Any:
+    sampler = AutoSampler(random_state=random_state).fit(target)
+    draws = sampler.sample(max(-(-n // sampler.n_chains), _FEWEST), thin="auto")
+    try:
+        cost = exact.elimination_cost(target, "sample")
+        why = f"elimination would take 2**{cost.log2_work:.0f} table entries"
+    except (TypeError, ValueError) as error:
+        why = f"there are no exact ones: {error}"
+    worth = ""
+    if hasattr(sampler, "disagreement_"):
+        found = sampler.disagreement_
+        worth = (
+            f" The largest R-hat of a variable is {float(found['r_hat'].max()):.4g}; for the "
+            f"slowest one, {draws['lp'].size} draws were worth {float(found['ess'].min()):.0f} "
+            "independent ones."
+        )
+    warnings.warn(
+        f"The rows come from chains and depend on each other; {why.rstrip('.')}.{worth} "
+        "sklsb.AutoSampler, fitted to the target, says more.",
+        SamplerWarning,
+        stacklevel=3,
+    )
+    x = draws["x"].values.reshape(-1, target.n_sites)
+    return x[evenly(len(x), n)]

@@ -1,0 +1,221 @@
+"""Draws as tables of named values, and `sklsb.draw`: against enumeration and pgmpy."""
+
+import gzip
+import os
+import pathlib
+import warnings
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sklsb import FunctionTarget, Ising, LSBSampler, MarkovNetwork, draw, exact
+from sklsb.diagnostics import to_frame
+from sklsb.exceptions import SamplerWarning
+
+BIF = (
+    pathlib.Path(
+        os.environ.get("SKLSB_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
+    )
+    / "bif"
+)
+RAIN = """network rain { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+variable wet { type discrete [ 3 ] { dry, damp, wet }; }
+probability ( rain ) { table 0.999, 0.001; }
+probability ( wet | rain ) { (no) 0.9, 0.09, 0.01; (yes) 0.0, 0.2, 0.8; }
+"""
+# p(rain | wet), by Bayes
+GIVEN_WET = 0.001 * 0.8 / (0.001 * 0.8 + 0.999 * 0.01)
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "rain.bif").write_text(RAIN)
+    return tmp_path / "rain.bif"
+
+
+def cpds():
+    """What pgmpy has: names in another order in another table, states that are numbers."""
+    parts = [
+        SimpleNamespace(
+            variables=["level", "sky"],
+            cardinality=[2, 2],
+            values=np.array([[0.9, 0.3], [0.1, 0.7]]),
+            state_names={"level": [1, 2], "sky": ["sun", "rain"]},
+        ),
+        SimpleNamespace(
+            variables=["sky"],
+            cardinality=[2],
+            values=np.array([0.4, 0.6]),
+            state_names={"sky": ["rain", "sun"]},
+        ),
+    ]
+    return SimpleNamespace(get_cpds=lambda: parts)
+
+
+# ----------------------------------------------------------------- draw
+
+
+@pytest.mark.parametrize("kind", ["path", "word", "target"])
+def test_exact_draws_given_rare_evidence(path, kind):
+    model = {"path": path, "word": str(path), "target": MarkovNetwork.from_bif(path)}[kind]
+    table = draw(model, 20_000, {"wet": "wet"}, random_state=0)
+    assert table.attrs["independent"]
+    assert list(table.columns) == ["rain", "wet"]
+    assert (table["wet"] == "wet").all()
+    assert list(table["wet"].cat.categories) == ["dry", "damp", "wet"]
+    found = (table["rain"] == "yes").mean()
+    assert abs(found - GIVEN_WET) < 5 * np.sqrt(GIVEN_WET / 20_000)
+    again = draw(model, 20_000, {"wet": "wet"}, random_state=0)
+    pd.testing.assert_frame_equal(table, again)
+
+
+def test_without_evidence_and_without_names():
+    table = draw(MarkovNetwork([2, 3], [((0, 1), [[1, 1, 0], [0, 1, 3]])]), 6000, random_state=1)
+    assert list(table.columns) == [0, 1]
+    counts = table.groupby([0, 1]).size() / 6000
+    wanted = pd.Series({(0, 0): 1 / 6, (0, 1): 1 / 6, (1, 1): 1 / 6, (1, 2): 1 / 2})
+    assert (counts.index == wanted.index).all()
+    assert (abs(counts - wanted) < 5 * np.sqrt(wanted / 6000)).all()
+
+
+def test_a_model_of_pgmpy_with_numbers_as_names():
+    # 1 is the state of that name, not the second one.
+    table = draw(cpds(), 20_000, {"level": 1}, random_state=0)
+    assert (table["level"] == "1").all()
+    p = 0.4 * 0.3 / (0.4 * 0.3 + 0.6 * 0.9)
+    assert abs((table["sky"] == "rain").mean() - p) < 5 * np.sqrt(p / 20_000)
+    with pytest.raises(ValueError, match=r"evidence\['sky'\] is 'snow'; this variable takes one"):
+        draw(cpds(), 5, {"sky": "snow"})
+
+
+def test_variables_of_pgmpy_that_are_numbers_and_words():
+    part = SimpleNamespace(
+        variables=["a", 0], cardinality=[2, 2], values=np.array([[1, 2], [3, 0]])
+    )
+    model = SimpleNamespace(get_factors=lambda: [part])
+    table = draw(model, 50, {0: 1}, random_state=0)
+    assert (table["0"] == 1).all()  # the variable called 0, not the first one
+    assert (table["a"] == 0).all()
+
+
+def test_chains_where_elimination_takes_too_much(path, monkeypatch):
+    monkeypatch.setattr("sklsb.samplers.tables.is_affordable", lambda target, task: False)
+    sampler = partial(LSBSampler, "sqrt", n_burn_in=500)  # for speed
+    monkeypatch.setattr("sklsb.samplers.tables.AutoSampler", sampler)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        table = draw(path, 3001, {"wet": "damp"}, random_state=0)
+    assert not table.attrs["independent"]
+    told = [
+        w for w in seen if "The rows come from chains and depend on each other" in str(w.message)
+    ]
+    assert len(told) == 1
+    assert told[0].category is SamplerWarning
+    assert told[0].filename == __file__
+    assert len(table) == 3001
+    p = 0.001 * 0.2 / (0.001 * 0.2 + 0.999 * 0.09)
+    assert abs((table["rain"] == "yes").mean() - p) < 6 * np.sqrt(p / 1000)
+
+
+def test_a_target_without_factors_says_why_it_has_chains():
+    target = FunctionTarget(lambda x: 0.7 * x.sum(-1), 3)
+    with pytest.warns(SamplerWarning, match=r"there are no exact ones: .*log_factors"):
+        table = draw(target, 4000, random_state=0)
+    p = 1 / (1 + np.exp(-0.7))
+    np.testing.assert_allclose(table.mean(), p, atol=0.06)
+
+
+def test_what_draw_refuses(path):
+    with pytest.raises(TypeError, match=r"model is .*FunctionTarget\(log_prob, n_sites\)"):
+        draw(len, 3)
+    with pytest.raises(ValueError, match="n is 0; it must be from 1"):
+        draw(path, 0)
+    with pytest.raises(ValueError, match=r"evidence names the variable 'rian'.*\['rain'\]"):
+        draw(path, 3, {"rian": "yes"})
+    with pytest.raises(ValueError, match=r"no state|probability"):
+        draw(path, 3, {"wet": "dry", "rain": "yes"})
+    with pytest.raises(TypeError, match=r"evidence is .*; give a dict"):
+        draw(path, 3, [("wet", "dry")])
+
+
+@pytest.mark.skipif(not BIF.is_dir(), reason="needs the shared data files")
+def test_rare_evidence_in_alarm_against_pgmpy():
+    pytest.importorskip("pgmpy", reason="pgmpy is optional")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pgmpy.inference import VariableElimination
+        from pgmpy.readwrite import BIFReader
+
+        text = gzip.decompress((BIF / "alarm.bif.gz").read_bytes()).decode()
+        model = BIFReader(string=text).get_model()
+        evidence = {"HRBP": "HIGH", "CVP": "LOW", "BP": "LOW", "EXPCO2": "HIGH"}
+        asked = ["HYPOVOLEMIA", "VENTLUNG", "CATECHOL"]
+        inference = VariableElimination(model)
+        wanted = {v: inference.query([v], evidence=evidence, show_progress=False) for v in asked}
+    table = draw(model, 10_000, evidence, random_state=0)
+    for v, factor in wanted.items():
+        for state, p in zip(factor.state_names[v], np.ravel(factor.values), strict=True):
+            found = (table[v] == state).mean()
+            assert abs(found - p) < 5 * np.sqrt(p * (1 - p) / 10_000) + 1e-9
+
+
+# ----------------------------------------------------------------- to_frame
+
+
+def test_a_row_for_each_draw(path):
+    network = MarkovNetwork.from_bif(path)
+    sampler = LSBSampler("sqrt", n_chains=2, n_burn_in=100, blocks=None, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        draws = sampler.fit(network).sample(30)
+    table = to_frame(draws, network)
+    assert list(table.columns) == ["chain", "draw", "rain", "wet"]
+    assert len(table) == 60
+    for c, d in ((0, 0), (1, 7)):
+        row = table[(table["chain"] == c) & (table["draw"] == d)].iloc[0]
+        x = draws["x"].sel(chain=c, draw=d).values
+        names = [network.state_names[i][k] for i, k in enumerate(x)]
+        assert [row["rain"], row["wet"]] == names
+
+
+def test_a_grid_has_tuples_as_columns_and_weights_are_kept():
+    target = Ising.lattice(np.full((2, 2), 0.3), 0.2)
+    draws = exact.sample(target, 5, random_state=0)
+    draws = draws.assign_coords(log_weight=(("chain", "draw"), np.arange(5.0)[np.newaxis]))
+    table = to_frame(draws, target)
+    assert list(table.columns) == ["chain", "draw", "log_weight", (0, 0), (0, 1), (1, 0), (1, 1)]
+    np.testing.assert_array_equal(table[(1, 0)], draws["x"].values[0, :, 1, 0])
+    assert table["log_weight"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_to_frame_refuses_other_draws_and_names():
+    target = MarkovNetwork([2], [((0,), [1, 2])], names=["draw"])
+    draws = exact.sample(target, 3)
+    with pytest.raises(ValueError, match=r"a variable called 'draw'.*Rename the variable"):
+        to_frame(draws, target)
+    with pytest.raises(ValueError, match="give what sample returned for this target"):
+        to_frame(draws, MarkovNetwork([2, 2], []))
+
+
+# ----------------------------------------------------------------- scopes by name
+
+
+def test_scopes_by_name():
+    factors = [((0,), [0.8, 0.2]), ((1, 0), [[0.9, 0.2], [0.1, 0.8], [1, 2]])]
+    by_index = MarkovNetwork([2, 3], factors, names=["rain", "river"])
+    by_name = MarkovNetwork(
+        [2, 3],
+        [("rain", factors[0][1]), (["river", "rain"], factors[1][1])],
+        names=["rain", "river"],
+    )
+    x = [[a, b] for a in range(2) for b in range(3)]
+    assert by_name.log_prob(x).tolist() == by_index.log_prob(x).tolist()
+    assert [scope for scope, _ in by_name.factors] == [(0,), (1, 0)]
+    with pytest.raises(ValueError, match=r"scope of factor 0 names the variable 'rian'.*\['rain'"):
+        MarkovNetwork([2, 3], [(["rian"], [1, 2])], names=["rain", "river"])
+    with pytest.raises(ValueError, match="scope of factor 0 names the variable 'a'"):
+        MarkovNetwork([2, 3], [(["a"], [1, 2])])
