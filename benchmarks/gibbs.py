@@ -25,7 +25,7 @@ import arviz
 import numpy as np
 import scipy.sparse as sp
 import xarray as xr
-from paper_ising import CASES, paper_field
+from paper.ising import CASES, paper_field
 from rbm_mnist import distances, trained
 
 from sklsb import FunctionTarget, GibbsSampler, HammingBallSampler, Ising, LSBSampler, Network

@@ -31,7 +31,7 @@ from unittest import mock
 
 import networkx as nx
 import numpy as np
-from paper_ising import CASES, paper_field
+from paper.ising import CASES, paper_field
 from scipy import fft
 
 import sklsb.balancing.learning

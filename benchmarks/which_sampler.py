@@ -28,7 +28,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import xarray as xr
-from paper_ising import CASES, paper_field
+from paper.ising import CASES, paper_field
 
 from sklsb import (
     RBM,

@@ -1,0 +1,159 @@
+"""The experiments of the paper: each runs at a tiny size, and the page shows what they write."""
+
+import importlib
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sklsb import MarkovNetwork
+
+ROOT = Path(__file__).parents[1]
+RUN = {"burn_in": 20, "settle": 20}
+SIZES = {
+    "ising": {"seeds": 2, "n": 6, "cases": [3], "chains": 2, "draws": 600} | RUN,
+    "uai": {"seeds": 2, "chains": 2, "draws": 500, "names": ["BN_1"]} | RUN,
+    "rbm": {"seeds": 2, "chains": 3, "burn_in": 101, "lag": 20, "sweeps": 3, "n_truth": 30},
+    "monotonic": {"seeds": 2, "steps": 150},
+    "segmentation": {"seeds": 2, "n": 10, "sweeps": 5, "draws": 50},
+    "near": {"seeds": 2, "chains": 4, "draws": 4000, "names": ["BN_1"]},
+}
+
+
+@pytest.fixture
+def paper(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    return importlib.import_module("benchmarks.paper.__main__")
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    scopes = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    tables = [(scope, rng.random((2, 2)) + 0.1) for scope in scopes]
+    (tmp_path / "uai").mkdir()
+    MarkovNetwork([2] * 6, tables).to_uai(tmp_path / "uai" / "BN_1.uai")
+    images = rng.integers(0, 256, (200, 98), dtype=np.uint8)
+    np.savez(tmp_path / "mnist.npz", x_train=images[:150], x_test=images[150:])
+    return tmp_path
+
+
+def rows_of(text):
+    """The cells of each row of the list tables."""
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("   * - "):
+            rows.append([])
+        if line.startswith(("   * - ", "     - ")):
+            rows[-1].append(line[7:].strip())
+    return rows
+
+
+def check_widths(text):
+    """All rows of a table have as many cells as its head."""
+    for table in text.split(".. list-table::")[1:]:
+        assert len({len(row) for row in rows_of(table)}) == 1
+
+
+def made(paper, name, data, tmp_path):
+    """What an experiment of a tiny size writes: its results, and the rows of its tables."""
+    if name == "rbm":
+        pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        paper.make(name, SIZES[name], data, tmp_path)
+        paper.show(name, tmp_path, tmp_path)
+    assert (tmp_path / f"{name}.png").stat().st_size > 1000
+    result = json.loads((tmp_path / f"{name}.json").read_text())
+    assert {"date", "commit", "seconds", "size", "rows"} <= set(result)
+    text = (tmp_path / f"paper_{name}.inc").read_text(encoding="utf-8")
+    check_widths(text)
+    return result, rows_of(text)
+
+
+def test_ising(paper, data, tmp_path, monkeypatch):
+    for name in ("LSB 1, exact", "learned"):
+        monkeypatch.delitem(paper.ising.FUNCTIONS, name)
+    monkeypatch.delitem(paper.ising.TOOLS, "``LSBSampler()``")
+    result, rows = made(paper, "ising", data, tmp_path)
+    assert len(result["rows"]) == 2 * len(paper.ising.FUNCTIONS)
+    assert all(0 < row["acceptance"] <= 1 and row["ess"] > 0 for row in result["rows"])
+    barker = [row["ess"] for row in result["rows"] if row["name"] == "barker"]
+    mean, error = np.mean(barker), np.abs(np.diff(barker))[0] / 2
+    assert rows[1][:3] == ["3: barker", "2.39 ± 0.18", f"{mean:.2f} ± {error:.2f}"]
+    far = (mean - 2.39) / np.hypot(error, 0.98 / np.sqrt(30))
+    assert rows[1][3] == f"{far:+.1f}"
+
+
+def test_two_networks(paper, data, tmp_path):
+    result, rows = made(paper, "uai", data, tmp_path)
+    assert [row[0] for row in rows[1:]] == [f"BN_1: {name}" for name in paper.uai.RUNS]
+    assert all(abs(decay[0] - 1) < 1e-9 for decay in result["decays"].values())
+
+
+def test_machine(paper, data, tmp_path, monkeypatch):
+    for name in ("FLSB 1", "FLSB 2", "Gibbs-4", "Gibbs-10", "HB-10-2", "HB-10-3"):
+        monkeypatch.delitem(paper.rbm.SAMPLERS, name)
+    result, rows = made(paper, "rbm", data, tmp_path)
+    cost = {row["name"]: row["evaluations"] for row in result["rows"]}
+    assert cost["GWG"] == pytest.approx(1)
+    assert cost["Gibbs-2"] == pytest.approx(3)  # four joint states, less the present one
+    # A ball of 11 states, less the present one, and the way to its centre.
+    assert cost["HB-10-1"] == pytest.approx(10 + 10 / 11, abs=0.15)
+    assert [row[1] for row in rows[1:]] == ["", "4", "20", ""]
+
+
+def test_monotonic_network_comes_closer_and_stays_balancing(paper, data, tmp_path):
+    result, _ = made(paper, "monotonic", data, tmp_path)
+    u = np.array(result["u"])
+    for row in result["rows"]:
+        assert row["after"] < 0.3 * row["before"]
+        log_g = np.array(row["log_g"])
+        np.testing.assert_allclose(log_g - log_g[::-1], u, atol=1e-9)  # g(t) = t g(1/t)
+
+
+def test_picture(paper, data, tmp_path, monkeypatch):
+    for name in ("sqrt", "LSB 1", "``LSBSampler()``"):
+        monkeypatch.delitem(paper.segmentation.SAMPLERS, name)
+    _, rows = made(paper, "segmentation", data, tmp_path)
+    assert [row[0] for row in rows[1:]] == list(paper.segmentation.SAMPLERS)
+
+
+def test_near_deterministic_networks(paper, data, tmp_path):
+    result, _ = made(paper, "near", data, tmp_path)
+    assert result["elimination"]["BN_1"]["done"]
+    assert all(row["error"] < 0.03 and not row["told"] for row in result["rows"])
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("uai", "BN_1.uai"), ("near", "BN_1.uai"), ("rbm", "mnist")]
+)
+def test_missing_data_is_said(paper, tmp_path, capsys, name, file):
+    (tmp_path / "empty").mkdir()
+    for more in ([], ["--data", str(tmp_path / "empty")]):
+        assert paper.main([name, "--out", str(tmp_path), *more]) == 1
+        said = capsys.readouterr().out
+        assert file in said
+        assert "http" in said
+
+
+def test_unknown_experiment(paper, capsys):
+    with pytest.raises(SystemExit):
+        paper.main(["isling"])
+    assert "isling" in capsys.readouterr().err
+
+
+def test_pages_show_the_tables_that_the_command_writes(paper, data, tmp_path):
+    names = ("paper.rst", "paper_others.rst")
+    page = "".join((ROOT / "doc" / name).read_text(encoding="utf-8") for name in names)
+    for name in paper.EXPERIMENTS:
+        assert f".. include:: paper_{name}.inc" in page
+        kept = (ROOT / "doc" / f"paper_{name}.inc").read_text(encoding="utf-8")
+        command = f"``python -m benchmarks.paper {name}"
+        assert re.search(rf"at commit \w+ by {command}", kept)
+        check_widths(kept)
