@@ -27,14 +27,18 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "formulas",
+    "signatures",
     "thumbnails",
 ]
 html_math_renderer = "mathml"
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 default_role = None
+# The page of sklsb.dimod is built without it, too.
+autodoc_mock_imports = [] if importlib.util.find_spec("dimod") else ["dimod"]
 
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autosummary_ignore_module_all = False
 # scikit-learn documents its own methods, some of which refer to pages of its manual; and Python
 # those of tuples.
@@ -56,7 +60,8 @@ plot_formats = ["svg"]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
-    "backreferences_dir": None,
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("sklsb",),
     "within_subsection_order": "gallery_order.FromFirstSteps",
     "abort_on_example_error": True,
     "ignore_repr_types": r"matplotlib|list",
@@ -103,3 +108,5 @@ if repository:
         "github_version": "main",
         "doc_path": "doc",
     }
+link = f"`repository <https://github.com/{repository}>`__" if repository else "repository"
+rst_epilog = f".. |repository| replace:: {link}\n"

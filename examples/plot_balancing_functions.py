@@ -49,7 +49,10 @@ for name, f in functions.items():
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 u, t = np.linspace(-6, 6, 401), np.linspace(0.001, 6, 400)
 for k, (name, f) in enumerate(functions.items()):
-    look = {"color": f"C{k - 4}" if k > 3 else "0.6", "linestyle": ("--", "-.", ":", "-")[k % 4]}
+    look = {
+        "color": f"C{k - 4}" if k > 3 else "0.6",
+        "linestyle": ("--", "-.", ":", "-")[k % 4],
+    }
     left.plot(u, f.even_part(u) - f.even_part(0.0), label=name, **look)
     right.plot(t, np.exp(f.log_g(np.log(t)) - f.log_g(0.0)), **look)
 left.set(title="Even part h(u) - h(0)", xlabel="log-ratio u = log t")

@@ -48,7 +48,9 @@ for axis, image in zip(axes.flat, dreams, strict=True):
 
 figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
 for n in (1, sampler.n_flips_):
-    one = LSBSampler(sampler.balancing_.tabulated(), n_flips=n, n_burn_in=1000, random_state=1)
+    one = LSBSampler(
+        sampler.balancing_.tabulated(), n_flips=n, n_burn_in=1000, random_state=1
+    )
     one.set_params(**settings).fit(machine)
     ink = one.sample(2000, record={"ink": lambda x: x.sum(axis=(1, 2))})["ink"].to_numpy()
     memory = autocorrelation(ink, 60).mean(axis=0)

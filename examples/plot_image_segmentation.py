@@ -30,7 +30,9 @@ from sklearn.datasets import load_sample_image
 
 from sklsb import Ising, LSBSampler
 
-warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)  # about ArviZ itself
+warnings.filterwarnings(
+    "ignore", r"\s*ArviZ is undergoing", FutureWarning
+)  # about ArviZ itself
 import arviz
 
 start = time.perf_counter()
@@ -82,7 +84,9 @@ sampler = LSBSampler(
 )
 sampler.fit(posterior)
 chosen = sampler.candidates_.attrs["chosen"]
-sizes = {str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_work"] * mask.size}
+sizes = {
+    str(c.candidate.values): float(c) for c in sampler.candidates_["ess_per_work"] * mask.size
+}
 print(
     "ESS for the work of a sweep, in the pilot:",
     ", ".join(f"{name} {size:.2f}" for name, size in sizes.items()),
@@ -150,7 +154,11 @@ restored = np.where(wrong, 2, probability > 0.5)
 images = [
     ("The photograph", photo, {}),
     ("Clean mask, the truth", mask, {"cmap": two_colours}),
-    (f"Observed: {error_before:.0%} wrong", observed, {"cmap": two_colours, "vmin": -5, "vmax": 5}),
+    (
+        f"Observed: {error_before:.0%} wrong",
+        observed,
+        {"cmap": two_colours, "vmin": -5, "vmax": 5},
+    ),
     ("Posterior probability of the foreground", probability, {"cmap": three_colours}),
     (
         f"Restored: {wrong.mean():.1%} wrong (red)",

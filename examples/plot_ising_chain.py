@@ -23,7 +23,9 @@ from sklsb import Ising, LSBSampler
 from sklsb.diagnostics import autocorrelation, paper_ess
 from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning
 
-warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)  # about ArviZ itself
+warnings.filterwarnings(
+    "ignore", r"\s*ArviZ is undergoing", FutureWarning
+)  # about ArviZ itself
 import arviz
 
 field = np.full((30, 30), -1.0)
@@ -79,7 +81,9 @@ for name in ("learned", "barker", "min", "sqrt", "max"):
 
 states = samplers["learned"].sample(200, thin="sweep")["x"]
 same = states.max(("chain", "draw")) == states.min(("chain", "draw"))
-print(f"Sites that are the same in all {200 * 30:,} states: {int(same.sum())} of {target.n_sites}")
+print(
+    f"Sites that never differ in {200 * 30:,} states: {int(same.sum())} of {target.n_sites}"
+)
 
 # %%
 # What it looks like

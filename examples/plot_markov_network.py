@@ -36,7 +36,11 @@ network = MarkovNetwork([len(v) for v in values], factors, names)
 
 target = network.condition({"starts": 1, "lights": 1})
 draws = LSBSampler(random_state=0).fit(target).sample(2000, thin="auto")
-sampled, before, after = marginals(draws, target), exact.marginals(network), exact.marginals(target)
+sampled, before, after = (
+    marginals(draws, target),
+    exact.marginals(network),
+    exact.marginals(target),
+)
 print(f"Largest difference {float(abs(sampled['p'] - after['p']).max()):.4f}")
 best = best_state(draws)["x"].values
 print("Likeliest:", [v[k] for v, k in zip(values, best, strict=True)])

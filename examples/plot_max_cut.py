@@ -21,7 +21,9 @@ from sklsb import Ising, ParallelTempering, anneal, exact
 
 graph = nx.grid_2d_graph(18, 18)
 rng = np.random.default_rng(0)
-nx.set_edge_attributes(graph, {edge: int(rng.choice([-1, 1])) for edge in graph.edges}, "weight")
+nx.set_edge_attributes(
+    graph, {edge: int(rng.choice([-1, 1])) for edge in graph.edges}, "weight"
+)
 beta = 2.0
 target = Ising.from_maxcut(graph, beta)
 best = float(exact.most_likely(target)["lp"]) / beta
@@ -39,7 +41,9 @@ sampler = ParallelTempering(random_state=0).fit(target)
 draws = sampler.sample(4000)
 weights = draws["lp"] / beta
 print(f"annealing: {float(annealed['lp'].max()) / beta:.0f}")
-print(f"tempering: best {float(weights.max()):.0f}, mean {float(weights.mean()):.1f}, ", end="")
+print(
+    f"tempering: best {float(weights.max()):.0f}, mean {float(weights.mean()):.1f}, ", end=""
+)
 print(f"round trips {sampler.n_round_trips_.tolist()}")
 
 # %%

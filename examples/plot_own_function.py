@@ -49,7 +49,9 @@ rate = np.zeros(counts.size)
 for changes in x:
     pieces = np.split(counts, np.flatnonzero(changes) + 1)
     rate += np.concatenate([np.full(p.size, (p.sum() + 2) / (p.size + 0.05)) for p in pieces])
-figure, (top, bottom) = plt.subplots(2, 1, figsize=(8, 4.5), sharex=True, layout="constrained")
+figure, (top, bottom) = plt.subplots(
+    2, 1, figsize=(8, 4.5), sharex=True, layout="constrained"
+)
 top.step(np.arange(30), truth, where="mid", color="0.7", label="true rate")
 top.plot(rate / len(x), label="posterior mean of the rate")
 top.plot(counts, "o", color="black", markersize=4, label="counts")

@@ -34,10 +34,9 @@ observed = truth + noise_sd * np.random.default_rng(0).standard_normal(truth.sha
 # field, order sets in at log(1 + sqrt(4)) = 1.10 for four values; a somewhat stronger coupling
 # joins regions.
 
-field = -((observed[:, :, np.newaxis] - np.arange(4)) ** 2) / (2 * noise_sd**2)
-target = Potts.lattice(field, coupling=1.4, periodic=False)
+target = Potts.from_image(observed, np.arange(4), noise_sd, coupling=1.4)
 sampler = LSBSampler(n_burn_in=100 * truth.size, random_state=0).fit(target)
-p = marginals(sampler.sample(600, thin="sweep"), target)["p"]
+p = marginals(sampler.sample(600, thin="auto"), target)["p"]
 
 # %%
 # The answer
@@ -45,11 +44,15 @@ p = marginals(sampler.sample(600, thin="sweep"), target)["p"]
 # The likeliest colour of each pixel, and how likely it is. The uncertain pixels lie along the
 # edges, where the wrong ones are too.
 
-alone, restored = field.argmax(-1), p.argmax("state").to_numpy()
+alone, restored = target.field.argmax(-1).reshape(truth.shape), p.argmax("state").to_numpy()
 print(f"Wrong, each pixel by itself: {np.mean(alone != truth):.1%}")
 print(f"Wrong by the posterior: {np.mean(restored != truth):.1%}")
 
-look = {"cmap": ListedColormap(["#f6efe0", "#f2a03d", "#2a9d8f", "#16324f"]), "vmin": 0, "vmax": 3}
+look = {
+    "cmap": ListedColormap(["#f6efe0", "#f2a03d", "#2a9d8f", "#16324f"]),
+    "vmin": 0,
+    "vmax": 3,
+}
 figure, axes = plt.subplots(2, 2, figsize=(9, 6), layout="constrained")
 images = {"The truth": truth, "Each pixel by itself": alone, "Likeliest colours": restored}
 for axis, (title, image) in zip(axes.flat, images.items(), strict=False):

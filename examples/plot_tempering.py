@@ -23,7 +23,9 @@ import numpy as np
 from sklsb import GibbsSampler, Ising, ParallelTempering, exact
 
 rng = np.random.default_rng(0)
-couplings = np.triu(nx.to_numpy_array(nx.grid_2d_graph(12, 12)) * rng.choice([-2, 2], (144, 144)))
+couplings = np.triu(
+    nx.to_numpy_array(nx.grid_2d_graph(12, 12)) * rng.choice([-2, 2], (144, 144))
+)
 glass = Ising(couplings + couplings.T)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -45,7 +47,9 @@ print(f"log Z {tempering.log_z_:.3f} +- {tempering.log_z_error_:.3f}", end=", ")
 print(f"exactly {exact.log_partition(glass):.3f}")
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-for axis, (name, draws) in zip(axes, {"plain": plain, "tempered": tempered}.items(), strict=False):
+for axis, (name, draws) in zip(
+    axes, {"plain": plain, "tempered": tempered}.items(), strict=False
+):
     axis.plot(np.sort(draws["x"].mean("draw").values, axis=1).T)
     axis.axhline(0, color="0.6", linewidth=1)
     axis.set(title=f"{name}: mean of each spin", xlabel="spin, in order", ylim=(-1.05, 1.05))

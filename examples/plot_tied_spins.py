@@ -77,7 +77,11 @@ figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
 log_odds = np.linspace(-8, 8, 201)
 for name, model in {"tied pairs": target, "a regression": regression}.items():
     sampler = LSBSampler(
-        Mixture(sides=True), objective="global_flux", rejection_free=True, pilot=False, blocks=None
+        Mixture(sides=True),
+        objective="global_flux",
+        rejection_free=True,
+        pilot=False,
+        blocks=None,
     )
     q = sampler.set_params(random_state=0).fit(model).balancing_.side_part(log_odds)
     axis.plot(log_odds, q, label=name)

@@ -50,7 +50,9 @@ for i in np.argsort(-p)[:3]:
 
 figure, (inclusion, best) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 inclusion.bar(X.columns, p @ models, color="#2a9d8f", alpha=0.6, label="all 1,024 models")
-inclusion.errorbar(X.columns, found["p"], 3 * found["mcse"], fmt="o", label="sampled, ± 3 MCSE")
+inclusion.errorbar(
+    X.columns, found["p"], 3 * found["mcse"], fmt="o", label="sampled, ± 3 MCSE"
+)
 inclusion.set(title="Probability that a column is in", ylim=(0, 1.2))
 inclusion.legend(ncols=2, loc="upper center")
 best.plot(np.arange(1, p.size + 1), np.cumsum(np.sort(p)[::-1]))

@@ -5,6 +5,7 @@ EXAMPLES = (
     "image_segmentation",
     "potts",
     "markov_network",
+    "decoder",
     "variable_selection",
     "spike_slab",
     "own_function",

@@ -1,10 +1,43 @@
-"""Alternative texts of the gallery's thumbnails: sphinx-gallery leaves them empty."""
+"""Thumbnails of the gallery: one panel of each picture, and an alternative text."""
 
 import ast
 import pathlib
 import re
 
 from docutils import nodes
+from PIL import Image
+
+# Where the panel is: left, top, right and bottom, as shares of the picture.
+PANELS = {
+    "balancing_functions": (0, 0, 0.47, 1),
+    "decoder": (0.14, 0, 0.56, 1),
+    "dreamt_digits": (0, 0, 0.40, 1),
+    "first_fit": (0.635, 0, 0.945, 1),
+    "image_segmentation": (0.04, 0.34, 0.35, 0.63),
+    "ising_chain": (0.16, 0, 0.515, 0.45),
+    "max_cut": (0.54, 0, 1, 1),
+    "own_function": (0, 0, 1, 0.47),
+    "potts": (0, 0.5, 0.47, 1),
+    "rbm_digits": (0, 0, 0.42, 1),
+    "spike_slab": (0, 0, 0.335, 1),
+    "tempering": (0.68, 0, 1, 1),
+    "tied_spins": (0, 0, 0.495, 1),
+    "torch_energy": (0, 0, 0.40, 1),
+    "variable_selection": (0, 0, 0.495, 1),
+}
+
+
+def cut(app):
+    """Make thumbnails of the panels; an example that was not run has no picture."""
+    images = pathlib.Path(app.srcdir) / "auto_examples" / "images"
+    for name, (left, top, right, bottom) in PANELS.items():
+        path = images / f"sphx_glr_plot_{name}_001.png"
+        if path.exists():
+            image = Image.open(path)
+            width, height = image.size
+            panel = image.crop((left * width, top * height, right * width, bottom * height))
+            panel.thumbnail((400, 280))
+            panel.save(images / "thumb" / f"sphx_glr_plot_{name}_thumb.png")
 
 
 def describe(app, doctree):
@@ -18,5 +51,6 @@ def describe(app, doctree):
 
 
 def setup(app):
+    app.connect("builder-inited", cut, priority=600)  # after sphinx-gallery has run
     app.connect("doctree-read", describe)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,41 @@
+"""Signatures as the source has them: ``ArrayLike`` and ``NDArray``, not what they stand for."""
+
+import re
+
+from docutils import nodes
+from numpy.typing import ArrayLike
+from sphinx import addnodes
+from sphinx.util.typing import stringify_annotation
+
+_ARRAY_LIKE = stringify_annotation(ArrayLike, "smart")
+_ARRAY = re.compile(
+    r"(?:~?numpy\.)?ndarray\[tuple\[(?:~?typing\.)?Any, \.\.\.\], "
+    r"(?:~?numpy\.)?dtype\[~?(?:\w+\.)?(\w+)(?:\[(?:~?typing\.)?Any\])?\]\]"
+)
+
+
+def _shortened(text):
+    return _ARRAY.sub(r"NDArray[\1]", text.replace(_ARRAY_LIKE, "ArrayLike"))
+
+
+def shorten(app, what, name, obj, options, signature, returned):
+    """Shorten the types of a function."""
+    return tuple(text and _shortened(text) for text in (signature, returned))
+
+
+def tidy(app, doctree):
+    """Shorten the types of properties, and keep one signature of a function with many methods."""
+    for found in doctree.findall(addnodes.desc):
+        first, *others = [node for node in found if isinstance(node, addnodes.desc_signature)]
+        for other in others:
+            found.remove(other)
+        for note in first.findall(addnodes.desc_annotation):
+            text = note.astext()
+            if _shortened(text) != text:
+                note.children = [nodes.Text(_shortened(text))]
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", shorten)
+    app.connect("doctree-read", tidy)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
