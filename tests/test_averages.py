@@ -11,6 +11,7 @@ from models import dense, ising, potts
 
 from sklsb import (
     RBM,
+    AutoSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -88,6 +89,7 @@ CASES = {
     "layers": (GibbsSampler("layers"), machine()),
     "balls": (HammingBallSampler(block_size=2), MIXED),
     "exact draws": (EliminationSampler(), MIXED),
+    "the winner of a race": (AutoSampler(), ising(GRAPH)),
     "ladders": (ParallelTempering(n_replicas=3), ising(GRAPH)),
     "a function": (BALANCED, FunctionTarget(log_prob, 3, 3)),
     "a function, site by site": (GibbsSampler(), FunctionTarget(log_prob, 3, 3)),

@@ -8,6 +8,7 @@ import pytest
 
 from sklsb import (
     RBM,
+    AutoSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -48,6 +49,7 @@ def tempering(**parameters):
 SAMPLERS = {
     "balanced": lsb,
     "random": lambda: GibbsSampler(**COMMON),
+    "auto": lambda: AutoSampler(n_chains=3, random_state=0),
     "ball": lambda: HammingBallSampler(2, **COMMON),
     "tempering": lambda: tempering(n_replicas=3, crossover=False),
 }

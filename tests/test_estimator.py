@@ -10,9 +10,11 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 from models import untimed
 from sklearn.base import BaseEstimator, clone
@@ -1083,8 +1085,19 @@ def test_wrong_parameters(target, params, error, message):
     [
         (np.zeros((3, 3)), r"(?s)target is array\(\[\[0.*not a sklsb Target; build one.*Ising"),
         (None, "target is None, not a sklsb Target"),
-        (Ising, r"target is <class.*Ising'>, not a sklsb Target.*Did you mean an instance of it"),
-        ("ising", "target is 'ising', not a sklsb Target"),
+        (Ising, r"target is <class.*Ising'>, not a sklsb Target; did you mean an instance of it"),
+        ("ising", r"target is 'ising', not a sklsb Target.*sklsb\.io\.read_model\(path\)"),
+        (len, r"not a sklsb Target.*sklsb\.FunctionTarget\(log_prob, n_sites\)\.$"),
+        (
+            SimpleNamespace(linear={}, quadratic={}, vartype="SPIN"),
+            r"sklsb\.Ising\.from_bqm\(bqm, beta\)",
+        ),
+        (SimpleNamespace(get_cpds=list), r"sklsb\.MarkovNetwork\.from_pgmpy\(model\)"),
+        (
+            SimpleNamespace(forward=abs, parameters=list, __call__=abs),
+            r"module of torch.*sklsb\.TorchTarget\(module, n_sites\)",
+        ),
+        (pd.DataFrame({"a": [1]}), r"(?s)data, not a distribution.*SpikeSlabRegressor"),
     ],
 )
 def test_not_a_target(given, message):

@@ -11,6 +11,7 @@ from test_state import Moves
 
 import sklsb
 from sklsb import (
+    AutoSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -50,6 +51,7 @@ SAMPLERS = {
     "pool": (LSBSampler("sqrt", blocks=2), NETWORK),
     "elimination": (EliminationSampler(), NETWORK),
     "tempering": (ParallelTempering(n_replicas=3), TARGET),
+    "auto": (AutoSampler(), TARGET),
     "function": (LSBSampler("sqrt", init="quenched"), FunctionTarget(total, 5)),
 }
 _FITTED = {}

@@ -22,7 +22,10 @@ HARNESS = pathlib.Path(__file__).parent / "site_harness.html"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 LIMIT = 400.0  # seconds; some three pages per second and width
 MOST_WORDS = 1200  # of a page that is read from top to bottom
-LOOKED_UP = ("generated/", "auto_examples/", "api.", "changes.", "genindex.", "py-modindex.")
+LOOKED_UP = (
+    *("generated/", "auto_examples/"),
+    *("api.", "changes.", "glossary.", "genindex.", "py-modindex."),
+)
 
 pytestmark = [
     pytest.mark.slow,

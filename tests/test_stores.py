@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from test_state import Moves
 
 from sklsb import (
+    AutoSampler,
     ClusterSampler,
     EliminationSampler,
     FunctionTarget,
@@ -66,6 +67,7 @@ SAMPLERS = {
     "elimination": (EliminationSampler(), NETWORK),
     "sliced": (EliminationSampler(max_memory=3500), GRID),
     "tempering": (ParallelTempering(n_replicas=3), TARGET),
+    "auto": (AutoSampler(), TARGET),
     "function": (LSBSampler("sqrt"), FunctionTarget(total, 5)),
     "first order": (LSBSampler("sqrt", fast=True), TARGET),
     "flips": (LSBSampler("sqrt", fast=True, n_flips="auto"), TARGET),

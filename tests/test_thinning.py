@@ -10,6 +10,7 @@ import pytest
 from models import dense
 
 from sklsb import (
+    AutoSampler,
     EliminationSampler,
     FunctionTarget,
     GibbsSampler,
@@ -81,6 +82,7 @@ CASES = {
     "redraws": (LSBSampler("sqrt", blocks=3), dense(8, scale=0.3)),
     "balls": (HammingBallSampler(block_size=2), dense(8, scale=0.3)),
     "ladders": (ParallelTempering(n_replicas=3), dense(6, scale=0.4)),
+    "raced": (AutoSampler(), dense(8, scale=0.3)),
     "exact": (EliminationSampler(), dense(6, scale=0.4)),
 }
 
