@@ -14,7 +14,7 @@ from sklsb.diagnostics import ess
 from .report import FIXED, FUNCTIONS, STEPS, beside, columns, paper_run, said, table, total
 
 SIZES = {
-    "full": {"seeds": 30, "chains": 30, "draws": 30_000, "burn_in": 2000, "settle": 3000},
+    "full": {"seeds": 30, "chains": 8, "draws": 30_000, "burn_in": 2000, "settle": 3000},
     "quick": {"seeds": 6, "chains": 8, "draws": 30_000, "burn_in": 2000, "settle": 3000},
 }
 # Coupling, mu, sigma, and lags of the paper's effective sample size.

@@ -25,7 +25,7 @@ from ..rbm_mnist import FEW, block_gibbs, distances, trained
 from .report import BOUND, columns, find, said, table
 
 SIZES = {
-    "full": {"seeds": 5, "chains": 100, "burn_in": 10_000, "lag": 2000, "sweeps": 5000},
+    "full": {"seeds": 5, "chains": 16, "burn_in": 10_000, "lag": 2000, "sweeps": 5000},
     "quick": {"seeds": 3, "chains": 16, "burn_in": 1000, "lag": 500, "sweeps": 500},
 }
 SAMPLERS = {
