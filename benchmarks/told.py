@@ -11,8 +11,8 @@ more as if there were no hidden layer, which is what a function of one's own get
 unimodal: targets of all classes with a single mode. What is told there is a false alarm.
 alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals; by
 single changes, and by default, where blocks of variables are redrawn, too.
-others: all samplers by default on fresh mixtures, and on magnets, whose two modes weigh the same;
---only names some of them.
+others: all samplers by default on fresh mixtures, on magnets, whose two modes weigh the same, on cold
+glasses, and on networks with strong factors and zeros; --only names some of the samplers.
 
 Takes half an hour on one core.
 
@@ -27,6 +27,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 
 from sklsb import (
@@ -235,10 +236,47 @@ OTHERS = {
 }
 
 
-def magnet(n_sites, beta=1.5):
-    """Return spins all of which are coupled, with as much weight up as down."""
+def magnet(n_sites, seed, beta=1.5):
+    """Return spins all of which are coupled, with as much weight up as down, and the marginals."""
     couplings = (np.ones((n_sites, n_sites)) - np.eye(n_sites)) * beta / n_sites
-    return Ising(couplings, np.zeros(n_sites))
+    return Ising(couplings, np.zeros(n_sites)), np.full((n_sites, 2), 0.5)
+
+
+def glass(seed):
+    """Return a cold glass with weak fields, dense or on a lattice in turn, and its marginals."""
+    rng = np.random.default_rng([12, seed])
+    graph = nx.complete_graph(22) if seed % 2 else nx.grid_2d_graph(12, 12)
+    n, beta = len(graph), 2.0
+    scale = beta / np.sqrt(n) if seed % 2 else beta
+    upper = scale * np.triu(nx.to_numpy_array(graph), 1) * rng.normal(size=(n, n))
+    return with_truth(Ising(upper + upper.T, 0.2 * rng.normal(size=n)))
+
+
+def network(seed):
+    """Return a random network of pairs with strong factors, a tenth of them zeros."""
+    rng = np.random.default_rng([13, seed])
+    n, k = 40, 3
+    factors = []
+    for edge in nx.random_regular_graph(3, n, seed=seed).edges:
+        table = np.exp(1.5 * rng.normal(size=(k, k)))
+        table[rng.random((k, k)) < 0.1] = 0.0
+        table[0, 0] = 1.0  # so that some state is possible
+        factors.append((edge, table))
+    return with_truth(MarkovNetwork([k] * n, factors))
+
+
+def with_truth(target):
+    return target, exact.marginals(target)["p"].values.reshape(target.n_sites, -1)
+
+
+# What makes a target and its marginals, and how many of it for each mixture.
+FAMILIES = {
+    "mixtures": (lambda seed: mixture(seed)[:2], 1.0),
+    "magnets of 60": (partial(magnet, 60), 1 / 3),
+    "magnets of 200": (partial(magnet, 200), 1 / 3),
+    "glasses": (glass, 2 / 3),
+    "networks": (network, 2 / 3),
+}
 
 
 def others(n_targets, only):
@@ -246,20 +284,15 @@ def others(n_targets, only):
     for name, sampler in OTHERS.items():
         if only and name not in only:
             continue
-        rows[name] = []
-        for seed in range(1000, 1000 + n_targets):
-            target, truth, share = mixture(seed)
-            row = run(target, seed, truth, sampler)
-            rows[name].append(row | {"n_sites": target.n_sites, "basin": share})
-        show(f"fresh mixtures, {name}", rows[name])
-        if name == "GibbsSampler, layers":
-            continue
-        for n_sites in (60, 200):
-            target = magnet(n_sites)
-            truth, kind = np.full((n_sites, 2), 0.5), f"magnet of {n_sites}, {name}"
-            n = max(1, n_targets // 3)
-            rows[kind] = [run(target, seed, truth, sampler) for seed in range(n)]
-            show(kind, rows[kind])
+        for family, (make, share) in FAMILIES.items():
+            if name == "GibbsSampler, layers" and family != "mixtures":
+                continue
+            title = f"{family}, {name}"
+            rows[title] = []
+            for seed in range(1000, 1000 + max(1, round(share * n_targets))):
+                target, truth = make(seed)
+                rows[title].append(run(target, seed, truth, sampler))
+            show(title, rows[title])
     return rows
 
 
