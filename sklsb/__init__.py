@@ -26,6 +26,7 @@ _OBJECTS = {
     "Target": "sklsb.targets",
     "TorchTarget": "sklsb.targets",
     "VariableSelection": "sklsb.targets",
+    "from_pymc": "sklsb.targets",
     "SpikeSlabRegressor": "sklsb.selection",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",

@@ -1092,6 +1092,7 @@ def test_wrong_parameters(target, params, error, message):
             SimpleNamespace(linear={}, quadratic={}, vartype="SPIN"),
             r"sklsb\.Ising\.from_bqm\(bqm, beta\)",
         ),
+        (SimpleNamespace(free_RVs=[], rvs_to_values={}), r"sklsb\.from_pymc\(model\)\.$"),
         (SimpleNamespace(get_cpds=list), r"sklsb\.MarkovNetwork\.from_pgmpy\(model\)"),
         (
             SimpleNamespace(forward=abs, parameters=list, __call__=abs),

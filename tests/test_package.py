@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import pathlib
 import re
+import sys
 import tomllib
 
 import pytest
@@ -72,7 +73,7 @@ def test_public_names_are_few():
     for module in (sklsb, *(getattr(sklsb, name) for name in MODULES)):
         found = {name: getattr(module, name) for name in module.__all__}
         named |= {id(value) for value in found.values() if not inspect.ismodule(value)}
-    assert len(named) <= 108
+    assert len(named) <= 109
 
 
 def test_objects_are_those_of_their_modules():
@@ -119,6 +120,12 @@ def test_version():
 
 def test_typed():
     assert (PACKAGE / "py.typed").is_file()
+
+
+def test_without_pymc_an_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymc", None)
+    with pytest.raises(ImportError, match=r"from_pymc needs PyMC, .*`pip install pymc`.*\[pymc\]"):
+        sklsb.from_pymc(None)
 
 
 def test_fast_without_torch_says_what_to_install():

@@ -5,6 +5,7 @@ from sklsb.targets.function import FunctionTarget
 from sklsb.targets.ising import Ising
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
+from sklsb.targets.pymc import from_pymc
 from sklsb.targets.rbm import RBM
 from sklsb.targets.torch import TorchTarget
 from sklsb.targets.variable_selection import VariableSelection
@@ -18,4 +19,5 @@ __all__ = [
     "Target",
     "TorchTarget",
     "VariableSelection",
+    "from_pymc",
 ]

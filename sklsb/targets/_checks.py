@@ -31,6 +31,8 @@ def _way_to_target(given: Any) -> str:
         return "sklsb.dimod.SklsbSampler().sample_dqm draws from a discrete quadratic model"
     if has("get_cpds") or has("get_factors"):
         return "a model of pgmpy becomes one by sklsb.MarkovNetwork.from_pgmpy(model)"
+    if has("free_RVs", "rvs_to_values"):
+        return "a model of PyMC becomes one by sklsb.from_pymc(model)"
     if has("iloc", "columns"):
         return (
             "a table holds data, not a distribution. To select columns, fit "

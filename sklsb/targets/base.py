@@ -379,9 +379,12 @@ class Target(ABC):
             site = site_called(self, by_name, variable, "evidence names the variable")
             if site in found:
                 raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
-            found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
+            found[site] = self._value_called(site, value, f"evidence[{variable!r}]")
         fixed = np.array(sorted(found), dtype=np.int64)
         return fixed, np.array([found[site] for site in fixed.tolist()], dtype=np.int64)
+
+    def _value_called(self, site: int, value: Any, what: str) -> int:
+        return value_called(self, site, value, what)
 
     def label(self, site: int) -> Any:
         """Return the name of a site: its coordinate, or a tuple of them."""

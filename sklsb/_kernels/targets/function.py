@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, cfunc, from_dtype, types
+from numba import carray, cfunc, from_dtype, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -103,6 +103,16 @@ def state_function(log_prob, n_sites, dtype):
             value[0] = np.nan
 
     return evaluate
+
+
+def only_result(compiled):
+    """Compile a function of a state to the number that PyTensor's one returns in a tuple."""
+
+    @njit
+    def log_prob(x):
+        return compiled(x)[0].item()
+
+    return log_prob
 
 
 @intrinsic
