@@ -179,14 +179,14 @@ def effective(draws, target, variances):
 
 
 def rate(sampler, target, thin, seconds, variances):
-    """Return effective draws per CPU second, of all variables and of the worst."""
+    """Return effective draws per CPU second, of all variables and of the worst: at least one draw."""
     n = 50
     sampler.sample(2, thin=thin)  # compiles
     while True:
         took, draws = timed(lambda: sampler.sample(n, thin=thin))  # noqa: B023
         if took >= 0.5 * seconds or n >= 20_000:
             every, worst = effective(draws, target, variances)
-            return every / took, worst / took
+            return every / took, max(1.0, worst) / took
         n = int(min(20_000, n * min(20.0, max(1.5, seconds / max(took, 1e-3)))))
 
 
@@ -213,13 +213,13 @@ def row_of(name, target, seed, seconds):
         row["samplers"][kind] = {"fit": fit, "rate": per_second, "thin": thin}
         if kind == "LSBSampler()":
             row["sweep"], worst = rate(sampler, target, "sweep", seconds, variances)
-            row["plain_time"] = fit + 1000.0 / max(worst, 1e-9)
+            row["plain_time"] = fit + 1000.0 / worst
     auto = AutoSampler(random_state=seed, n_jobs=1)
     row["fit"], _ = timed(lambda: auto.fit(target))
     row["fit_ratio"] = row["fit"] / row["samplers"]["LSBSampler()"]["fit"]
     finding, _ = timed(lambda: auto.sample(1, thin="auto"))
     _, worst = rate(auto, target, auto.thin_, seconds, variances)
-    row["time"] = row["fit"] + finding + 1000.0 / max(worst, 1e-9)
+    row["time"] = row["fit"] + finding + 1000.0 / worst
     row["time_ratio"] = row["time"] / row["plain_time"]
     row["chosen"], row["why"] = auto.candidates_.attrs["chosen"], auto.why_
     row["auto_rate"], row["auto_thin"] = best_rate(auto, target, seconds, variances)
