@@ -3,6 +3,7 @@
 Of the extra ``dimod``: ``pip install 'sklsb[dimod]'``.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,11 +12,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sklsb.diagnostics.draws import evenly
+from sklsb.diagnostics.draws import evenly, flat_states
 from sklsb.diagnostics.draws import to_dimod as _to_dimod
 from sklsb.exact.elimination.answers import is_affordable
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import EliminationSampler, ParallelTempering, anneal
+from sklsb.samplers.tables import draw_from_chains
 from sklsb.targets import Ising, MarkovNetwork
 from sklsb.targets._checks import integer, positive
 from sklsb.targets.base import States, Target
@@ -29,7 +31,7 @@ except ImportError as error:
 
 __all__ = ["SklsbSampler", "to_dimod"]
 
-_METHODS = ("boltzmann", "exact", "anneal")
+_METHODS = ("boltzmann", "exact", "tempering", "anneal")
 # Draws of tempering: at least so many of each chain, so that chains can be compared.
 _N_CHAINS, _FEWEST = 4, 256
 # A factor of e to more than this is not a number.
@@ -81,11 +83,12 @@ class SklsbSampler(dimod.Sampler):
 
     .. math:: p(x) \propto \exp(-\beta E(x))
 
-    with E the energy of the model, offset included. Three methods:
+    with E the energy of the model, offset included. Four methods:
 
     - "boltzmann" draws from p: independent exact draws by elimination where that is affordable, and
-      otherwise by `sklsb.ParallelTempering`, at equal distances from its chains.
+      otherwise draws at equal distances from the chains of a `sklsb.AutoSampler`.
     - "exact" makes independent exact draws, or raises a ValueError that says what they would take.
+    - "tempering" draws by `sklsb.ParallelTempering`, which estimates log Z, too.
     - "anneal" looks for states of low energy by `sklsb.anneal`; each row is the best state of
       another chain. If ``info["proven"]`` is True, no state has less energy.
 
@@ -102,11 +105,12 @@ class SklsbSampler(dimod.Sampler):
 
     Notes
     -----
-    ``info`` of a SampleSet has ``method``, "elimination", "tempering" or "anneal"; ``beta``;
-    ``log_z``, the natural logarithm of the sum of exp(-beta E) over all states, with its standard
-    error ``log_z_error``, 0 if exact; ``r_hat``, the largest of a variable, None for independent
-    draws; ``proven``, whether the first row is known to have the least energy; and ``told``, the
-    messages of all warnings, which are also raised as warnings.
+    ``info`` of a SampleSet has ``method``, "elimination", "chains", "tempering" or "anneal";
+    ``beta``; ``log_z``, the natural logarithm of the sum of exp(-beta E) over all states, with its
+    standard error ``log_z_error``, 0 if exact, both None where chains do not tell; ``r_hat``, the
+    largest of a variable, None for independent draws; ``proven``, whether the first row is known to
+    have the least energy; and ``told``, the messages of all warnings, which are also raised as
+    warnings.
 
     Examples
     --------
@@ -156,7 +160,7 @@ class SklsbSampler(dimod.Sampler):
             Number of rows; 1000 by default, or 10 with "anneal", where each takes a chain.
         beta : float, default=1.0
             Inverse temperature, positive. It does not matter to "anneal".
-        method : {"boltzmann", "exact", "anneal"}, default="boltzmann"
+        method : {"boltzmann", "exact", "tempering", "anneal"}, default="boltzmann"
             What to draw, see the class.
         seconds : float, optional
             Time of "anneal"; by default 10, or less where elimination proves the minimum.
@@ -168,7 +172,8 @@ class SklsbSampler(dimod.Sampler):
         Returns
         -------
         dimod.SampleSet
-            ``num_reads`` rows, with the model's labels, vartype and own energies, and ``info``.
+            ``num_reads`` rows, or fewer after a Ctrl-C, with the model's labels, vartype and own
+            energies, and ``info``.
 
         Raises
         ------
@@ -181,6 +186,11 @@ class SklsbSampler(dimod.Sampler):
             As the sampler behind, for example if chains disagree.
         """
         self.remove_unknown_kwargs(**unknown)
+        if inspect.ismethod(getattr(bqm, "vartype", self.sample)):  # of mixed models it is one
+            raise TypeError(
+                f"bqm is {bqm!r:.100}; give a dimod.BinaryQuadraticModel. sample_dqm takes a "
+                "DiscreteQuadraticModel."
+            )
         target = Ising.from_bqm(bqm, beta)
         drawn = _drawn(target, num_reads, beta, method, seconds, seed)
         x = drawn.states
@@ -218,11 +228,16 @@ class SklsbSampler(dimod.Sampler):
         Raises
         ------
         ValueError, TypeError
-            As `sample`; also if beta times the range of the biases of a variable or pair is above
-            700, where probabilities can no longer be told from 0.
+            As `sample`; also, but for "anneal", if beta times the range of the biases of a variable
+            or pair is above 700, where probabilities can no longer be told from 0.
         """
         self.remove_unknown_kwargs(**unknown)
-        target, shift = _network(dqm, positive(beta, "beta"))
+        if not hasattr(dqm, "num_cases"):
+            raise TypeError(
+                f"dqm is {dqm!r:.100}; give a dimod.DiscreteQuadraticModel. sample takes a "
+                "BinaryQuadraticModel."
+            )
+        target, shift = _network(dqm, positive(beta, "beta"), any_beta=method == "anneal")
         drawn = _drawn(target, num_reads, beta, method, seconds, seed)
         states, labels = drawn.states, list(dqm.variables)
         energies = dqm.energies((states, labels)) if labels else np.full(len(states), dqm.offset)
@@ -234,8 +249,11 @@ class SklsbSampler(dimod.Sampler):
         return found
 
 
-def _network(dqm: Any, beta: float) -> tuple[MarkovNetwork, float]:
-    """Return the factors of exp(-beta E), scaled to at most 1, and the log of the scale."""
+def _network(dqm: Any, beta: float, any_beta: bool) -> tuple[MarkovNetwork, float]:
+    """Return the factors of exp(-beta E), scaled to at most 1, and the log of the scale.
+
+    With ``any_beta`` a smaller beta is taken if that of the user is too large.
+    """
     place = {v: i for i, v in enumerate(dqm.variables)}
     terms: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [
         ((i,), np.asarray(dqm.get_linear(v), dtype=np.float64)) for v, i in place.items()
@@ -244,6 +262,9 @@ def _network(dqm: Any, beta: float) -> tuple[MarkovNetwork, float]:
         for u in near:
             if place[v] < place[u]:
                 terms.append(((place[v], place[u]), dqm.get_quadratic(v, u, array=True)))
+    if any_beta:
+        widest = max((float(np.ptp(bias)) for _, bias in terms), default=0.0)
+        beta = min(beta, 0.9 * _LARGEST_EXPONENT / max(widest, 1.0))
     shift, factors = -beta * float(dqm.offset), []
     for scope, bias in terms:
         least = float(bias.min())
@@ -275,14 +296,15 @@ def _drawn(
         raise ValueError(f"method is {method!r}; it must be one of {list(_METHODS)}.")
     if seconds is not None and method != "anneal":
         raise ValueError(f'seconds is {seconds!r}; it is for method="anneal" only.')
-    draw: Callable[..., _Drawn] = _tempered
-    if method == "anneal":
-        draw = _annealed
-    elif method == "exact" or is_affordable(target, "sample"):
-        draw = _eliminated
+    kinds: dict[str, Callable[..., _Drawn]] = {
+        "boltzmann": _eliminated if is_affordable(target, "sample") else _chained,
+        "exact": _eliminated,
+        "tempering": _tempered,
+        "anneal": _annealed,
+    }
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        states, info = draw(target, n, seconds, seed)
+        states, info = kinds[method](target, n, seconds, seed)
     for warning in told:
         warnings.warn(warning.message, stacklevel=3)
     known = {"log_z": None, "log_z_error": None, "r_hat": None, "proven": False}
@@ -296,20 +318,32 @@ def _eliminated(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     sampler = EliminationSampler(n_chains=1, random_state=seed).fit(target)
     draws = sampler.sample(n)
     info = {"method": "elimination", "log_z": float(sampler.log_z_), "log_z_error": 0.0}
-    return _Drawn(draws["x"].values.reshape(n, target.n_sites), info)
+    return _Drawn(flat_states(draws, target), info)
+
+
+def _chained(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
+    x, sampler = draw_from_chains(target, n, seed)
+    return _Drawn(x, {"method": "chains"} | _of_chains(sampler) | _log_z(sampler.sampler_))
 
 
 def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     sampler = ParallelTempering(n_chains=_N_CHAINS, random_state=seed).fit(target)
     draws = sampler.sample(max(-(-n // _N_CHAINS), _FEWEST))
-    x = draws["x"].values.reshape(-1, target.n_sites)
-    info = {
-        "method": "tempering",
-        "log_z": float(sampler.log_z_),
-        "log_z_error": float(sampler.log_z_error_),
-        "r_hat": float(sampler.disagreement_["r_hat"].max()),
-    }
+    x = flat_states(draws, target)
+    info = {"method": "tempering"} | _of_chains(sampler) | _log_z(sampler)
     return _Drawn(x[evenly(len(x), n)], info)
+
+
+def _of_chains(sampler: Any) -> dict[str, Any]:
+    """Return what is known of chains: nothing after few draws, as after a Ctrl-C."""
+    found = getattr(sampler, "disagreement_", None)
+    return {} if found is None else {"r_hat": float(found["r_hat"].max())}
+
+
+def _log_z(sampler: Any) -> dict[str, Any]:
+    if not hasattr(sampler, "log_z_error_"):
+        return {}
+    return {"log_z": float(sampler.log_z_), "log_z_error": float(sampler.log_z_error_)}
 
 
 def _annealed(target: Target, n: int, seconds: float | None, seed: Any) -> _Drawn:

@@ -9,7 +9,16 @@ import pytest
 from scipy import stats
 
 import sklsb
-from sklsb import GibbsSampler, Ising, LSBSampler, Potts, anneal, exact
+from sklsb import (
+    EliminationSampler,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    ParallelTempering,
+    Potts,
+    anneal,
+    exact,
+)
 from sklsb.diagnostics import best_state
 from sklsb.exceptions import SamplerWarning
 
@@ -149,13 +158,37 @@ def test_draws_have_the_probabilities_of_their_energies(method, seed):
     )
 
 
-def test_tempering_where_elimination_takes_too_much(monkeypatch):
+def test_chains_where_elimination_takes_too_much(monkeypatch):
     monkeypatch.setattr("sklsb.dimod.is_affordable", lambda target, task: False)
+    monkeypatch.setattr("sklsb.samplers._auto.challengers.elimination_fits", lambda *_: False)
+    bqm, beta = model(4, dyadic=False)
+    energies = dimod.ExactSolver().sample(bqm).record.energy
+    found = SklsbSampler().sample(bqm, num_reads=3999, beta=beta, seed=1)
+    assert len(found) == 3999
+    assert found.info["method"] == "chains"
+    assert found.info["r_hat"] < 1.05
+    assert found.info["log_z"] is found.info["log_z_error"] is None
+    mean = (probabilities(energies, beta) * energies).sum()
+    assert found.record.energy.mean() == pytest.approx(mean, abs=0.15)
+
+
+@pytest.mark.parametrize("method", ["exact", "tempering"])
+def test_no_row_is_made_up_after_an_interruption(method, monkeypatch):
+    """Ctrl-C leaves fewer draws: each is a row once."""
+    for kind in (EliminationSampler, ParallelTempering):
+        monkeypatch.setattr(kind, "sample", lambda self, n, _of=kind.sample: _of(self, 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        found = SklsbSampler().sample(model(4)[0], num_reads=100, method=method, seed=0)
+    assert len(found) == (5 if method == "exact" else 20)
+
+
+def test_tempering_tells_log_z():
     bqm, beta = model(4, dyadic=False)
     energies = dimod.ExactSolver().sample(bqm).record.energy
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        found = SklsbSampler().sample(bqm, num_reads=3999, beta=beta, seed=1)
+        found = SklsbSampler().sample(bqm, num_reads=3999, beta=beta, method="tempering", seed=1)
     assert len(found) == 3999
     info = found.info
     assert info["method"] == "tempering"
@@ -226,6 +259,10 @@ def test_discrete_models():
     assert empty.record.energy.tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match=r"biases of \['u'\] is .*; it must be at most 700"):
         SklsbSampler().sample_dqm(dqm, beta=1e4)
+    dqm.set_linear("u", [1.0, 1e4, 3.0])  # a penalty
+    every = dimod.ExactDQMSolver().sample_dqm(dqm)
+    best = SklsbSampler().sample_dqm(dqm, method="anneal", num_reads=1)
+    assert best.first.energy == pytest.approx(every.first.energy, abs=1e-9)
 
 
 def test_what_is_refused():
@@ -238,6 +275,12 @@ def test_what_is_refused():
         sampler.sample(bqm, seconds=3)
     with pytest.raises(ValueError, match="beta is 0; it must be a positive number"):
         sampler.sample(bqm, beta=0)
+    with pytest.raises(TypeError, match=r"give a dimod\.BinaryQuadraticModel\. sample_dqm takes"):
+        sampler.sample(dimod.DiscreteQuadraticModel())
+    with pytest.raises(TypeError, match=r"give a dimod\.BinaryQuadraticModel\. sample_dqm takes"):
+        sampler.sample(dimod.QuadraticModel())
+    with pytest.raises(TypeError, match=r"give a dimod\.DiscreteQuadraticModel\. sample takes"):
+        sampler.sample_dqm(bqm)
     with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="'num_sweeps'"):
         sampler.sample(bqm, num_sweeps=3)
     rng = np.random.default_rng(0)

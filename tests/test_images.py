@@ -119,3 +119,32 @@ Y = np.zeros((2, 3))
 def test_what_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_mask_is_what_is_missing():
+    y, mask = image((3, 4)), np.random.default_rng(1).random((3, 4)) < 0.4
+    masked = np.ma.array(y, mask=mask)
+    options = {"noise_sd": 45.0, "coupling": 0.3}
+    for make, more in (
+        (Potts.from_image, {"means": (0, 128, 255)}),
+        (Ising.from_image, {"levels": (0, 255)}),
+    ):
+        wanted = make(y, missing=mask, **options, **more)
+        np.testing.assert_array_equal(make(masked, **options, **more).field, wanted.field)
+        with pytest.raises(TypeError, match="image is a masked array, whose mask would be lost"):
+            make(masked, missing=mask, **options, **more)
+    centred = y - 120.0
+    wanted = Ising.from_image(centred, missing=mask).field
+    np.testing.assert_array_equal(Ising.from_image(np.ma.array(centred, mask=mask)).field, wanted)
+    assert (wanted.reshape(3, 4)[mask] == 0.0).all()
+    colours = np.ma.array(image((2, 2, 3)), mask=np.zeros((2, 2, 3), bool))
+    colours[0, 1, 2] = np.ma.masked
+    found = Potts.from_image(colours, [[0, 0, 0], [255, 255, 255]], 45.0, 0.3).field
+    assert (found.reshape(2, 2, 2)[0, 1] == 0.0).all()
+
+
+def test_levels_that_say_nothing_and_no_pixels():
+    with pytest.raises(ValueError, match=r"levels is \[3\.0, 3\.0\]; no two entries may be equal"):
+        Ising.from_image(np.zeros((2, 2)), levels=(3, 3), noise_sd=1.0)
+    with pytest.raises(ValueError, match=r"image has shape \(0, 3\): it has no pixels"):
+        Potts.from_image(np.zeros((0, 3)), (1, 2), 1.0, 1.0)

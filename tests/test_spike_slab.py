@@ -261,6 +261,7 @@ def test_predictions():
 
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
+@pytest.mark.filterwarnings("ignore:y has two values only")
 def test_check_estimator():
     check_estimator(SpikeSlabRegressor(random_state=0, n_chains=2, tol=0.1), on_skip=None)
 
@@ -449,8 +450,11 @@ def test_parameters_that_are_refused(parameters, message):
 def test_data_that_are_refused():
     X, y = data()
     fit = SpikeSlabRegressor(random_state=0).fit
-    with pytest.raises(ValueError, match="y has dtype bool: classes, not measurements"):
-        fit(X, y > 3)
+    for classes in (y > 3, np.where(y > 3, "a", "b")):
+        with pytest.raises(ValueError, match=r"y has dtype .*: classes, .* SpikeSlabClassifier"):
+            fit(X, classes)
+    with pytest.warns(ModelWarning, match="y has two values only, 0 and 1.*SpikeSlabClassifier"):
+        fit(X, (y > 3).astype(int))
     with pytest.raises(ValueError, match="Input X contains NaN"):
         fit(np.where(X > 2, np.nan, X), y)
     with pytest.raises(ValueError, match=r"y is constant \(1\)"):

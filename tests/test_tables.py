@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sklsb import FunctionTarget, Ising, LSBSampler, MarkovNetwork, draw, exact
+from sklsb import FunctionTarget, Ising, LSBSampler, MarkovNetwork, anneal, draw, exact
 from sklsb.diagnostics import to_frame
 from sklsb.exceptions import SamplerWarning
 
@@ -138,8 +138,40 @@ def test_what_draw_refuses(path):
         draw(path, 3, {"rian": "yes"})
     with pytest.raises(ValueError, match=r"no state|probability"):
         draw(path, 3, {"wet": "dry", "rain": "yes"})
-    with pytest.raises(TypeError, match=r"evidence is .*; give a dict"):
-        draw(path, 3, [("wet", "dry")])
+    for evidence in ([("wet", "dry")], [], 0, pd.Series({"wet": "dry"})):
+        with pytest.raises(TypeError, match=r"(?s)evidence is .*; give a dict"):
+            draw(path, 3, evidence)
+    with pytest.raises(FileNotFoundError, match=r"none\.xyz"):
+        draw("none.xyz", 3)
+
+
+def test_a_model_without_variables_and_empty_evidence(path):
+    assert draw(MarkovNetwork([], []), 3).shape == (3, 0)
+    empty = MarkovNetwork([], [])
+    assert to_frame(exact.sample(empty, 4), empty).shape == (4, 2)
+    assert len(draw(path, 3, {})) == 3
+
+
+def test_no_row_is_made_up_after_an_interruption(path, monkeypatch):
+    monkeypatch.setattr("sklsb.samplers.tables.is_affordable", lambda target, task: False)
+
+    class Interrupted(LSBSampler):
+        def sample(self, n, **options):
+            return super().sample(3, **options)
+
+    sampler = partial(Interrupted, "sqrt", n_burn_in=500)
+    monkeypatch.setattr("sklsb.samplers.tables.AutoSampler", sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        table = draw(path, 1000, random_state=0)
+    assert len(table) == 12
+
+
+def test_best_states_have_names(path):
+    network = MarkovNetwork.from_bif(path)
+    table = to_frame(exact.most_likely(network), network)
+    assert table[["rain", "wet"]].values.tolist() == [["no", "dry"]]
+    assert len(to_frame(anneal(network, n_sweeps=5, n_chains=3), network)) == 3
 
 
 @pytest.mark.skipif(not BIF.is_dir(), reason="needs the shared data files")

@@ -87,10 +87,8 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> An
         raise ValueError(
             f"There are no states among {list(draws)}; call sample without record before to_dimod."
         )
-    # The best states of chains have no draws, and the best of all has no chain.
-    draws = draws.expand_dims([dim for dim in ("chain", "draw") if dim not in draws.dims])
-    draws = draws.transpose("chain", "draw", ...)
-    x = states_of(draws, target).reshape(-1, target.n_sites)
+    draws = as_draws(draws)
+    x = flat_states(draws, target)
     vartypes: dict[tuple[int, ...], str] = {(-1, 1): "SPIN", (0, 1): "BINARY"}
     vartype = target._vartype or vartypes.get(target.values, "INTEGER")
     if vartype == "BINARY" and target.values == (-1, 1):
@@ -108,9 +106,15 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> An
     )
 
 
+def as_draws(found: xr.Dataset) -> xr.Dataset:
+    """Return states with chains and draws: best states have no draws, and the best no chain."""
+    found = found.expand_dims([dim for dim in ("chain", "draw") if dim not in found.dims])
+    return found.transpose("chain", "draw", ...)
+
+
 def evenly(n_all: int, n: int) -> NDArray[np.int64]:
-    """Return the places of n of n_all draws, at about equal distances."""
-    return np.linspace(0, n_all - 1, n).round().astype(np.int64)
+    """Return the places of n of n_all draws, at about equal distances; all if there are fewer."""
+    return np.linspace(0, n_all - 1, min(n, n_all)).round().astype(np.int64)
 
 
 def named_columns(x: States, target: Target) -> dict[Any, Any]:
@@ -132,9 +136,9 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``.
+        As returned by ``sample``, `sklsb.anneal`, `sklsb.exact.most_likely` or `best_state`.
     target : Target
-        What was sampled.
+        What was sampled or maximised.
 
     Returns
     -------
@@ -142,7 +146,7 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
         The columns chain and draw; log_weight, if draws have weights; and one for each variable,
         called as in ``target.names``, on a grid (row, col). If the values have names
         (``target.state_names``), these are the categories of the column; otherwise it holds the
-        numbers.
+        numbers that the target uses: -1 and 1 for an `Ising`, also from a QUBO problem.
 
     Raises
     ------
@@ -162,31 +166,39 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     >>> to_frame(exact.sample(rain, 3, random_state=0), rain).columns.tolist()
     ['chain', 'draw', 'rain', 'wet']
     """
-    states = states_of(draws, target)
-    n_chains, n_draws = states.shape[:2]
+    draws = as_draws(draws)
+    states = flat_states(draws, target)
+    n_chains, n_draws = draws["x"].shape[:2]
     columns = {
         "chain": np.repeat(draws["chain"].values, n_draws),
         "draw": np.tile(draws["draw"].values, n_chains),
     }
     if "log_weight" in draws:
         columns["log_weight"] = draws["log_weight"].values.ravel()
-    named = named_columns(states.reshape(-1, target.n_sites), target)
+    named = named_columns(states, target)
     taken = [name for name in columns if name in named]
     if taken:
         raise ValueError(
             f"the target has a variable called {taken[0]!r}, as another column of the table. "
             "Rename the variable."
         )
-    return frame(columns | named)
+    return frame(columns | named, len(states))
 
 
-def frame(columns: dict[Any, Any]) -> "pd.DataFrame":
-    """Return a data frame whose columns keep these names, also tuples."""
+def frame(columns: dict[Any, Any], n: int) -> "pd.DataFrame":
+    """Return a data frame of n rows whose columns keep these names, also tuples."""
     import pandas as pd
 
     names = pd.Index(list(columns), tupleize_cols=False, dtype=object)
-    result = pd.DataFrame(dict(enumerate(columns.values())))
+    result = pd.DataFrame(dict(enumerate(columns.values())), pd.RangeIndex(n))
     return result.set_axis(names, axis=1)
+
+
+def flat_states(draws: xr.Dataset, target: Target) -> States:
+    """Return the states, (n_chains * n_draws, n_sites), or raise a ValueError."""
+    x = states_of(draws, target)
+    flat: States = x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+    return flat
 
 
 def states_of(draws: xr.Dataset, target: Target) -> States:

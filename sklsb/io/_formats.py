@@ -150,6 +150,7 @@ def format_of(path: PathLike, name: str | None = None) -> Format:
     fitting = [one for one in suffixes if end.endswith(one[0]) and end != one[0]]
     if fitting:
         return max(fitting, key=lambda one: len(one[0]))[1]
+    Path(path).open("rb").close()  # a missing file comes first
     raise ValueError(
         f"{path} does not tell its format by its name; give it as format, or --format "
         f"on the command line. Known are {listed}; sklsb.io.register declares others."

@@ -434,7 +434,7 @@ class _Choice:
         ess = dict(zip(found.names, 1e9 * found.ess_per_work, strict=True))
         what = type(self.samplers[name]).__name__
         if not np.isfinite(ess[name]):
-            return f"{what} ({name}), as fit was too short for a race."
+            return f"{what} ({name}), as fit was too short for a race, or nothing moved in it."
         rest = {other: e for other, e in ess.items() if other != name and np.isfinite(e)}
         if not rest:
             return f"{what} ({name}) is the only candidate for this target."

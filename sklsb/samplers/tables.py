@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sklsb import exact
-from sklsb.diagnostics.draws import evenly, frame, named_columns
+from sklsb.diagnostics.draws import evenly, flat_states, frame, named_columns
 from sklsb.exact.elimination.answers import is_affordable
 from sklsb.exceptions import SamplerWarning
 from sklsb.io import read_model
 from sklsb.samplers.auto import AutoSampler
 from sklsb.targets import MarkovNetwork
 from sklsb.targets._checks import integer, not_a_target
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +53,9 @@ def draw(
     Returns
     -------
     pandas.DataFrame
-        n rows, with a column for each variable, observed ones included; values as in
-        `sklsb.diagnostics.to_frame`. ``attrs["independent"]`` is True if rows are independent exact
-        draws. Names of values are strings.
+        n rows, or fewer after a Ctrl-C, with a column for each variable, observed ones included;
+        values as in `sklsb.diagnostics.to_frame`. ``attrs["independent"]`` is True if rows are
+        independent exact draws. Names of values are strings.
 
     Raises
     ------
@@ -90,10 +90,10 @@ def draw(
     target = _target(model, evidence)
     independent = is_affordable(target, "sample")
     if independent:
-        x = exact.sample(target, n, random_state=random_state)["x"].values
+        x = flat_states(exact.sample(target, n, random_state=random_state), target)
     else:
         x = _chains(target, n, random_state)
-    table = frame(named_columns(x.reshape(-1, target.n_sites), target))
+    table = frame(named_columns(x, target), len(x))
     table.attrs["independent"] = independent
     return table
 
@@ -106,7 +106,8 @@ def _target(model: Any, evidence: Mapping[Any, Any] | None) -> Target:
             raise not_a_target(model, "model")
         model = MarkovNetwork.from_pgmpy(model)
         evidence = _as_named(model, evidence)
-    return model.condition(evidence) if evidence else model
+    nothing = evidence is None or (isinstance(evidence, Mapping) and not evidence)
+    return model if nothing else model.condition(evidence)
 
 
 def _as_named(network: MarkovNetwork, evidence: Any) -> Any:
@@ -119,9 +120,15 @@ def _as_named(network: MarkovNetwork, evidence: Any) -> Any:
     return {k: str(v) if str(v) in of.get(k, ()) else v for k, v in named.items()}
 
 
-def _chains(target: Target, n: int, random_state: Any) -> Any:
+def draw_from_chains(target: Target, n: int, random_state: Any) -> tuple[States, Any]:
+    """Return n states from an AutoSampler's chains, or fewer after a Ctrl-C, and the sampler."""
     sampler = AutoSampler(random_state=random_state).fit(target)
-    draws = sampler.sample(max(-(-n // sampler.n_chains), _FEWEST), thin="auto")
+    x = flat_states(sampler.sample(max(-(-n // sampler.n_chains), _FEWEST), thin="auto"), target)
+    return x[evenly(len(x), n)], sampler
+
+
+def _chains(target: Target, n: int, random_state: Any) -> States:
+    x, sampler = draw_from_chains(target, n, random_state)
     try:
         cost = exact.elimination_cost(target, "sample")
         why = f"elimination would take 2**{cost.log2_work:.0f} table entries"
@@ -132,7 +139,8 @@ def _chains(target: Target, n: int, random_state: Any) -> Any:
         found = sampler.disagreement_
         worth = (
             f" The largest R-hat of a variable is {float(found['r_hat'].max()):.4g}; for the "
-            f"slowest one, {draws['lp'].size} draws were worth {float(found['ess'].min()):.0f} "
+            f"slowest one, {sampler.sample_stats_['lp'].size} draws were worth "
+            f"{float(found['ess'].min()):.0f} "
             "independent ones."
         )
     warnings.warn(
@@ -141,5 +149,4 @@ def _chains(target: Target, n: int, random_state: Any) -> Any:
         SamplerWarning,
         stacklevel=3,
     )
-    x = draws["x"].values.reshape(-1, target.n_sites)
-    return x[evenly(len(x), n)]
+    return x

@@ -27,7 +27,7 @@ from sklsb.selection.problem import (
     warn_of_duplicates,
 )
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive
+from sklsb.targets._checks import positive, warn_if_classes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -132,7 +132,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     Warns
     -----
     ModelWarning
-        If columns are equal: they share a probability.
+        If columns are equal: they share a probability. If y has only two values.
     SeparatedModesWarning
         If chains disagree: probabilities are uncertain by as much.
     ShortRunWarning
@@ -229,10 +229,11 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         SpikeSlabRegressor
             Itself.
         """
-        if np.asarray(y).dtype.kind == "b":
+        kind = np.asarray(y).dtype
+        if kind.kind in "bUS":
             raise ValueError(
-                "y has dtype bool: classes, not measurements, and the noise of this model is "
-                "Gaussian. Give y.astype(float) if that is meant."
+                f"y has dtype {kind}: classes, not measurements, and the noise of this model is "
+                "Gaussian. Take SpikeSlabClassifier, or give y.astype(float) if that is meant."
             )
         X, y = validate_data(
             self,
@@ -258,6 +259,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         problem = linear_problem(X, y, weight, groups, always, prior, bool(self.standardize))
         refuse_collinear_groups(problem, self._names())
         warn_of_duplicates(problem, self._names())
+        warn_if_classes(y)
         search = Search(problem, Chain, self.n_chains, self.random_state, jobs)
         self._run(search, size, power, choose=True)
         self._summarise(search, problem, flat_part(X, y, problem))

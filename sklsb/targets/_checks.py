@@ -3,18 +3,22 @@
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb.exceptions import ModelWarning
+
 MOST_VALUES = 1 << 15  # states are int16 at most
 
 
 def not_a_target(given: Any, name: str = "target") -> TypeError:
     """Return the error for what is no target, with what makes one of it."""
-    return TypeError(f"{name} is {given!r:.200}, not a sklsb Target; {_way_to_target(given)}.")
+    called = f"an array of shape {given.shape}" if isinstance(given, np.ndarray) else repr(given)
+    return TypeError(f"{name} is {called:.200}, not a sklsb Target; {_way_to_target(given)}")
 
 
 def _way_to_target(given: Any) -> str:
@@ -26,29 +30,42 @@ def _way_to_target(given: Any) -> str:
     if isinstance(given, type):
         return "did you mean an instance of it?"
     if has("linear", "quadratic", "vartype"):
-        return "a binary quadratic model becomes one by sklsb.Ising.from_bqm(bqm, beta)"
+        return "a binary quadratic model becomes one by sklsb.Ising.from_bqm(bqm, beta)."
     if has("num_cases", "get_quadratic"):
-        return "sklsb.dimod.SklsbSampler().sample_dqm draws from a discrete quadratic model"
+        return "sklsb.dimod.SklsbSampler().sample_dqm draws from a discrete quadratic model."
     if has("get_cpds") or has("get_factors"):
-        return "a model of pgmpy becomes one by sklsb.MarkovNetwork.from_pgmpy(model)"
+        return "a model of pgmpy becomes one by sklsb.MarkovNetwork.from_pgmpy(model)."
     if has("free_RVs", "rvs_to_values"):
-        return "a model of PyMC becomes one by sklsb.from_pymc(model)"
+        return "a model of PyMC becomes one by sklsb.from_pymc(model)."
     if has("iloc", "columns"):
         return (
             "a table holds data, not a distribution. To select columns, fit "
-            "sklsb.SpikeSlabRegressor to (X, y), or build sklsb.VariableSelection(X, y)"
+            "sklsb.SpikeSlabRegressor to (X, y), or build sklsb.VariableSelection(X, y)."
         )
+    if has("nodes", "edges", "adj"):
+        return "a graph becomes one by sklsb.Ising(graph) or sklsb.Potts(graph, field)."
     if has("forward", "parameters"):
-        return "a module of torch becomes one by sklsb.TorchTarget(module, n_sites)"
+        return "a module of torch becomes one by sklsb.TorchTarget(module, n_sites)."
     if callable(given):
-        return "a function log_prob(x) becomes one by sklsb.FunctionTarget(log_prob, n_sites)"
+        return "a function log_prob(x) becomes one by sklsb.FunctionTarget(log_prob, n_sites)."
     if isinstance(given, str | os.PathLike):
-        return "a model in a file is read by sklsb.io.read_model(path)"
-    return "build one, for example sklsb.targets.Ising(couplings, field)"
+        return "a model in a file is read by sklsb.io.read_model(path)."
+    if isinstance(given, np.ndarray | list | tuple):
+        return (
+            "samplers need a distribution. Couplings become one by sklsb.Ising(couplings, field); "
+            "for data there are sklsb.SpikeSlabRegressor and "
+            "sklsb.samplers.contrastive_divergence."
+        )
+    return "build one, for example sklsb.targets.Ising(couplings, field)."
 
 
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return a value as an array."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, whose mask would be lost; give {name}.data, or "
+            f"{name}.filled(value)."
+        )
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -68,6 +85,18 @@ def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule:
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(f"{name}[{', '.join(map(str, where))}] is {values[where]}; {rule}.")
+
+
+def warn_if_classes(y: NDArray[Any]) -> None:
+    """Warn if the measurements of a regression have two values only."""
+    if not ((y != y.min()) & (y != y.max())).any():
+        warnings.warn(
+            f"y has two values only, {y.min():g} and {y.max():g}. The model is a linear regression "
+            "with Gaussian noise: it takes them for measurements, and gives the posterior of that. "
+            "If they are classes, take SpikeSlabClassifier.",
+            ModelWarning,
+            stacklevel=3,
+        )
 
 
 def integer(value: Any, name: str, smallest: int, largest: int) -> int:

@@ -118,6 +118,12 @@ def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) 
     return sp.csr_array(edges + edges.T - loops)
 
 
+def is_attractive(target: Target) -> bool:
+    """Whether variables are coupled in pairs, and none of them prefers to differ from another."""
+    model = getattr(target, "_pairwise", None)
+    return model is not None and model.couplings.nnz > 0 and model.couplings.data.min() >= 0.0
+
+
 class GraphTarget(Target):
     """A target with couplings between pairs of variables and a field on each."""
 

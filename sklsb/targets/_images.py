@@ -33,8 +33,11 @@ def image_field(
     ndarray of float64, shape (rows, cols, k)
     """
     sd = positive(noise_sd, "noise_sd")
+    image, missing = unmasked(image, missing)
     pixels, levels = real_array(image, "image"), real_array(means, name)
-    if pixels.ndim not in (2, 3) or not pixels.size:
+    if not pixels.size:
+        raise ValueError(f"image has shape {pixels.shape}: it has no pixels.")
+    if pixels.ndim not in (2, 3):
         raise ValueError(
             f"image has shape {pixels.shape}; it must have shape (rows, cols), or "
             "(rows, cols, channels) if it has colours."
@@ -48,6 +51,8 @@ def image_field(
         )
     levels = levels.astype(np.float64)
     refuse(~np.isfinite(levels), levels, name, "it must be finite")
+    if len(np.unique(levels, axis=0)) < len(levels):
+        raise ValueError(f"{name} is {levels.tolist()}; no two entries may be equal.")
     values = pixels.astype(np.float64)
     unknown = missing_pixels(missing, values.shape[:2])
     values[unknown] = 0.0
@@ -65,6 +70,14 @@ def image_field(
         )
     field[unknown] = 0.0
     return field
+
+
+def unmasked(image: ArrayLike, missing: ArrayLike | None) -> tuple[Any, Any]:
+    """Return an image and its missing pixels: those of its mask, if there is one."""
+    if missing is not None or not isinstance(image, np.ma.MaskedArray):
+        return image, missing
+    mask = np.ma.getmaskarray(image)
+    return image.data, mask.any(axis=2) if mask.ndim == 3 else mask
 
 
 def missing_pixels(missing: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
-from sklsb.targets._images import image_field, missing_pixels
+from sklsb.targets._images import image_field, missing_pixels, unmasked
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -226,6 +226,7 @@ class Ising(GraphTarget):
         noise_sd = positive(3.0 if noise_sd is None else noise_sd, "noise_sd")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
+        image, missing = unmasked(image, missing)
         pixels = real_array(image, "image")
         if pixels.ndim != 2:
             raise ValueError(

@@ -18,6 +18,7 @@ from sklsb.targets._checks import (
     positive,
     real_array,
     refuse,
+    warn_if_classes,
 )
 from sklsb.targets.base import States, Target
 
@@ -157,15 +158,7 @@ class VariableSelection(Target):
         # Names of the columns in errors.
         called = [repr(name) for name in getattr(X, "columns", ())]
         columns, response = _check_data(X, y, called)
-        if not ((response != response.min()) & (response != response.max())).any():
-            warnings.warn(
-                f"y has two values only, {response.min():g} and {response.max():g}. The model is a "
-                "linear regression with Gaussian noise: it takes them for measurements, and gives "
-                "the posterior of that. If they are classes, pass log p of a model of classes, as "
-                "a logistic one, to FunctionTarget.",
-                ModelWarning,
-                stacklevel=2,
-            )
+        warn_if_classes(response)
         self.n_samples, p = columns.shape
         if p > _MANY_COLUMNS:
             warnings.warn(

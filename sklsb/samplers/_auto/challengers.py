@@ -15,6 +15,7 @@ from sklsb.samplers.clusters import ClusterSampler
 from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.lsb import LSBSampler
+from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target
 from sklsb.targets.torch import TorchTarget
 
@@ -41,8 +42,7 @@ def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
     free = np.sort(target.n_possible[target.n_possible > 1])[-_BLOCK:]
     if free.size == _BLOCK and np.prod(free, dtype=float) <= min(_MOST_STATES, MOST_COUNTED):
         yield "blocks", GibbsSampler(block_size=_BLOCK)
-    model: Any = getattr(target, "_pairwise", None)
-    if model is not None and model.couplings.nnz and model.couplings.data.min() >= 0.0:
+    if is_attractive(target):
         yield "clusters", ClusterSampler()
 
 

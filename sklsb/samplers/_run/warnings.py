@@ -26,6 +26,7 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.samplers._run.thinning import Thinning
+from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
@@ -42,6 +43,8 @@ _MORE_CHANCES = {
     True: " They may have had few chances to: make more draws.",
 }
 
+# Probability of other values below which it is no wonder that a variable keeps its own.
+_IMPROBABLE = 0.05
 # Effective draws of each chain below which chains cannot be compared.
 _FEWEST_EFFECTIVE = 5.0
 
@@ -125,10 +128,23 @@ class Warned(ABC):
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN."
-                f"{isolated}{more}{hint}",
+                f"{isolated}{more}{self._certainty(frozen)}{hint}",
                 FrozenSitesWarning,
                 stacklevel=3,
             )
+
+    def _certainty(self, frozen: NDArray[np.bool_]) -> str:
+        """Say so if the present states make other values of these variables improbable."""
+        site = np.repeat(np.arange(self.n_sites_), self.target_.cardinalities - 1)
+        ratios = self.target_.log_ratios(self._ensemble.chains.x)
+        odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
+        change = max(np.bincount(site, row, self.n_sites_)[frozen].max() for row in odds)
+        if change > _IMPROBABLE:
+            return ""
+        return (
+            f" At the present states their other values have probabilities of {change:.2g} at most "
+            "given the other variables: nothing is wrong, unless variables are tied to each other."
+        )
 
     def _warn_if_short(self, made: int, n_draws: int) -> None:
         counters, tally = self._ensemble.counters, self._ensemble.counters.tally
@@ -261,11 +277,19 @@ class Warned(ABC):
         warnings.warn(
             f"{what} (disagreement_ and sklsb.diagnostics.disagreement have the numbers). Answers "
             "and errors from these draws may be wrong. Draw for longer, and see whether R-hat "
-            "falls; start elsewhere, by initial_states or another random_state; or "
-            f"{self._way_out}.{self._exact_hint()}",
+            "falls; start elsewhere, by initial_states or another random_state; "
+            f"{self._clusters()}or {self._way_out}.{self._exact_hint()}",
             SeparatedModesWarning,
             stacklevel=4,
         )
+
+    def _clusters(self) -> str:
+        """Advise clusters where no coupling is negative."""
+        facts = self._ensemble.rule.facts
+        known = "_pairwise" in facts.needs or facts.conserves_counts
+        if known or not is_attractive(self.target_):
+            return ""
+        return "if fields are weak, take ClusterSampler; "
 
     def _described(self, found: xr.Dataset) -> str:
         where = found.worst

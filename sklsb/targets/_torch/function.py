@@ -13,6 +13,8 @@ from torch import Tensor
 from sklsb.targets.base import States
 
 _DTYPES = torch.float32, torch.float64
+# Modules whose training mode makes a function random or dependent on the batch.
+_CAUSES = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase, torch.nn.RReLU
 # One for all: two targets may share a module.
 _lock = threading.RLock()
 
@@ -49,7 +51,8 @@ class Density:
         given += [getattr(self.function, "__self__", None)]
         roots = [value for value in given if isinstance(value, torch.nn.Module)]
         parts = [part for root in roots for part in root.modules() if part.training]
-        return sorted({type(part).__name__ for part in parts})
+        causes = [part for part in parts if isinstance(part, _CAUSES)]
+        return sorted({type(part).__name__ for part in causes or parts})
 
     @property
     def device(self) -> torch.device:
