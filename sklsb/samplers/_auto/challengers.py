@@ -21,8 +21,8 @@ from sklsb.targets.torch import TorchTarget
 
 # Variables of the random blocks, and most joint states of these.
 _BLOCK, _MOST_STATES = 4, 256
-# Table entries that may always be computed.
-_LEAST_ENTRIES = 2.0**26
+# Table entries that may always be computed: about a second, which any fit that learns takes.
+_LEAST_ENTRIES = 2.0**28
 
 
 def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
