@@ -5,7 +5,6 @@ import copy
 import math
 import pathlib
 import pickle
-import warnings
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
@@ -42,7 +41,7 @@ from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exact.transitions import spectral_gap  # noqa: E402
-from sklsb.exceptions import PrecisionWarning, SamplerWarning  # noqa: E402
+from sklsb.exceptions import PrecisionWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.targets._torch import Model, placing  # noqa: E402
 from sklsb.targets._torch import ising as torch_ising  # noqa: E402
@@ -367,7 +366,8 @@ def test_kernels_expand_numbers_as_torch_does():
 
 @quiet
 @pytest.mark.parametrize("n_flips", [1, 3])
-def test_a_chain_does_not_depend_on_the_others(n_flips):
+def test_a_chain_does_not_depend_on_the_others(n_flips, monkeypatch):
+    monkeypatch.setattr(ensembles, "_LEAST_WORK", 1)
     target = random_rbm(90, 37, 0.3)
     draws = []
     for n_chains, n_jobs in ((1, 1), (3, 2), (16, 1), (37, 2)):
@@ -397,6 +397,10 @@ def test_threads_of_torch_are_as_before(n_jobs):
                 later.enter_context(second)
             assert samplers[1].sample(2).sizes["draw"] == 2
         assert torch.get_num_threads() == 3
+        with ensembles._THREADS.be(4):
+            with ensembles._THREADS.be(2), ensembles._THREADS.be(4):
+                pass
+            assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
 
@@ -635,17 +639,58 @@ def test_parts_of_fit_add_up_to_its_evaluations():
     assert sum(parts) == sampler.n_evaluations_
 
 
+@quiet
 def test_lp_of_many_sites_does_not_depend_on_threads():
     rng = np.random.default_rng(0)
     target = Ising.lattice(rng.normal(size=(250, 250)), 0.3)
     lp = []
     for n_jobs in (1, 2):
-        sampler = LSBSampler("sqrt", fast=True, n_flips=2, n_chains=1, n_burn_in=2, n_jobs=n_jobs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SamplerWarning)
-            sampler.set_params(random_state=0).fit(target).sample(3)
+        sampler = LSBSampler("sqrt", fast=True, n_flips=2, n_burn_in=2, n_jobs=n_jobs)
+        sampler.set_params(random_state=0).fit(target).sample(3)
         lp.append(sampler.sample_stats_["lp"].values)
     assert np.array_equal(*lp)
+
+
+@pytest.mark.parametrize(("n_chains", "n_parts"), [(4, 1), (64, 1), (84, 2), (256, 3)])
+def test_small_steps_are_not_divided(n_chains, n_parts):
+    target, rngs = random_rbm(784, 3), [np.random.default_rng(c) for c in range(n_chains)]
+    states = np.zeros((n_chains, 784), dtype=target.dtype)
+    chains = FastEnsemble(target, states, rngs, None, 1, 3)
+    with chains.threads():
+        assert torch.get_num_threads() == 1
+        assert chains._n_parts == n_parts
+        assert (chains._pool is None) == (n_parts == 1)
+
+
+ROWS = {
+    **{f"rbm {v}-{h}": (random_rbm, v, h, 0.2) for v, h in ((17, 3), (100, 50), (333, 129))},
+    "rbm of large weights": (random_rbm, 40, 9, 1e6),
+    "ising": (random_ising, 70),
+    "lattice": (lambda: Ising.lattice(np.random.default_rng(0).normal(size=(9, 9)), 0.3),),
+    "potts": (potts, nx.grid_2d_graph(6, 6)),
+}
+
+
+@pytest.mark.parametrize("n_flips", [1, 5])
+@pytest.mark.parametrize("name", ROWS)
+def test_draws_do_not_depend_on_how_chains_are_divided(name, n_flips, monkeypatch):
+    monkeypatch.setattr(ensembles, "_LEAST_WORK", 1)
+    make, *given = ROWS[name]
+    target, rng = make(*given), np.random.default_rng(0)
+    assert placing.model_on(target, None, torch.float32).of_rows
+    states = np.stack([target.draw_state(rng) for _ in range(7)])
+    found = []
+    for n_threads in (1, 2, 3, 7):
+        streams = [np.random.default_rng(c) for c in range(7)]
+        chains = FastEnsemble(target, states, streams, None, n_flips, n_threads)
+        chains.start(Balanced(Barker().table()))
+        draws, stats = np.empty((7, 60, target.n_sites), target.dtype), np.empty((7, 60, 2))
+        with chains.threads():
+            assert (chains._pool is None) == (n_threads == 1)
+            chains.run(180, (3, 0, 0), draws, stats)
+        found.append((draws, stats, chains.log_prob()))
+    for others in found[1:]:
+        assert all(map(np.array_equal, others, found[0]))
 
 
 class Placed(torch.nn.Module):
@@ -1276,6 +1321,23 @@ def test_states_are_assigned_as_tensors():
 
 
 @quiet
+@pytest.mark.parametrize("n_flips", [1, 3])
+def test_assigned_states_keep_the_evidence(n_flips):
+    target = Ising.lattice(np.linspace(-1.0, 1.0, 9).reshape(3, 3), 0.3).condition({(0, 1): 1})
+    sampler = stepping(target, n_flips=n_flips)
+    before = sampler.state_
+    wrong = before.copy()
+    wrong[2, 1] = -1
+    with pytest.raises(
+        ValueError, match=r"state_tensor_\[2\] sets variable \(0, 1\) to -1; it is observed as 1\."
+    ):
+        sampler.state_tensor_ = wrong
+    assert np.array_equal(sampler.state_, before)
+    sampler.state_tensor_ = np.where(np.arange(9) == 1, 1, -before)
+    assert (sampler.step(100).state_[:, 1] == 1).all()
+
+
+@quiet
 def test_states_that_became_impossible_are_named():
     allowed = torch.ones(())
     target = TorchTarget(
@@ -1299,5 +1361,7 @@ def test_steps_are_of_chains_on_torch():
         sampler.step(1)
     with pytest.raises(AttributeError, match=r"state_tensor_ is for chains on torch"):
         sampler.state_tensor_  # noqa: B018
+    with pytest.raises(AttributeError, match=r"state_tensor_ is for chains on torch"):
+        sampler.state_tensor_ = sampler.state_
     with pytest.raises(ValueError, match="n is -1"):
         stepping(random_ising(4)).step(-1)

@@ -53,13 +53,6 @@ _JUMPS = int.from_bytes(b"jumps", "big")
 _SEGMENT = 256
 
 
-def _not_on_torch(name: str) -> str:
-    return (
-        f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
-        "fast=False; use sample(1, thin=n) and state_."
-    )
-
-
 @dataclass(eq=False, repr=False)
 class LSBSampler(BaseSampler):
     r"""Local self-balancing Metropolis-Hastings sampler in discrete spaces.
@@ -422,23 +415,29 @@ class LSBSampler(BaseSampler):
         A copy, with the values and the dtype of ``state_``: changing it changes no chain. Assign
         states to set the chains, as after new starts for some of them.
         """
-        check_is_fitted(self, "target_")
-        if not hasattr(self._ensemble, "state_tensor"):
-            raise AttributeError(_not_on_torch("state_tensor_"))
-        return self._ensemble.state_tensor()
+        return self._on_torch("state_tensor_", AttributeError).state_tensor()
 
     @state_tensor_.setter
     def state_tensor_(self, states: Any) -> None:
-        chains = self._on_torch("state_tensor_")
+        chains = self._on_torch("state_tensor_", AttributeError)
         with self._alone():
             given = states.detach().cpu().numpy() if hasattr(states, "detach") else states
             checked = self.target_.check_states(given, "state_tensor_")
-            if checked.shape != chains.chains.x.shape:
+            before = chains.chains.x.copy()
+            if checked.shape != before.shape:
                 raise ValueError(
                     f"state_tensor_ has shape {checked.shape}; it must have the shape of the "
-                    f"chains, {chains.chains.x.shape}."
+                    f"chains, {before.shape}."
                 )
-            before = chains.chains.x.copy()
+            sites = self.target_.observed_sites
+            observed = before[0, sites]  # what all chains have there
+            bad = np.argwhere(checked[:, sites] != observed)
+            if bad.size:
+                c, k = bad[0]
+                raise ValueError(
+                    f"state_tensor_[{c}] sets variable {self.target_.label(int(sites[k]))!r} to "
+                    f"{checked[c, sites[k]]}; it is observed as {observed[k]}."
+                )
             chains.put(checked)
             try:
                 self._check_possible(chains)
@@ -448,11 +447,14 @@ class LSBSampler(BaseSampler):
             chains.counters.pending = (0, 0)
             self._law = by_kernels(chains)
 
-    def _on_torch(self, name: str) -> Any:
+    def _on_torch(self, name: str, error: type[Exception] = ValueError) -> Any:
         """Return the chains, which a method or attribute needs on torch."""
         check_is_fitted(self, "target_")
         if not hasattr(self._ensemble, "state_tensor"):
-            raise ValueError(_not_on_torch(name))
+            raise error(
+                f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
+                "fast=False; use sample(1, thin=n) and state_."
+            )
         return self._ensemble
 
     def _has_moved(self, chains: Any) -> bool:

@@ -31,28 +31,33 @@ from sklsb.targets.base import States, Target
 Array = NDArray[np.float64]
 # Most uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
+# Fewest moves of a thread's chains together. Each thread runs a loop in Python, whose 50 to 250
+# microseconds a step take turns with those of others; besides, a move takes 8 to 40 nanoseconds.
+_LEAST_WORK = 1 << 15
 
 
 class _Threads:
     """Torch's number of threads. It belongs to the process, in which samplers may run at once."""
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._before = Lock(), 0, 0
+        self._lock, self._before = Lock(), 0
+        self._inside: dict[object, int] = {}  # the numbers of those inside, the latest last
 
     @contextmanager
     def be(self, n: int) -> Iterator[None]:
-        """Use n threads; whoever leaves restores the number from before all who are inside."""
+        """Use n threads, and then as many as the latest who is still inside, or as before all."""
+        me = object()
         with self._lock:
             if not self._inside:
                 self._before = torch.get_num_threads()
-            self._inside += 1
+            self._inside[me] = n
             torch.set_num_threads(n)
         try:
             yield
         finally:
             with self._lock:
-                self._inside -= 1
-                torch.set_num_threads(self._before)
+                del self._inside[me]
+                torch.set_num_threads(next(reversed(self._inside.values()), self._before))
 
 
 _THREADS = _Threads()
@@ -212,16 +217,22 @@ class FastEnsemble:
         self.flips.adapt(move, n_transitions)
         self.forget_acceptance()
 
+    @property
+    def _n_parts(self) -> int:
+        """Number of threads that are worth their while, at most ``n_threads``."""
+        worth = self.walkers.state.ratios.numel() // _LEAST_WORK
+        return max(1, min(self.n_threads, len(self), worth))
+
     @contextmanager
     def threads(self) -> Iterator[None]:
         """Use ``n_threads`` threads for a fit or a sample, each for some chains; or torch's own."""
-        n = min(self.n_threads, len(self)) if self.walkers.model.of_rows else 1
-        divides = n > 1 and isinstance(self.walkers, CompiledWalkers)
+        divides = self.walkers.model.of_rows and isinstance(self.walkers, CompiledWalkers)
+        n = self._n_parts if divides else 1
         alone = {"initializer": torch.set_num_threads, "initargs": (1,)}
         try:
             with (
                 _THREADS.be(1 if divides else self.n_threads),
-                ThreadPoolExecutor(n, **alone) if divides else nullcontext() as self._pool,
+                ThreadPoolExecutor(n, **alone) if n > 1 else nullcontext() as self._pool,
             ):
                 yield
         finally:
@@ -324,7 +335,7 @@ class FastEnsemble:
         whole = self.walkers
         if self._pool is None or not isinstance(whole, CompiledWalkers):
             return [(slice(None), self._go(whole, uniforms, thin, made))]
-        ends = np.linspace(0, len(self), min(self.n_threads, len(self)) + 1).astype(int).tolist()
+        ends = np.linspace(0, len(self), self._n_parts + 1).astype(int).tolist()
         spans = [slice(*ends_of) for ends_of in pairwise(ends)]
         parts = [whole.part(span) for span in spans]
         futures = [

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from sklsb._kernels.first_order import rbm
-from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, tensor
+from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum, tensor
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs).
 _ROWS = 16
@@ -125,8 +125,8 @@ class RBMModel(Model):
         return (torch.from_numpy(there), torch.from_numpy(mean)), torch.from_numpy(log_ratio)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
-        activation = self._activation(carried[0]).clamp(min=0.0).sum(1)
-        return x.double() @ self.visible_bias + (activation + carried[0][:, -1])
+        activation = row_sum(self._activation(carried[0]).clamp(min=0.0))
+        return row_sum(x * self.visible_bias) + (activation + carried[0][:, -1])
 
     def first_order(self, x: Tensor, carried: Carried) -> Tensor:
         """Gradient b + W sigma(a), with the sign of the flip."""
