@@ -17,6 +17,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import torch
 from scipy.optimize import nnls
 
 from sklsb import (
@@ -30,6 +31,7 @@ from sklsb import (
     MarkovNetwork,
     ParallelTempering,
     Potts,
+    TorchTarget,
     VariableSelection,
 )
 from sklsb.samplers._auto import prices
@@ -64,6 +66,18 @@ def total(x):
     return 0.1 * x.sum(axis=-1)
 
 
+class Perceptron(torch.nn.Module):
+    """A log-density of the usual kind."""
+
+    def __init__(self, n):
+        super().__init__()
+        hidden = torch.nn.Linear(n, 256), torch.nn.SiLU(), torch.nn.Linear(256, 256)
+        self.layers = torch.nn.Sequential(*hidden, torch.nn.SiLU(), torch.nn.Linear(256, 1))
+
+    def forward(self, x):
+        return self.layers(x)[:, 0]
+
+
 def targets():
     """Return targets of each class."""
     rng = np.random.default_rng(0)
@@ -85,11 +99,14 @@ def targets():
         selection(50),
         selection(200),
         FunctionTarget(total, 40),
+        *(TorchTarget(Perceptron(n), n) for n in (40, 200, 784)),
     ]
 
 
 def samplers(target):
     """Return what can run on a target."""
+    if isinstance(target, TorchTarget):
+        return [LSBSampler("barker"), LSBSampler("barker", fast=True)]
     found = [
         LSBSampler("barker", blocks=None),
         LSBSampler("barker", blocks=None, rejection_free=True),
@@ -141,7 +158,8 @@ def fitted(rows):
     columns = np.column_stack([np.ones_like(took), evaluations, evaluations * k])
     several = len(rows) > 2
     depends = np.unique(k).size > 1
-    used = np.array([several or (len(rows) == 2 and not depends), True, depends])
+    same = several and np.unique(evaluations).size == 1  # as of first-order steps
+    used = np.array([several or (len(rows) == 2 and not depends), not same, depends])
     found = np.zeros(3)
     found[used] = nnls(columns[:, used] / took[:, None], np.ones_like(took))[0]
     return prices.Price(*(float(f"{v:.3g}") for v in found))
@@ -175,6 +193,8 @@ def main():
     parser.add_argument("--write", action="store_true", help="replace the table of the package")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
     rows: dict = {}
     for target in targets():
         for sampler in samplers(target):

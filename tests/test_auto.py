@@ -40,6 +40,7 @@ from sklsb.exceptions import (
 )
 from sklsb.samplers._auto import prices
 from sklsb.samplers._auto.challengers import challengers
+from sklsb.samplers._auto.prices import work_of
 from sklsb.samplers._auto.race import Contest
 
 pytestmark = [
@@ -187,16 +188,42 @@ def test_who_competes():
     assert names(EXACT["function"]) == ["systematic"]
 
 
-def test_first_order_steps_compete_on_torch():
+@pytest.mark.parametrize("evidence", [{}, {0: 1}])
+def test_exact_ratios_compete_with_first_order_steps_on_torch(evidence):
     torch = pytest.importorskip("torch")
     from sklsb import TorchTarget
 
-    target = TorchTarget(lambda x: 0.3 * x.to(torch.float64).sum(dim=-1), 5)
-    assert [name for name, _ in challengers(target)] == ["first order"]
-    sampler = AutoSampler(n_burn_in=200, n_chains=2, random_state=0).fit(target)
-    assert set(sampler.candidates_["candidate"].values) == {"lsb", "first order"}
-    found = marginals(sampler.sample(4000, thin=3), target)["p"].sel(state=1)
+    calls = []
+
+    def total(x):
+        calls.append(len(x))
+        return 0.3 * x.to(torch.float64).sum(dim=-1)
+
+    target = TorchTarget(total, 12).condition(evidence)
+    assert [name for name, _ in challengers(target)] == ["exact ratios"]
+    sampler = AutoSampler(n_burn_in=200, random_state=0).fit(target)
+    assert len(calls) < 10_000  # 40,000 where exact ratios were learned from
+    assert np.isfinite(sampler.candidates_["ess_per_work"]).all()
+    assert list(sampler.candidates_["candidate"].values) == ["lsb", "exact ratios"]
+    assert sampler.candidates_.attrs["chosen"] == "lsb"
+    assert sampler.sampler_.fast
+    found = marginals(sampler.sample(4000, thin=3), target)["p"].sel(state=1)[len(evidence) :]
     assert np.abs(found - 1.0 / (1.0 + np.exp(-0.3))).max() < 0.05
+
+
+def test_a_first_order_step_of_all_chains_is_one_call():
+    pytest.importorskip("torch")
+    from sklsb import TorchTarget
+
+    target = TorchTarget(lambda x: x.sum(dim=-1), 5)
+    work = {}
+    for fast in (False, True):
+        for n in (1, 8):
+            sampler = LSBSampler("barker", fast=fast, n_chains=n, n_burn_in=0, random_state=0)
+            chains = sampler.fit(target)._ensemble
+            work[fast, n] = work_of(100, 100 * n * (1 if fast else 5), chains)
+    assert work[False, 8] == 8 * work[False, 1]
+    assert work[True, 1] < work[True, 8] < 1.2 * work[True, 1]
 
 
 @pytest.mark.parametrize("target", [DIMERS, dense(60, scale=0.05)], ids=["factors", "dense"])
@@ -266,6 +293,7 @@ def test_independent_variables_cost_something():
 @pytest.mark.slow
 def test_prices_are_those_of_this_machine():
     # Of ratios only: machines differ in speed.
+    pytest.importorskip("torch")
     spec = importlib.util.spec_from_file_location(
         "prices_measured", Path(__file__).parents[1] / "benchmarks" / "prices.py"
     )
@@ -331,9 +359,7 @@ def test_candidates_that_disagree_are_told(monkeypatch):
     monkeypatch.setattr(
         auto.AutoSampler,
         "_first",
-        lambda self, balancing="": LSBSampler(
-            "barker", blocks=None, random_state=0, n_burn_in=20_000
-        ),
+        lambda self, *_: LSBSampler("barker", blocks=None, random_state=0, n_burn_in=20_000),
     )
     with pytest.warns(SeparatedModesWarning, match="'(lsb|down)', which is taken, and") as told:
         AutoSampler().fit(target, initial_states=np.ones(40))
@@ -346,9 +372,7 @@ def test_tempering_is_tried_and_taken_where_it_agrees(monkeypatch):
     monkeypatch.setattr(
         auto.AutoSampler,
         "_first",
-        lambda self, balancing="": LSBSampler(
-            "barker", blocks=None, random_state=0, n_burn_in=150_000
-        ),
+        lambda self, *_: LSBSampler("barker", blocks=None, random_state=0, n_burn_in=150_000),
     )
     x = np.where(np.arange(4)[:, None] % 2, 1, -1) * np.ones((4, 40), int)
     sampler = AutoSampler(random_state=0).fit(target, initial_states=x)

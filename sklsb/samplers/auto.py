@@ -17,7 +17,7 @@ from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._auto.challengers import begun, eliminated
-from sklsb.samplers._auto.prices import FIT, neighbours, price_of
+from sklsb.samplers._auto.prices import is_on_torch, neighbours, price_of, work_of_fit
 from sklsb.samplers._auto.race import Contest
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
@@ -56,8 +56,9 @@ class AutoSampler(BaseSampler):
     worse are dropped. If one makes five times as many effective draws as the `LSBSampler`, more
     than learning is known to gain, and neither candidates nor chains disagree, it is taken.
 
-    Otherwise, and for a `TorchTarget` (where first-order steps compete), a `FunctionTarget` or if
-    ``n_burn_in`` is given, an `LSBSampler` that learns is fitted, and a longer race decides. There,
+    Otherwise, and for a `TorchTarget`, a `FunctionTarget` or if ``n_burn_in`` is given, an
+    `LSBSampler` that learns is fitted, and a longer race decides. On a `TorchTarget` it has
+    ``fast=True``, and one with exact log-ratios and Barker's function competes. In that race,
     where candidates or chains disagree, `ParallelTempering` is tried. The winner starts from the
     states where the race began, and draws; nothing adapts after `fit`.
 
@@ -137,17 +138,18 @@ class AutoSampler(BaseSampler):
     # ----------------------------------------------------------------- fit
 
     def check_parameters(self, target: Target) -> None:
-        self._first().check_parameters(target)
+        self._first(target).check_parameters(target)
 
-    def _first(self, balancing: str = "learned") -> LSBSampler:
+    def _first(self, target: Target, balancing: str = "learned") -> LSBSampler:
         """Return the sampler that finds the states from which all others start."""
-        return LSBSampler(balancing, random_state=self.random_state, **self._common)
+        fast = is_on_torch(target)  # learning would ask the function for all log-ratios
+        return LSBSampler(balancing, fast=fast, random_state=self.random_state, **self._common)
 
     def _choose(self, target: Target, initial_states: ArrayLike | None) -> "_Choice":
         """Return the result of a race, with learned functions unless the winner is clear before."""
         before: _Choice | None = None
         if self.n_burn_in is None and _may_be_clear(target):
-            first = self._first("barker")
+            first = self._first(target, "barker")
             first._fit(target, initial_states)
             price = price_of(first._ensemble.rule, target)
             moves = int((target.n_possible - 1).sum())
@@ -158,9 +160,9 @@ class AutoSampler(BaseSampler):
                 return before
             if before.again:
                 initial_states = before.states
-        first = self._first()
+        first = self._first(target)
         first._fit(target, initial_states)
-        choice = _Choice(first, FIT * first.n_evaluations_, before)
+        choice = _Choice(first, work_of_fit(first.n_evaluations_, first._ensemble), before)
         choice.race()
         if choice.needs_tempering:
             choice.temper()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklsb._kernels.enumeration import MOST_COUNTED
-from sklsb.samplers._auto.prices import TABLE_ENTRY, plain
+from sklsb.samplers._auto.prices import TABLE_ENTRY, is_on_torch
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.warnings import elimination_fits
@@ -17,7 +17,6 @@ from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target
-from sklsb.targets.torch import TorchTarget
 
 # Variables of the random blocks, and most joint states of these.
 _BLOCK, _MOST_STATES = 4, 256
@@ -27,8 +26,8 @@ _LEAST_ENTRIES = 2.0**28
 
 def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
     """Return samplers of single changes and clusters that a target allows, not fitted."""
-    if isinstance(plain(target), TorchTarget):
-        yield "first order", LSBSampler("barker", fast=True)
+    if is_on_torch(target):
+        yield "exact ratios", LSBSampler("barker")
         return
     if tied_by_zeros(target):  # no sequence of single changes may lead everywhere
         return

@@ -32,7 +32,7 @@ from sklsb.balancing.times import Found
 from sklsb.diagnostics.tally import CHANCE
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
-from sklsb.samplers._auto.prices import TABLE_ENTRY, neighbours, price_of
+from sklsb.samplers._auto.prices import TABLE_ENTRY, neighbours, price_of, work_of
 from sklsb.targets.base import States
 
 Array = NDArray[np.float64]
@@ -57,16 +57,13 @@ class Entrant(Runs):
     def __init__(self, ensemble: Any, sites: NDArray[np.int64]):
         super().__init__(ensemble, ensemble.rule, sites)
         self._before = self.evaluations
-        self._price = price_of(self.rule, ensemble.target)
-        self._neighbours = neighbours(ensemble.target)
 
     @property
     def spent(self) -> float:
         """Nanoseconds of all chains so far, by the table of prices."""
-        n = self.n_transitions * len(self.ensemble)
         if isinstance(self.ensemble, Redraws):
-            return n * self._of_redraw
-        return self._price.work(n, self.evaluations - self._before, self._neighbours)
+            return self.n_transitions * len(self.ensemble) * self._of_redraw
+        return work_of(self.n_transitions, self.evaluations - self._before, self.ensemble)
 
     @property
     def _of_redraw(self) -> float:
@@ -76,7 +73,8 @@ class Entrant(Runs):
         """
         redraws = cast(Redraws, self.ensemble)
         elimination = redraws.elimination
-        work = self._price.work(1, elimination.entries_per_draw, self._neighbours)
+        target, entries = redraws.target, elimination.entries_per_draw
+        work = price_of(self.rule, target).work(1, entries, neighbours(target))
         if redraws.source.sliced:
             ahead = _DRAWS * max(1, len(redraws))
             work += TABLE_ENTRY * n_entries(elimination.found.cost) / ahead
