@@ -169,9 +169,9 @@ class ParallelTempering(BaseSampler):
     met_after_ : int or None
         Sweeps within which chains from all states met when they took the same random numbers: then
         plain chains soon forget where they started, and there are no modes to cross. Looked for
-        during 50 sweeps, twice, if ``n_burn_in`` is at least 512 and the target is an `Ising` or
-        `Potts` model on a sparse graph, also with evidence. None if they did not meet, or it was
-        not looked for.
+        four times, in 50 sweeps each and 100 in all, if ``n_burn_in`` is at least 512 and the
+        target is an `Ising` or `Potts` model on a sparse graph, also with evidence. None if they
+        did not meet each time, or it was not looked for.
     history_ : xarray.Dataset
         Results of the rounds of the burn-in: scans, replicas, barrier, round trips, log Z.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)

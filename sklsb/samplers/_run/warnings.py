@@ -135,17 +135,22 @@ class Warned(ABC):
 
     def _certainty(self, frozen: NDArray[np.bool_]) -> str:
         """Say so if the present states make other values of these variables improbable."""
-        if self.target_.ratio_cost > 1:  # a function of the user, called for every change
+        states = self._ensemble.chains.x
+        agree = len(states) > 1 and (states[:, frozen] == states[0, frozen]).all()
+        agree = agree and getattr(getattr(self, "disagreement_", None), "agree", True)
+        # A function of the user would be called for every change.
+        if not agree or self.target_.ratio_cost > 1:
             return ""
         site = np.repeat(np.arange(self.n_sites_), self.target_.cardinalities - 1)
-        ratios = self.target_.log_ratios(self._ensemble.chains.x)
+        ratios = self.target_.log_ratios(states)
         odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
         change = max(np.bincount(site, row, self.n_sites_)[frozen].max() for row in odds)
         if change > _IMPROBABLE:
             return ""
         return (
-            f" At the present states their other values have probabilities of {change:.2g} at most "
-            "given the other variables: nothing is wrong, unless variables are tied to each other."
+            " Given all others as they are now, their other values have probabilities of "
+            f"{change:.2g} at most: they may be as certain as that, or the chains in a mode that "
+            "they do not leave."
         )
 
     def _warn_if_short(self, made: int, n_draws: int) -> None:

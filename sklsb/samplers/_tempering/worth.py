@@ -24,9 +24,10 @@ _FEWEST_DRAWS, _MOST_DRAWS = 128, 512
 _FEWEST_CHAINS = 8
 # Effective sample sizes from few draws are known only to about this factor.
 _BETTER = 2.0
-# Sweeps in which chains from all states must meet, and how often they must. With two bounds that is
-# ten times the burn-in of four plain chains, of five sweeps each.
-_MOST_SWEEPS, _TIMES = 50, 2
+# Sweeps in which chains from all states must meet, once and in all, and how often they must: slow
+# chains may do so once, hardly each time. With two bounds 100 sweeps are ten times the burn-in of
+# four plain chains, of five sweeps each.
+_MOST_SWEEPS, _IN_ALL, _TIMES = 50, 100, 4
 
 
 def sweeps_to_meet(ladders: Ladders) -> int | None:
@@ -43,20 +44,23 @@ def sweeps_to_meet(ladders: Ladders) -> int | None:
     model: Any = getattr(target, "_pairwise", None)
     if model is None or not is_sparse(target):
         return None
-    longest = 0
+    longest, left = 0, _IN_ALL
     for k in range(_TIMES):
         rng = ladders.streams.of("scout", _FEWEST_CHAINS + k)[0]
-        n = meeting(target, model, rng)
+        most = min(left, _MOST_SWEEPS)
+        n = meeting(target, model, rng, most)
         spent = np.zeros(len(ladders), dtype=np.int64)
-        spent[0] = 2 * (n or _MOST_SWEEPS) * np.maximum(0, target.n_possible - 1).sum()
+        spent[0] = 2 * (n or most) * np.maximum(0, target.n_possible - 1).sum()
         ladders.add_evaluations(spent)
         if n is None:
             return None
-        longest = max(longest, n)
+        longest, left = max(longest, n), left - n
     return longest
 
 
-def meeting(target: Target, model: Ising | Potts, rng: np.random.Generator) -> int | None:
+def meeting(
+    target: Target, model: Ising | Potts, rng: np.random.Generator, most: int = _MOST_SWEEPS
+) -> int | None:
     """Return after how many sweeps of a model, perhaps with evidence, all values are known."""
     rule: Any = GibbsSampler("chromatic").make_rule(target)
     field, couplings = model.field, model.couplings
@@ -70,7 +74,7 @@ def meeting(target: Target, model: Ising | Potts, rng: np.random.Generator) -> i
     may = np.zeros(field.shape)
     may[np.arange(state.size), state] = 1.0
     may[rule.sites] = 1.0  # others have one possible value
-    for n in range(1, _MOST_SWEEPS + 1):
+    for n in range(1, most + 1):
         for sites, raising, lowering in parts:
             does = may * (may.sum(axis=1, keepdims=True) == 1.0)
             most = field[sites] + (raising @ may + lowering @ does)
