@@ -59,7 +59,7 @@ def sweeps_to_meet(ladders: Ladders) -> int | None:
 
 
 def meeting(
-    target: Target, model: Ising | Potts, rng: np.random.Generator, most: int = _MOST_SWEEPS
+    target: Target, model: Ising | Potts, rng: np.random.Generator, n_sweeps: int = _MOST_SWEEPS
 ) -> int | None:
     """Return after how many sweeps of a model, perhaps with evidence, all values are known."""
     rule: Any = GibbsSampler("chromatic").make_rule(target)
@@ -74,7 +74,7 @@ def meeting(
     may = np.zeros(field.shape)
     may[np.arange(state.size), state] = 1.0
     may[rule.sites] = 1.0  # others have one possible value
-    for n in range(1, most + 1):
+    for n in range(1, n_sweeps + 1):
         for sites, raising, lowering in parts:
             does = may * (may.sum(axis=1, keepdims=True) == 1.0)
             most = field[sites] + (raising @ may + lowering @ does)
