@@ -411,7 +411,9 @@ class Race:
         begun = self.spent
         if begun + cost > self.budget:
             return False
-        for n, run in zip(lengths, runs, strict=True):
+        # A mixture, which comes first, may have something dear that its first transitions missed:
+        # it must not use up what the others need.
+        for n, run in reversed(list(zip(lengths, runs, strict=True))):
             before = run.spent
             self._go_on(run, n)
             run.look()
