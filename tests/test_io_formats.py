@@ -1,6 +1,7 @@
 """Formats of model files: those of the package, and those that register themselves."""
 
 import gzip
+import pathlib
 import sys
 from importlib.metadata import EntryPoint
 
@@ -79,11 +80,15 @@ def test_a_format_registers_itself(files):
     assert format_of("x.txt").suffixes == (".lines", ".txt")
 
 
-def test_what_is_unknown_or_taken_is_refused(files):
+def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     known = r"bif \(\.bif\), cut \(\.mc, \.rud, \.rudy, \.cut\), qubo \(\.qubo, \.sparse\), uai"
     for path in ("model.mps", "model", "model.gz", ".uai"):
+        pathlib.Path(path).touch()
         with pytest.raises(ValueError, match=f"{path} does not tell its format .* {known}"):
             format_of(path)
+    with pytest.raises(FileNotFoundError, match=r"none\.mps"):
+        format_of("none.mps")
     with pytest.raises(ValueError, match=f"the format is 'mps'; known are {known}"):
         format_of("model.uai", "mps")
     for name, suffix, message in (
