@@ -545,8 +545,8 @@ MUTANTS = {
     ),
     "compiled, the way back has another weight": Mutant(
         FAST_STEP,
-        "(back - _log_weight(weighing, old, drawn.move[c, r])) + totals",
-        "(0.0 * back - 0.0 * _log_weight(weighing, old, drawn.move[c, r])) + totals",
+        "odds *= weighing.weights[drawn.back[c, r]] / drawn.weight[c, r]",
+        "odds *= 1.0",
         check_fast_chain,
         ".",
     ),

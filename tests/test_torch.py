@@ -572,6 +572,50 @@ def test_nothing_can_move(balancing):
             assert (x == 1).all()
 
 
+def drawn_with(walkers, n_moves):
+    """Probabilities of all moves at each state, from the numbers that draw them."""
+    low = torch.zeros(len(walkers), n_moves - 1, dtype=torch.float64)
+    high, move = torch.ones_like(low), torch.arange(n_moves - 1)
+    for _ in range(60):
+        middle = (low + high) / 2
+        beyond = torch.stack([walkers.select(u[:, None])[0][:, 0] for u in middle.T], 1) > move
+        low, high = torch.where(beyond, low, middle), torch.where(beyond, middle, high)
+    ends = torch.cat([torch.zeros(len(low), 1), high, torch.ones(len(low), 1)], 1)
+    return ends.diff(dim=1).numpy(), ((ends[:, 1:] + ends[:, :-1]) / 2).numpy()
+
+
+@pytest.mark.parametrize("function", [Barker(), Sqrt(), Network("min")], ids=str)
+def test_single_precision_leaves_detailed_balance_to_double(function):
+    target = random_rbm(4, 3, 2.0)
+    x = exact.states(target)
+    fast = FastEnsemble(target, x, [None] * 16)
+    assert fast.log_ratios_dtype == np.float32
+    fast.start(Balanced(function.table()))
+    q, middle = drawn_with(fast.walkers, 4)
+    flow = np.empty((16, 4))
+    for move in range(4):
+        fast.forget_acceptance()
+        never = np.stack([middle[:, move], np.ones(16)], axis=1)[:, None]
+        fast.advance(never)
+        flow[:, move] = exact.probabilities(target) * q[:, move] * fast.chains.acceptance[:, 0]
+    assert np.array_equal(fast.chains.x, x)
+    there = np.arange(16)[:, None] ^ (8 >> np.arange(4))
+    back = flow[there, np.arange(4)]
+    np.testing.assert_allclose(flow, back, rtol=1e-10)
+    assert flow.max() / flow.min() > 10.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_improbable_states_are_left(dtype):
+    bias = 1000.0 * np.array([1.0, -1.0, 0.5, -0.7, 0.2, 0.9])
+    target = RBM(np.zeros((6, 1)), bias)
+    worst = (bias[None] < 0.0).astype(target.dtype)
+    fast = FastEnsemble(target, worst, [None], dtype=dtype)
+    fast.start(Balanced(Sqrt().table()))
+    fast.advance(np.random.default_rng(0).random((1, 200, 2)))
+    assert np.array_equal(fast.chains.x[0], bias > 0.0)
+
+
 @contextmanager
 def torch_alone():
     """Move chains by operations of torch alone, as on CUDA."""

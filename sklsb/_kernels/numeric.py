@@ -63,7 +63,8 @@ def exp(x):
 _PER_NAT_32 = np.float32(1 / math.log(2))
 _ROUND_32 = np.float32(1.5 * 2.0**23)
 _ROUND_BITS_32 = np.int32(_ROUND_32.view(np.int32))
-_ONE_32 = np.float32(1.0)
+_ZERO_32, _ONE_32 = np.float32(0.0), np.float32(1.0)
+_LEAST_32, _NEVER_32 = np.float32(-80.0), np.float32(-np.inf)
 # Coefficients of 2^x on [-1/2, 1/2], Chebyshev.
 _TWO_1, _TWO_2, _TWO_3, _TWO_4, _TWO_5 = (
     np.float32(c) for c in (0.69314720, 0.24022651, 0.05550411, 0.00961813, 0.00133336)
@@ -71,15 +72,28 @@ _TWO_1, _TWO_2, _TWO_3, _TWO_4, _TWO_5 = (
 
 
 @inlined
-def rough_sigmoid(x):
-    """1 / (1 + exp(-x)) within 1e-5, as float32; it vectorises, without a table."""
-    scaled = np.float32(min(max(x, -80.0), 80.0)) * _PER_NAT_32
+def _single_exp(x):
+    """exp(x) for x from -80 to 80 within 1e-5, as float32; it vectorises, without a table."""
+    scaled = np.float32(x) * _PER_NAT_32
     shifted = np.float32(scaled + _ROUND_32)
     r = scaled - (shifted - _ROUND_32)
     power = _ONE_32 + r * (_TWO_1 + r * (_TWO_2 + r * (_TWO_3 + r * (_TWO_4 + r * _TWO_5))))
     exponent = np.int32(shifted.view(np.int32) - _ROUND_BITS_32)
-    odds = power * np.int32((exponent + np.int32(127)) << np.int32(23)).view(np.float32)
+    return power * np.int32((exponent + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@inlined
+def rough_sigmoid(x):
+    """1 / (1 + exp(-x)) within 1e-5, as float32."""
+    odds = _single_exp(min(max(x, -80.0), 80.0))
     return odds / (_ONE_32 + odds)
+
+
+@inlined
+def rough_weight(x):
+    """exp(x) for x at most 0 within 1e-5, as float32; 0 at -inf, else at least exp(-80)."""
+    weight = _single_exp(max(x, _LEAST_32))
+    return _ZERO_32 if x == _NEVER_32 else weight
 
 
 @inlined

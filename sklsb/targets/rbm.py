@@ -52,6 +52,12 @@ def _check_grid(shape: Any, n_visible: int) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
+def _softplus(a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log(1 + exp a), faster than by ``logaddexp``."""
+    found: NDArray[np.float64] = np.maximum(a, 0.0) + np.log1p(np.exp(-np.abs(a)))
+    return found
+
+
 def _span(size: NDArray[np.float64]) -> int:
     """Return the number of hidden units whose factors can be multiplied; 0 if fewer than four.
 
@@ -236,7 +242,7 @@ class RBM(Target):
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)
-        hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights).sum(axis=1)
+        hidden = _softplus(self.hidden_bias + flat @ self.weights).sum(axis=1)
         return np.asarray(flat @ self.visible_bias + hidden).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -247,7 +253,7 @@ class RBM(Target):
         ):
             # Mean of exp(h_j d) over the hidden unit h_j given x; d is how its activation changes.
             sign = 1.0 - 2.0 * state
-            off, on = -np.logaddexp(0.0, activation), -np.logaddexp(0.0, -activation)
+            off, on = -_softplus(activation), -_softplus(-activation)
             mean = np.logaddexp(off, on + sign[:, None] * self.weights)
             ratios[:] = sign * self.visible_bias + mean.sum(axis=1)
         return result.reshape(*leading, self.n_sites)

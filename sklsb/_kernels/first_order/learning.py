@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import called, inlined, kernel
-from sklsb._kernels.first_order.step import _log_weight, _usable, log_weights
+from sklsb._kernels.first_order.step import log_weight, log_weights, usable
 from sklsb._kernels.numeric import exp
 
 
@@ -26,14 +26,14 @@ def _add(table, u, amount, gradient):
 @called
 def _add_log_q(weighing, ratios, log_total, move, amount, gradient):
     """Add ``amount`` times the derivative of log Q(move) = log w(move) - log sum w."""
-    share = weighing.scratch
-    log_weights(weighing, ratios, share)
+    log_weights(weighing, ratios, 0, ratios.size)
+    logs, share = weighing.logs, weighing.weights
     for m in range(share.size):
-        share[m] = exp(share[m] - log_total)
+        share[m] = exp(logs[m] - log_total)
     for m in range(share.size):
         if share[m] > 0.0:
-            _add(weighing.table, _usable(ratios[m]), -amount * share[m], gradient)
-    _add(weighing.table, _usable(ratios[move]), amount, gradient)
+            _add(weighing.table, usable(ratios[m]), -amount * share[m], gradient)
+    _add(weighing.table, usable(ratios[move]), amount, gradient)
 
 
 @kernel
@@ -48,8 +48,9 @@ def sampled(weighing, eta, log_omega, here, there, moves, back, log_ratio, gradi
         omega = math.exp(log_omega[c])
         for r in range(moves.shape[1]):
             row, move, score = c * moves.shape[1] + r, moves[c, r], 0.0
-            log_q = _log_weight(weighing, here.ratios[c], move) - here.logs[c, 0]
-            log_back = _log_weight(weighing, there.ratios[row], back[row]) - there.logs[row, 0]
+            log_q = log_weight(weighing, here.ratios[c], move, here.logs[c, 1]) - here.logs[c, 0]
+            ratios, logs = there.ratios[row], there.logs[row]
+            log_back = log_weight(weighing, ratios, back[row], logs[1]) - logs[0]
             log_a = log_ratio[row] + log_back - log_q
             happens = log_q > -np.inf and log_ratio[row] > -np.inf
             log_t = log_q + min(log_a, 0.0) if happens else -np.inf
@@ -68,8 +69,7 @@ def sampled(weighing, eta, log_omega, here, there, moves, back, log_ratio, gradi
             if not happens or score == 0.0:
                 continue
             if log_a < 0.0:
-                ratios, total = there.ratios[row], there.logs[row, 0]
-                _add_log_q(weighing, ratios, total, back[row], score, gradient)
+                _add_log_q(weighing, ratios, logs[0], back[row], score, gradient)
             else:
                 ratios, total = here.ratios[c], here.logs[c, 0]
                 _add_log_q(weighing, ratios, total, move, score, gradient)

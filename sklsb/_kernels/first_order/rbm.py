@@ -24,12 +24,14 @@ def _activation(carried, h, n):
 @called
 def _finish(carried, mean, scratch):
     """Fill sigma(a) and the last entry of ``carried`` from the activations of a chain."""
-    n = mean.size
+    n, real = mean.size, mean.dtype.type
     for h in range(n):
         a = _activation(carried, h, n)
         e = exp(-abs(a))
         scratch[h] = 1.0 + e
-        mean[h] = (e if a < 0.0 else 1.0) / (1.0 + e)
+        mean[h] = e if a < 0.0 else 1.0
+    for h in range(n):
+        mean[h] /= real(scratch[h])
     total = 0.0
     for first in range(0, n, _FACTORS):
         last = min(first + _FACTORS, n)

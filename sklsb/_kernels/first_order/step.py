@@ -1,6 +1,9 @@
 """The step of `Walkers`, compiled: a second form of ``sklsb/ensembles/_torch/walkers.py``.
 
 Arrays have one row for each chain, and no row depends on another.
+
+Weights are float32 where log-ratios are: functions of the state alone, whatever they are rounded
+to, and the acceptance is by the very weights that moves are drawn by, so chains are reversible.
 """
 
 import math
@@ -10,24 +13,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, inlined, kernel
-from sklsb._kernels.numeric import Table, exp, log_weight
+from sklsb._kernels.numeric import Table, exp, rough_weight
 
 # Moves whose weights are summed up together: only these sums are kept.
 BLOCK = 8
 # Moves for each of which one draw is worth the weights of all, rather than of a block.
 _MANY = 50
+_SINGLE = np.dtype(np.float32)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 class Weighing(NamedTuple):
-    """How first-order log-ratios become weights."""
+    """How first-order log-ratios become weights; floats have the type of these, unless said."""
 
     table: Table
-    excluded: NDArray[np.bool_]  # of padded moves; empty if none is
+    knots: NDArray[np.complexfloating]  # value and slope of the table's knots, side by side
+    inverse_step: np.floating
     flat: bool  # whether the table is constant 0
-    scratch: NDArray[np.float64]  # a number for each move
+    excluded: NDArray[np.bool_]  # of padded moves; empty if none is
+    logs: NDArray[np.floating]  # scratch from here on, a number for each move
+    weights: NDArray[np.float64]
+    knot: NDArray[np.int32]
+    beyond: NDArray[np.floating]
+    found: NDArray[np.complexfloating]
     guide: NDArray[np.int64]  # as many numbers as a power of two
+
+
+SCRATCH = ("logs", "weights", "knot", "beyond", "found", "guide")
+
+
+def weighing(table, excluded, n_moves, dtype):
+    """Return what weighs moves whose log-ratios have this type."""
+    knots = (table.value + 1j * table.slope).astype(np.result_type(dtype, np.complex64))
+    return Weighing(
+        table=table,
+        knots=knots,
+        inverse_step=dtype.type(table.inverse_step),
+        flat=not knots.any(),
+        excluded=excluded,
+        logs=np.empty(n_moves, dtype),
+        weights=np.empty(n_moves),
+        knot=np.empty(n_moves, np.int32),
+        beyond=np.empty(n_moves, dtype),
+        found=np.empty(n_moves, knots.dtype),
+        guide=np.empty(1 << (n_moves // BLOCK).bit_length(), np.int64),
+    )
 
 
 class Weighed(NamedTuple):
@@ -44,35 +75,40 @@ class Drawn(NamedTuple):
     move: NDArray[np.int64]
     site: NDArray[np.int64]
     back: NDArray[np.int64]
+    weight: NDArray[np.float64]  # of ``move``, relative to the largest
     active: NDArray[np.int64]  # (n_chains,): the first of them that are made
 
 
 @inlined
-def _usable(ratio):
+def usable(ratio):
     """Return a log-ratio without what there is at impossible states: NaN and inf become 0."""
     u = np.float64(ratio)
     return u if u < np.inf else 0.0
 
 
 @inlined
-def _log_weight(weighing, ratios, move):
-    if weighing.excluded.size and weighing.excluded[move]:
-        return -np.inf
-    table = weighing.table
-    return log_weight(table, np.uint64(0), table.value.size, _usable(ratios[move]))
+def _largest_of(bits, most):
+    """Return the bits of the largest of some numbers, but for NaN, from the bits of these.
+
+    Negative numbers are in order as integers once all their bits but the first are turned.
+    """
+    largest = -most
+    for m in range(bits.size):
+        largest = max(largest, bits[m] if bits[m] >= 0 else bits[m] ^ most)
+    return largest if largest >= 0 else largest ^ most
 
 
 @called
 def _largest(row):
-    """Return the largest number of a row; four at a time, for speed."""
-    a = b = c = d = -1e30
-    whole = row.size - row.size % 4
-    for m in range(0, whole, 4):
-        a, b = max(a, row[m]), max(b, row[m + 1])
-        c, d = max(c, row[m + 2]), max(d, row[m + 3])
-    for m in range(whole, row.size):
-        a = max(a, row[m])
-    return max(max(a, b), max(c, d))
+    """Return the largest number of a row, at least -1e30. As integers, for loops that vectorise."""
+    largest = -1e30
+    if row.dtype == _SINGLE:
+        bits = _largest_of(row.view(np.int32), np.int32(0x7FFFFFFF))
+        largest = max(largest, np.float64(np.int32(bits).view(np.float32)))
+    else:
+        bits = _largest_of(row.view(np.int64), np.int64(0x7FFFFFFFFFFFFFFF))
+        largest = max(largest, np.int64(bits).view(np.float64))
+    return largest
 
 
 @called
@@ -90,19 +126,62 @@ def _accumulate(weights, cumulative):
 
 
 @called
-def log_weights(weighing, ratios, w):
-    """Fill the log weights of all moves. Loops of one thought each vectorise."""
-    table, excluded = weighing.table, weighing.excluded
-    for m in range(ratios.size):
-        w[m] = _usable(ratios[m])
+def log_weights(weighing, ratios, first, n):
+    """Fill the log weights of n moves from ``first`` on; see `numeric.log_weight`.
+
+    Loops of one thought each vectorise, all but that which looks up the knots.
+    """
+    w, excluded = weighing.logs[:n], weighing.excluded
+    real = w.dtype.type
+    for k in range(w.size):
+        u = ratios[first + k]
+        w[k] = u if u < np.inf else real(0.0)
     if weighing.flat:
-        for m in range(w.size):
-            w[m] = 0.5 * w[m]
+        for k in range(w.size):
+            w[k] = real(0.5) * w[k]
     else:
-        for m in range(w.size):
-            w[m] = log_weight(table, np.uint64(0), table.value.size, w[m])
-    for m in range(excluded.size):
-        w[m] = -np.inf if excluded[m] else w[m]
+        knot, found, beyond = weighing.knot, weighing.found, weighing.beyond
+        last = real(weighing.knots.size - 1)
+        for k in range(w.size):
+            a = abs(w[k]) * weighing.inverse_step
+            knot[k] = np.int32(min(a, last))
+            beyond[k] = a - real(knot[k])
+        for k in range(w.size):
+            found[k] = weighing.knots[np.uint64(knot[k])]
+        for k in range(w.size):
+            u = w[k]
+            q = found[k].real + found[k].imag * beyond[k]
+            w[k] = real(-np.inf) if u == real(-np.inf) else real(0.5) * u + q
+    for k in range(w.size if excluded.size else 0):
+        w[k] = real(-np.inf) if excluded[first + k] else w[k]
+
+
+@called
+def _raise(weighing, n, largest):
+    """Fill the weights, relative to the largest, from their logarithms, which are lost.
+
+    They are 0 or at least exp(-80), or exp(-300) in float64, lest the way back from an improbable
+    state be impossible.
+    """
+    w = weighing.logs[:n]
+    shift = w.dtype.type(largest)
+    if w.dtype == _SINGLE:
+        for k in range(w.size):
+            w[k] = rough_weight(w[k] - shift)
+    else:
+        for k in range(w.size):
+            x = w[k] - shift
+            w[k] = 0.0 if x == -np.inf else exp(max(x, -300.0))
+    for k in range(w.size):
+        weighing.weights[k] = w[k]
+
+
+@called
+def log_weight(weighing, ratios, move, largest):
+    """Return the logarithm of the weight of one move."""
+    log_weights(weighing, ratios, move, 1)
+    _raise(weighing, 1, largest)
+    return np.log(weighing.weights[0]) + largest
 
 
 @called
@@ -111,10 +190,9 @@ def _fill(weighing, weighed, c):
 
     It holds the block in which each of equal parts of the sum begins (Chen and Asau, 1974).
     """
-    w, largest = weighing.scratch, weighed.logs[c, 1]
-    log_weights(weighing, weighed.ratios[c], w)
-    for m in range(w.size):
-        w[m] = exp(w[m] - largest)
+    n_moves = weighed.ratios.shape[1]
+    log_weights(weighing, weighed.ratios[c], 0, n_moves)
+    _raise(weighing, n_moves, weighed.logs[c, 1])
     cumulative, guide, block = weighed.cumulative[c], weighing.guide, 0
     parts = np.float64(guide.size)  # a power of two: products are exact
     for g in range(guide.size):
@@ -127,12 +205,10 @@ def _fill(weighing, weighed, c):
 @called
 def _weigh(weighing, ratios, cumulative, logs):
     """Fill the sums of the weights of one state."""
-    w = weighing.scratch
-    log_weights(weighing, ratios, w)
-    largest = _largest(w)
-    for m in range(w.size):
-        w[m] = exp(w[m] - largest)
-    _accumulate(w, cumulative)
+    log_weights(weighing, ratios, 0, ratios.size)
+    largest = _largest(weighing.logs)
+    _raise(weighing, ratios.size, largest)
+    _accumulate(weighing.weights, cumulative)
     logs[0], logs[1] = np.log(cumulative[-1]) + largest, largest
 
 
@@ -145,7 +221,7 @@ def weigh(weighing, weighed):
 
 @inlined
 def _drawn(weighing, weighed, c, u, filled):
-    """Return a move of chain c, drawn by a uniform number; a possible one if there is any.
+    """Return a drawn move of chain c, a possible one if there is any, and its weight.
 
     ``filled`` by `_fill` or not: the move is the same.
     """
@@ -162,15 +238,12 @@ def _drawn(weighing, weighed, c, u, filled):
             block += half if cumulative[block + half - 1] <= wanted else 0
             n -= half
     wanted -= cumulative[block - 1] if block > 0 else 0.0
-    ratios, largest = weighed.ratios[c], weighed.logs[c, 1]
-    first = BLOCK * block
-    size, w = min(BLOCK, ratios.size - first), weighing.scratch
+    ratios, first = weighed.ratios[c], BLOCK * block
+    size, at = min(BLOCK, ratios.size - first), first if filled else 0
     if not filled:
-        for k in range(size):
-            w[k] = _log_weight(weighing, ratios, first + k)
-        for k in range(size):
-            w[k] = exp(w[k] - largest)
-    w = w[first : first + size] if filled else w[:size]
+        log_weights(weighing, ratios, first, size)
+        _raise(weighing, size, weighed.logs[c, 1])
+    w = weighing.weights[at : at + size]
     total, found = 0.0, 0
     for k in range(size):
         total += w[k]
@@ -178,7 +251,7 @@ def _drawn(weighing, weighed, c, u, filled):
     found = min(found, size - 1)
     while found > 0 and w[found] == 0.0:  # where sums were rounded
         found -= 1
-    return first + found
+    return first + found, w[found]
 
 
 @kernel
@@ -186,7 +259,7 @@ def select(weighing, weighed, numbers, out):
     """Draw moves by uniform numbers."""
     for c in range(out.shape[0]):
         for r in range(out.shape[1]):
-            out[c, r] = _drawn(weighing, weighed, c, numbers[c, r], False)
+            out[c, r], _ = _drawn(weighing, weighed, c, numbers[c, r], False)
 
 
 @kernel
@@ -210,10 +283,10 @@ def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
             if r == 0 and lazy > 0.0:
                 u = min(max((u - lazy) / (1.0 - lazy), 0.0), 1.0 - 2.0**-53)
             # An inactive draw stands where an active one does.
-            move = drawn.move[c, 0]
+            move, weight = drawn.move[c, 0], drawn.weight[c, 0]
             if r < active:
-                move = _drawn(weighing, weighed, c, u, filled)
-            drawn.move[c, r] = move
+                move, weight = _drawn(weighing, weighed, c, u, filled)
+            drawn.move[c, r], drawn.weight[c, r] = move, weight
             if n_values.size == 0:
                 drawn.site[c, r] = drawn.back[c, r] = move
                 y[c, move] ^= np.int64(r < active)
@@ -242,17 +315,21 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
     """Weigh the moves of the proposed states, and accept or refuse these.
 
     Where a chain refuses, its rows of ``there`` become those of ``here``. ``sums`` = (acceptance,
-    moves made, whether each chain accepts).
+    moves made, whether each chain accepts). Returns whether all do.
     """
     acceptance, moved, accepts = sums
+    all_accept = True
     for c in range(accepts.size):
         new, old = there.ratios[c], here.ratios[c]
         _weigh(weighing, new, there.cumulative[c], there.logs[c])
-        log_a = log_ratio[c]
-        totals = here.logs[c, 0] - there.logs[c, 0]
+        odds, log_a = 1.0, log_ratio[c]  # those of the weights are multiplied while they fit
         for r in range(drawn.active[c]):
-            back = _log_weight(weighing, new, drawn.back[c, r])
-            log_a += (back - _log_weight(weighing, old, drawn.move[c, r])) + totals
+            odds *= weighing.weights[drawn.back[c, r]] / drawn.weight[c, r]
+            if not 1e-100 < odds < 1e100:
+                odds, log_a = 1.0, log_a + np.log(odds)
+        # Of the sums, relative to the largest weights as well.
+        total, total_there = here.logs[c, 0] - here.logs[c, 1], there.logs[c, 0] - there.logs[c, 1]
+        log_a += np.log(odds) + drawn.active[c] * (total - total_there)
         probability = math.exp(min(log_a, 0.0)) if log_a == log_a else 0.0
         if numbers[c, 0] < lazy:
             probability = 0.0
@@ -262,11 +339,13 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
             for r in range(drawn.move.shape[1]):
                 moved[c, drawn.move[c, r]] = True
         else:
+            all_accept = False
             for m in range(new.size):
                 new[m] = old[m]
             for b in range(here.cumulative.shape[1]):
                 there.cumulative[c, b] = here.cumulative[c, b]
             there.logs[c, 0], there.logs[c, 1] = here.logs[c, 0], here.logs[c, 1]
+    return all_accept
 
 
 @kernel
@@ -281,11 +360,13 @@ def restore(accepts, here, there):
 @kernel
 def along_flips(gradient, x, largest, out):
     """Fill a gradient with the signs of the flips, within limits; 0 where it is not finite."""
+    real = out.dtype.type
+    most = real(largest)
     for c in range(x.shape[0]):
         for i in range(x.shape[1]):
-            u = np.float64(gradient[c, i])
-            u = u if abs(u) < np.inf else 0.0
-            u = min(max(u, -largest), largest)
+            u = gradient[c, i]
+            u = u if abs(u) < real(np.inf) else real(0.0)
+            u = min(max(u, -most), most)
             out[c, i] = -u if x[c, i] else u
 
 

@@ -38,12 +38,12 @@ class CompiledWalkers(Walkers):
         """Return some of the chains, which another thread may move until `join`."""
         made = copy.copy(self)
         x, carried, *rest = self.state
-        own = tuple(one[span] for one in carried)
-        made.state = State(x[span], own, *(one[span] for one in rest))
+        mine = tuple(one[span] for one in carried)
+        made.state = State(x[span], mine, *(one[span] for one in rest))
         made.moved, made.acceptance = self.moved[span], self.acceptance[span]
         weighing = self._weighing
-        own_scratch, own_guide = np.empty_like(weighing.scratch), np.empty_like(weighing.guide)
-        made._weighing = weighing._replace(scratch=own_scratch, guide=own_guide)
+        own = {name: np.empty_like(getattr(weighing, name)) for name in step.SCRATCH}
+        made._weighing = weighing._replace(**own)
         made._scratch(len(made))
         return made
 
@@ -57,15 +57,13 @@ class CompiledWalkers(Walkers):
     def _scratch(self, n: int) -> None:
         """Allocate what a step of n chains writes to."""
         none = np.empty((0, 0), dtype=np.int64)
-        self._drawn = step.Drawn(none, none, none, none.ravel())
+        self._drawn = step.Drawn(none, none, none, np.empty((0, 0)), none.ravel())
         self._accepts = np.empty(n, dtype=np.bool_)
         self._sums = self.acceptance.numpy(), self.moved.numpy()
 
     def weigh(self, table: Table) -> None:
-        flat = not table.value.any() and not table.slope.any()
-        n_moves = self.state.ratios.shape[1]
-        guide = np.empty(1 << (n_moves // step.BLOCK).bit_length(), dtype=np.int64)
-        self._weighing = step.Weighing(table, self._excluded, flat, np.empty(n_moves), guide)
+        ratios = self.state.ratios.numpy()
+        self._weighing = step.weighing(table, self._excluded, ratios.shape[1], ratios.dtype)
         super().weigh(table)
 
     def _weights(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,7 +125,8 @@ class CompiledWalkers(Walkers):
         y = np.empty_like(x)
         if self._drawn.move.shape != (n, n_flips):
             move, site, back = np.empty((3, n, n_flips), dtype=np.int64)
-            self._drawn = step.Drawn(move, site, back, np.empty(n, dtype=np.int64))
+            weight, active = np.empty((n, n_flips)), np.empty(n, dtype=np.int64)
+            self._drawn = step.Drawn(move, site, back, weight, active)
             self._sites = torch.from_numpy(site)
         drawn, accepts = self._drawn, self._accepts
         step.propose(weighing, here, x, numbers, self.lazy, self._n_values, y, drawn)
@@ -136,8 +135,8 @@ class CompiledWalkers(Walkers):
         ratios = model.first_order(there, carried).contiguous()
         new = self._room(ratios)
         sums = *self._sums, accepts
-        step.decide(weighing, drawn, log_ratio.numpy(), here, new, numbers, self.lazy, sums)
-        if not accepts.all():
+        given = weighing, drawn, log_ratio.numpy(), here, new, numbers, self.lazy, sums
+        if not step.decide(*given):
             step.restore(accepts, x, y)
             carried = tuple(part.contiguous() for part in carried)
             for before, after in zip(state.carried, carried, strict=True):

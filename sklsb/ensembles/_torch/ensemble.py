@@ -292,8 +292,10 @@ class FastEnsemble:
     @contextmanager
     def _moving(self) -> Iterator[None]:
         """Copy the chains' arrays to torch, and back after they have moved."""
-        walkers, existing = self.walkers, self.walkers.moves.existing
+        walkers, moves = self.walkers, self.walkers.moves
         moved = np.zeros(walkers.moved.shape, dtype=np.bool_)
+        padded = moves.existing.size < moved.shape[1] - 1
+        existing = moves.existing if padded else slice(moves.existing.size)  # which is faster
         moved[:, existing] = self.chains.moved
         walkers.moved.copy_(self._tensor(moved))
         walkers.acceptance.zero_()
@@ -301,7 +303,8 @@ class FastEnsemble:
             with walkers.model.prepared(), torch.no_grad():
                 yield
         finally:
-            self.chains.x[:] = self._values[self.walkers.state.x.cpu().numpy()]
+            x = self.walkers.state.x.cpu().numpy()
+            np.take(self._values, x, out=self.chains.x, mode="clip")  # valid, so faster
             self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
         walkers.model.check()

@@ -12,8 +12,9 @@ together, each adding a shift to the value of its variable (modulo its number of
 back draws the opposite shifts at x', so the ratio contains the product of the R proposals. An even
 R would keep the parity of the number of ones, so the last flip is left out with probability 1/2.
 
-First-order ratios may be float32. Weights, their cumulative sums, log p and the acceptance are
-float64, and functions of the state alone, so the chain is reversible to rounding in float64.
+First-order ratios may be float32, and then also the log weights here, or the weights in kernels.
+They are functions of the state alone, and the acceptance takes them as they are. Their cumulative
+sums, log p and the acceptance are float64, so the chain is reversible to rounding in float64.
 """
 
 import math
