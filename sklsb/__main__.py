@@ -79,8 +79,8 @@ def _model(args: argparse.Namespace) -> Any:
     return target.condition(_observed(target, args.observe)) if args.observe else target
 
 
-def _sampler(args: argparse.Namespace) -> Any:
-    """Return the requested sampler, not fitted."""
+def _sampler(args: argparse.Namespace, kind: str | None = None) -> Any:
+    """Return the requested sampler, or another kind, not fitted."""
     from sklsb import AutoSampler, EliminationSampler, GibbsSampler, LSBSampler, ParallelTempering
 
     kinds: dict[str, Any] = {
@@ -90,7 +90,7 @@ def _sampler(args: argparse.Namespace) -> Any:
         "tempering": ParallelTempering,
         "elimination": EliminationSampler,
     }
-    return kinds[args.sampler](
+    return kinds[kind or args.sampler](
         n_chains=args.chains, random_state=args.seed, n_jobs=args.jobs, verbose=_verbose(args)
     )
 
@@ -174,22 +174,26 @@ def _marginals(args: argparse.Namespace) -> int:
         if method == "sample" and not args.quiet:
             _tell("exact marginals take too much (see info); chains estimate them")
     path = _file(args.out or f"{Path(args.model).name}.MAR")
-    verbose, error, log_z, thin = _verbose(args), 0.0, math.nan, _thin(args.thin)
+    verbose, error, thin = _verbose(args), 0.0, _thin(args.thin)
     for other in filter(None, (args.pr, args.csv)):
         _file(other)
-    fits = method == "exact" or (args.method == "auto" and is_affordable(target, "log_partition"))
-    if args.pr and fits:
+    log_z, log_z_error, kind = math.nan, 0.0, args.sampler
+    if args.pr and (method == "exact" or is_affordable(target, "log_partition")):
         log_z = exact.log_partition(target, verbose=verbose)
+    estimated = args.pr and math.isnan(log_z)
+    if estimated and kind not in ("auto", "tempering"):
+        raise CommandError(
+            f"--pr needs the partition function, which is too much to compute here, and --sampler "
+            f"{kind} does not estimate it. Give --sampler tempering, or leave out --pr."
+        )
     if method == "exact":
         found = exact.marginals(target, verbose=verbose)
     else:
-        estimated = args.pr and math.isnan(log_z)
-        if estimated:
-            args.sampler = "tempering"  # which estimates log Z
-        sampler = _sampler(args).fit(target)
+        sampler = _sampler(args, "tempering" if estimated else kind).fit(target)
         found = sampler.sample(args.draws, thin=thin, record="marginals")
         error, unknown = float(found["mcse"].max()), int(found["mcse"].isnull().sum())
-        log_z = sampler.log_z_ if estimated else log_z
+        if estimated:
+            log_z, log_z_error = sampler.log_z_, sampler.log_z_error_
     p = found["p"].to_numpy().reshape(target.n_sites, -1)
     rows = [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)]
     write_result(path, "MAR", rows)
@@ -202,7 +206,10 @@ def _marginals(args: argparse.Namespace) -> int:
         _say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
         write_result(args.pr, "PR", log_z / math.log(10))
-        _say(f"{args.pr}: log10 Z = {log_z / math.log(10):.10g}")
+        told = f"{log_z / math.log(10):.10g}"
+        if estimated:
+            told += f" +- {log_z_error / math.log(10):.2g}, estimated by tempering"
+        _say(f"{args.pr}: log10 Z = {told}")
     return DONE
 
 
@@ -245,6 +252,8 @@ def _map(args: argparse.Namespace) -> int:
     if method == "auto":
         method = "exact" if is_affordable(target, "most_likely") else "anneal"
     path = _file(args.out or f"{Path(args.model).name}.MPE")
+    if args.csv:
+        _file(args.csv)
     if method == "exact":
         found = exact.most_likely(target, verbose=_verbose(args))
     else:
@@ -281,7 +290,8 @@ def _info(args: argparse.Namespace) -> int:
     target = _model(args)
     sizes = target.cardinalities
     _say(f"model: {target!r}")
-    values = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
+    least, most = sizes.min(initial=sizes.max(initial=0)), sizes.max(initial=0)
+    values = f"{least}" if least == most else f"{least} to {most}"
     _say(f"variables: {target.n_sites} of {values} values, {target.observed_sites.size} observed")
     if target.graph is not None:
         _say(f"pairs that depend on each other: {target.graph.nnz // 2}")
@@ -338,7 +348,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_chains(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chains", type=_positive, default=4, help="number of chains")
-    parser.add_argument("--seed", type=int, help="the same seed gives the same answer")
+    parser.add_argument(
+        "--seed", type=int, help="the same seed gives the same draws; not in an annealing by time"
+    )
 
 
 def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
@@ -447,13 +459,21 @@ def _plain(error: OSError) -> str:
 
 def _code_of(warning: warnings.WarningMessage) -> int:
     """Return the exit code for a warning."""
-    from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, TemperingWarning
+    from sklsb.exceptions import (
+        FrozenSitesWarning,
+        InterruptedWarning,
+        NeedlessTemperingWarning,
+        PrecisionWarning,
+        SamplerWarning,
+    )
 
-    if issubclass(warning.category, InterruptedWarning):
+    kind = warning.category
+    if issubclass(kind, InterruptedWarning):
         return INTERRUPTED
-    needless = "not worth it" in str(warning.message)
-    doubtful = issubclass(warning.category, (SeparatedModesWarning, TemperingWarning))
-    return DOUBTFUL if doubtful and not needless else DONE
+    # Frozen variables are most often just certain; where they are not, chains disagree.
+    harmless = issubclass(kind, FrozenSitesWarning | NeedlessTemperingWarning)
+    doubtful = issubclass(kind, SamplerWarning | PrecisionWarning) and not harmless
+    return DOUBTFUL if doubtful else DONE
 
 
 __all__ = ["main"]

@@ -191,7 +191,9 @@ class SklsbSampler(dimod.Sampler):
                 f"bqm is {bqm!r:.100}; give a dimod.BinaryQuadraticModel. sample_dqm takes a "
                 "DiscreteQuadraticModel."
             )
-        target = Ising.from_bqm(bqm, beta)
+        annealed = method == "anneal"
+        target = Ising.from_bqm(bqm, 1.0 if annealed else beta)
+        positive(beta, "beta")
         drawn = _drawn(target, num_reads, beta, method, seconds, seed)
         x = drawn.states
         if target._vartype == "BINARY":
@@ -267,6 +269,10 @@ def _network(dqm: Any, beta: float, any_beta: bool) -> tuple[MarkovNetwork, floa
         beta = min(beta, 0.9 * _LARGEST_EXPONENT / max(widest, 1.0))
     shift, factors = -beta * float(dqm.offset), []
     for scope, bias in terms:
+        if not np.isfinite(bias).all():
+            raise ValueError(
+                f"a bias of {[list(place)[i] for i in scope]} is not finite; give finite numbers."
+            )
         least = float(bias.min())
         exponent = beta * (bias - least)
         if not exponent.max() <= _LARGEST_EXPONENT:

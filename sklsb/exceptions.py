@@ -5,6 +5,7 @@ __all__ = [
     "FrozenSitesWarning",
     "InterruptedWarning",
     "ModelWarning",
+    "NeedlessTemperingWarning",
     "PeriodicChainWarning",
     "PrecisionWarning",
     "SamplerWarning",
@@ -68,6 +69,10 @@ class StoreWarning(UserWarning):
 
 class TemperingWarning(SamplerWarning):
     """Replicas cross between the temperatures too rarely, or need not; see the message."""
+
+
+class NeedlessTemperingWarning(TemperingWarning):
+    """Nothing needs crossing: the draws are right, but plain chains take less work."""
 
 
 class UncachedKernelsWarning(UserWarning):

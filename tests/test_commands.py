@@ -14,10 +14,9 @@ import pytest
 from processes import run_python
 
 import sklsb
-from sklsb import AutoSampler, Ising, LSBSampler, MarkovNetwork, exact, io, open_draws
+from sklsb import AutoSampler, Ising, LSBSampler, MarkovNetwork, exact, exceptions, io, open_draws
 from sklsb import __main__ as command_line
 from sklsb.__main__ import main
-from sklsb.exceptions import SeparatedModesWarning, TemperingWarning
 
 pytest.importorskip("zarr")
 
@@ -325,16 +324,48 @@ def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):
 
         return command
 
-    for command, code in (
-        (doubting(SeparatedModesWarning, "The chains disagree"), 3),
-        (doubting(TemperingWarning, "2 round trips"), 3),
-        (doubting(TemperingWarning, "Tempering is not worth it here"), 0),
-        (doubting(UserWarning, "by the way"), 0),
-    ):
+    harmless = {
+        *("FrozenSitesWarning", "NeedlessTemperingWarning", "StoreWarning", "ModelWarning"),
+        "UncachedKernelsWarning",
+    }
+    kinds = [getattr(exceptions, name) for name in exceptions.__all__]
+    kinds = [kind for kind in kinds if issubclass(kind, UserWarning)]
+    assert len(kinds) > 12
+    codes = {kind: 0 if kind.__name__ in harmless else 3 for kind in kinds}
+    codes |= {UserWarning: 0, exceptions.InterruptedWarning: 130}
+    for category, code in codes.items():
+        command = doubting(category, "by the way")
         monkeypatch.setattr(command_line, "_info", command)
         found, _, err = run(capsys, "info", "pair.uai")
         assert (found, err.startswith("sklsb: warning: ")) == (code, True)
         assert run(capsys, "info", "pair.uai", "--quiet") == (code, "", "")
+
+
+def test_log_z_of_the_named_sampler_or_an_error(files, capsys, monkeypatch):
+    words = ["marginals", "pair.uai", "--method", "sample", "--pr", "out.PR", *CHAINS]
+    wanted = float(exact.log_partition(MarkovNetwork.from_uai("pair.uai"))) / np.log(10)
+    code, out, _ = run(capsys, *words, "--sampler", "elimination")  # affordable, so exact
+    assert (code, "+-" in out) == (0, False)
+    assert io.read_result("out.PR") == pytest.approx(wanted, abs=1e-9)
+    monkeypatch.setattr("sklsb.exact.elimination.answers.is_affordable", lambda *_: False)
+    code, _, err = run(capsys, *words, "--sampler", "elimination")
+    assert (code, "--sampler elimination does not estimate it" in err) == (1, True)
+    code, out, _ = run(capsys, *words, "--quiet")
+    told = re.search(r"log10 Z = (\S+) \+- (\S+), estimated by tempering", out)
+    assert abs(float(told[1]) - wanted) < 5 * float(told[2]) + 1e-6
+    assert code in (0, 3)
+
+
+def test_a_table_that_cannot_be_written_is_told_before_any_work(files, capsys):
+    for command in ("map", "marginals"):
+        code, out, err = run(capsys, command, "square.mc", "--csv", "nowhere/x.csv")
+        assert (code, out, "there is no folder nowhere" in err) == (1, "", True)
+
+
+def test_a_model_without_variables(files, capsys):
+    (files / "none.uai").write_text("MARKOV\n0\n\n0\n")
+    code, out, _ = run(capsys, "info", "none.uai")
+    assert (code, "variables: 0 of 0 values" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -131,8 +131,12 @@ def test_a_mask_is_what_is_missing():
     ):
         wanted = make(y, missing=mask, **options, **more)
         np.testing.assert_array_equal(make(masked, **options, **more).field, wanted.field)
-        with pytest.raises(TypeError, match="image is a masked array, whose mask would be lost"):
-            make(masked, missing=mask, **options, **more)
+        other = np.arange(12).reshape(3, 4) % 5 == 0
+        both = make(y, missing=mask | other, **options, **more)
+        found = make(masked, missing=other, **options, **more)
+        np.testing.assert_array_equal(found.field, both.field)
+        with pytest.raises(ValueError, match=r"missing has dtype bool and shape \(4,\)"):
+            make(masked, missing=other[0], **options, **more)
     centred = y - 120.0
     wanted = Ising.from_image(centred, missing=mask).field
     np.testing.assert_array_equal(Ising.from_image(np.ma.array(centred, mask=mask)).field, wanted)

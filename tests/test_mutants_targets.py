@@ -545,7 +545,7 @@ MUTANTS = {
     ),
     "compiled, the way back has another weight": Mutant(
         FAST_STEP,
-        "odds *= weighing.weights[drawn.back[c, r]] / drawn.weight[c, r]",
+        "odds *= weighing.scratch.weights[drawn.back[c, r]] / drawn.weight[c, r]",
         "odds *= 1.0",
         check_fast_chain,
         ".",

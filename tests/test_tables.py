@@ -123,7 +123,7 @@ def test_chains_where_elimination_takes_too_much(path, monkeypatch):
 
 def test_a_target_without_factors_says_why_it_has_chains():
     target = FunctionTarget(lambda x: 0.7 * x.sum(-1), 3)
-    with pytest.warns(SamplerWarning, match=r"there are no exact ones: .*log_factors"):
+    with pytest.warns(SamplerWarning, match=r"elimination draws no exact ones: .*log_factors"):
         table = draw(target, 4000, random_state=0)
     p = 1 / (1 + np.exp(-0.7))
     np.testing.assert_allclose(table.mean(), p, atol=0.06)

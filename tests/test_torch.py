@@ -572,6 +572,19 @@ def test_nothing_can_move(balancing):
             assert (x == 1).all()
 
 
+def test_parts_for_threads_share_no_memory_that_a_step_writes():
+    target = random_rbm(20, 3)
+    chains = FastEnsemble(target, np.zeros((4, 20), target.dtype), [None] * 4)
+    chains.start(Balanced(Barker().table()))
+    parts = [chains.walkers.part(slice(k, k + 2)) for k in (0, 2)]
+    for part in parts:
+        part.step(np.full((2, 2), 0.5))
+    given = [(*part._weighing.scratch, *part._drawn, part._accepts, *part._sums) for part in parts]
+    for one, other in zip(*given, strict=True):
+        assert one.size
+        assert not np.shares_memory(one, other)
+
+
 def drawn_with(walkers, n_moves):
     """Probabilities of all moves at each state, from the numbers that draw them."""
     low = torch.zeros(len(walkers), n_moves - 1, dtype=torch.float64)
@@ -614,6 +627,21 @@ def test_improbable_states_are_left(dtype):
     fast.start(Balanced(Sqrt().table()))
     fast.advance(np.random.default_rng(0).random((1, 200, 2)))
     assert np.array_equal(fast.chains.x[0], bias > 0.0)
+
+
+@pytest.mark.parametrize("coupling", [16.0, 2.0**40])
+def test_large_log_ratios_do_not_swallow_the_sums_of_weights(coupling):
+    pairs = coupling * np.kron(np.eye(2), [[0.0, 1.0], [1.0, 0.0]])
+    target = Ising(pairs, [0.5, 0.5, 0.25, 0.0])  # so that log-ratios are exact
+    fast = FastEnsemble(target, np.ones((1, 4), target.dtype), [None], None, 3)
+    fast.start(Balanced(Barker().table()))
+    # Both spins of the first pair, as the third draw is left out.
+    fast.advance(np.array([[[0.1, 0.2, 0.5, 0.9, 1.0]]]))
+    # Barker's weights of such moves are their ratios, all times exp(-2 * coupling).
+    forth, back = np.exp([-1.0, -1.0, -0.5, 0.0]), np.exp([1.0, 1.0, -0.5, 0.0])
+    wanted = np.exp(-2.0) * (back[0] / back.sum() / (forth[0] / forth.sum())) ** 2
+    assert wanted < 0.9
+    assert fast.chains.acceptance[0, 0] == pytest.approx(wanted, rel=1e-9)
 
 
 @contextmanager
@@ -1316,6 +1344,22 @@ def test_steps_lead_where_draws_do(name, n_flips):
 
 
 @quiet
+def test_a_step_evaluates_a_changed_function_no_more_often():
+    shift, rows = torch.zeros(6), []
+
+    def log_prob(x):
+        rows.append(len(x))
+        return (x * shift).sum(-1)
+
+    target = TorchTarget(log_prob, 6)
+    sampler = LSBSampler("barker", fast=True, n_chains=8, n_burn_in=10, random_state=0).fit(target)
+    for change in (0.0, 1e-6, 1.0):
+        shift += change
+        rows.clear()
+        sampler.step(5)
+        assert sum(rows) == 8 * 6  # one at the beginning
+
+
 def test_steps_follow_a_module_that_is_trained():
     module = Slopes()
     sampler = stepping(TorchTarget(module, 5), n_chains=400)

@@ -64,7 +64,7 @@ _PER_NAT_32 = np.float32(1 / math.log(2))
 _ROUND_32 = np.float32(1.5 * 2.0**23)
 _ROUND_BITS_32 = np.int32(_ROUND_32.view(np.int32))
 _ZERO_32, _ONE_32 = np.float32(0.0), np.float32(1.0)
-_LEAST_32, _NEVER_32 = np.float32(-80.0), np.float32(-np.inf)
+_LEAST_32, _MOST_32, _NEVER_32 = (np.float32(x) for x in (-80.0, 80.0, -np.inf))
 # Coefficients of 2^x on [-1/2, 1/2], Chebyshev.
 _TWO_1, _TWO_2, _TWO_3, _TWO_4, _TWO_5 = (
     np.float32(c) for c in (0.69314720, 0.24022651, 0.05550411, 0.00961813, 0.00133336)
@@ -85,7 +85,7 @@ def _single_exp(x):
 @inlined
 def rough_sigmoid(x):
     """1 / (1 + exp(-x)) within 1e-5, as float32."""
-    odds = _single_exp(min(max(x, -80.0), 80.0))
+    odds = _single_exp(min(max(np.float32(x), _LEAST_32), _MOST_32))
     return odds / (_ONE_32 + odds)
 
 

@@ -16,7 +16,7 @@ from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
 # Most uniform numbers of one chain between two returns to Python.
-MOST_NUMBERS = 1 << 17
+MOST_NUMBERS = 1 << 18
 # Most moves drawn from one gradient.
 MOST_FLIPS = 64
 

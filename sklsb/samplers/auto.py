@@ -183,9 +183,8 @@ class AutoSampler(BaseSampler):
         sampler._ensemble.add_evaluations(per_chain)
         tally = choice.first._ensemble.counters.tally
         sampler._count_anew(() if tally is None else tally.kept)
-        for name in ("disagreement_", "sample_stats_", "_last_draws", "_resting"):
-            self.__dict__.pop(name, None)
-        for name in ("_thin_found", "_thin_evaluations"):
+        old = ("disagreement_", "sample_stats_", "_last_draws", "_resting", "_thin_found")
+        for name in (*old, "_thin_evaluations"):
             self.__dict__.pop(name, None)
         self.sampler_: BaseSampler = sampler
         self.candidates_: xr.Dataset = choice.table()

@@ -133,7 +133,7 @@ def _chains(target: Target, n: int, random_state: Any) -> States:
         cost = exact.elimination_cost(target, "sample")
         why = f"elimination would take 2**{cost.log2_work:.0f} table entries"
     except (TypeError, ValueError) as error:
-        why = f"there are no exact ones: {error}"
+        why = f"elimination draws no exact ones: {error}"
     worth = ""
     if hasattr(sampler, "disagreement_"):
         found = sampler.disagreement_

@@ -13,7 +13,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Told
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
-from sklsb.exceptions import TemperingWarning
+from sklsb.exceptions import NeedlessTemperingWarning, TemperingWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_count, check_log2_size
 from sklsb.samplers._run.starts import Starts, scouted_starts
@@ -492,8 +492,8 @@ class ParallelTempering(BaseSampler):
         return ax
 
     def warn_about_fit(self) -> None:
-        def warn(message: str) -> None:
-            warnings.warn(message, TemperingWarning, stacklevel=4)
+        def warn(message: str, kind: type[TemperingWarning] = TemperingWarning) -> None:
+            warnings.warn(message, kind, stacklevel=4)
 
         if self.met_after_ is not None:
             warn(
@@ -501,7 +501,8 @@ class ParallelTempering(BaseSampler):
                 f"numbers met within {self.met_after_} sweeps, so there are no modes to cross. Use "
                 "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
                 f"n_round_trips_, {int(self.n_round_trips_.sum())} in all, are {_FEWEST_TRIPS} at "
-                "least."
+                "least.",
+                NeedlessTemperingWarning,
             )
             return
         if self._capped:
@@ -514,7 +515,8 @@ class ParallelTempering(BaseSampler):
             warn(
                 "Tempering is not worth it here: plain chains agree, and take less work for an "
                 f"independent draw than {self.betas_.size} replicas do. Use the explorer by "
-                "itself, as GibbsSampler."
+                "itself, as GibbsSampler, unless you want log_z_.",
+                NeedlessTemperingWarning,
             )
         if self._length(self.target_) >= _FEWEST_SCANS and _too_few(trips := self.n_round_trips_):
             told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
@@ -567,9 +569,11 @@ def _too_few(trips: NDArray[np.int64]) -> bool:
 
 
 def _told_trips(trips: NDArray[np.int64], n_scans: int, barrier: float) -> str:
+    without = int((trips == 0).sum())
     return (
-        f"{int(trips.sum())} round trips between beta = 0 and 1 in {n_scans} scans, and none in "
-        f"{int((trips == 0).sum())} of {trips.size} ladders (barrier {barrier:.3g})"
+        f"{int(trips.sum())} round trips between beta = 0 and 1 in {n_scans} scans"
+        + (f", and none in {without} of {trips.size} ladders" if without else "")
+        + f" (barrier {barrier:.3g})"
     )
 
 

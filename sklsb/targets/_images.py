@@ -74,10 +74,14 @@ def image_field(
 
 def unmasked(image: ArrayLike, missing: ArrayLike | None) -> tuple[Any, Any]:
     """Return an image and its missing pixels: those of its mask, if there is one."""
-    if missing is not None or not isinstance(image, np.ma.MaskedArray):
+    if not isinstance(image, np.ma.MaskedArray):
         return image, missing
-    mask = np.ma.getmaskarray(image)
-    return image.data, mask.any(axis=2) if mask.ndim == 3 else mask
+    mask: NDArray[np.bool_] = np.ma.getmaskarray(image)
+    if mask.ndim == 3:
+        mask = np.any(mask, axis=2)
+    if missing is not None:
+        mask = mask | missing_pixels(missing, mask.shape)
+    return image.data, mask
 
 
 def missing_pixels(missing: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:

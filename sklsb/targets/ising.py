@@ -211,7 +211,7 @@ class Ising(GraphTarget):
         array([-1.63,  1.63, -0.48,  1.63])
         """
         if levels is not None:
-            if mean != 1.0 or noise_sd is None:
+            if not (np.ndim(mean) == 0 and mean == 1.0) or noise_sd is None:
                 raise ValueError(
                     f"levels is given, mean is {mean!r} and noise_sd is {noise_sd!r}; with levels "
                     "give noise_sd, in the units of the image, and no mean."
@@ -245,7 +245,7 @@ class Ising(GraphTarget):
             )
         seen = pixels[~unknown]
         low, high = seen.min(initial=np.inf), seen.max(initial=-np.inf)
-        if 0.0 <= low < high:
+        if 0.0 <= low <= high and high > 0.0:
             white = next((top for top in (1.0, 255.0) if high <= top), high)
             warnings.warn(
                 f"image has pixels from {low:g} to {high:g}, none of them negative. The model "

@@ -1,5 +1,6 @@
 """Models of PyMC whose free variables are all discrete."""
 
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -72,11 +73,14 @@ class PyMCTarget(FunctionTarget):
     def _value_called(self, site: int, value: Any, what: str) -> int:
         low = int(self._lowest[site])
         high = low + int(self._cardinalities[site]) - 1
-        if str(value) not in map(str, range(low, high + 1)):
+        word = isinstance(value, str) and value.removeprefix("-").isdecimal()
+        given = int(value) if word else value
+        is_number = isinstance(given, numbers.Real | np.bool_)
+        if not (is_number and low <= given <= high and given == int(given)):
             raise ValueError(
                 f"{what} is {value!r}; this variable takes one of the values {low} to {high}."
             )
-        return int(value) - low
+        return int(given) - low
 
     def to_dataset(self, draws: xr.Dataset) -> xr.Dataset:
         """Return draws with the variables, values, dims and coordinates of the model.

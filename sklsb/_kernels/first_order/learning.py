@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import called, inlined, kernel
-from sklsb._kernels.first_order.step import log_weight, log_weights, usable
+from sklsb._kernels.first_order.step import log_q, log_weights, usable
 from sklsb._kernels.numeric import exp
 
 
@@ -24,12 +24,12 @@ def _add(table, u, amount, gradient):
 
 
 @called
-def _add_log_q(weighing, ratios, log_total, move, amount, gradient):
+def _add_log_q(weighing, ratios, logs, move, amount, gradient):
     """Add ``amount`` times the derivative of log Q(move) = log w(move) - log sum w."""
     log_weights(weighing, ratios, 0, ratios.size)
-    logs, share = weighing.logs, weighing.weights
+    log_weight, share = weighing.scratch.logs, weighing.scratch.weights
     for m in range(share.size):
-        share[m] = exp(logs[m] - log_total)
+        share[m] = exp((log_weight[m] - logs[1]) - logs[0])
     for m in range(share.size):
         if share[m] > 0.0:
             _add(weighing.table, usable(ratios[m]), -amount * share[m], gradient)
@@ -48,12 +48,11 @@ def sampled(weighing, eta, log_omega, here, there, moves, back, log_ratio, gradi
         omega = math.exp(log_omega[c])
         for r in range(moves.shape[1]):
             row, move, score = c * moves.shape[1] + r, moves[c, r], 0.0
-            log_q = log_weight(weighing, here.ratios[c], move, here.logs[c, 1]) - here.logs[c, 0]
-            ratios, logs = there.ratios[row], there.logs[row]
-            log_back = log_weight(weighing, ratios, back[row], logs[1]) - logs[0]
-            log_a = log_ratio[row] + log_back - log_q
-            happens = log_q > -np.inf and log_ratio[row] > -np.inf
-            log_t = log_q + min(log_a, 0.0) if happens else -np.inf
+            forth = log_q(weighing, here.ratios[c], here.logs[c], move)
+            log_a = log_ratio[row] + log_q(weighing, there.ratios[row], there.logs[row], back[row])
+            log_a -= forth
+            happens = forth > -np.inf and log_ratio[row] > -np.inf
+            log_t = forth + min(log_a, 0.0) if happens else -np.inf
             happens = log_t > -np.inf
             if r > 0:
                 stay = 1.0 - math.exp(log_t)
@@ -63,14 +62,13 @@ def sampled(weighing, eta, log_omega, here, there, moves, back, log_ratio, gradi
                 score = (slope - 2.0 * eta * stay) * math.exp(log_t)
             elif happens and omega > 0.0:
                 surprise = log_t - log_ratio[row] - log_omega[c]
-                share = math.exp(log_omega[c] + log_t - log_q)
+                share = math.exp(log_omega[c] + log_t - forth)
                 value += share * surprise
                 score = share * (1.0 + surprise)
             if not happens or score == 0.0:
                 continue
             if log_a < 0.0:
-                _add_log_q(weighing, ratios, logs[0], back[row], score, gradient)
+                _add_log_q(weighing, there.ratios[row], there.logs[row], back[row], score, gradient)
             else:
-                ratios, total = here.ratios[c], here.logs[c, 0]
-                _add_log_q(weighing, ratios, total, move, score, gradient)
+                _add_log_q(weighing, here.ratios[c], here.logs[c], move, score, gradient)
     return value, by_eta

@@ -7,7 +7,7 @@ to, and the acceptance is by the very weights that moves are drawn by, so chains
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,41 +24,50 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-class Weighing(NamedTuple):
-    """How first-order log-ratios become weights; floats have the type of these, unless said."""
+class Scratch(NamedTuple):
+    """Memory of one thread, a number for each move unless said."""
 
-    table: Table
-    knots: NDArray[np.complexfloating]  # value and slope of the table's knots, side by side
-    inverse_step: np.floating
-    flat: bool  # whether the table is constant 0
-    excluded: NDArray[np.bool_]  # of padded moves; empty if none is
-    logs: NDArray[np.floating]  # scratch from here on, a number for each move
+    logs: NDArray[np.floating]
     weights: NDArray[np.float64]
     knot: NDArray[np.int32]
     beyond: NDArray[np.floating]
     found: NDArray[np.complexfloating]
     guide: NDArray[np.int64]  # as many numbers as a power of two
 
+    @classmethod
+    def of(cls, n_moves: int, dtype: np.dtype[Any]) -> "Scratch":
+        """Allocate memory for moves whose log-ratios have this type."""
+        return cls(
+            logs=np.empty(n_moves, dtype),
+            weights=np.empty(n_moves),
+            knot=np.empty(n_moves, np.int32),
+            beyond=np.empty(n_moves, dtype),
+            found=np.empty(n_moves, np.result_type(dtype, np.complex64)),
+            guide=np.empty(1 << (n_moves // BLOCK).bit_length(), np.int64),
+        )
 
-SCRATCH = ("logs", "weights", "knot", "beyond", "found", "guide")
 
+class Weighing(NamedTuple):
+    """How first-order log-ratios become weights."""
 
-def weighing(table, excluded, n_moves, dtype):
-    """Return what weighs moves whose log-ratios have this type."""
-    knots = (table.value + 1j * table.slope).astype(np.result_type(dtype, np.complex64))
-    return Weighing(
-        table=table,
-        knots=knots,
-        inverse_step=dtype.type(table.inverse_step),
-        flat=not knots.any(),
-        excluded=excluded,
-        logs=np.empty(n_moves, dtype),
-        weights=np.empty(n_moves),
-        knot=np.empty(n_moves, np.int32),
-        beyond=np.empty(n_moves, dtype),
-        found=np.empty(n_moves, knots.dtype),
-        guide=np.empty(1 << (n_moves // BLOCK).bit_length(), np.int64),
-    )
+    table: Table
+    # Value and slope of each knot as one complex number, which one instruction fetches. These and
+    # ``inverse_step`` have the precision of the log-ratios.
+    knots: NDArray[np.complexfloating]
+    inverse_step: np.floating
+    flat: bool  # whether the table is constant 0
+    excluded: NDArray[np.bool_]  # of padded moves; empty if none is
+    scratch: Scratch
+
+    @classmethod
+    def of(
+        cls, table: Table, excluded: NDArray[np.bool_], n_moves: int, dtype: np.dtype[Any]
+    ) -> "Weighing":
+        """Weigh moves whose log-ratios have this type by a table."""
+        scratch = Scratch.of(n_moves, dtype)
+        knots = (table.value + 1j * table.slope).astype(scratch.found.dtype)
+        inverse_step = dtype.type(table.inverse_step)
+        return cls(table, knots, inverse_step, not knots.any(), excluded, scratch)
 
 
 class Weighed(NamedTuple):
@@ -66,7 +75,7 @@ class Weighed(NamedTuple):
 
     ratios: NDArray[np.floating]
     cumulative: NDArray[np.float64]  # over blocks of moves, (n_chains, blocks)
-    logs: NDArray[np.float64]  # of the sum of all weights, and of the largest; (n_chains, 2)
+    logs: NDArray[np.float64]  # of this sum of all weights, and of the largest; (n_chains, 2)
 
 
 class Drawn(NamedTuple):
@@ -131,7 +140,8 @@ def log_weights(weighing, ratios, first, n):
 
     Loops of one thought each vectorise, all but that which looks up the knots.
     """
-    w, excluded = weighing.logs[:n], weighing.excluded
+    scratch, excluded = weighing.scratch, weighing.excluded
+    w = scratch.logs[:n]
     real = w.dtype.type
     for k in range(w.size):
         u = ratios[first + k]
@@ -140,7 +150,7 @@ def log_weights(weighing, ratios, first, n):
         for k in range(w.size):
             w[k] = real(0.5) * w[k]
     else:
-        knot, found, beyond = weighing.knot, weighing.found, weighing.beyond
+        knot, found, beyond = scratch.knot, scratch.found, scratch.beyond
         last = real(weighing.knots.size - 1)
         for k in range(w.size):
             a = abs(w[k]) * weighing.inverse_step
@@ -157,13 +167,13 @@ def log_weights(weighing, ratios, first, n):
 
 
 @called
-def _raise(weighing, n, largest):
+def _exponentiate(weighing, n, largest):
     """Fill the weights, relative to the largest, from their logarithms, which are lost.
 
     They are 0 or at least exp(-80), or exp(-300) in float64, lest the way back from an improbable
     state be impossible.
     """
-    w = weighing.logs[:n]
+    w = weighing.scratch.logs[:n]
     shift = w.dtype.type(largest)
     if w.dtype == _SINGLE:
         for k in range(w.size):
@@ -173,15 +183,18 @@ def _raise(weighing, n, largest):
             x = w[k] - shift
             w[k] = 0.0 if x == -np.inf else exp(max(x, -300.0))
     for k in range(w.size):
-        weighing.weights[k] = w[k]
+        weighing.scratch.weights[k] = w[k]
 
 
 @called
-def log_weight(weighing, ratios, move, largest):
-    """Return the logarithm of the weight of one move."""
+def log_q(weighing, ratios, logs, move):
+    """Return the log of the probability of one move of a state, by the weight that draws it.
+
+    ``logs`` are of `Weighed`. The first place of the scratch is used.
+    """
     log_weights(weighing, ratios, move, 1)
-    _raise(weighing, 1, largest)
-    return np.log(weighing.weights[0]) + largest
+    _exponentiate(weighing, 1, logs[1])
+    return np.log(weighing.scratch.weights[0]) - logs[0]
 
 
 @called
@@ -192,8 +205,8 @@ def _fill(weighing, weighed, c):
     """
     n_moves = weighed.ratios.shape[1]
     log_weights(weighing, weighed.ratios[c], 0, n_moves)
-    _raise(weighing, n_moves, weighed.logs[c, 1])
-    cumulative, guide, block = weighed.cumulative[c], weighing.guide, 0
+    _exponentiate(weighing, n_moves, weighed.logs[c, 1])
+    cumulative, guide, block = weighed.cumulative[c], weighing.scratch.guide, 0
     parts = np.float64(guide.size)  # a power of two: products are exact
     for g in range(guide.size):
         start = np.float64(g) * cumulative[-1]
@@ -206,10 +219,10 @@ def _fill(weighing, weighed, c):
 def _weigh(weighing, ratios, cumulative, logs):
     """Fill the sums of the weights of one state."""
     log_weights(weighing, ratios, 0, ratios.size)
-    largest = _largest(weighing.logs)
-    _raise(weighing, ratios.size, largest)
-    _accumulate(weighing.weights, cumulative)
-    logs[0], logs[1] = np.log(cumulative[-1]) + largest, largest
+    largest = _largest(weighing.scratch.logs)
+    _exponentiate(weighing, ratios.size, largest)
+    _accumulate(weighing.scratch.weights, cumulative)
+    logs[0], logs[1] = np.log(cumulative[-1]), largest
 
 
 @kernel
@@ -229,7 +242,7 @@ def _drawn(weighing, weighed, c, u, filled):
     wanted = u * cumulative[-1]
     block, n = 0, cumulative.size
     if filled:
-        block = weighing.guide[np.int64(u * np.float64(weighing.guide.size))]
+        block = weighing.scratch.guide[np.int64(u * np.float64(weighing.scratch.guide.size))]
         while block < n - 1 and cumulative[block] <= wanted:
             block += 1
     else:
@@ -242,8 +255,8 @@ def _drawn(weighing, weighed, c, u, filled):
     size, at = min(BLOCK, ratios.size - first), first if filled else 0
     if not filled:
         log_weights(weighing, ratios, first, size)
-        _raise(weighing, size, weighed.logs[c, 1])
-    w = weighing.weights[at : at + size]
+        _exponentiate(weighing, size, weighed.logs[c, 1])
+    w = weighing.scratch.weights[at : at + size]
     total, found = 0.0, 0
     for k in range(size):
         total += w[k]
@@ -324,12 +337,10 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
         _weigh(weighing, new, there.cumulative[c], there.logs[c])
         odds, log_a = 1.0, log_ratio[c]  # those of the weights are multiplied while they fit
         for r in range(drawn.active[c]):
-            odds *= weighing.weights[drawn.back[c, r]] / drawn.weight[c, r]
+            odds *= weighing.scratch.weights[drawn.back[c, r]] / drawn.weight[c, r]
             if not 1e-100 < odds < 1e100:
                 odds, log_a = 1.0, log_a + np.log(odds)
-        # Of the sums, relative to the largest weights as well.
-        total, total_there = here.logs[c, 0] - here.logs[c, 1], there.logs[c, 0] - there.logs[c, 1]
-        log_a += np.log(odds) + drawn.active[c] * (total - total_there)
+        log_a += np.log(odds) + drawn.active[c] * (here.logs[c, 0] - there.logs[c, 0])
         probability = math.exp(min(log_a, 0.0)) if log_a == log_a else 0.0
         if numbers[c, 0] < lazy:
             probability = 0.0

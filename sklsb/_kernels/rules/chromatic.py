@@ -34,6 +34,7 @@ class Classes(NamedTuple):
     near: NDArray[np.uint32]  # places of neighbours; n_sites instead of missing ones
     field: NDArray[np.float64]
     spin: NDArray[np.int8]  # (n_chains, n_sites + 1), and a zero
+    drawn: NDArray[np.int8]  # (n_chains, n_sites), the same in the order of the sites
 
     @classmethod
     def of(cls, view: UniformIsingView, sites: NDArray[np.uint32], n_chains: int) -> "Classes":
@@ -44,13 +45,13 @@ class Classes(NamedTuple):
         place[order] = np.arange(n)
         near = place[view.near.reshape(n, width)[sites]]
         near[np.arange(width) >= width - view.missing[sites, None]] = n
-        spin = np.zeros((n_chains, n + 1), dtype=np.int8)
-        return cls(order, place, near.ravel(), view.field[order], spin)
+        spin, drawn = (np.zeros((n_chains, size), dtype=np.int8) for size in (n + 1, n))
+        return cls(order, place, near.ravel(), view.field[order], spin, drawn)
 
 
 @implements(row_of, Classes)
 def _row_of_classes(part, c):
-    return Classes(*part[:-1], part.spin[c])
+    return Classes(*part[:-2], part.spin[c], part.drawn[c])
 
 
 class Probabilities(NamedTuple):
@@ -118,10 +119,15 @@ def _decide(part, size, u):
     Few numbers are so close to the probability that its first digits do not decide.
     """
     ratio, gap = part.log_ratio, part.gap
-    close = 0
+    close = np.int32(0)
+    # In single precision twice as many fit into a vector.
     for k in range(size):
-        gap[k] = np.float32(u[k]) - rough_sigmoid(ratio[k])
-        close += np.int64(abs(gap[k]) < _CLOSE)
+        gap[k] = np.float32(ratio[k])
+    for k in range(size):
+        gap[k] = rough_sigmoid(gap[k])
+    for k in range(size):
+        gap[k] = np.float32(u[k]) - gap[k]
+        close += np.int32(abs(gap[k]) < _CLOSE)
     for k in range(size if close > 0 else 0):
         if abs(gap[k]) < _CLOSE:
             odds = exp(min(ratio[k], 700.0))
@@ -158,7 +164,7 @@ def _draw_unobserved(view, rule, chain, u):
 
 @implements(draw_all, UniformIsingView)
 def _draw_in_order(view, rule, chain, u):
-    part, (order, place, near, field, spin) = chain.part, chain.part.classes
+    part, (order, place, near, field, spin, drawn) = chain.part, chain.part.classes
     width = len(view.slots)
     for k in range(order.size):
         spin[k] = chain.x[order[k]]
@@ -175,9 +181,11 @@ def _draw_in_order(view, rule, chain, u):
             for k in range(end - begin):
                 here[k] = -here[k] if part.gap[k] < 0.0 else here[k]
     for i in range(place.size):
-        drawn = spin[place[i]]
-        chain.moved[i] |= chain.x[i] != drawn
-        chain.x[i] = drawn
+        drawn[i] = spin[place[i]]
+    for i in range(place.size):
+        chain.moved[i] |= chain.x[i] != drawn[i]
+    for i in range(place.size):
+        chain.x[i] = drawn[i]
 
 
 @inlined

@@ -42,8 +42,8 @@ class CompiledWalkers(Walkers):
         made.state = State(x[span], mine, *(one[span] for one in rest))
         made.moved, made.acceptance = self.moved[span], self.acceptance[span]
         weighing = self._weighing
-        own = {name: np.empty_like(getattr(weighing, name)) for name in step.SCRATCH}
-        made._weighing = weighing._replace(**own)
+        logs = weighing.scratch.logs
+        made._weighing = weighing._replace(scratch=step.Scratch.of(logs.size, logs.dtype))
         made._scratch(len(made))
         return made
 
@@ -63,7 +63,7 @@ class CompiledWalkers(Walkers):
 
     def weigh(self, table: Table) -> None:
         ratios = self.state.ratios.numpy()
-        self._weighing = step.weighing(table, self._excluded, ratios.shape[1], ratios.dtype)
+        self._weighing = step.Weighing.of(table, self._excluded, ratios.shape[1], ratios.dtype)
         super().weigh(table)
 
     def _weights(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:

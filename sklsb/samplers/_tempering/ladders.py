@@ -139,9 +139,10 @@ class Ladders(Threaded):
         n_replicas = self.n_copies * n_levels
         own = [streams.of("chain", r) for r in range(n_replicas)]
         rngs = [own[r][c] for c in range(n) for r in range(n_replicas)]
-        self.replicas = Ensemble(self.inner, states.reshape(-1, n_sites), rngs, 1, explorer)
+        flat = states.reshape(n * n_replicas, n_sites)
+        self.replicas = Ensemble(self.inner, flat, rngs, 1, explorer)
         n_steps = steps_of(explorer, self.inner)
-        width = max(n_steps * explorer.facts.n_uniforms, n_sites)
+        width = max(n_steps * explorer.facts.n_uniforms, n_sites, 1)
         n_drawn = core.n_drawn if core else 0
         self.rule = Scan(explorer, n_steps, width, n_replicas, n_drawn)
         by_layers = isinstance(explorer, Layers)
@@ -221,7 +222,7 @@ class Ladders(Threaded):
     def states(self) -> States:
         """States of the replicas by level, shape (n_ladders, n_copies, n_levels, n_sites)."""
         at = self.ladder.at
-        x = self.replicas.chains.x.reshape(len(at), -1, self.inner.n_sites)
+        x = self.replicas.chains.x.reshape(len(at), at[0].size, self.inner.n_sites)
         return x[np.arange(len(at))[:, np.newaxis, np.newaxis], at]
 
     def best(self) -> tuple[States, Array]:
@@ -263,7 +264,8 @@ class Ladders(Threaded):
     def __setstate__(self, state: dict[str, Any]) -> None:
         replicas: ChainState = state["replicas"]
         n, n_levels, n_sites = len(state["streams"]), state["beta"].size, replicas.x.shape[1]
-        x = replicas.x.reshape(n, -1, n_levels, n_sites)
+        n_copies = len(replicas.x) // (n * n_levels)
+        x = replicas.x.reshape(n, n_copies, n_levels, n_sites)
         names = ("beta", "n_jobs", "product", "core")
         rest = [state[name] for name in names]
         self.__init__(  # type: ignore[misc]

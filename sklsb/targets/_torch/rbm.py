@@ -9,7 +9,8 @@ from torch.nn.functional import embedding_bag, pad
 from sklsb._kernels.first_order import rbm
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum, tensor
 
-# With multiples of it, rows of a matrix product do not depend on their number (on CPUs).
+# With multiples of it, rows of a matrix product do not depend on their number (on CPUs). Of a
+# machine with few visible units they may depend, in their last bits, on the place of the row.
 _ROWS = 16
 # Beyond it, single precision would round too much or overflow.
 _LARGEST_SINGLE = 1e6
