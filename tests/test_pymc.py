@@ -123,6 +123,10 @@ def test_evidence_is_in_values_of_the_model(model, target):
     np.testing.assert_allclose(given.log_prob(x), log_p_of_model(model, target, x), rtol=1e-12)
     with pytest.raises(ValueError, match=r"\['k'\] is 2; .* one of the values 3 to 5\."):
         target.condition({"k": 2})
+    assert target.condition({"k": 4.0, "n[20]": True}).observed.tolist() == [1, 1]
+    for value in (3.5, "3.0", "", None, float("nan")):
+        with pytest.raises(ValueError, match=r"\['k'\] is .*; .* one of the values 3 to 5\."):
+            target.condition({"k": value})
     with pytest.raises(ValueError, match=r"names the variable 'z\[c\]'"):
         target.condition({"z[c]": 0})
     draws = GibbsSampler(random_state=0).fit(given).sample(50, thin="sweep")
