@@ -462,7 +462,6 @@ def _code_of(warning: warnings.WarningMessage) -> int:
     from sklsb.exceptions import (
         FrozenSitesWarning,
         InterruptedWarning,
-        NeedlessTemperingWarning,
         PrecisionWarning,
         SamplerWarning,
     )
@@ -471,7 +470,7 @@ def _code_of(warning: warnings.WarningMessage) -> int:
     if issubclass(kind, InterruptedWarning):
         return INTERRUPTED
     # Frozen variables are most often just certain; where they are not, chains disagree.
-    harmless = issubclass(kind, FrozenSitesWarning | NeedlessTemperingWarning)
+    harmless = issubclass(kind, FrozenSitesWarning) or getattr(warning.message, "needless", False)
     doubtful = issubclass(kind, SamplerWarning | PrecisionWarning) and not harmless
     return DOUBTFUL if doubtful else DONE
 

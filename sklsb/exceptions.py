@@ -5,7 +5,6 @@ __all__ = [
     "FrozenSitesWarning",
     "InterruptedWarning",
     "ModelWarning",
-    "NeedlessTemperingWarning",
     "PeriodicChainWarning",
     "PrecisionWarning",
     "SamplerWarning",
@@ -68,11 +67,14 @@ class StoreWarning(UserWarning):
 
 
 class TemperingWarning(SamplerWarning):
-    """Replicas cross between the temperatures too rarely, or need not; see the message."""
+    """Replicas cross between the temperatures too rarely, or need not; see the message.
 
+    ``needless`` tells whether nothing needs crossing, so that the draws are as good as any.
+    """
 
-class NeedlessTemperingWarning(TemperingWarning):
-    """Nothing needs crossing: the draws are right, but plain chains take less work."""
+    def __init__(self, message: str = "", needless: bool = False):
+        super().__init__(message)
+        self.needless = needless
 
 
 class UncachedKernelsWarning(UserWarning):

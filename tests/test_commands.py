@@ -315,27 +315,25 @@ def test_a_script_with_a_format_of_its_own(files):
 
 
 def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):
-    def doubting(category, text):
+    def doubting(warning):
         def command(args):
             import warnings
 
-            warnings.warn(text, category, stacklevel=2)
+            warnings.warn(warning, stacklevel=2)
             return 0
 
         return command
 
-    harmless = {
-        *("FrozenSitesWarning", "NeedlessTemperingWarning", "StoreWarning", "ModelWarning"),
-        "UncachedKernelsWarning",
-    }
+    harmless = {"FrozenSitesWarning", "ModelWarning", "StoreWarning", "UncachedKernelsWarning"}
     kinds = [getattr(exceptions, name) for name in exceptions.__all__]
     kinds = [kind for kind in kinds if issubclass(kind, UserWarning)]
     assert len(kinds) > 12
-    codes = {kind: 0 if kind.__name__ in harmless else 3 for kind in kinds}
-    codes |= {UserWarning: 0, exceptions.InterruptedWarning: 130}
-    for category, code in codes.items():
-        command = doubting(category, "by the way")
-        monkeypatch.setattr(command_line, "_info", command)
+    codes = {kind("Told"): 0 if kind.__name__ in harmless else 3 for kind in kinds}
+    needless = exceptions.TemperingWarning("No modes", needless=True)
+    codes |= {UserWarning("Told"): 0, needless: 0}
+    for warning, code in codes.items():
+        code = 130 if isinstance(warning, exceptions.InterruptedWarning) else code
+        monkeypatch.setattr(command_line, "_info", doubting(warning))
         found, _, err = run(capsys, "info", "pair.uai")
         assert (found, err.startswith("sklsb: warning: ")) == (code, True)
         assert run(capsys, "info", "pair.uai", "--quiet") == (code, "", "")

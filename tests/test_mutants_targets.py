@@ -485,8 +485,8 @@ MUTANTS = {
     ),
     "a hidden unit without its bias": Mutant(
         RBM,
-        "hidden = np.logaddexp(0.0, self.hidden_bias + flat @ self.weights)",
-        "hidden = np.logaddexp(0.0, flat @ self.weights)",
+        "hidden = _softplus(self.hidden_bias + flat @ self.weights)",
+        "hidden = _softplus(flat @ self.weights)",
         check_machine,
         ".",
     ),

@@ -13,7 +13,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Told
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
-from sklsb.exceptions import NeedlessTemperingWarning, TemperingWarning
+from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_count, check_log2_size
 from sklsb.samplers._run.starts import Starts, scouted_starts
@@ -492,8 +492,8 @@ class ParallelTempering(BaseSampler):
         return ax
 
     def warn_about_fit(self) -> None:
-        def warn(message: str, kind: type[TemperingWarning] = TemperingWarning) -> None:
-            warnings.warn(message, kind, stacklevel=4)
+        def warn(message: str, needless: bool = False) -> None:
+            warnings.warn(TemperingWarning(message, needless), stacklevel=4)
 
         if self.met_after_ is not None:
             warn(
@@ -502,7 +502,7 @@ class ParallelTempering(BaseSampler):
                 "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
                 f"n_round_trips_, {int(self.n_round_trips_.sum())} in all, are {_FEWEST_TRIPS} at "
                 "least.",
-                NeedlessTemperingWarning,
+                needless=True,
             )
             return
         if self._capped:
@@ -516,7 +516,7 @@ class ParallelTempering(BaseSampler):
                 "Tempering is not worth it here: plain chains agree, and take less work for an "
                 f"independent draw than {self.betas_.size} replicas do. Use the explorer by "
                 "itself, as GibbsSampler, unless you want log_z_.",
-                NeedlessTemperingWarning,
+                needless=True,
             )
         if self._length(self.target_) >= _FEWEST_SCANS and _too_few(trips := self.n_round_trips_):
             told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)

@@ -192,8 +192,9 @@ class Ising(GraphTarget):
         Warns
         -----
         ModelWarning
-            If no pixel is negative and no levels are given, as in images of grey levels 0 to 1 or 0
-            to 255, since 0 means halfway between black and white. The message says what to give.
+            If no pixel is negative, not all are equal, and no levels are given, as in images of
+            grey levels 0 to 1 or 0 to 255, since 0 means halfway between black and white. The
+            message says what to give.
 
         See Also
         --------
@@ -245,7 +246,7 @@ class Ising(GraphTarget):
             )
         seen = pixels[~unknown]
         low, high = seen.min(initial=np.inf), seen.max(initial=-np.inf)
-        if 0.0 <= low <= high and high > 0.0:
+        if 0.0 <= low < high:
             white = next((top for top in (1.0, 255.0) if high <= top), high)
             warnings.warn(
                 f"image has pixels from {low:g} to {high:g}, none of them negative. The model "
