@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior, Sums, Window
-from sklsb.selection.augmentation import Augmentation, Conditional
+from sklsb.selection.augmentation import Augmentation, Conditional, solve_lower
 from sklsb.selection.chains import Chain, Pace, Plan
 from sklsb.selection.problem import Problem, log_odds_of, most_included, size_terms
 from sklsb.selection.rows import Rows
@@ -176,8 +175,6 @@ class LogisticChain(Chain):
         place = included[at] - low
         units = np.zeros((included.size, at.size))
         units[at, np.arange(at.size)] = 1.0
-        sd = np.linalg.norm(
-            solve_triangular(given.root, units, lower=True, check_finite=False), axis=0
-        )
+        sd = np.linalg.norm(solve_lower(given.root, units), axis=0)
         mean = given.mean[at]
         self.fixed[:, place] += mean, mean**2 + sd**2, ndtr(mean / sd)
