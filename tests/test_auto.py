@@ -87,7 +87,9 @@ EXACT = {
     "machine": machine(9, 4, 1.0),
     "selection": selection(8),
     "function": FunctionTarget(total, 6),
-    "evidence": machine(9, 4, 1.0).condition({0: 1, 3: 0}),
+    "evidence": Ising.lattice(np.linspace(-1.0, 1.0, 12).reshape(3, 4), 0.4).condition(
+        {1: 1, 6: -1}
+    ),
 }
 _FITTED = {}
 
