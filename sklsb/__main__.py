@@ -469,7 +469,7 @@ def _code_of(warning: warnings.WarningMessage) -> int:
     kind = warning.category
     if issubclass(kind, InterruptedWarning):
         return INTERRUPTED
-    # Frozen variables are most often just certain; where they are not, chains disagree.
+    # Frozen variables are most often just certain.
     harmless = issubclass(kind, FrozenSitesWarning) or getattr(warning.message, "needless", False)
     doubtful = issubclass(kind, SamplerWarning | PrecisionWarning) and not harmless
     return DOUBTFUL if doubtful else DONE

@@ -191,9 +191,8 @@ class SklsbSampler(dimod.Sampler):
                 f"bqm is {bqm!r:.100}; give a dimod.BinaryQuadraticModel. sample_dqm takes a "
                 "DiscreteQuadraticModel."
             )
-        annealed = method == "anneal"
-        target = Ising.from_bqm(bqm, 1.0 if annealed else beta)
-        positive(beta, "beta")
+        beta = positive(beta, "beta")
+        target = Ising.from_bqm(bqm, 1.0 if method == "anneal" else beta)
         drawn = _drawn(target, num_reads, beta, method, seconds, seed)
         x = drawn.states
         if target._vartype == "BINARY":
