@@ -294,3 +294,17 @@ def test_fit_names_the_way_from_a_model():
         LSBSampler().fit(dimod.BQM("SPIN"))
     with pytest.raises(TypeError, match=r"SklsbSampler\(\)\.sample_dqm"):
         exact.log_partition(dimod.DiscreteQuadraticModel())
+
+
+def test_beta_does_not_matter_to_anneal_and_biases_are_finite():
+    bqm = dimod.BinaryQuadraticModel({"a": 1.0}, {"ab": -2.0}, 0.0, "SPIN")
+    for beta in (1e308, 1e-300):
+        found = SklsbSampler().sample(bqm, beta=beta, method="anneal", num_reads=2)
+        assert found.first.energy == -3.0
+    with pytest.raises(ValueError, match="beta is"):
+        SklsbSampler().sample(bqm, beta=-1.0, method="anneal")
+    dqm = dimod.DiscreteQuadraticModel()
+    dqm.add_variable(2, "a")
+    dqm.set_linear("a", [0.0, float("nan")])
+    with pytest.raises(ValueError, match=r"bias of \['a'\] is not finite"):
+        SklsbSampler().sample_dqm(dqm)

@@ -1122,3 +1122,12 @@ def test_stated_error_of_log_z_covers(n_chains):
             quantile = t.ppf(0.975, 3) if n_chains == 4 else 2.0
             hits += abs(sampler.log_z_ - truth) < quantile * sampler.log_z_error_
         assert 88 <= hits <= 100
+
+
+@pytest.mark.filterwarnings("ignore:Tempering is not worth it")
+def test_no_variables():
+    sampler = ParallelTempering(random_state=0).fit(Ising(np.zeros((0, 0))))
+    again = pickle.loads(pickle.dumps(sampler))
+    for one in (sampler, again):
+        assert one.sample(5)["x"].shape == (4, 5, 0)
+        assert one.log_z_ == 0.0
