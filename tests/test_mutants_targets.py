@@ -514,8 +514,8 @@ MUTANTS = {
     ),
     "a proposal accepted without its way back": Mutant(
         WALKERS,
-        "more = back - state.log_weight.gather(1, there.move) +",
-        "more = 0 * back - 0 * state.log_weight.gather(1, there.move) +",
+        "more = back - state.weights.gather(1, there.move) +",
+        "more = 0 * back - 0 * state.weights.gather(1, there.move) +",
         check_torch_chain,
         ".",
     ),
@@ -545,7 +545,7 @@ MUTANTS = {
     ),
     "compiled, the way back has another weight": Mutant(
         FAST_STEP,
-        "odds *= weighing.scratch.weights[drawn.back[c, r]] / drawn.weight[c, r]",
+        "odds *= np.float64(there.weights[c, drawn.back[c, r]]) / drawn.weight[c, r]",
         "odds *= 1.0",
         check_fast_chain,
         ".",
@@ -564,9 +564,16 @@ MUTANTS = {
         check_fast_chain,
         ".",
     ),
+    "compiled, a refused state keeps the weights within blocks": Mutant(
+        FAST_STEP,
+        "there.weights[c, m] = here.weights[c, m]",
+        "there.weights[c, m] = there.weights[c, m]",
+        check_fast_chain,
+        ".",
+    ),
     "compiled activations count a unit flipped twice twice": Mutant(
         FAST_RBM,
-        "if change != 0.0 and n_before == 0:",
+        "if change != 0.0 and not seen[site]:",
         "if change != 0.0:",
         check_fast_thrice,
         ".",

@@ -4,12 +4,22 @@ A second form of ``_surprise`` and ``_bound`` in ``sklsb/ensembles/_torch/object
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, inlined, kernel
-from sklsb._kernels.first_order.step import log_q, log_weights, usable
-from sklsb._kernels.numeric import exp
+from sklsb._kernels.first_order.step import Weighed, usable
+
+
+class Looked(NamedTuple):
+    """The states that a move of each state leads to."""
+
+    move: NDArray[np.int64]  # (n_chains, 1)
+    back: NDArray[np.int64]  # (n_chains, 1)
+    log_ratio: NDArray[np.float64]  # log p there less log p here
+    weighed: Weighed
 
 
 @inlined
@@ -24,51 +34,73 @@ def _add(table, u, amount, gradient):
 
 
 @called
-def _add_log_q(weighing, ratios, logs, move, amount, gradient):
-    """Add ``amount`` times the derivative of log Q(move) = log w(move) - log sum w."""
-    log_weights(weighing, ratios, 0, ratios.size)
-    log_weight, share = weighing.scratch.logs, weighing.scratch.weights
-    for m in range(share.size):
-        share[m] = exp((log_weight[m] - logs[1]) - logs[0])
-    for m in range(share.size):
-        if share[m] > 0.0:
-            _add(weighing.table, usable(ratios[m]), -amount * share[m], gradient)
-    _add(weighing.table, usable(ratios[move]), amount, gradient)
+def _add_log_q(table, weighed, c, move, amount, gradient):
+    """Add ``amount`` times the derivative of log Q(move) = log w(move) - log sum w at state c."""
+    ratios, weights = weighed.ratios[c], weighed.weights[c]
+    each = -amount / weighed.cumulative[c, -1]
+    for m in range(weights.size):
+        if weights[m] > 0.0:
+            _add(table, usable(ratios[m]), each * np.float64(weights[m]), gradient)
+    _add(table, usable(ratios[move]), amount, gradient)
+
+
+@inlined
+def _log_q(weighed, c, move):
+    """Return the log of the probability of a move at state c."""
+    return np.log(np.float64(weighed.weights[c, move])) - weighed.logs[c, 0]
+
+
+@called
+def _log_t(here, there, c):
+    """Return the logs of the proposal, of its acceptance, unbounded, and of the transition."""
+    forth = _log_q(here, c, there.move[c, 0])
+    log_a = there.log_ratio[c] + _log_q(there.weighed, c, there.back[c, 0]) - forth
+    happens = forth > -np.inf and there.log_ratio[c] > -np.inf
+    log_t = forth + min(log_a, 0.0) if happens else -np.inf
+    return forth, log_a, log_t
+
+
+@called
+def _add_log_t(table, here, there, c, log_a, amount, gradient):
+    """Add ``amount`` times the derivative of the log of the transition."""
+    if log_a < 0.0:
+        _add_log_q(table, there.weighed, c, there.back[c, 0], amount, gradient)
+    else:
+        _add_log_q(table, here, c, there.move[c, 0], amount, gradient)
 
 
 @kernel
-def sampled(weighing, eta, log_omega, here, there, moves, back, log_ratio, gradient):
-    """Sum the terms of a drawn neighbour of each chain, and of a uniform one if there are two.
+def surprise(table, log_omega, here, there, gradient):
+    """Sum the terms of a proposed neighbour of each chain.
 
-    ``there`` are the ratios at the neighbours, one row for each of ``moves`` (n_chains, 1 or 2).
-    Returns the value and its derivative by eta; that by the knots is added to ``gradient``.
+    Their derivative by the knots is added to ``gradient``.
+    """
+    value = 0.0
+    for c in range(log_omega.size):
+        forth, log_a, log_t = _log_t(here, there, c)
+        if log_t > -np.inf and log_omega[c] > -np.inf:
+            log_share = log_omega[c] + log_t - forth
+            term = log_t - there.log_ratio[c] - log_omega[c]
+            share = math.exp(log_share)
+            value += share * term
+            _add_log_t(table, here, there, c, log_a, share * (1.0 + term), gradient)
+    return value
+
+
+@kernel
+def refusal(table, eta, log_omega, here, there, gradient):
+    """Sum the bounds at a uniform neighbour of each chain; also return the derivative by eta.
+
+    That by the knots is added to ``gradient``.
     """
     value, by_eta = 0.0, 0.0
-    for c in range(moves.shape[0]):
-        omega = math.exp(log_omega[c])
-        for r in range(moves.shape[1]):
-            row, move, score = c * moves.shape[1] + r, moves[c, r], 0.0
-            forth = log_q(weighing, here.ratios[c], here.logs[c], move)
-            log_a = log_ratio[row] + log_q(weighing, there.ratios[row], there.logs[row], back[row])
-            log_a -= forth
-            happens = forth > -np.inf and log_ratio[row] > -np.inf
-            log_t = forth + min(log_a, 0.0) if happens else -np.inf
-            happens = log_t > -np.inf
-            if r > 0:
-                stay = 1.0 - math.exp(log_t)
-                slope = omega * (math.log(eta) + 1.0)
-                value += stay * (eta * stay - slope)
-                by_eta += stay * (stay - omega / eta)
-                score = (slope - 2.0 * eta * stay) * math.exp(log_t)
-            elif happens and omega > 0.0:
-                surprise = log_t - log_ratio[row] - log_omega[c]
-                share = math.exp(log_omega[c] + log_t - forth)
-                value += share * surprise
-                score = share * (1.0 + surprise)
-            if not happens or score == 0.0:
-                continue
-            if log_a < 0.0:
-                _add_log_q(weighing, there.ratios[row], there.logs[row], back[row], score, gradient)
-            else:
-                _add_log_q(weighing, here.ratios[c], here.logs[c], move, score, gradient)
+    for c in range(log_omega.size):
+        _, log_a, log_t = _log_t(here, there, c)
+        t, omega = math.exp(log_t), math.exp(log_omega[c])
+        stay, slope = 1.0 - t, omega * (math.log(eta) + 1.0)
+        value += stay * (eta * stay - slope)
+        by_eta += stay * (stay - omega / eta)
+        if t > 0.0:
+            amount = (slope - 2.0 * eta * stay) * t
+            _add_log_t(table, here, there, c, log_a, amount, gradient)
     return value, by_eta

@@ -17,33 +17,27 @@ from sklsb._kernels.numeric import Table, exp, rough_weight
 
 # Moves whose weights are summed up together: only these sums are kept.
 BLOCK = 8
-# Moves for each of which one draw is worth the weights of all, rather than of a block.
-_MANY = 50
 _SINGLE = np.dtype(np.float32)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 class Scratch(NamedTuple):
-    """Memory of one thread, a number for each move unless said."""
+    """Memory of one thread, a number for each move."""
 
     logs: NDArray[np.floating]
-    weights: NDArray[np.float64]
     knot: NDArray[np.int32]
     beyond: NDArray[np.floating]
     found: NDArray[np.complexfloating]
-    guide: NDArray[np.int64]  # as many numbers as a power of two
 
     @classmethod
     def of(cls, n_moves: int, dtype: np.dtype[Any]) -> "Scratch":
         """Allocate memory for moves whose log-ratios have this type."""
         return cls(
             logs=np.empty(n_moves, dtype),
-            weights=np.empty(n_moves),
             knot=np.empty(n_moves, np.int32),
             beyond=np.empty(n_moves, dtype),
             found=np.empty(n_moves, np.result_type(dtype, np.complex64)),
-            guide=np.empty(1 << (n_moves // BLOCK).bit_length(), np.int64),
         )
 
 
@@ -71,11 +65,12 @@ class Weighing(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Log-ratios of padded moves, and the sums of their weights, relative to the largest weight."""
+    """Log-ratios of padded moves, and their weights relative to the largest."""
 
     ratios: NDArray[np.floating]
-    cumulative: NDArray[np.float64]  # over blocks of moves, (n_chains, blocks)
-    logs: NDArray[np.float64]  # of this sum of all weights, and of the largest; (n_chains, 2)
+    weights: NDArray[np.floating]
+    cumulative: NDArray[np.float64]  # sums of weights up to the end of each block of moves
+    logs: NDArray[np.float64]  # of the sum of all weights, and of the largest; (n_chains, 2)
 
 
 class Drawn(NamedTuple):
@@ -123,28 +118,30 @@ def _largest(row):
 @called
 def _accumulate(weights, cumulative):
     """Fill the sums of weights up to the end of each block."""
+    real = np.float64
     before, whole = 0.0, weights.size // BLOCK
     for b in range(whole):
         w = weights[BLOCK * b : BLOCK * (b + 1)]
-        before += ((w[0] + w[1]) + (w[2] + w[3])) + ((w[4] + w[5]) + (w[6] + w[7]))
+        first = (real(w[0]) + real(w[1])) + (real(w[2]) + real(w[3]))
+        before += first + ((real(w[4]) + real(w[5])) + (real(w[6]) + real(w[7])))
         cumulative[b] = before
     if whole < cumulative.size:
         for m in range(BLOCK * whole, weights.size):
-            before += weights[m]
+            before += real(weights[m])
         cumulative[whole] = before
 
 
 @called
-def log_weights(weighing, ratios, first, n):
-    """Fill the log weights of n moves from ``first`` on; see `numeric.log_weight`.
+def _log_weights(weighing, ratios):
+    """Fill the log weights of a state's moves; see `numeric.log_weight`.
 
     Loops of one thought each vectorise, all but that which looks up the knots.
     """
     scratch, excluded = weighing.scratch, weighing.excluded
-    w = scratch.logs[:n]
+    w = scratch.logs
     real = w.dtype.type
     for k in range(w.size):
-        u = ratios[first + k]
+        u = ratios[k]
         w[k] = u if u < np.inf else real(0.0)
     if weighing.flat:
         for k in range(w.size):
@@ -163,157 +160,130 @@ def log_weights(weighing, ratios, first, n):
             q = found[k].real + found[k].imag * beyond[k]
             w[k] = real(-np.inf) if u == real(-np.inf) else real(0.5) * u + q
     for k in range(w.size if excluded.size else 0):
-        w[k] = real(-np.inf) if excluded[first + k] else w[k]
+        w[k] = real(-np.inf) if excluded[k] else w[k]
 
 
 @called
-def _exponentiate(weighing, n, largest):
-    """Fill the weights, relative to the largest, from their logarithms, which are lost.
+def _exponentiate(logs, largest, weights):
+    """Fill the weights, relative to the largest, from their logarithms.
 
     They are 0 or at least exp(-80), or exp(-300) in float64, lest the way back from an improbable
     state be impossible.
     """
-    w = weighing.scratch.logs[:n]
-    shift = w.dtype.type(largest)
-    if w.dtype == _SINGLE:
-        for k in range(w.size):
-            w[k] = rough_weight(w[k] - shift)
+    shift = logs.dtype.type(largest)
+    if logs.dtype == _SINGLE:
+        for k in range(logs.size):
+            weights[k] = rough_weight(logs[k] - shift)
     else:
-        for k in range(w.size):
-            x = w[k] - shift
-            w[k] = 0.0 if x == -np.inf else exp(max(x, -300.0))
-    for k in range(w.size):
-        weighing.scratch.weights[k] = w[k]
+        for k in range(logs.size):
+            x = logs[k] - shift
+            weights[k] = 0.0 if x == -np.inf else exp(max(x, -300.0))
 
 
 @called
-def log_q(weighing, ratios, logs, move):
-    """Return the log of the probability of one move of a state, by the weight that draws it.
-
-    ``logs`` are of `Weighed`. The first place of the scratch is used.
-    """
-    log_weights(weighing, ratios, move, 1)
-    _exponentiate(weighing, 1, logs[1])
-    return np.log(weighing.scratch.weights[0]) - logs[0]
-
-
-@called
-def _fill(weighing, weighed, c):
-    """Fill the weights of all moves of chain c, and the guide to the blocks of their sum.
-
-    It holds the block in which each of equal parts of the sum begins (Chen and Asau, 1974).
-    """
-    n_moves = weighed.ratios.shape[1]
-    log_weights(weighing, weighed.ratios[c], 0, n_moves)
-    _exponentiate(weighing, n_moves, weighed.logs[c, 1])
-    cumulative, guide, block = weighed.cumulative[c], weighing.scratch.guide, 0
-    parts = np.float64(guide.size)  # a power of two: products are exact
-    for g in range(guide.size):
-        start = np.float64(g) * cumulative[-1]
-        while block < cumulative.size - 1 and cumulative[block] * parts <= start:
-            block += 1
-        guide[g] = block
-
-
-@called
-def _weigh(weighing, ratios, cumulative, logs):
-    """Fill the sums of the weights of one state."""
-    log_weights(weighing, ratios, 0, ratios.size)
-    largest = _largest(weighing.scratch.logs)
-    _exponentiate(weighing, ratios.size, largest)
-    _accumulate(weighing.scratch.weights, cumulative)
-    logs[0], logs[1] = np.log(cumulative[-1]), largest
+def _weigh(weighing, weighed, c):
+    """Fill the weights of state c, and their sums."""
+    logs = weighing.scratch.logs
+    _log_weights(weighing, weighed.ratios[c])
+    largest = _largest(logs)
+    _exponentiate(logs, largest, weighed.weights[c])
+    cumulative = weighed.cumulative[c]
+    _accumulate(weighed.weights[c], cumulative)
+    weighed.logs[c, 0], weighed.logs[c, 1] = np.log(cumulative[-1]), largest
 
 
 @kernel
 def weigh(weighing, weighed):
-    """Fill the sums of the weights."""
+    """Fill the weights, and their sums."""
     for c in range(weighed.ratios.shape[0]):
-        _weigh(weighing, weighed.ratios[c], weighed.cumulative[c], weighed.logs[c])
+        _weigh(weighing, weighed, c)
 
 
-@inlined
-def _drawn(weighing, weighed, c, u, filled):
-    """Return a drawn move of chain c, a possible one if there is any, and its weight.
+@called
+def _draw(weights, cumulative, wanted, move):
+    """Draw moves of one state, possible ones if there are any.
 
-    ``filled`` by `_fill` or not: the move is the same.
+    ``wanted``, uniform numbers, become the weights of the moves. All take each step of the search
+    together: none waits for the memory that another reads.
     """
-    cumulative = weighed.cumulative[c]
-    wanted = u * cumulative[-1]
-    block, n = 0, cumulative.size
-    if filled:
-        block = weighing.scratch.guide[np.int64(u * np.float64(weighing.scratch.guide.size))]
-        while block < n - 1 and cumulative[block] <= wanted:
-            block += 1
-    else:
-        while n > 1:
-            half = n // 2
-            block += half if cumulative[block + half - 1] <= wanted else 0
-            n -= half
-    wanted -= cumulative[block - 1] if block > 0 else 0.0
-    ratios, first = weighed.ratios[c], BLOCK * block
-    size, at = min(BLOCK, ratios.size - first), first if filled else 0
-    if not filled:
-        log_weights(weighing, ratios, first, size)
-        _exponentiate(weighing, size, weighed.logs[c, 1])
-    w = weighing.scratch.weights[at : at + size]
-    total, found = 0.0, 0
-    for k in range(size):
-        total += w[k]
-        found += np.int64(total <= wanted)
-    found = min(found, size - 1)
-    while found > 0 and w[found] == 0.0:  # where sums were rounded
-        found -= 1
-    return first + found, w[found]
+    left = cumulative.size
+    for r in range(move.size):
+        wanted[r] *= cumulative[-1]
+        move[r] = 0
+    while left > 1:
+        half = left // 2
+        for r in range(move.size):
+            move[r] += half if cumulative[np.uint64(move[r] + half - 1)] <= wanted[r] else 0
+        left -= half
+    for r in range(move.size):
+        block = move[r]
+        rest = wanted[r] - (cumulative[np.uint64(block - 1)] if block > 0 else 0.0)
+        first = BLOCK * block
+        w = weights[first : min(first + BLOCK, weights.size)]
+        total, found = 0.0, 0
+        for k in range(w.size):
+            total += np.float64(w[k])
+            found += np.int64(total <= rest)
+        found = min(found, w.size - 1)
+        while found > 0 and w[found] == 0.0:  # where sums were rounded
+            found -= 1
+        move[r], wanted[r] = first + found, w[found]
 
 
 @kernel
-def select(weighing, weighed, numbers, out):
-    """Draw moves by uniform numbers."""
-    for c in range(out.shape[0]):
-        for r in range(out.shape[1]):
-            out[c, r], _ = _drawn(weighing, weighed, c, numbers[c, r], False)
+def select(here, numbers, move):
+    """Draw moves by uniform numbers, which become their weights."""
+    for c in range(move.shape[0]):
+        _draw(here.weights[c], here.cumulative[c], numbers[c], move[c])
+
+
+@called
+def _make(x, move, active, per_site, n_values, y, site, back):
+    """Make the first ``active`` of some moves of a state together, and find the moves back.
+
+    Moves are numbered by sites of ``n_values``, padded to ``per_site`` moves each.
+    """
+    for i in range(x.size):
+        y[i] = x[i]
+    if per_site == 1:
+        for r in range(move.size):
+            site[r] = back[r] = move[r]
+            y[move[r]] ^= np.int64(r < active)
+        return
+    for r in range(move.size):
+        i = site[r] = move[r] // per_site
+        if r < active:
+            y[i] = (y[i] + _shift(x[i], move[r] - i * per_site)) % n_values[i]
+    for r in range(move.size):
+        i = site[r]
+        now = np.int64(y[i])
+        then = (now - _shift(x[i], move[r] - i * per_site)) % n_values[i]
+        back[r] = i * per_site + then - np.int64(then > now)
 
 
 @kernel
-def propose(weighing, weighed, x, numbers, lazy, n_values, y, drawn):
-    """Draw the moves of one transition and make them together.
-
-    ``n_values`` of each site, or empty if all sites have two.
-    """
-    n_flips = drawn.move.shape[1]
-    per_site = weighed.ratios.shape[1] // max(1, x.shape[1])
-    filled = _MANY * n_flips > weighed.ratios.shape[1]
+def make(x, move, per_site, n_values, y, site, back):
+    """Make one move of each state; see `_make`."""
     for c in range(x.shape[0]):
-        if filled:
-            _fill(weighing, weighed, c)
+        _make(x[c], move[c], 1, per_site, n_values, y[c], site[c], back[c])
+
+
+@kernel
+def propose(here, x, numbers, lazy, per_site, n_values, y, drawn):
+    """Draw the moves of one transition and make them together; see `_make`."""
+    n_flips = drawn.move.shape[1]
+    for c in range(x.shape[0]):
         active = n_flips - np.int64(n_flips > 1 and numbers[c, n_flips] >= 0.5)
         drawn.active[c] = active
-        for i in range(x.shape[1]):
-            y[c, i] = x[c, i]
+        move, weight = drawn.move[c], drawn.weight[c]
         for r in range(n_flips):
-            u = numbers[c, r]
-            if r == 0 and lazy > 0.0:
-                u = min(max((u - lazy) / (1.0 - lazy), 0.0), 1.0 - 2.0**-53)
-            # An inactive draw stands where an active one does.
-            move, weight = drawn.move[c, 0], drawn.weight[c, 0]
-            if r < active:
-                move, weight = _drawn(weighing, weighed, c, u, filled)
-            drawn.move[c, r], drawn.weight[c, r] = move, weight
-            if n_values.size == 0:
-                drawn.site[c, r] = drawn.back[c, r] = move
-                y[c, move] ^= np.int64(r < active)
-            else:
-                site = move // per_site
-                drawn.site[c, r] = site
-                if r < active:
-                    shift = _shift(x[c, site], move - site * per_site)
-                    y[c, site] = (y[c, site] + shift) % n_values[site]
-        for r in range(n_flips if n_values.size else 0):
-            site = drawn.site[c, r]
-            now, k = np.int64(y[c, site]), n_values[site]
-            then = (now - _shift(x[c, site], drawn.move[c, r] - site * per_site)) % k
-            drawn.back[c, r] = site * per_site + then - np.int64(then > now)
+            weight[r] = numbers[c, r]
+        if lazy > 0.0:
+            weight[0] = min(max((weight[0] - lazy) / (1.0 - lazy), 0.0), 1.0 - 2.0**-53)
+        _draw(here.weights[c], here.cumulative[c], weight[:active], move[:active])
+        for r in range(active, n_flips):  # an inactive draw stands where an active one does
+            move[r], weight[r] = move[0], weight[0]
+        _make(x[c], move, active, per_site, n_values, y[c], drawn.site[c], drawn.back[c])
 
 
 @inlined
@@ -333,11 +303,10 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
     acceptance, moved, accepts = sums
     all_accept = True
     for c in range(accepts.size):
-        new, old = there.ratios[c], here.ratios[c]
-        _weigh(weighing, new, there.cumulative[c], there.logs[c])
+        _weigh(weighing, there, c)
         odds, log_a = 1.0, log_ratio[c]  # those of the weights are multiplied while they fit
         for r in range(drawn.active[c]):
-            odds *= weighing.scratch.weights[drawn.back[c, r]] / drawn.weight[c, r]
+            odds *= np.float64(there.weights[c, drawn.back[c, r]]) / drawn.weight[c, r]
             if not 1e-100 < odds < 1e100:
                 odds, log_a = 1.0, log_a + np.log(odds)
         log_a += np.log(odds) + drawn.active[c] * (here.logs[c, 0] - there.logs[c, 0])
@@ -351,8 +320,9 @@ def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
                 moved[c, drawn.move[c, r]] = True
         else:
             all_accept = False
-            for m in range(new.size):
-                new[m] = old[m]
+            for m in range(here.ratios.shape[1]):
+                there.ratios[c, m] = here.ratios[c, m]
+                there.weights[c, m] = here.weights[c, m]
             for b in range(here.cumulative.shape[1]):
                 there.cumulative[c, b] = here.cumulative[c, b]
             there.logs[c, 0], there.logs[c, 1] = here.logs[c, 0], here.logs[c, 1]

@@ -2,17 +2,31 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sklsb._kernels.first_order import learning, step
+from sklsb._kernels.first_order import step
+from sklsb._kernels.first_order.learning import Looked
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.walkers import State, Walkers
+from sklsb.targets._torch.model import Carried
 from sklsb.targets.base import Target
+
+
+class _Reached(NamedTuple):
+    """States that moves lead to, with what the model says of them."""
+
+    x: Tensor
+    carried: Carried
+    log_ratio: NDArray[np.float64]  # log p there less log p here
+    ratios: Tensor
+
+
+_NOTHING: Any = (None, None, None)
 
 
 class CompiledWalkers(Walkers):
@@ -25,14 +39,16 @@ class CompiledWalkers(Walkers):
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
         self._scratch(len(value_index))
-        two = self.moves.n_per_site == 1
-        self._n_values = np.asarray(target.cardinalities[: 0 if two else None], dtype=np.int64)
+        n_values = np.asarray(target.cardinalities, dtype=np.int64)
+        self._numbering = self.moves.n_per_site, n_values
+        self._free = self.moves.free.numpy()
 
     def put(self, value_index: NDArray[np.int64]) -> None:
         super().put(value_index)
         carried = tuple(part.contiguous() for part in self.state.carried)
         self.state = self.state._replace(carried=carried)
-        self._last: Any = (None, None)  # the arrays of the last state
+        self._last: Any = (None, None)  # a state, and its arrays
+        self._ahead: Any = _NOTHING  # a state, a move of each chain, and what they lead to
 
     def part(self, span: slice) -> "CompiledWalkers":
         """Return some of the chains, which another thread may move until `join`."""
@@ -66,49 +82,74 @@ class CompiledWalkers(Walkers):
         self._weighing = step.Weighing.of(table, self._excluded, ratios.shape[1], ratios.dtype)
         super().weigh(table)
 
-    def _weights(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return nothing, the sums of the weights by blocks, and their logs; see `Weighed`."""
+    @property
+    def table(self) -> Table:
+        """What moves are weighed by."""
+        return self._weighing.table
+
+    def _weights(self, ratios: Tensor) -> tuple[Tensor, ...]:
         found = self._room(ratios)
         if ratios.shape[1]:
             step.weigh(self._weighing, found)
-        return ratios[:, :0], torch.from_numpy(found.cumulative), torch.from_numpy(found.logs)
+        return tuple(torch.from_numpy(part) for part in found[1:])
 
     @staticmethod
     def _room(ratios: Tensor) -> step.Weighed:
-        n, n_moves = ratios.shape
+        given = ratios.numpy()
+        n, n_moves = given.shape
         cumulative = np.empty((n, -(-n_moves // step.BLOCK)))
-        return step.Weighed(ratios.numpy(), cumulative, np.zeros((n, 2)))
+        return step.Weighed(given, np.empty_like(given), cumulative, np.zeros((n, 2)))
 
-    def _here(self) -> step.Weighed:
+    def here(self) -> step.Weighed:
+        """Return the moves of the present states."""
         state, found = self._last
         if state is not self.state:
-            here = self.state
-            arrays = (part.numpy() for part in (here.ratios, here.cumulative, here.log_total))
-            found = step.Weighed(*arrays)
+            found = step.Weighed(*(part.numpy() for part in self.state[2:]))
+            self._last = self.state, found
         return found
 
     def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Draw single moves by uniforms, (n_chains, k)."""
-        out = np.empty(tuple(u.shape), dtype=np.int64)
-        step.select(self._weighing, self._here(), np.ascontiguousarray(u), out)
-        return torch.from_numpy(out), None
+        return torch.from_numpy(self._selected(u.numpy())), None
 
-    def sampled(
-        self,
-        moves: Tensor,
-        back: Tensor,
-        ratios: Tensor,
-        log_ratio: Tensor,
-        eta: float,
-        log_omega: NDArray[np.float64],
-    ) -> tuple[tuple[float, float], NDArray[np.float64]]:
-        """Return the sum of a sampled objective over chains, by eta, and by the knots."""
-        there = self._room(ratios.contiguous())
-        step.weigh(self._weighing, there)
-        gradient = np.zeros(self._weighing.table.value.size)
-        where = moves.contiguous().numpy(), back.reshape(-1).numpy(), log_ratio.numpy()
-        given = self._weighing, eta, log_omega, self._here(), there
-        return learning.sampled(*given, *where, gradient), gradient
+    def _selected(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        out = np.empty(uniforms.shape, dtype=np.int64)
+        step.select(self.here(), np.array(uniforms), out)
+        return out
+
+    def uniform_moves(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw a free move of each chain; all are equally probable."""
+        n = len(self._free)
+        found: NDArray[np.int64] = self._free[np.minimum((uniforms * n).astype(np.int64), n - 1)]
+        return found
+
+    def look(self, move: NDArray[np.int64]) -> Looked:
+        """Return the states that a move of each chain leads to."""
+        return self._look(move[:, None])[0]
+
+    def look_ahead(self, uniforms: NDArray[np.float64]) -> Looked:
+        """Return the proposed states, which a step that proposes the same need not evaluate."""
+        looked, reached = self._look(self._selected(uniforms[:, None]))
+        self._ahead = self.state, looked.move, reached
+        return looked
+
+    def _look(self, move: NDArray[np.int64]) -> tuple[Looked, "_Reached"]:
+        x = self.state.x.numpy()
+        y, site, back = np.empty_like(x), np.empty_like(move), np.empty_like(move)
+        step.make(x, move, *self._numbering, y, site, back)
+        with torch.no_grad():
+            reached = self._reach(y, torch.from_numpy(site))
+        found = self._room(reached.ratios)
+        step.weigh(self._weighing, found)
+        return Looked(move, back, reached.log_ratio, found), reached
+
+    def _reach(self, y: NDArray[np.integer], sites: Tensor) -> "_Reached":
+        """Evaluate the model at states that differ from the present ones at most at these sites."""
+        state, there = self.state, torch.from_numpy(y)
+        carried, log_ratio = self.model.move(state.x, state.carried, there, sites)
+        carried = tuple(part.contiguous() for part in carried)
+        ratios = self.model.first_order(there, carried).contiguous()
+        return _Reached(there, carried, log_ratio.numpy(), ratios)
 
     def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[NDArray[np.float64]]:
         if n_flips > 1 and given.shape[2] == 2:
@@ -119,7 +160,7 @@ class CompiledWalkers(Walkers):
     def step(self, numbers: NDArray[np.float64]) -> None:
         if not self.moves.existing.size:
             return
-        state, model, weighing, here = self.state, self.model, self._weighing, self._here()
+        state, here = self.state, self.here()
         n, n_flips = len(numbers), max(1, numbers.shape[1] - 2)
         x = state.x.numpy()
         y = np.empty_like(x)
@@ -129,21 +170,26 @@ class CompiledWalkers(Walkers):
             self._drawn = step.Drawn(move, site, back, weight, active)
             self._sites = torch.from_numpy(site)
         drawn, accepts = self._drawn, self._accepts
-        step.propose(weighing, here, x, numbers, self.lazy, self._n_values, y, drawn)
-        there = torch.from_numpy(y)
-        carried, log_ratio = model.move(state.x, state.carried, there, self._sites)
-        ratios = model.first_order(there, carried).contiguous()
-        new = self._room(ratios)
+        step.propose(here, x, numbers, self.lazy, *self._numbering, y, drawn)
+        there = self._looked_ahead(drawn.move) or self._reach(y, self._sites)
+        new = self._room(there.ratios)
         sums = *self._sums, accepts
-        given = weighing, drawn, log_ratio.numpy(), here, new, numbers, self.lazy, sums
+        given = self._weighing, drawn, there.log_ratio, here, new, numbers, self.lazy, sums
         if not step.decide(*given):
-            step.restore(accepts, x, y)
-            carried = tuple(part.contiguous() for part in carried)
-            for before, after in zip(state.carried, carried, strict=True):
+            step.restore(accepts, x, there.x.numpy())
+            for before, after in zip(state.carried, there.carried, strict=True):
                 step.restore(accepts, _rows(before), _rows(after))
-        sums_there = torch.from_numpy(new.cumulative), torch.from_numpy(new.logs)
-        self.state = State(there, carried, ratios, state.log_weight, *sums_there)
+        weights = (torch.from_numpy(part) for part in new[1:])
+        self.state = State(there.x, there.carried, there.ratios, *weights)
         self._last = self.state, new
+
+    def _looked_ahead(self, move: NDArray[np.int64]) -> "_Reached | None":
+        """Return the states that these moves lead to, if they were looked at."""
+        (state, looked, reached), self._ahead = self._ahead, _NOTHING
+        if state is not self.state or not np.array_equal(looked, move):
+            return None
+        self.n_spared += 1
+        return reached
 
 
 def _rows(values: Tensor) -> NDArray[np.generic]:

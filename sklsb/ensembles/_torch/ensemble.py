@@ -290,7 +290,7 @@ class FastEnsemble:
         return self.walkers.padded_ratios().cpu().numpy()[:, self.walkers.moves.existing]
 
     @contextmanager
-    def _moving(self) -> Iterator[None]:
+    def _moving(self, n_transitions: int) -> Iterator[None]:
         """Copy the chains' arrays to torch, and back after they have moved."""
         walkers, moves = self.walkers, self.walkers.moves
         moved = np.zeros(walkers.moved.shape, dtype=np.bool_)
@@ -307,6 +307,8 @@ class FastEnsemble:
             np.take(self._values, x, out=self.chains.x, mode="clip")  # valid, so faster
             self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
+        self.chains.evaluations += n_transitions - walkers.n_spared
+        walkers.n_spared = 0
         walkers.model.check()
 
     def _numbers(self, walkers: Walkers, uniforms: Array) -> Iterator[Any]:
@@ -355,9 +357,8 @@ class FastEnsemble:
         Several flips take n_flips + 2 uniforms (see `Walkers.step`); unless all are given, they are
         expanded from the first.
         """
-        with self._moving():
+        with self._moving(uniforms.shape[1]):
             self._divided(uniforms)
-        self.chains.evaluations += uniforms.shape[1]
 
     def run(
         self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
@@ -365,11 +366,10 @@ class FastEnsemble:
         """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
         thin, made, drawn = schedule
         uniforms = self.streams.pairs(n_transitions)
-        with self._moving():
+        with self._moving(n_transitions):
             self.walkers.acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
             found = self._divided(uniforms, thin, made)
-        self.chains.evaluations += n_transitions
         for span, of_draws in found:
             if not of_draws:
                 continue

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sklsb._kernels import objectives
+from sklsb._kernels.first_order import learning
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY
 from sklsb.ensembles._torch.compiled import CompiledWalkers
@@ -52,7 +53,7 @@ def objective(
     if isinstance(walkers, CompiledWalkers) and not given.enumerated:
         bound = isinstance(given.compiled, objectives.Bound)
         weights = log_omega if bound else np.zeros_like(log_omega)
-        return _by_kernels(walkers, bound, eta, _tensor(walkers, uniforms), weights)
+        return _by_kernels(walkers, bound, eta, uniforms, weights)
     values = _leaf(walkers, table.value)
     eta_ = _leaf(walkers, np.array(eta))
     u, weights = _tensor(walkers, uniforms), _tensor(walkers, log_omega)
@@ -109,14 +110,19 @@ def _look(walkers: Walkers, moves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _by_kernels(
-    walkers: CompiledWalkers, bound: bool, eta: float, u: Tensor, log_omega: Array
+    walkers: CompiledWalkers, bound: bool, eta: float, uniforms: Array, log_omega: Array
 ) -> Found:
     """Return the objective of drawn neighbours, and its gradient, without torch's derivatives."""
-    moves = _drawn(walkers, u) if bound else walkers.select(u[:, :1])[0]
-    back, ratios, log_ratio = _look(walkers, moves)
-    found, gradient = walkers.sampled(moves, back, ratios, log_ratio, eta, log_omega)
     n = max(1, len(walkers))
-    return Found(found[0] / n, gradient / n, found[1] / n, moves.shape[1])
+    table, here = walkers.table, walkers.here()
+    gradient = np.zeros_like(table.value)
+    proposed = walkers.look_ahead(uniforms[:, 0])
+    value, by_eta = learning.surprise(table, log_omega, here, proposed, gradient), 0.0
+    if bound:
+        uniform = walkers.look(walkers.uniform_moves(uniforms[:, 1]))
+        more, by_eta = learning.refusal(table, eta, log_omega, here, uniform, gradient)
+        value += more
+    return Found(value / n, gradient / n, by_eta / n, 1 + bound)
 
 
 def _drawn(walkers: Walkers, u: Tensor) -> Tensor:

@@ -41,8 +41,8 @@ class State(NamedTuple):
     x: Tensor  # value indices
     carried: Carried
     ratios: Tensor  # first-order log-ratios of the padded moves
-    log_weight: Tensor
-    cumulative: Tensor  # of the weights, relative to the largest
+    weights: Tensor  # their logarithms; in kernels, relative to the largest
+    cumulative: Tensor  # relative to the largest
     log_total: Tensor  # (n, 1)
 
     def tensors(self) -> list[Tensor]:
@@ -53,9 +53,13 @@ class State(NamedTuple):
 class Walkers:
     """The present states of chains on a device, and the step that moves them.
 
+    ``n_spared`` counts the steps that took what an objective had evaluated.
+
     ``moved``, (n_chains, padded moves + 1), marks the moves made so far, in the last column none;
     ``acceptance`` sums the acceptance probabilities. Ratios have ``dtype`` unless they are exact.
     """
+
+    n_spared = 0
 
     def __init__(
         self, target: Target, value_index: NDArray[np.int64], device: str | None, dtype: torch.dtype
@@ -117,7 +121,7 @@ class Walkers:
                 result = result.masked_fill(never, -math.inf)
         return result
 
-    def _weights(self, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _weights(self, ratios: Tensor) -> tuple[Tensor, ...]:
         """Return log weights, cumulative weights over the largest, and the log of their sum."""
         log_weight = self.log_weights(ratios)
         if not log_weight.shape[1]:
@@ -168,8 +172,8 @@ class Walkers:
         carried, log_ratio = model.move(state.x, state.carried, there.y, there.site)
         ratios = model.first_order(there.y, carried)
         new = State(there.y, carried, ratios, *self._weights(ratios))
-        back = new.log_weight.gather(1, there.back).double()
-        more = back - state.log_weight.gather(1, there.move) + (state.log_total - new.log_total)
+        back = new.weights.gather(1, there.back).double()
+        more = back - state.weights.gather(1, there.move) + (state.log_total - new.log_total)
         if there.active is not None:
             more = torch.where(there.active, more, 0.0)
         probability = (log_ratio + more.sum(1)).clamp_(max=0.0).exp_()

@@ -122,7 +122,10 @@ class RBMModel(Model):
         there, log_ratio = np.empty_like(before), np.empty(len(before))
         mean = np.empty((len(before), self.n_hidden), self._slope_type)
         states, model = (x.numpy(), y.numpy(), sites.numpy()), (self._rows, self._bias)
-        rbm.move(*states, *model, before, there, mean, log_ratio, np.empty(self.n_hidden))
+        n = sites.shape[1]
+        changes = np.zeros(len(self._rows), np.bool_), np.empty(n, np.int64), np.empty(n)
+        scratch = np.empty(self.n_hidden), *changes
+        rbm.move(*states, *model, before, there, mean, log_ratio, scratch)
         return (torch.from_numpy(there), torch.from_numpy(mean)), torch.from_numpy(log_ratio)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
