@@ -485,8 +485,8 @@ MUTANTS = {
     ),
     "a hidden unit without its bias": Mutant(
         RBM,
-        "hidden = _softplus(self.hidden_bias + flat @ self.weights)",
-        "hidden = _softplus(flat @ self.weights)",
+        "hidden = _softplus(self.hidden_bias + flat @ self._columns)",
+        "hidden = _softplus(flat @ self._columns)",
         check_machine,
         ".",
     ),

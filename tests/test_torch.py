@@ -579,7 +579,7 @@ def test_parts_for_threads_share_no_memory_that_a_step_writes():
     parts = [chains.walkers.part(slice(k, k + 2)) for k in (0, 2)]
     for part in parts:
         part.step(np.full((2, 2), 0.5))
-    given = [(*part._weighing.scratch, *part._drawn, part._accepts, *part._sums) for part in parts]
+    given = [(*part.weighing.scratch, *part._drawn, part._accepts, *part._sums) for part in parts]
     for one, other in zip(*given, strict=True):
         assert one.size
         assert not np.shares_memory(one, other)
@@ -818,7 +818,8 @@ def dry_device():
 
 def dry_walkers(target, lazy=0.0):
     states = np.zeros((6, target.n_sites), dtype=np.int64)
-    walkers = Walkers(placed(target, "meta"), states, "meta", torch.float32)
+    on_meta = placed(target, "meta")
+    walkers = Walkers(on_meta, states, placing.model_on(on_meta, "meta", torch.float32))
     walkers.lazy = lazy
     walkers.weigh(Network().table())
     return walkers

@@ -14,7 +14,8 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import FixedRuleSampler, free_sites
-from sklsb.samplers._run.starts import Starts, noise
+from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._run.uphill import noise
 from sklsb.targets.base import States, Target
 
 # States that show whether a target alone fixes the counts of values.

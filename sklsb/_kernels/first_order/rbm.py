@@ -56,6 +56,33 @@ def finish(carried, mean, scratch):
 
 
 @called
+def _sum(terms):
+    """Return the sum of some numbers, four sums at a time."""
+    p = q = r = s = 0.0
+    whole = terms.size - terms.size % 4
+    for k in range(0, whole, 4):
+        p += terms[k]
+        q += terms[k + 1]
+        r += terms[k + 2]
+        s += terms[k + 3]
+    for k in range(whole, terms.size):
+        p += terms[k]
+    return (p + q) + (r + s)
+
+
+@kernel
+def log_prob(x, visible_bias, carried, scratch, out):
+    """Fill log p. ``scratch`` has a number for each visible unit, and one for each hidden unit."""
+    visible, hidden = scratch
+    for c in range(out.size):
+        for i in range(visible.size):
+            visible[i] = visible_bias[i] * np.float64(x[c, i])
+        for h in range(hidden.size):
+            hidden[h] = max(_activation(carried[c], h, hidden.size), 0.0)
+        out[c] = _sum(visible) + (_sum(hidden) + carried[c, -1])
+
+
+@called
 def _change(before, there, scratch):
     """Sum of the changes of log(1 + exp a), without rounding errors of the size of a."""
     n = scratch.size
@@ -67,16 +94,7 @@ def _change(before, there, scratch):
             a, b = before[h] + before[n + h], there[h] + there[n + h]
             both = (there[h] - before[h]) + (there[n + h] - before[n + h])
             scratch[h] = both if a > 0.0 and b > 0.0 else max(b, 0.0) - max(a, 0.0)
-    p = q = r = s = 0.0
-    whole = n - n % 4
-    for h in range(0, whole, 4):
-        p += scratch[h]
-        q += scratch[h + 1]
-        r += scratch[h + 2]
-        s += scratch[h + 3]
-    for h in range(whole, n):
-        p += scratch[h]
-    return ((p + q) + (r + s)) + (there[-1] - before[-1])
+    return _sum(scratch) + (there[-1] - before[-1])
 
 
 @called

@@ -84,13 +84,6 @@ class Drawn(NamedTuple):
 
 
 @inlined
-def usable(ratio):
-    """Return a log-ratio without what there is at impossible states: NaN and inf become 0."""
-    u = np.float64(ratio)
-    return u if u < np.inf else 0.0
-
-
-@inlined
 def _largest_of(bits, most):
     """Return the bits of the largest of some numbers, but for NaN, from the bits of these.
 
@@ -132,27 +125,37 @@ def _accumulate(weights, cumulative):
 
 
 @called
+def locate(weighing, ratios):
+    """Fill the log-ratios that weights are of, the knots below, and how far they are beyond these.
+
+    NaN and inf, which there are at impossible states, become 0.
+    """
+    scratch = weighing.scratch
+    u, knot, beyond = scratch.logs, scratch.knot, scratch.beyond
+    real = u.dtype.type
+    last = real(weighing.knots.size - 1)
+    for k in range(u.size):
+        u[k] = ratios[k] if ratios[k] < np.inf else real(0.0)
+    for k in range(u.size):
+        a = abs(u[k]) * weighing.inverse_step
+        knot[k] = np.int32(min(a, last))
+        beyond[k] = a - real(knot[k])
+
+
+@called
 def _log_weights(weighing, ratios):
     """Fill the log weights of a state's moves; see `numeric.log_weight`.
 
     Loops of one thought each vectorise, all but that which looks up the knots.
     """
     scratch, excluded = weighing.scratch, weighing.excluded
-    w = scratch.logs
+    w, knot, found, beyond = scratch.logs, scratch.knot, scratch.found, scratch.beyond
     real = w.dtype.type
-    for k in range(w.size):
-        u = ratios[k]
-        w[k] = u if u < np.inf else real(0.0)
     if weighing.flat:
         for k in range(w.size):
-            w[k] = real(0.5) * w[k]
+            w[k] = real(0.5) * (ratios[k] if ratios[k] < np.inf else real(0.0))
     else:
-        knot, found, beyond = scratch.knot, scratch.found, scratch.beyond
-        last = real(weighing.knots.size - 1)
-        for k in range(w.size):
-            a = abs(w[k]) * weighing.inverse_step
-            knot[k] = np.int32(min(a, last))
-            beyond[k] = a - real(knot[k])
+        locate(weighing, ratios)
         for k in range(w.size):
             found[k] = weighing.knots[np.uint64(knot[k])]
         for k in range(w.size):

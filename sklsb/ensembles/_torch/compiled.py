@@ -13,7 +13,7 @@ from sklsb._kernels.first_order import step
 from sklsb._kernels.first_order.learning import Looked
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.walkers import State, Walkers
-from sklsb.targets._torch.model import Carried
+from sklsb.targets._torch.model import Carried, Model
 from sklsb.targets.base import Target
 
 
@@ -25,6 +25,11 @@ class _Reached(NamedTuple):
     log_ratio: NDArray[np.float64]  # log p there less log p here
     ratios: Tensor
 
+    def first(self, n: int) -> "_Reached":
+        """Return the first n of them."""
+        carried = tuple(part[:n] for part in self.carried)
+        return _Reached(self.x[:n], carried, self.log_ratio[:n], self.ratios[:n])
+
 
 _NOTHING: Any = (None, None, None)
 
@@ -32,10 +37,8 @@ _NOTHING: Any = (None, None, None)
 class CompiledWalkers(Walkers):
     """Walkers whose state and scratch are in memory that torch and NumPy share."""
 
-    def __init__(
-        self, target: Target, value_index: NDArray[np.int64], device: str | None, dtype: torch.dtype
-    ):
-        super().__init__(target, value_index, device, dtype)
+    def __init__(self, target: Target, value_index: NDArray[np.int64], model: Model):
+        super().__init__(target, value_index, model)
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
         self._scratch(len(value_index))
@@ -57,9 +60,9 @@ class CompiledWalkers(Walkers):
         mine = tuple(one[span] for one in carried)
         made.state = State(x[span], mine, *(one[span] for one in rest))
         made.moved, made.acceptance = self.moved[span], self.acceptance[span]
-        weighing = self._weighing
+        weighing = self.weighing
         logs = weighing.scratch.logs
-        made._weighing = weighing._replace(scratch=step.Scratch.of(logs.size, logs.dtype))
+        made.weighing = weighing._replace(scratch=step.Scratch.of(logs.size, logs.dtype))
         made._scratch(len(made))
         return made
 
@@ -79,18 +82,13 @@ class CompiledWalkers(Walkers):
 
     def weigh(self, table: Table) -> None:
         ratios = self.state.ratios.numpy()
-        self._weighing = step.Weighing.of(table, self._excluded, ratios.shape[1], ratios.dtype)
+        self.weighing = step.Weighing.of(table, self._excluded, ratios.shape[1], ratios.dtype)
         super().weigh(table)
-
-    @property
-    def table(self) -> Table:
-        """What moves are weighed by."""
-        return self._weighing.table
 
     def _weights(self, ratios: Tensor) -> tuple[Tensor, ...]:
         found = self._room(ratios)
         if ratios.shape[1]:
-            step.weigh(self._weighing, found)
+            step.weigh(self.weighing, found)
         return tuple(torch.from_numpy(part) for part in found[1:])
 
     @staticmethod
@@ -110,43 +108,45 @@ class CompiledWalkers(Walkers):
 
     def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Draw single moves by uniforms, (n_chains, k)."""
-        return torch.from_numpy(self._selected(u.numpy())), None
+        return torch.from_numpy(self._drawn_by(u.numpy())), None
 
-    def _selected(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def proposed(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw a move of each chain as a step does."""
+        return self._drawn_by(uniforms[:, None])[:, 0]
+
+    def _drawn_by(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         out = np.empty(uniforms.shape, dtype=np.int64)
-        step.select(self.here(), np.array(uniforms), out)
+        step.select(self.here(), np.array(uniforms, order="C"), out)
         return out
 
-    def uniform_moves(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def uniform(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw a free move of each chain; all are equally probable."""
         n = len(self._free)
         found: NDArray[np.int64] = self._free[np.minimum((uniforms * n).astype(np.int64), n - 1)]
         return found
 
     def look(self, move: NDArray[np.int64]) -> Looked:
-        """Return the states that a move of each chain leads to."""
-        return self._look(move[:, None])[0]
+        """Return the states that moves lead to: a move of each chain, then another of each.
 
-    def look_ahead(self, uniforms: NDArray[np.float64]) -> Looked:
-        """Return the proposed states, which a step that proposes the same need not evaluate."""
-        looked, reached = self._look(self._selected(uniforms[:, None]))
-        self._ahead = self.state, looked.move, reached
-        return looked
-
-    def _look(self, move: NDArray[np.int64]) -> tuple[Looked, "_Reached"]:
-        x = self.state.x.numpy()
-        y, site, back = np.empty_like(x), np.empty_like(move), np.empty_like(move)
-        step.make(x, move, *self._numbering, y, site, back)
+        The first of them need not be evaluated again by a step that proposes the same.
+        """
+        n, times = len(self), len(move) // max(1, len(self))
+        x, *carried = (torch.cat([part] * times) for part in (self.state.x, *self.state.carried))
+        y, (site, back) = np.empty_like(x.numpy()), np.empty((2, len(move), 1), dtype=np.int64)
+        step.make(x.numpy(), move[:, None], *self._numbering, y, site, back)
         with torch.no_grad():
-            reached = self._reach(y, torch.from_numpy(site))
-        found = self._room(reached.ratios)
-        step.weigh(self._weighing, found)
-        return Looked(move, back, reached.log_ratio, found), reached
+            there = self._reach(x, tuple(carried), y, torch.from_numpy(site))
+        found = self._room(there.ratios)
+        step.weigh(self.weighing, found)
+        self._ahead = self.state, move[:n, None], there.first(n)
+        return Looked(move, back[:, 0], there.log_ratio, found)
 
-    def _reach(self, y: NDArray[np.integer], sites: Tensor) -> "_Reached":
-        """Evaluate the model at states that differ from the present ones at most at these sites."""
-        state, there = self.state, torch.from_numpy(y)
-        carried, log_ratio = self.model.move(state.x, state.carried, there, sites)
+    def _reach(
+        self, x: Tensor, carried: Carried, y: NDArray[np.integer], sites: Tensor
+    ) -> "_Reached":
+        """Evaluate the model at y, which differs from x at most at these sites."""
+        there = torch.from_numpy(y)
+        carried, log_ratio = self.model.move(x, carried, there, sites)
         carried = tuple(part.contiguous() for part in carried)
         ratios = self.model.first_order(there, carried).contiguous()
         return _Reached(there, carried, log_ratio.numpy(), ratios)
@@ -171,10 +171,11 @@ class CompiledWalkers(Walkers):
             self._sites = torch.from_numpy(site)
         drawn, accepts = self._drawn, self._accepts
         step.propose(here, x, numbers, self.lazy, *self._numbering, y, drawn)
-        there = self._looked_ahead(drawn.move) or self._reach(y, self._sites)
+        there = self._looked_ahead(drawn.move)
+        there = there or self._reach(state.x, state.carried, y, self._sites)
         new = self._room(there.ratios)
         sums = *self._sums, accepts
-        given = self._weighing, drawn, there.log_ratio, here, new, numbers, self.lazy, sums
+        given = self.weighing, drawn, there.log_ratio, here, new, numbers, self.lazy, sums
         if not step.decide(*given):
             step.restore(accepts, x, there.x.numpy())
             for before, after in zip(state.carried, there.carried, strict=True):

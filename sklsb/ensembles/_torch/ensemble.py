@@ -25,7 +25,7 @@ from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import Balanced, FirstOrder
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
-from sklsb.targets._torch import device_of
+from sklsb.targets._torch import model_on
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -108,9 +108,9 @@ class FastEnsemble:
         self.counters = Counters()
         self._values = np.asarray(target.values, dtype=target.dtype)
         value_index = np.searchsorted(self._values, self.chains.x)
-        on_cpu = device_of(target, device).type == "cpu"
-        kind = CompiledWalkers if on_cpu else Walkers
-        self.walkers = kind(target, value_index, device, dtype)
+        model = model_on(target, device, dtype)
+        kind = CompiledWalkers if model.device.type == "cpu" else Walkers
+        self.walkers = kind(target, value_index, model)
         self.device = str(self.walkers.device)
         self._table: Table | None = None  # of the walkers' weights
 

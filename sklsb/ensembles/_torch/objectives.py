@@ -113,16 +113,17 @@ def _by_kernels(
     walkers: CompiledWalkers, bound: bool, eta: float, uniforms: Array, log_omega: Array
 ) -> Found:
     """Return the objective of drawn neighbours, and its gradient, without torch's derivatives."""
-    n = max(1, len(walkers))
-    table, here = walkers.table, walkers.here()
-    gradient = np.zeros_like(table.value)
-    proposed = walkers.look_ahead(uniforms[:, 0])
-    value, by_eta = learning.surprise(table, log_omega, here, proposed, gradient), 0.0
+    n, weighing = max(1, len(walkers)), walkers.weighing
+    moves = [walkers.proposed(uniforms[:, 0])]
     if bound:
-        uniform = walkers.look(walkers.uniform_moves(uniforms[:, 1]))
-        more, by_eta = learning.refusal(table, eta, log_omega, here, uniform, gradient)
+        moves.append(walkers.uniform(uniforms[:, 1]))
+    here, there = walkers.here(), walkers.look(np.concatenate(moves))
+    gradient, by_eta = np.zeros(weighing.table.value.size + 1), 0.0
+    value = learning.surprise(weighing, log_omega, here, there, gradient)
+    if bound:
+        more, by_eta = learning.refusal(weighing, eta, log_omega, here, there, gradient)
         value += more
-    return Found(value / n, gradient / n, by_eta / n, 1 + bound)
+    return Found(value / n, gradient[:-1] / n, by_eta / n, len(moves))
 
 
 def _drawn(walkers: Walkers, u: Tensor) -> Tensor:

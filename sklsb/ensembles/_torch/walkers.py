@@ -29,9 +29,8 @@ from torch import Tensor
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.philox import expand
-from sklsb.targets._torch.model import Carried
+from sklsb.targets._torch.model import Carried, Model
 from sklsb.targets._torch.moves import PaddedMoves
-from sklsb.targets._torch.placing import model_on
 from sklsb.targets.base import Target
 
 
@@ -56,17 +55,15 @@ class Walkers:
     ``n_spared`` counts the steps that took what an objective had evaluated.
 
     ``moved``, (n_chains, padded moves + 1), marks the moves made so far, in the last column none;
-    ``acceptance`` sums the acceptance probabilities. Ratios have ``dtype`` unless they are exact.
+    ``acceptance`` sums the acceptance probabilities.
     """
 
     n_spared = 0
 
-    def __init__(
-        self, target: Target, value_index: NDArray[np.int64], device: str | None, dtype: torch.dtype
-    ):
+    def __init__(self, target: Target, value_index: NDArray[np.int64], model: Model):
         self.lazy = 0.0
-        self.model = model_on(target, device, dtype)
-        self.device = self.model.device
+        self.model = model
+        self.device = model.device
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)
         # All weights of a state may be 0, and ratios at an impossible state NaN.
         self._may_be_stuck = self.moves.excluded is not None or self.model.has_zeros
@@ -91,10 +88,18 @@ class Walkers:
 
     def weigh(self, table: Table) -> None:
         """Compute the weights of all moves by a table, which is used from now on."""
-        self._even = Even.of(table, self.state.ratios)
+        self._table: Table = table
+        self._tabulated: Even | None = None
         state = self.state
         with torch.no_grad():
             self.state = State(*state[:3], *self._weights(state.ratios))
+
+    @property
+    def _even(self) -> Even:
+        """The table on the device, made when it is needed: kernels do without."""
+        if self._tabulated is None:
+            self._tabulated = Even.of(self._table, self.state.ratios)
+        return self._tabulated
 
     def log_prob(self) -> Tensor:
         """Return log p of each chain's state, without the target's constant."""

@@ -17,6 +17,7 @@ from sklsb._system.progress import Progress
 from sklsb.diagnostics.tally import RareValue
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.uphill import Account, Search, Uphill, Walks, noise
 from sklsb.targets.base import States, Target
 
 INITS = ("both", "uniform", "quenched")
@@ -35,7 +36,6 @@ _ENTROPY = 0.5
 _MOST_TRIED = 3
 # Draws of each chain, of which the second half is used, and its sweeps.
 _DRAWS, SWEEPS = 32, 24
-_EPS = float(np.finfo(np.float64).eps)
 
 Array = NDArray[np.float64]
 # From states, streams, a number of draws and the sweeps between two: the draws, of shape
@@ -73,154 +73,114 @@ def draw_starts(
     of many uphill walks and far from it; or at a rare value that chains keep, if one is found.
     ``on_chain`` is called after each start.
     """
-    x, evaluations = [], np.zeros(len(streams), dtype=np.int64)
+    x = np.empty((len(streams), target.n_sites), dtype=target.dtype)
+    evaluations = np.zeros(len(streams), dtype=np.int64)
     kept: set[RareValue] = set()
+    uphill = Uphill(target, effort.first_order)
+    searches: dict[int, tuple[_Search, Search[States]]] = {}
     for k, rng in enumerate(streams.of("start")):
         c = streams.first + k
         if init == "quenched" or (init == "both" and c % 2):
             n_before = c if init == "quenched" else c // 2
-            search = _Search(target, effort)
-            x.append(search.run(rng, far=n_before % 2 == 1))
-            evaluations[k] = search.evaluations
-            kept |= search.found
+            search = _Search(target, effort, uphill.n_moves)
+            searches[k] = search, search.run(rng, far=n_before % 2 == 1)
         else:
-            x.append(target.draw_state(rng))
-        on_chain()
-    x_all = np.array(x).reshape(len(streams), target.n_sites)
-    return Starts(x_all, evaluations, tuple(sorted(kept)))
+            x[k] = target.draw_state(rng)
+            on_chain()
+    at_once = max(1, _MOST_HELD // max(1, MOST_LOOKS * uphill.n_moves))
+    chains = list(searches)
+    for first in range(0, len(chains), at_once):
+        some = chains[first : first + at_once]
+        for k, state in zip(some, uphill.follow([searches[k][1] for k in some]), strict=True):
+            search = searches[k][0]
+            x[k], evaluations[k] = state, search.account.evaluations
+            kept |= search.found
+            on_chain()
+    return Starts(x, evaluations, tuple(sorted(kept)))
 
 
 class _Search:
     """The search of one chain."""
 
-    def __init__(self, target: Target, effort: Effort):
+    def __init__(self, target: Target, effort: Effort, n_moves: int):
         self.target = target
+        self.n_moves = n_moves
         self.walk = effort.walk
         self.n_walkers = min(effort.n_walkers - 2 * _USUAL, MOST_WALKERS)
         self.tries = min(_MOST_TRIED, (effort.n_walkers - self.n_walkers) // _USUAL - 1)
         self.found: set[RareValue] = set()
-        k = target.cardinalities
-        self.n_moves = int((k - 1).sum())
         # The cost of a user's function is unknown.
-        affordable = _CHEAP // max(1, self.n_moves) if target.ratio_cost == 1 else 0
+        affordable = _CHEAP // max(1, n_moves) if target.ratio_cost == 1 else 0
         fewest = max(FEWEST_LOOKS, affordable)
-        self.looks = min(max(effort.looks, fewest), MOST_LOOKS)  # left
-        self.look_cost = 1 if effort.first_order else self.n_moves
-        # A gradient of an RBM takes as long as a single log-ratio.
-        self.first_order = effort.first_order or getattr(target, "layers", None) is not None
+        self.account = Account(looks=min(max(effort.looks, fewest), MOST_LOOKS))
         self.values = np.asarray(target.values, dtype=target.dtype)
-        self.sites = np.flatnonzero(k > 1)
-        self.first = (np.cumsum(k - 1) - (k - 1))[self.sites]  # first move of each
-        self.evaluations = 0
 
-    def run(self, rng: np.random.Generator, far: bool) -> States:
+    def run(self, rng: np.random.Generator, far: bool) -> Search[States]:
         """Return a state at a rare value that is kept, or else the highest or one far from it.
 
         Among modes of equal height any may be rare in a few chains, a different one in each search.
         """
-        best, top = self._highest(rng)
-        found = self._kept(rng, best) if self.n_walkers >= _USUAL else None
+        best, top = yield from self._highest(rng)
+        found = None
+        if self.n_walkers >= _USUAL:
+            found = yield from self._kept(rng, best)
         if found is not None:
-            self.looks = max(self.looks, _LOOKS)
-            _, height = self._climb(np.stack([found, best]))
+            self._afford(_LOOKS)
+            _, height = yield Walks(self.account, np.stack([found, best]))
             if height[0] < height[1] - noise(height[1]):
                 return found
-        return self._far_from(best, top, rng) if far else best
+        return (yield from self._far_from(best, top, rng)) if far else best
+
+    def _afford(self, looks: int) -> None:
+        """Have at least so many looks left."""
+        self.account.looks = max(self.account.looks, looks)
 
     # ----------------------------------------------------------------- uphill
 
-    def _highest(self, rng: np.random.Generator) -> tuple[States, float]:
+    def _highest(self, rng: np.random.Generator) -> Search[tuple[States, float]]:
         """Return the most probable end of several uphill walks, and log p there.
 
         Ties go to the smallest values, so that all searches that find the two modes of a magnet
         start at the same one.
         """
-        target = self.target
-        n = min(self.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
+        target, account = self.target, self.account
+        n = min(account.looks // (3 * _LOOKS), _MOST_HELD // max(1, 2 * self.n_moves))
         drawn = [target.draw_state(rng) for _ in range(max(1, n))]
         drawn += [target.scattered_state(rng) for _ in range(n)]
-        x, log_prob = self._climb(np.stack(drawn))
-        if n and self.looks >= _LOOKS:  # from the opposites of the ends found
-            others, further = self._climb(self._opposite(np.unique(x, axis=0)))
+        x, log_prob = yield Walks(account, np.stack(drawn))
+        if n and account.looks >= _LOOKS:  # from the opposites of the ends found
+            others, further = yield Walks(account, self._opposite(_distinct(x)))
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
         highest = log_prob.max()
         alike = self._alike(x[0])
         alike = alike[self._log_prob(alike) > highest + noise(highest)]
         if len(alike):
-            self.looks = max(self.looks, _LOOKS * len(alike))
-            x, log_prob = self._climb(alike)
+            self._afford(_LOOKS * len(alike))
+            x, log_prob = yield Walks(account, alike)
             highest = log_prob.max()
         top = x[log_prob >= highest - noise(highest)]
         total = top.sum(axis=1, dtype=np.int64)
-        best: States = np.unique(top[total == total.min()], axis=0)[0]
+        best = np.array(min(top[total == total.min()].tolist()), dtype=x.dtype)
         return best, float(highest)
 
-    def _far_from(self, best: States, top: float, rng: np.random.Generator) -> States:
+    def _far_from(self, best: States, top: float, rng: np.random.Generator) -> Search[States]:
         """Return the end of an uphill walk from a draw, or from the opposite state if farther.
 
         Of several modes, this must not be the one of the best state. But of an end that is too low
         a mode would need so many states that uniform draws lead there, if it counts at all.
         """
-        self.looks = max(self.looks, 2 * _LOOKS)
+        self._afford(2 * _LOOKS)
         drawn = self.target.draw_state(rng)
-        ends, height = self._climb(np.concatenate([drawn[None], self._opposite(best[None])]))
+        both = np.concatenate([drawn[None], self._opposite(best[None])])
+        ends, height = yield Walks(self.account, both)
         n_states = np.log(np.maximum(1, self.target.n_possible)).sum()
         ends = np.concatenate([best[None], ends[height > top - _ENTROPY * n_states]])
         farthest: States = ends[int((ends != best).sum(axis=1).argmax())]
         return farthest
 
-    def _climb(self, x: States, fixed: NDArray[np.int64] | None = None) -> tuple[States, Array]:
-        """Go uphill from some states while looks are left; return the ends and log p there.
-
-        All variables that lead up by themselves are changed together; if that does not lead up,
-        only the best half, a quarter, ... ``fixed`` is a variable of each state that stays.
-        """
-        log_prob = self._log_prob(x)
-        possible = np.isfinite(log_prob)
-        x, log_prob = x[possible], log_prob[possible]
-        most = np.full(len(x), self.sites.size)
-        walking = np.arange(len(x))
-        while walking.size and walking.size <= self.looks and self.sites.size:
-            self.looks -= walking.size
-            gain, value = self._best_moves(x[walking])
-            if fixed is not None:
-                place = np.searchsorted(self.sites, fixed[walking])
-                gain[np.arange(walking.size), place] = -np.inf
-            order = np.argsort(-gain, axis=1, kind="stable")
-            n_up = (gain > noise(log_prob[walking])[:, None]).sum(axis=1)
-            n = np.minimum(n_up, most[walking])
-            higher = np.zeros(walking.size, dtype=np.bool_)
-            while (tried := np.flatnonzero(~higher & (n > 0))).size:
-                trial = x[walking[tried]]
-                row, rank = np.nonzero(np.arange(self.sites.size) < n[tried, None])
-                at = order[tried][row, rank]
-                trial[row, self.sites[at]] = value[tried[row], at]
-                reached, before = self._log_prob(trial), log_prob[walking[tried]]
-                up = reached > before + noise(before)
-                x[walking[tried[up]]] = trial[up]
-                log_prob[walking[tried[up]]] = reached[up]
-                most[walking[tried[up]]] = 2 * n[tried[up]]
-                higher[tried[up]] = True
-                n[tried[~up]] //= 2
-            walking = walking[higher]
-        return x, log_prob
-
     def _log_prob(self, x: States) -> Array:
-        self.evaluations += len(x)
+        self.account.evaluations += len(x)
         return self.target.log_prob(x)
-
-    def _best_moves(self, x: States) -> tuple[Array, States]:
-        """Largest log-ratio of a change of each variable, and the value that it leads to."""
-        self.evaluations += len(x) * self.look_cost
-        target = self.target
-        ratios = (target.first_order_ratios if self.first_order else target.log_ratios)(x)
-        gain = np.maximum.reduceat(ratios, self.first, axis=1)
-        size = np.diff(self.first, append=self.n_moves)
-        is_best = ratios == np.repeat(gain, size, axis=1)
-        moves = np.where(is_best, np.arange(self.n_moves), self.n_moves)
-        new = np.minimum.reduceat(moves, self.first, axis=1) - self.first
-        new += new >= np.searchsorted(self.values, x[:, self.sites])
-        return gain, self.values[new]
 
     def _alike(self, x: States) -> States:
         """Return x with all free variables set to one value, for each value.
@@ -238,7 +198,7 @@ class _Search:
 
     # ----------------------------------------------------------------- rare values
 
-    def _kept(self, rng: np.random.Generator, best: States) -> States | None:
+    def _kept(self, rng: np.random.Generator, best: States) -> Search[States | None]:
         """Return a state at the rare value that chains keep best, if they keep one for long.
 
         Each value that is rare in chains from uniform draws is set in the best state, the other
@@ -260,8 +220,8 @@ class _Search:
         site, index = site[possible], index[possible]
         if not site.size:
             return None
-        self.looks = max(self.looks, _LOOKS * site.size)
-        x, _ = self._climb(x[possible], fixed=site)
+        self._afford(_LOOKS * site.size)
+        x, _ = yield Walks(self.account, x[possible], fixed=site)
         draws = self._run(rng, x)
         kept = self._shares(draws)[np.arange(site.size), site, index]
         for k in np.argsort(-kept, kind="stable")[: self.tries].tolist():
@@ -284,7 +244,7 @@ class _Search:
         seed = int(rng.integers(2**63))
         streams = Streams([np.random.default_rng([seed, k]) for k in range(len(x))])
         draws, evaluations = self.walk(x, streams, _DRAWS, SWEEPS / _DRAWS)
-        self.evaluations += evaluations
+        self.account.evaluations += evaluations
         return draws[:, _DRAWS // 2 :]
 
     def _shares(self, draws: States) -> Array:
@@ -292,9 +252,9 @@ class _Search:
         return np.stack([(draws == v).mean(axis=1) for v in self.values], axis=2)
 
 
-def noise(log_prob: Array) -> Array:
-    """Differences of log p that may be rounding."""
-    return 64 * _EPS * (1.0 + np.abs(log_prob))
+def _distinct(x: States) -> States:
+    """Return each state once."""
+    return x[list({state.tobytes(): k for k, state in enumerate(x)}.values())]
 
 
 def scouted_starts(

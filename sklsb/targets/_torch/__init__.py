@@ -10,6 +10,6 @@ except ImportError as error:
 
 from sklsb.targets._torch.function import Density
 from sklsb.targets._torch.model import Model
-from sklsb.targets._torch.placing import device_of, first_order_ratios
+from sklsb.targets._torch.placing import device_of, first_order_ratios, model_on
 
-__all__ = ["Density", "Model", "device_of", "first_order_ratios"]
+__all__ = ["Density", "Model", "device_of", "first_order_ratios", "model_on"]

@@ -129,6 +129,11 @@ class RBMModel(Model):
         return (torch.from_numpy(there), torch.from_numpy(mean)), torch.from_numpy(log_ratio)
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
+        if self._on_cpu:
+            found = np.empty(len(x))
+            scratch = np.empty(len(self._rows)), np.empty(self.n_hidden)
+            rbm.log_prob(x.numpy(), self._bias, carried[0].numpy(), scratch, found)
+            return torch.from_numpy(found)
         activation = row_sum(self._activation(carried[0]).clamp(min=0.0))
         return row_sum(x * self.visible_bias) + (activation + carried[0][:, -1])
 
