@@ -633,6 +633,16 @@ class TwoSided(LearnableFunction):
         return 0.0, np.zeros_like(self.theta)
 
 
+def _fixed_parts(u: Array) -> Array:
+    """Even parts of barker, sqrt, min and max, (4, n)."""
+    return np.stack([cls().even_part(u) for cls in FIXED.values()])
+
+
+@lru_cache
+def _fixed_at_knots(step: float) -> Array:
+    return _fixed_parts(_knots(step))
+
+
 class Mixture(TwoSided):
     r"""LSB 1: softmax mixture of Barker, square root, min and max.
 
@@ -667,17 +677,28 @@ class Mixture(TwoSided):
         """Weights of barker, sqrt, min and max, (4,), or (2, 4) with two sides."""
         return softmax(self.theta.reshape(-1, 4), axis=1).reshape((2, 4) if self.sides else 4)
 
-    def _terms(self, u: Array) -> Array:
-        return np.stack([cls().even_part(u) for cls in FIXED.values()], axis=-1)
+    def _mixed(self, parts: Array) -> tuple[Array, Array]:
+        """Even part where the four have these, (4, n), and the share of each in g."""
+        log_weights = self.theta - np.logaddexp.reduce(self.theta)
+        logs = parts + log_weights[:, None]
+        largest = logs.max(axis=0)
+        shares = np.exp(logs - largest)
+        total = shares.sum(axis=0)
+        return largest + np.log(total), shares / total
+
+    @cached_property
+    def _at_knots(self) -> tuple[Array, Array]:
+        return self._mixed(_fixed_at_knots(self.knot_step))
 
     def _even(self, u: ArrayLike) -> Array:
-        terms = self._terms(np.asarray(u, dtype=np.float64))
-        log_weights = self.theta - np.logaddexp.reduce(self.theta)
-        return np.logaddexp.reduce(terms + log_weights, axis=-1)
+        u = np.asarray(u, dtype=np.float64)
+        return self._mixed(_fixed_parts(u.ravel()))[0].reshape(u.shape)
+
+    def _even_table(self) -> Table:
+        return self._as_table(self._at_knots[0], self._tail_slope())
 
     def _even_vjp(self, grad_knots: Array) -> Array:
-        share = softmax(self._terms(self.knots) + self.theta, axis=-1)
-        return grad_knots @ (share - self.weights)
+        return self._at_knots[1] @ grad_knots - self.weights * grad_knots.sum()
 
 
 class Lipschitz(TwoSided):

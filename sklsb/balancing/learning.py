@@ -54,7 +54,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import OBJECTIVES as OBJECTIVES
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb.balancing.functions import BalancingFunction, LearnableFunction
+from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.balancing.sides import sides_of
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
@@ -147,7 +147,7 @@ class History(NamedTuple):
         if not n:
             return cls.from_rows([], log_prob.shape[1])
         made, nothing = np.array(ends, dtype=np.int64), np.full(n, np.nan)
-        shown = (np.tile(part, (n, 1)) for part in _shown(function))
+        shown = (np.tile(part, (n, 1)) for part in _shown(function, function.table()))
         return cls(made, log_prob, acceptance, nothing, nothing, *shown)
 
 
@@ -350,7 +350,7 @@ def burn_in(
             store.offer(block, ensemble.chains.x)
             value, norm = learner.update(*gradient)
             function, rule = learner.function, Balanced(learner.table, lazy, sides)
-        shown = _shown(function)
+        shown = _shown(function, rule.table)
         rows.append((done, log_prob, acceptance, value, norm, *shown))
         on_block(length)
     ensemble.start(rule)
@@ -358,9 +358,10 @@ def burn_in(
     return function, History.from_rows(rows, len(ensemble)), visited
 
 
-def _shown(function: BalancingFunction) -> tuple[Array, Array]:
+def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
     """Return the parameters and the even part, as the histories keep them."""
-    return getattr(function, "theta", np.empty(0)), function.tabulated().even_part(PLACES)
+    even_part = Tabulated(table, function.sided).even_part(PLACES)
+    return getattr(function, "theta", np.empty(0)), even_part
 
 
 class Trace(NamedTuple):
@@ -445,7 +446,7 @@ class Flux:
             return _REFUSED, np.zeros_like(theta)
         if value < self.best[0]:
             self.best = (value, function)
-        self.rows.append((value, norm, *_shown(function)))
+        self.rows.append((value, norm, *_shown(function, table)))
         return value, gradient
 
 
@@ -477,5 +478,5 @@ def fit_flux(
         minimize(
             shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
         )
-    rows = flux.rows or [(np.nan, np.nan, *_shown(function))]
+    rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))
