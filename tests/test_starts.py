@@ -21,6 +21,7 @@ from sklsb import (
 from sklsb.diagnostics.tally import RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
+from sklsb.samplers._run import starts as _starts
 from sklsb.samplers._run.starts import MOST_LOOKS, Effort, draw_starts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -137,6 +138,23 @@ def test_every_second_chain_is_quenched():
 def test_a_start_does_not_depend_on_the_other_chains():
     for init in ("both", "quenched"):
         np.testing.assert_array_equal(found(LATTICE, init, 3).x, found(LATTICE, init, 6).x[:3])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+@pytest.mark.parametrize("name", TARGETS)
+def test_searches_find_together_what_each_finds_alone(name, at_once, monkeypatch):
+    target, seeds = TARGETS[name], spawn(3, 6)
+    n_moves = int((target.cardinalities - 1).sum())
+    monkeypatch.setattr(_starts, "_MOST_HELD", at_once * MOST_LOOKS * max(1, n_moves))
+    n_calls = []
+    together = draw_starts(
+        target, "both", Streams(seeds), Effort(60, 0, never), lambda: n_calls.append(1)
+    )
+    assert len(n_calls) == 6
+    for c, rng in enumerate(seeds):
+        alone = draw_starts(target, "both", Streams([rng], c), Effort(60, 0, never))
+        assert np.array_equal(together.x[c], alone.x[0])
+        assert together.evaluations[c] == alone.evaluations[0]
 
 
 @pytest.mark.parametrize("looks", [0, 5, 40, 10**9])

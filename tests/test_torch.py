@@ -923,6 +923,38 @@ def test_no_sites_and_one():
 # ----------------------------------------------------------------- learning
 
 
+@pytest.mark.parametrize("objective", ["bound", "sampled_kl"])
+@pytest.mark.parametrize(("n_flips", "lazy", "n_shared"), [(1, 0.0, 1), (1, 0.4, 0), (3, 0.0, 0)])
+def test_a_step_takes_what_the_objective_evaluated(objective, n_flips, lazy, n_shared):
+    rows = []
+
+    def log_prob(x):
+        rows.append(len(x))
+        return (x * torch.linspace(-1.0, 2.0, 15).view(5, 3)).sum((1, 2)) ** 3 / 20
+
+    target = TorchTarget(log_prob, 5, 3)
+    rng = np.random.default_rng(0)
+    states = np.stack([target.draw_state(rng) for _ in range(6)])
+    one, other = (FastEnsemble(target, states, [None] * 6, None, n_flips) for _ in range(2))
+    rule = Balanced(Barker().table(), lazy)
+    n_looks = 2 if objective == "bound" else 1
+    for n_steps in (1, 4):
+        u = rng.random((6, n_steps, 2))
+        u[:, 0, 0] = np.maximum(u[:, 0, 0], lazy)  # the proposals of a lazy step are others
+        for chains in (one, other):
+            chains.start(rule)
+        rows.clear()
+        before = one.chains.evaluations.sum()
+        given = OBJECTIVES[objective], 1.0, 1
+        one.objective(rule, given, np.column_stack([u[:, 0, 0], rng.random(6)]), np.zeros(6))
+        one.advance(u)
+        assert sum(rows) == 6 * (n_looks + n_steps - n_shared)
+        assert one.chains.evaluations.sum() - before == sum(rows)
+        other.advance(u)
+        assert np.array_equal(one.chains.x, other.chains.x)
+        assert np.array_equal(one.chains.acceptance, other.chains.acceptance)
+
+
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=repr)
