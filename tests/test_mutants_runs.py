@@ -21,8 +21,9 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
 WEIGHTS = "diagnostics/weights.py"
 RUN = "_kernels/run.py"
 BASE, LSB, SAVING = "samplers/_run/base.py", "samplers/lsb.py", "samplers/_run/saving.py"
-STARTS, SINKS, THINNING, WARNINGS, BURN_IN = (
-    f"samplers/_run/{name}.py" for name in ("starts", "sinks", "thinning", "warnings", "burn_in")
+STARTS, UPHILL, SINKS, THINNING, WARNINGS, BURN_IN = (
+    f"samplers/_run/{name}.py"
+    for name in ("starts", "uphill", "sinks", "thinning", "warnings", "burn_in")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
@@ -626,7 +627,10 @@ MUTANTS = {
         "a value of one in eleven is tried",
     ),
     "walks that go downhill": Mutant(
-        STARTS, "np.argsort(-gain, axis=1", "np.argsort(gain, axis=1", check_starts, "."
+        UPHILL, "rising = gain > noise(", "rising = -gain > noise(", check_starts, "."
+    ),
+    "of changes that do not lead up together the worse half tried": Mutant(
+        UPHILL, "np.argsort(-rows, axis=1", "np.argsort(rows, axis=1", check_starts, "."
     ),
     "all chains quenched but every second": Mutant(
         STARTS, '(init == "both" and c % 2)', '(init == "both" and not c % 2)', check_starts, "."
@@ -635,9 +639,9 @@ MUTANTS = {
         STARTS, "far=n_before % 2 == 1", "far=False", check_opposite_modes, "."
     ),
     "looks of a search not counted": Mutant(
-        STARTS,
-        "self.evaluations += len(x) * self.look_cost",
-        "self.evaluations += 0",
+        UPHILL,
+        "account.evaluations += n * self._look_cost",
+        "account.evaluations += 0",
         check_bounded_search,
         ".",
     ),

@@ -1393,6 +1393,24 @@ def test_a_step_evaluates_a_changed_function_no_more_often():
         assert sum(rows) == 8 * 6  # one at the beginning
 
 
+@quiet
+def test_that_a_function_has_changed_is_found_out_at_one_state():
+    slope, rows = torch.zeros(40), []
+
+    def log_prob(x):
+        rows.append(len(x))
+        return (x * slope).sum(-1)
+
+    sampler = LSBSampler("barker", fast=True, n_chains=8, n_burn_in=10, random_state=0)
+    sampler.fit(TorchTarget(log_prob, 40))
+    sampler.sample(1)
+    slope += 1.0
+    rows.clear()
+    sampler.sample(1, thin=5)
+    of_check = sum(rows) - 8 * 6
+    assert 41 <= of_check < 2 * 41, "neighbours of one of eight states, and some of these"
+
+
 def test_steps_follow_a_module_that_is_trained():
     module = Slopes()
     sampler = stepping(TorchTarget(module, 5), n_chains=400)

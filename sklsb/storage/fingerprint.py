@@ -18,17 +18,24 @@ _ROUNDING, _SINGLE = 1e-9, 1e-4
 Array = NDArray[np.float64]
 
 
-def differ(target: Target, x: States, one: Array, other: Array) -> NDArray[np.bool_]:
-    """Tell where two computations of log p at states x differ by more than rounding."""
+def where_different(target: Target, x: States, one: Array, other: Array) -> int | None:
+    """Return a state at which two computations of log p differ by more than rounding, if any."""
     size = 1.0 + abs(target.constant) + np.where(np.isfinite(other), np.abs(other), 0.0)
     with np.errstate(invalid="ignore"):
         gap = np.where(one == other, 0.0, np.abs(one - other))
-    bad = ~(gap <= _ROUNDING * size)
-    if bad.any():  # look closer: its terms may be larger, or it is in single precision
-        relative = _SINGLE if target._is_single else _ROUNDING
-        gate = relative * (size[bad] + _size_of_terms(target, x[bad])) + np.sum(target.rounding)
-        bad[bad] = ~(gap[bad] <= gate)
-    return bad
+    gap[np.isnan(gap)] = np.inf
+    doubtful = np.flatnonzero(gap > _ROUNDING * size)
+    # Its terms may be larger, or it is in single precision: look closer, which may take long, first
+    # at the most doubtful state.
+    relative = _SINGLE if target._is_single else _ROUNDING
+    order = np.argsort(-gap[doubtful] / size[doubtful], kind="stable")
+    for some in (doubtful[order[:1]], doubtful[order[1:]]):
+        if some.size:
+            gate = relative * (size[some] + _size_of_terms(target, x[some]))
+            beyond = some[gap[some] > gate + np.sum(target.rounding)]
+            if beyond.size:
+                return int(beyond[0])
+    return None
 
 
 def _terms(target: Target, x: States) -> Iterator[Array]:
@@ -72,9 +79,8 @@ def checked(ensemble: Any) -> tuple[States, Array]:
 
 
 def _compare(target: Target, x: States, found: Array, wanted: Array, what: str) -> None:
-    bad = differ(target, x, found, wanted)
-    if bad.any():
-        c = int(bad.argmax())
+    c = where_different(target, x, found, wanted)
+    if c is not None:
         raise ValueError(
             f"log_prob of {repr(target)[:200]} at the state of chain {c} is {wanted[c]:.12g}, and "
             f"{what} {found[c]:.12g}: chains would sample something else. They must agree up to "
@@ -111,9 +117,8 @@ def difference(target: Target, known: dict[str, Any]) -> str:
     if _digest(target) != known["digest"]:
         return f"{name}, with other parameters"
     now, then = target.log_prob(known["x"]), known["log_prob"]
-    other = differ(target, known["x"], now, then)
-    if other.any():
-        k = int(other.argmax())
+    k = where_different(target, known["x"], now, then)
+    if k is not None:
         return f"{name}, but log p of a state is {now[k]:.12g} where it was {then[k]:.12g}"
     return ""
 

@@ -54,7 +54,7 @@ from sklsb.samplers._run.sinks import (
 from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.samplers._run.warnings import Warned
-from sklsb.storage.fingerprint import by_kernels, checked, differ
+from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 
@@ -374,13 +374,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             return ""
         ensemble, target, (x, then) = self._ensemble, self.target_, self._law
         now = target.log_prob(x)
-        changed = differ(target, x, now, then)
-        if not changed.any() and np.array_equal(x, ensemble.chains.x):
+        c = where_different(target, x, now, then)
+        if c is None and np.array_equal(x, ensemble.chains.x):
             now = by_kernels(ensemble)[1]
-            changed = differ(target, x, now, then)
-        if not changed.any():
+            c = where_different(target, x, now, then)
+        if c is None:
             return ""
-        c = int(changed.argmax())
         return (
             f"{repr(target)[:200]} has changed since the last call: log p at the state of chain "
             f"{c} was {then[c]:.12g}, and is {now[c]:.12g}."
