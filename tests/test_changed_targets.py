@@ -24,6 +24,7 @@ from sklsb import (
     sample_chains,
 )
 from sklsb.exceptions import SamplerWarning, StoreError
+from sklsb.storage.fingerprint import where_different
 from sklsb.targets.base import Target
 
 pytestmark = [
@@ -165,6 +166,22 @@ def test_single_precision_is_no_difference(way):
         for _ in range(20):
             sampler.sample(3)
         assert sampler._ensemble is first
+
+
+def check_difference_of_small_terms():
+    """The largest relative difference may be rounding of large terms, and a smaller one none."""
+    target = FunctionTarget(lambda x: 1e6 * x[:, 0] * x[:, 1], 2)
+    x = np.array([[1, 0], [0, 0]])
+    then = target.log_prob(x)
+    for gaps, bad in (([5e-4, 1e-6], 1), ([5e-4, 1e-10], None), ([2e-3, 1e-6], 0)):
+        found = where_different(target, x, then + gaps, then)
+        assert found == bad, "the state of small terms differs, too"
+    for wrong in (np.nan, -np.inf):
+        assert where_different(target, x, np.array([0.0, wrong]), then) == 1
+
+
+def test_difference_of_small_terms():
+    check_difference_of_small_terms()
 
 
 # ----------------------------------------------------------------- between calls

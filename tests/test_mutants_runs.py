@@ -246,6 +246,18 @@ def check_rare_value(package):
     anew("test_starts").check_value_of_known_rarity()
 
 
+def check_walks_that_keep_a_variable(package):
+    anew("test_starts").check_walks_that_keep_a_variable()
+
+
+def check_rare_values_together(package):
+    anew("test_starts").check_rare_values_together()
+
+
+def check_difference(package):
+    anew("test_changed_targets").check_difference_of_small_terms()
+
+
 # ----------------------------------------------------------------- warnings and draws
 
 
@@ -427,6 +439,9 @@ CHECKS = [
     check_opposite_modes,
     check_bounded_search,
     check_rare_value,
+    check_walks_that_keep_a_variable,
+    check_rare_values_together,
+    check_difference,
     check_warnings,
     check_no_warning,
     check_history,
@@ -638,12 +653,33 @@ MUTANTS = {
     "no chain starts far from the best state": Mutant(
         STARTS, "far=n_before % 2 == 1", "far=False", check_opposite_modes, "."
     ),
+    "variables that stay, of another search": Mutant(
+        UPHILL,
+        "fixed[owner == k] = np.searchsorted",
+        "fixed[: len(walks.fixed)] = np.searchsorted",
+        check_rare_values_together,
+        ".",
+    ),
+    "variables that stay, of other walks": Mutant(
+        UPHILL,
+        "gain[stays, fixed[walking[stays]]]",
+        "gain[stays, fixed[stays]]",
+        check_walks_that_keep_a_variable,
+        ".",
+    ),
     "looks of a search not counted": Mutant(
         UPHILL,
         "account.evaluations += n * self._look_cost",
         "account.evaluations += 0",
         check_bounded_search,
         ".",
+    ),
+    "only the largest difference of log p looked at": Mutant(
+        FINGERPRINT,
+        "(doubtful[order[:1]], doubtful[order[1:]])",
+        "(doubtful[order[:1]],)",
+        check_difference,
+        "the state of small terms differs",
     ),
     # Warnings
     "periodic chains not told": Mutant(

@@ -24,7 +24,10 @@ WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", 
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
     f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
 )
-FAST_STEP, FAST_RBM = (f"_kernels/first_order/{name}.py" for name in ("step", "rbm"))
+FAST_STEP, FAST_RBM, FAST_LEARNING = (
+    f"_kernels/first_order/{name}.py" for name in ("step", "rbm", "learning")
+)
+COMPILED, FAST_ENSEMBLE = (f"ensembles/_torch/{name}.py" for name in ("compiled", "ensemble"))
 UAI, BIF, QUBO, RESULTS = (f"io/{name}.py" for name in ("uai", "bif", "qubo", "uai_results"))
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="first-order steps need torch"
@@ -193,6 +196,21 @@ def check_fast_thrice(package):
     tests.compare_with_reference(tests.random_rbm(4, 3, 0.5), tests.Barker(), 5, 400)
 
 
+def check_fast_rows(package):
+    anew("test_torch").check_carried_activations()
+
+
+def check_fast_objectives(package):
+    tests = anew("test_torch")
+    for objective in ("bound", "sampled_kl"):
+        for name in ("ising", "potts", "rbm", "rbm with evidence"):
+            tests.test_kernels_give_the_objectives_of_torch_alone(name, objective)
+
+
+def check_shared_evaluations(package):
+    anew("test_torch").test_a_step_takes_what_the_objective_evaluated("bound", 1, 0.0, 1)
+
+
 def check_fast_potts(package):
     """Transitions of several values, as probabilities, against the formula."""
     tests = anew("test_torch")
@@ -247,6 +265,9 @@ TORCH_CHECKS = [
     check_first_order,
     check_fast_chain,
     check_fast_thrice,
+    check_fast_rows,
+    check_fast_objectives,
+    check_shared_evaluations,
     check_fast_potts,
     check_torch_chain,
     check_torch_potts,
@@ -576,6 +597,58 @@ MUTANTS = {
         "if change != 0.0 and not seen[site]:",
         "if change != 0.0:",
         check_fast_thrice,
+        ".",
+    ),
+    "compiled, one of eight rows of W with the amount of another": Mutant(
+        FAST_RBM, "g * w[h] + i * z[h]", "g * w[h] + g * z[h]", check_fast_rows, "."
+    ),
+    "compiled log p of a machine without its visible units": Mutant(
+        FAST_RBM,
+        "out[c] = _sum(visible) + (",
+        "out[c] = 0.0 * _sum(visible) + (",
+        check_fast_rows,
+        ".",
+    ),
+    "compiled objectives without the way back": Mutant(
+        FAST_LEARNING,
+        "log_a = log_ratio + _log_q(there.weighed, row, there.back[row]) - forth",
+        "log_a = log_ratio + 0.0 * _log_q(there.weighed, row, there.back[row]) - forth",
+        check_fast_objectives,
+        ".",
+    ),
+    "compiled gradients of another move than the proposed one": Mutant(
+        FAST_LEARNING,
+        "gradient[knot[move]] += amount - upper",
+        "gradient[knot[0]] += amount - upper",
+        check_fast_objectives,
+        ".",
+    ),
+    "the mean weight not taken off a compiled gradient": Mutant(
+        FAST_LEARNING,
+        "each = -amount / weighed.cumulative[row, -1]",
+        "each = 0.0 * -amount / weighed.cumulative[row, -1]",
+        check_fast_objectives,
+        ".",
+    ),
+    "a step that takes what other moves lead to": Mutant(
+        COMPILED,
+        "or not np.array_equal(ahead.move, move)",
+        "",
+        check_shared_evaluations,
+        "other moves are proposed",
+    ),
+    "a step that takes what was evaluated at other states": Mutant(
+        COMPILED,
+        "self._ahead: _Ahead | None = None",
+        'self._ahead: _Ahead | None = getattr(self, "_ahead", None)',
+        check_shared_evaluations,
+        "moves of other states are proposed",
+    ),
+    "shared evaluations counted twice": Mutant(
+        FAST_ENSEMBLE,
+        "n_transitions - walkers.n_spared",
+        "n_transitions",
+        check_shared_evaluations,
         ".",
     ),
     "pairs of a Potts model on torch counted twice": Mutant(

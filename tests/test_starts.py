@@ -23,6 +23,7 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._run import starts as _starts
 from sklsb.samplers._run.starts import MOST_LOOKS, Effort, draw_starts
+from sklsb.samplers._run.uphill import Account, Uphill, Walks
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -155,6 +156,63 @@ def test_searches_find_together_what_each_finds_alone(name, at_once, monkeypatch
         alone = draw_starts(target, "both", Streams([rng], c), Effort(60, 0, never))
         assert np.array_equal(together.x[c], alone.x[0])
         assert together.evaluations[c] == alone.evaluations[0]
+
+
+def check_walks_that_keep_a_variable():
+    """They end where no other change leads up."""
+    rng = np.random.default_rng(0)
+    couplings = np.triu(rng.normal(size=(20, 20)), 1)
+    target = Ising(couplings + couplings.T, rng.normal(size=20))
+
+    def search(n, fixed):
+        x = np.stack([target.draw_state(rng) for _ in range(n)])
+        ends = yield Walks(Account(1000), x, fixed)
+        return x, fixed, ends
+
+    keeping = [rng.integers(20, size=n) for n in (7, 12)]
+    searches = [search(len(fixed), fixed) for fixed in keeping]
+    searches.insert(1, search(9, None))
+    for x, fixed, ends in Uphill(target, False).follow(searches):
+        gain = target.log_ratios(ends.x)
+        if fixed is not None:
+            row = np.arange(len(x))
+            assert np.array_equal(ends.x[row, fixed], x[row, fixed])
+            assert (gain[row, fixed] > 0.0).any()
+            gain[row, fixed] = 0.0
+        assert gain.max() <= 1e-12
+        np.testing.assert_allclose(ends.log_prob, target.log_prob(ends.x))
+
+
+def test_walks_that_keep_a_variable():
+    check_walks_that_keep_a_variable()
+
+
+def check_rare_values_together():
+    """Rare values stay while the other variables go uphill, whoever else searches."""
+    table = np.ones((2, 8))
+    table[0, 7] = table[1, :7] = 1e-3
+    pairs = [((0, 1), table), ((0, 2), table), ((0,), [1.0, 2.0])]
+    target, seeds = MarkovNetwork([2, 8, 8, 2], pairs), spawn(5, 6)
+
+    def walk(states, streams, n_draws, sweeps):
+        """Draws that keep most of the values."""
+        values = [
+            np.stack([target.draw_state(rng) for _ in range(n_draws)]) for rng in streams.chain
+        ]
+        kept = np.stack([rng.random((n_draws, 4)) < 0.95 for rng in streams.chain])
+        return np.where(kept, states[:, None], values), n_draws * len(states)
+
+    effort = Effort(60, 96, walk)
+    together = draw_starts(target, "quenched", Streams(seeds), effort)
+    assert together.kept
+    for c, rng in enumerate(seeds):
+        alone = draw_starts(target, "quenched", Streams([rng], c), effort)
+        assert np.array_equal(together.x[c], alone.x[0])
+        assert together.evaluations[c] == alone.evaluations[0]
+
+
+def test_rare_values_are_found_together_as_alone():
+    check_rare_values_together()
 
 
 @pytest.mark.parametrize("looks", [0, 5, 40, 10**9])

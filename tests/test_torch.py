@@ -382,6 +382,19 @@ def test_a_chain_does_not_depend_on_the_others(n_flips, monkeypatch):
 
 
 @quiet
+@pytest.mark.parametrize("lazy", [0.0, 0.2])
+def test_what_is_learned_does_not_depend_on_threads(lazy, monkeypatch):
+    monkeypatch.setattr(ensembles, "_LEAST_WORK", 1)
+    target, found = random_rbm(40, 20, 0.4), []
+    for n_jobs in (1, 2):
+        sampler = LSBSampler(fast=True, n_chains=5, n_jobs=n_jobs, lazy=lazy, n_burn_in=400)
+        sampler.set_params(random_state=0).fit(target)
+        found.append((sampler.sample(50)["x"].values, sampler.n_evaluations_))
+    assert np.array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@quiet
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_threads_of_torch_are_as_before(n_jobs):
     before, settings = torch.get_num_threads(), {"n_jobs": n_jobs, "random_state": 0}
@@ -572,6 +585,28 @@ def test_nothing_can_move(balancing):
             assert (x == 1).all()
 
 
+def check_carried_activations():
+    """What chains carry is what their states give, whatever ways led there."""
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-30.0, 1.0, size=(40, 7)))  # so that rests are carried, too
+    for weights in (rng.normal(size=(40, 7)), sizes * rng.normal(size=(40, 7))):
+        target = RBM(0.1 * weights, 0.5 * rng.normal(size=40), rng.normal(size=7))
+        x = np.stack([target.draw_state(rng) for _ in range(5)])
+        chains = FastEnsemble(target, x, [None] * 5, None, 19)
+        chains.start(Balanced(Barker().table()))
+        for _ in range(20):
+            before = chains.chains.x.copy()
+            chains.advance(rng.random((5, 5, 2)))
+            assert np.count_nonzero(before != chains.chains.x, axis=1).max() >= 8
+            for one, other in chains.kept_and_rebuilt().values():
+                assert np.array_equal(one, other)
+            np.testing.assert_allclose(chains.log_prob(), target.log_prob(chains.chains.x), 1e-12)
+
+
+def test_carried_activations_do_not_depend_on_the_way():
+    check_carried_activations()
+
+
 def test_parts_for_threads_share_no_memory_that_a_step_writes():
     target = random_rbm(20, 3)
     chains = FastEnsemble(target, np.zeros((4, 20), target.dtype), [None] * 4)
@@ -591,7 +626,8 @@ def drawn_with(walkers, n_moves):
     high, move = torch.ones_like(low), torch.arange(n_moves - 1)
     for _ in range(60):
         middle = (low + high) / 2
-        beyond = torch.stack([walkers.select(u[:, None])[0][:, 0] for u in middle.T], 1) > move
+        drawn = [torch.from_numpy(walkers.proposed(u.numpy())) for u in middle.T]
+        beyond = torch.stack(drawn, 1) > move
         low, high = torch.where(beyond, low, middle), torch.where(beyond, middle, high)
     ends = torch.cat([torch.zeros(len(low), 1), high, torch.ones(len(low), 1)], 1)
     return ends.diff(dim=1).numpy(), ((ends[:, 1:] + ends[:, :-1]) / 2).numpy()
@@ -953,6 +989,16 @@ def test_a_step_takes_what_the_objective_evaluated(objective, n_flips, lazy, n_s
         other.advance(u)
         assert np.array_equal(one.chains.x, other.chains.x)
         assert np.array_equal(one.chains.acceptance, other.chains.acceptance)
+    one.objective(rule, given, u[:, 0], np.zeros(6))
+    for chains in (one, other):
+        chains.advance(u[:, ::-1])
+    assert np.array_equal(one.chains.x, other.chains.x), "other moves are proposed"
+    u[:, :, 0] = lazy  # the first move
+    one.objective(rule, given, u[:, 0], np.zeros(6))
+    for chains in (one, other):
+        chains.put((states + 1) % 3)
+        chains.advance(u)
+    assert np.array_equal(one.chains.x, other.chains.x), "moves of other states are proposed"
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -640,7 +640,9 @@ def _fixed_parts(u: Array) -> Array:
 
 @lru_cache
 def _fixed_at_knots(step: float) -> Array:
-    return _fixed_parts(_knots(step))
+    parts = _fixed_parts(_knots(step))
+    parts.flags.writeable = False
+    return parts
 
 
 class Mixture(TwoSided):
@@ -678,7 +680,7 @@ class Mixture(TwoSided):
         return softmax(self.theta.reshape(-1, 4), axis=1).reshape((2, 4) if self.sides else 4)
 
     def _mixed(self, parts: Array) -> tuple[Array, Array]:
-        """Even part where the four have these, (4, n), and the share of each in g."""
+        """Even part, (n,), and the share of each in g, (4, n), from the four even parts, (4, n)."""
         log_weights = self.theta - np.logaddexp.reduce(self.theta)
         logs = parts + log_weights[:, None]
         largest = logs.max(axis=0)
@@ -695,7 +697,7 @@ class Mixture(TwoSided):
         return self._mixed(_fixed_parts(u.ravel()))[0].reshape(u.shape)
 
     def _even_table(self) -> Table:
-        return self._as_table(self._at_knots[0], self._tail_slope())
+        return self._as_table(self._at_knots[0].copy(), self._tail_slope())
 
     def _even_vjp(self, grad_knots: Array) -> Array:
         return self._at_knots[1] @ grad_knots - self.weights * grad_knots.sum()

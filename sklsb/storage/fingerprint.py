@@ -19,7 +19,10 @@ Array = NDArray[np.float64]
 
 
 def where_different(target: Target, x: States, one: Array, other: Array) -> int | None:
-    """Return a state at which two computations of log p differ by more than rounding, if any."""
+    """Return the index of a state at which two computations of log p differ by more than rounding.
+
+    None if there is none.
+    """
     size = 1.0 + abs(target.constant) + np.where(np.isfinite(other), np.abs(other), 0.0)
     with np.errstate(invalid="ignore"):
         gap = np.where(one == other, 0.0, np.abs(one - other))

@@ -26,8 +26,8 @@ class Looked(NamedTuple):
 def _add_log_q(weighing, weighed, row, move, amount, gradient):
     """Add ``amount`` times the derivative of log Q(move) = log w(move) - log sum w at a state.
 
-    In each interval q is linear in the values at two knots; beyond the last knot it changes as the
-    value there does.
+    In each interval q is linear in the values at two knots, beyond the last knot in the value
+    there. ``gradient`` has a number more, for the knot after the last.
     """
     scratch, weights = weighing.scratch, weighed.weights[row]
     knot, beyond = scratch.knot, scratch.beyond
@@ -76,7 +76,7 @@ def _add_log_t(weighing, here, there, c, row, log_a, amount, gradient):
 def surprise(weighing, log_omega, here, there, gradient):
     """Sum the terms of a proposed neighbour of each chain; these are the first rows of ``there``.
 
-    Their derivative by the knots is added to ``gradient``, which has one number more.
+    Their derivative by the knots is added to ``gradient``; see `_add_log_q`.
     """
     value = 0.0
     for c in range(log_omega.size):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklsb._kernels._jit import called, inlined, kernel
 from sklsb._kernels.numeric import Table, exp, rough_weight
 
-# Moves whose weights are summed up together: only these sums are kept.
+# Moves whose weights are summed up together.
 BLOCK = 8
 _SINGLE = np.dtype(np.float32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -44,7 +44,6 @@ class Scratch(NamedTuple):
 class Weighing(NamedTuple):
     """How first-order log-ratios become weights."""
 
-    table: Table
     # Value and slope of each knot as one complex number, which one instruction fetches. These and
     # ``inverse_step`` have the precision of the log-ratios.
     knots: NDArray[np.complexfloating]
@@ -61,7 +60,7 @@ class Weighing(NamedTuple):
         scratch = Scratch.of(n_moves, dtype)
         knots = (table.value + 1j * table.slope).astype(scratch.found.dtype)
         inverse_step = dtype.type(table.inverse_step)
-        return cls(table, knots, inverse_step, not knots.any(), excluded, scratch)
+        return cls(knots, inverse_step, not knots.any(), excluded, scratch)
 
 
 class Weighed(NamedTuple):
@@ -126,7 +125,7 @@ def _accumulate(weights, cumulative):
 
 @called
 def locate(weighing, ratios):
-    """Fill the log-ratios that weights are of, the knots below, and how far they are beyond these.
+    """Fill usable log-ratios, the knot below each, and the distance beyond it in steps.
 
     NaN and inf, which there are at impossible states, become 0.
     """

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,13 +25,17 @@ class _Reached(NamedTuple):
     log_ratio: NDArray[np.float64]  # log p there less log p here
     ratios: Tensor
 
-    def first(self, n: int) -> "_Reached":
-        """Return the first n of them."""
-        carried = tuple(part[:n] for part in self.carried)
-        return _Reached(self.x[:n], carried, self.log_ratio[:n], self.ratios[:n])
+    def rows(self, span: slice) -> "_Reached":
+        """Return some of them."""
+        carried = tuple(part[span] for part in self.carried)
+        return _Reached(self.x[span], carried, self.log_ratio[span], self.ratios[span])
 
 
-_NOTHING: Any = (None, None, None)
+class _Ahead(NamedTuple):
+    """What an objective evaluated at the present states, for a step that proposes the same."""
+
+    move: NDArray[np.int64]  # (n_chains, 1)
+    reached: _Reached
 
 
 class CompiledWalkers(Walkers):
@@ -50,8 +54,11 @@ class CompiledWalkers(Walkers):
         super().put(value_index)
         carried = tuple(part.contiguous() for part in self.state.carried)
         self.state = self.state._replace(carried=carried)
-        self._last: Any = (None, None)  # a state, and its arrays
-        self._ahead: Any = _NOTHING  # a state, a move of each chain, and what they lead to
+        self._forget()
+
+    def _forget(self) -> None:
+        self._last: tuple[State, step.Weighed] | None = None  # a state, and its arrays
+        self._ahead: _Ahead | None = None
 
     def part(self, span: slice) -> "CompiledWalkers":
         """Return some of the chains, which another thread may move until `join`."""
@@ -59,6 +66,9 @@ class CompiledWalkers(Walkers):
         x, carried, *rest = self.state
         mine = tuple(one[span] for one in carried)
         made.state = State(x[span], mine, *(one[span] for one in rest))
+        made._forget()
+        if self._ahead is not None:
+            made._ahead = _Ahead(self._ahead.move[span], self._ahead.reached.rows(span))
         made.moved, made.acceptance = self.moved[span], self.acceptance[span]
         weighing = self.weighing
         logs = weighing.scratch.logs
@@ -72,6 +82,8 @@ class CompiledWalkers(Walkers):
         x, carried, *rest = (list(column) for column in columns)
         own = tuple(torch.cat(ones) for ones in zip(*carried, strict=True))
         self.state = State(torch.cat(x), own, *(torch.cat(ones) for ones in rest))
+        self.n_spared = parts[0].n_spared  # all parts spare the same steps
+        self._forget()
 
     def _scratch(self, n: int) -> None:
         """Allocate what a step of n chains writes to."""
@@ -100,24 +112,17 @@ class CompiledWalkers(Walkers):
 
     def here(self) -> step.Weighed:
         """Return the moves of the present states."""
-        state, found = self._last
-        if state is not self.state:
-            found = step.Weighed(*(part.numpy() for part in self.state[2:]))
-            self._last = self.state, found
-        return found
-
-    def select(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Draw single moves by uniforms, (n_chains, k)."""
-        return torch.from_numpy(self._drawn_by(u.numpy())), None
+        if self._last is None or self._last[0] is not self.state:
+            here = self.state
+            parts = here.ratios, here.weights, here.cumulative, here.log_total
+            self._last = here, step.Weighed(*(part.numpy() for part in parts))
+        return self._last[1]
 
     def proposed(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw a move of each chain as a step does."""
-        return self._drawn_by(uniforms[:, None])[:, 0]
-
-    def _drawn_by(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        out = np.empty(uniforms.shape, dtype=np.int64)
-        step.select(self.here(), np.array(uniforms, order="C"), out)
-        return out
+        """Draw a move of each chain, as a step does that is not lazy."""
+        move = np.empty((len(uniforms), 1), dtype=np.int64)
+        step.select(self.here(), np.array(uniforms[:, None], order="C"), move)
+        return move[:, 0]
 
     def uniform(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw a free move of each chain; all are equally probable."""
@@ -125,25 +130,26 @@ class CompiledWalkers(Walkers):
         found: NDArray[np.int64] = self._free[np.minimum((uniforms * n).astype(np.int64), n - 1)]
         return found
 
-    def look(self, move: NDArray[np.int64]) -> Looked:
-        """Return the states that moves lead to: a move of each chain, then another of each.
+    def look(self, moves: list[NDArray[np.int64]]) -> Looked:
+        """Return the states that moves of each chain lead to, those of the first moves first.
 
-        The first of them need not be evaluated again by a step that proposes the same.
+        A step of single moves does not evaluate those again, if it proposes the same.
         """
-        n, times = len(self), len(move) // max(1, len(self))
-        x, *carried = (torch.cat([part] * times) for part in (self.state.x, *self.state.carried))
+        n, move, here = len(self), np.concatenate(moves), self.state
+        x, *carried = (torch.cat([part] * len(moves)) for part in (here.x, *here.carried))
         y, (site, back) = np.empty_like(x.numpy()), np.empty((2, len(move), 1), dtype=np.int64)
         step.make(x.numpy(), move[:, None], *self._numbering, y, site, back)
         with torch.no_grad():
             there = self._reach(x, tuple(carried), y, torch.from_numpy(site))
         found = self._room(there.ratios)
         step.weigh(self.weighing, found)
-        self._ahead = self.state, move[:n, None], there.first(n)
+        if not self.lazy:
+            self._ahead = _Ahead(move[:n, None], there.rows(slice(n)))
         return Looked(move, back[:, 0], there.log_ratio, found)
 
     def _reach(
         self, x: Tensor, carried: Carried, y: NDArray[np.integer], sites: Tensor
-    ) -> "_Reached":
+    ) -> _Reached:
         """Evaluate the model at y, which differs from x at most at these sites."""
         there = torch.from_numpy(y)
         carried, log_ratio = self.model.move(x, carried, there, sites)
@@ -172,7 +178,8 @@ class CompiledWalkers(Walkers):
         drawn, accepts = self._drawn, self._accepts
         step.propose(here, x, numbers, self.lazy, *self._numbering, y, drawn)
         there = self._looked_ahead(drawn.move)
-        there = there or self._reach(state.x, state.carried, y, self._sites)
+        if there is None:
+            there = self._reach(state.x, state.carried, y, self._sites)
         new = self._room(there.ratios)
         sums = *self._sums, accepts
         given = self.weighing, drawn, there.log_ratio, here, new, numbers, self.lazy, sums
@@ -184,13 +191,13 @@ class CompiledWalkers(Walkers):
         self.state = State(there.x, there.carried, there.ratios, *weights)
         self._last = self.state, new
 
-    def _looked_ahead(self, move: NDArray[np.int64]) -> "_Reached | None":
+    def _looked_ahead(self, move: NDArray[np.int64]) -> _Reached | None:
         """Return the states that these moves lead to, if they were looked at."""
-        (state, looked, reached), self._ahead = self._ahead, _NOTHING
-        if state is not self.state or not np.array_equal(looked, move):
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or not np.array_equal(ahead.move, move):
             return None
         self.n_spared += 1
-        return reached
+        return ahead.reached
 
 
 def _rows(values: Tensor) -> NDArray[np.generic]:

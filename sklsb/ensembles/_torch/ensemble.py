@@ -297,6 +297,7 @@ class FastEnsemble:
         padded = moves.existing.size < moved.shape[1] - 1
         existing = moves.existing if padded else slice(moves.existing.size)  # which is faster
         moved[:, existing] = self.chains.moved
+        walkers.n_spared = 0
         walkers.moved.copy_(self._tensor(moved))
         walkers.acceptance.zero_()
         try:
@@ -308,7 +309,6 @@ class FastEnsemble:
             self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
         self.chains.evaluations += n_transitions - walkers.n_spared
-        walkers.n_spared = 0
         walkers.model.check()
 
     def _numbers(self, walkers: Walkers, uniforms: Array) -> Iterator[Any]:

@@ -113,16 +113,17 @@ def _by_kernels(
     walkers: CompiledWalkers, bound: bool, eta: float, uniforms: Array, log_omega: Array
 ) -> Found:
     """Return the objective of drawn neighbours, and its gradient, without torch's derivatives."""
-    n, weighing = max(1, len(walkers)), walkers.weighing
+    weighing, here = walkers.weighing, walkers.here()
     moves = [walkers.proposed(uniforms[:, 0])]
     if bound:
         moves.append(walkers.uniform(uniforms[:, 1]))
-    here, there = walkers.here(), walkers.look(np.concatenate(moves))
-    gradient, by_eta = np.zeros(weighing.table.value.size + 1), 0.0
+    there = walkers.look(moves)
+    gradient, by_eta = np.zeros(weighing.knots.size + 1), 0.0
     value = learning.surprise(weighing, log_omega, here, there, gradient)
     if bound:
         more, by_eta = learning.refusal(weighing, eta, log_omega, here, there, gradient)
         value += more
+    n = len(walkers)
     return Found(value / n, gradient[:-1] / n, by_eta / n, len(moves))
 
 

@@ -40,9 +40,9 @@ class State(NamedTuple):
     x: Tensor  # value indices
     carried: Carried
     ratios: Tensor  # first-order log-ratios of the padded moves
-    weights: Tensor  # their logarithms; in kernels, relative to the largest
-    cumulative: Tensor  # relative to the largest
-    log_total: Tensor  # (n, 1)
+    weights: Tensor  # their logarithms; in kernels themselves, relative to the largest
+    cumulative: Tensor  # relative to the largest; in kernels, of blocks
+    log_total: Tensor  # (n, 1); in kernels ``logs`` of `Weighed`
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors."""
@@ -58,10 +58,8 @@ class Walkers:
     ``acceptance`` sums the acceptance probabilities.
     """
 
-    n_spared = 0
-
     def __init__(self, target: Target, value_index: NDArray[np.int64], model: Model):
-        self.lazy = 0.0
+        self.lazy, self.n_spared = 0.0, 0
         self.model = model
         self.device = model.device
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)

@@ -60,7 +60,7 @@ class Uphill:
         self._sites = np.flatnonzero(k > 1)
         self._first = (np.cumsum(k - 1) - (k - 1))[self._sites]  # first move of each
 
-    def follow(self, searches: "Sequence[Search[_Result]]") -> list[_Result]:
+    def follow(self, searches: Sequence[Search[_Result]]) -> list[_Result]:
         """Run searches, and make the walks that they ask for, each while its looks last."""
         found: dict[int, _Result] = {}
         answers: dict[int, Any] = dict.fromkeys(range(len(searches)))
@@ -137,7 +137,7 @@ class Uphill:
         """Largest log-ratio of a change of each variable, and the value that it leads to."""
         ratios = self._log_ratios(x)
         if self.n_moves == self._sites.size:
-            gain, new = ratios, np.zeros(ratios.shape, dtype=np.int64)
+            gain, new = np.array(ratios), np.zeros(ratios.shape, dtype=np.int64)
         else:
             gain = np.maximum.reduceat(ratios, self._first, axis=1)
             size = np.diff(self._first, append=self.n_moves)
