@@ -22,7 +22,7 @@ from sklsb import (
     open_draws,
     sample_chains,
 )
-from sklsb.exceptions import ShortRunWarning
+from sklsb.exceptions import PeriodicChainWarning, ShortRunWarning
 from sklsb.samplers._run import thinning as _thinning
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -56,6 +56,18 @@ def test_independent_spins_drawn_in_random_order(n_chains):
     sampler = fitted(n_chains=n_chains)
     wanted = -math.log(3.0) / math.log(1.0 - 1.0 / 40)
     assert sampler.thin_ == pytest.approx(wanted, rel=0.2 if n_chains > 1 else 0.4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_draws_of_chains_of_two_kinds_in_turn_are_of_both(seed):
+    flat = Ising(np.zeros((6, 6)))
+    sampler = LSBSampler("barker", blocks=None, pilot=False, rejection_free=False)
+    sampler.set_params(n_chains=2, random_state=seed)
+    with pytest.warns(PeriodicChainWarning):
+        sampler.fit(flat)
+    odd = (sampler.sample(200, thin="auto")["x"].values > 0).sum(axis=2) % 2
+    assert sampler.thin_ % 2 == 1
+    assert 0.3 < odd.mean() < 0.7
 
 
 def test_draws_are_worth_a_half():

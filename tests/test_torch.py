@@ -2,9 +2,11 @@
 
 import ast
 import copy
+import functools
 import math
 import pathlib
 import pickle
+import warnings
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
@@ -1268,6 +1270,59 @@ def test_dropout_of_a_plain_function_is_named():
             LSBSampler("sqrt", fast=True, n_burn_in=5).fit(given)
 
 
+class Holder:
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self, x):
+        return self.module(x)
+
+    def method(self, x):
+        return self.module(x)
+
+
+def through_a_function(module):
+    def energy(x):
+        return -module(x)
+
+    return lambda x: -energy(x)
+
+
+WAYS = {
+    "closure": lambda module: lambda x: module(x),
+    "object": Holder,
+    "method": lambda module: Holder(module).method,
+    "partial": lambda module: functools.partial(lambda module, x: module(x), module),
+    "function in a function": through_a_function,
+}
+
+
+@quiet
+@pytest.mark.parametrize("way", WAYS)
+def test_training_mode_after_fit_is_an_error(way):
+    parts = torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1), torch.nn.Flatten(0)
+    module = torch.nn.Sequential(*parts).eval()
+    target = TorchTarget(WAYS[way](module), 4)
+    for given in (target, target.condition({0: 1})):
+        sampler = LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(given)
+        before = sampler.step(1).state_
+        module.train()
+        for call in (sampler.step, sampler.sample):
+            with pytest.raises(ValueError, match=r"(?s)training mode are: BatchNorm1d\. Call"):
+                call(2)
+        assert np.array_equal(sampler.state_, before)
+        module.eval()
+        sampler.step(2).sample(2)
+
+
+@quiet
+def test_training_mode_that_changes_nothing_is_no_error():
+    drop, net = torch.nn.Dropout(0.5), torch.nn.Linear(4, 1)
+    target = TorchTarget(lambda x: (drop.p * net(x)).flatten(), 4)
+    sampler = LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(target)
+    assert sampler.step(2).sample(2)["x"].shape == (4, 2, 4)
+
+
 def test_batch_statistics_of_a_plain_function_are_named():
     norm = torch.nn.BatchNorm1d(4)
     with pytest.raises(ValueError, match=r"(?s)in a batch of 3.*In training mode are: BatchNorm1d"):
@@ -1454,6 +1509,13 @@ def test_that_a_function_has_changed_is_found_out_at_one_state():
     rows.clear()
     sampler.sample(1, thin=5)
     of_check = sum(rows) - 8 * 6
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for change in (0.1, -0.1):
+            slope += change
+            sampler.sample(1, thin=5)
+    text = "made 5 transitions since its log-density changed, fewer than the 40 of a sweep"
+    assert [text in str(one.message) for one in told] == [True, True], "and of nothing else"
     assert 41 <= of_check < 2 * 41, "neighbours of one of eight states, and some of these"
 
 

@@ -44,6 +44,7 @@ from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.starts import Starts, scouted_starts
+from sklsb.samplers._run.warnings import CHANGED
 from sklsb.storage.fingerprint import by_kernels
 from sklsb.targets.base import States, Target
 
@@ -391,10 +392,11 @@ class LSBSampler(BaseSampler):
             counters, made = chains.counters, 0
             with chains.threads():
                 if self.target_._may_change:
+                    self.target_._check_mode()
                     chains.refresh()
                     self._check_possible(chains)
                     if self._has_moved(chains):
-                        self._count_anew()
+                        self._count_anew(since=CHANGED)
                         counters = chains.counters
                 chains.forget_acceptance()
                 counters.pending = (0, 0)

@@ -144,6 +144,9 @@ class Target(ABC):
     def _check_function(self) -> None:  # noqa: B027
         """Look at a function of the user, before a fit; raise or warn if it is no log-density."""
 
+    def _check_mode(self) -> None:  # noqa: B027
+        """Look again, before chains go on, if something suggests that the function changed kind."""
+
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         """Return `_is_single`, from states with these values only."""
         return self._is_single
@@ -482,6 +485,7 @@ class Conditioned(Target):
     _vartype = _of_target("_vartype")
     _may_change = _of_target("_may_change")
     _check_function = _of_target("_check_function")
+    _check_mode = _of_target("_check_mode")
     _has_factors = _of_target("_has_factors")
     _trusts_factors = _of_target("_trusts_factors")
     _joint_zeros = _of_target("_joint_zeros")

@@ -136,6 +136,11 @@ class TorchTarget(FunctionTarget):
                 stacklevel=2,
             )
 
+    def _check_mode(self) -> None:
+        """Look at the function again if it may have become random since `fit`."""
+        if self.density.may_be_random:
+            self._check_function()
+
     def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
         self._look_twice(states, together)
         super()._try_one_by_one(states, together)

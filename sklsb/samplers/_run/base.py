@@ -53,7 +53,7 @@ from sklsb.samplers._run.sinks import (
 )
 from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
-from sklsb.samplers._run.warnings import Warned
+from sklsb.samplers._run.warnings import CHANGED, Warned
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
@@ -324,8 +324,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self.n_sites_ = target.n_sites
         self._count_anew(kept)
 
-    def _count_anew(self, kept: Any = ()) -> None:
+    def _count_anew(self, kept: Any = (), since: str = "fit") -> None:
         """Reset everything that is counted over calls."""
+        self._since = since
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
         tally = self._new_tally(len(self._ensemble), kept if self._may_stay else ())
@@ -359,7 +360,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._continue_from(before.chains.x)
         for old in ("disagreement_", "_thin_found", "_resting"):
             self.__dict__.pop(old, None)
-        self._count_anew()
+        self._count_anew(since=CHANGED)
 
     def _continue_from(self, states: States) -> None:
         """Let the chains go on from these states, by the target as it is now."""
@@ -373,6 +374,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         if self._law is None:  # a file of an older version
             return ""
         ensemble, target, (x, then) = self._ensemble, self.target_, self._law
+        target._check_mode()
         now = target.log_prob(x)
         c = where_different(target, x, now, then)
         if c is None and np.array_equal(x, ensemble.chains.x):
@@ -478,7 +480,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     def _auto_thin(self) -> int:
         if not hasattr(self, "_thin_found"):
             found = self._find_thin()
-            self._thin_found = found.thin
+            # At an even distance all draws of chains that visit two kinds in turn are of one.
+            self._thin_found = found.thin + (self._warned_periodic and found.thin % 2 == 0)
             self._thin_evaluations += found.evaluations
             self._warn_if_bounded(found)
         return self._thin_found

@@ -43,6 +43,10 @@ _MORE_CHANCES = {
     True: " They may have had few chances to: make more draws.",
 }
 
+# When counts begin anew.
+CHANGED = "its log-density changed"
+# Fewest draws that ArviZ computes an effective sample size of.
+_FEWEST_SUMMED = 4
 # Probability of other values below which it is no wonder that a variable keeps its own.
 _IMPROBABLE = 0.05
 # Effective draws of each chain below which chains cannot be compared.
@@ -68,6 +72,7 @@ class Warned(ABC):
     _never_moved: bool
     _warned_short: bool
     _warned_periodic: bool
+    _since = "fit"  # when counts began, this or `CHANGED`
 
     @property
     @abstractmethod
@@ -110,13 +115,14 @@ class Warned(ABC):
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
         frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
-        if frozen.any():
+        isolated = self._isolation(n_transitions) if frozen.any() else ""
+        # Few draws, as one a call inside a training loop, have no effective sample size.
+        if frozen.any() and (isolated or n_draws >= _FEWEST_SUMMED):
             first = int(frozen.argmax())
             label = self.target_.label(first)
             called = "" if label == first else f", {label!r}"
             # After a few transitions this is normal, and the search for advice takes long.
             hint = self._exact_hint() if made >= self._sweep else ""
-            isolated = self._isolation(n_transitions)
             # Draws a sweep apart have given each variable its chances.
             more = (
                 ""
@@ -179,7 +185,7 @@ class Warned(ABC):
         else:
             return
         self._warned_short = True
-        since = "jumps in this call" if self._weighted else "transitions since fit"
+        since = "jumps in this call" if self._weighted else f"transitions since {self._since}"
         warnings.warn(
             f"Each chain has made {made} {since}, {found}",
             ShortRunWarning,

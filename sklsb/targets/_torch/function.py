@@ -1,9 +1,11 @@
 """A differentiable function of tensors as a log-density."""
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,25 @@ _DTYPES = torch.float32, torch.float64
 _CAUSES = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase, torch.nn.RReLU
 # One for all: two targets may share a module.
 _lock = threading.RLock()
+
+
+def _referred(function: Any, depth: int) -> list[Any]:
+    """List what a function, its object, and functions in it refer to by name."""
+    if isinstance(function, functools.partial):
+        given = [*function.args, *function.keywords.values()]
+        return given + _referred(function.func, depth)
+    is_plain = inspect.isfunction(function)
+    owner = getattr(function, "__self__", None if is_plain else function)
+    found = [owner, *getattr(owner, "__dict__", {}).values()]
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        seen = inspect.getclosurevars(getattr(function, "__func__", function))
+    except TypeError:  # no Python function
+        return found
+    found += [*seen.nonlocals.values(), *seen.globals.values()]
+    inner = [one for one in found if inspect.isfunction(one)] if depth > 1 else []
+    return found + [more for one in inner for more in _referred(one, depth - 1)]
 
 
 class Density:
@@ -40,19 +61,20 @@ class Density:
 
     def in_training(self) -> list[str]:
         """Names of the modules in training mode that a plain function refers to."""
-        if isinstance(self.function, torch.nn.Module):
-            return []
-        function = getattr(self.function, "__func__", self.function)
-        try:
-            seen = inspect.getclosurevars(function)
-        except TypeError:  # no Python function
-            return []
-        given = [*seen.nonlocals.values(), *seen.globals.values()]
-        given += [getattr(self.function, "__self__", None)]
-        roots = [value for value in given if isinstance(value, torch.nn.Module)]
-        parts = [part for root in roots for part in root.modules() if part.training]
+        parts = self._in_training()
         causes = [part for part in parts if isinstance(part, _CAUSES)]
         return sorted({type(part).__name__ for part in causes or parts})
+
+    @property
+    def may_be_random(self) -> bool:
+        """Whether a module that a plain function refers to is in a mode that may make it random."""
+        return any(isinstance(part, _CAUSES) for part in self._in_training())
+
+    def _in_training(self) -> list[torch.nn.Module]:
+        if isinstance(self.function, torch.nn.Module):
+            return []  # it is evaluated in evaluation mode
+        roots = [one for one in _referred(self.function, 2) if isinstance(one, torch.nn.Module)]
+        return [part for root in roots for part in root.modules() if part.training]
 
     @property
     def device(self) -> torch.device:
