@@ -1337,6 +1337,13 @@ def test_half_precision_is_told():
         LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(half)
 
 
+def test_a_module_of_half_precision_is_told_what_to_do():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0)).to(torch.bfloat16)
+    with pytest.raises(RuntimeError) as told:
+        TorchTarget(module, 4)
+    assert "are torch.bfloat16: call its float()" in "".join(told.value.__notes__)
+
+
 def test_a_module_on_another_device_is_named():
     module = Energy()
     target = TorchTarget(module, 6)

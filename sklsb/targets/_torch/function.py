@@ -15,6 +15,7 @@ from torch import Tensor
 from sklsb.targets.base import States
 
 _DTYPES = torch.float32, torch.float64
+_HALF = torch.float16, torch.bfloat16
 # Modules whose training mode makes a function random or dependent on the batch.
 _CAUSES = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase, torch.nn.RReLU
 # One for all: two targets may share a module.
@@ -108,6 +109,12 @@ class Density:
         except Exception as error:
             shape = f"{tuple(given.shape)} and type {given.dtype}"
             error.add_note(f"It came from the log-density, called with a tensor of shape {shape}.")
+            half = next((v.dtype for v in self._tensors() if v.dtype in _HALF), None)
+            if half is not None:
+                error.add_note(
+                    f"Parameters or buffers of the module are {half}: call its float(), or let it "
+                    "convert what it is given and return float32."
+                )
             raise
         if not isinstance(found, Tensor) or found.is_complex():
             what = getattr(found, "dtype", type(found).__name__)
@@ -116,7 +123,7 @@ class Density:
             raise ValueError(
                 f"the log-density returned shape {tuple(found.shape)} for a tensor of shape "
                 f"{tuple(given.shape)}; it must return one number for each row, shape "
-                f"({given.shape[0]},)."
+                f"({given.shape[0]},). squeeze(-1) or torch.nn.Flatten(0) remove a last axis of 1."
             )
         return found
 
