@@ -201,7 +201,7 @@ def test_warnings_are_of_all_chains():
     assert [w.filename for w in told if w.category is SeparatedModesWarning] == [__file__]
     assert diagnostics.disagreement(draws, sampler.target_).agree == 0
     with pytest.warns(FrozenSitesWarning, match="never changed in this call"):
-        sample_chains(sampler, 1, n_chains=2)
+        sample_chains(sampler, 4, n_chains=2)
     with pytest.warns(TemperingWarning, match="round trips between beta = 0 and 1 in 20 scans"):
         sample_chains(fitted("tempering"), 10, n_chains=3, thin=2)
     with warnings.catch_warnings():

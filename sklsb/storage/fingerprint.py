@@ -28,6 +28,8 @@ def where_different(target: Target, x: States, one: Array, other: Array) -> int 
         gap = np.where(one == other, 0.0, np.abs(one - other))
     gap[np.isnan(gap)] = np.inf
     doubtful = np.flatnonzero(gap > _ROUNDING * size)
+    if not doubtful.size:
+        return None
     # Its terms may be larger, or it is in single precision: look closer, which may take long, first
     # at the most doubtful state.
     relative = _SINGLE if target._is_single else _ROUNDING
