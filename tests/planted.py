@@ -29,14 +29,24 @@ def _holds_the_package(name):
     return beside and name not in kept and not name.startswith("test_mutants")
 
 
+_unchanged = {}  # the modules of a copy in which nothing is replaced, and where it is
+
+
 @contextmanager
 def imported(folder, file="__init__.py", old="", new=""):
     """Import a copy of the package, with one text replaced and nothing compiled."""
-    package = copy_package(folder)
-    text = (package / file).read_text(encoding="utf-8")
-    assert not old or text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
-    (package / file).write_text(text.replace(old, new) if old else text, encoding="utf-8")
+    if old:
+        package, modules = copy_package(folder), {}
+        text = (package / file).read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
+        (package / file).write_text(text.replace(old, new), encoding="utf-8")
+    else:
+        if not _unchanged:
+            _unchanged.update(package=copy_package(folder), modules={})
+        package, modules = _unchanged["package"], _unchanged["modules"]
+        folder = package.parent
     original = {name: sys.modules.pop(name) for name in [*sys.modules] if _holds_the_package(name)}
+    sys.modules.update(modules)
     jit = numba.config.DISABLE_JIT
     sys.path.insert(0, str(folder))
     numba.config.DISABLE_JIT = True
@@ -50,7 +60,7 @@ def imported(folder, file="__init__.py", old="", new=""):
         numba.config.DISABLE_JIT = jit
         sys.path.remove(str(folder))
         for name in [name for name in sys.modules if _holds_the_package(name)]:
-            del sys.modules[name]
+            modules[name] = sys.modules.pop(name)
         sys.modules.update(original)
 
 

@@ -40,21 +40,18 @@ def places_of(values: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 @kernel
-def start(view, rule, chains, span):
-    """Compute all that the chains first..last-1 keep from their states; span = (first, last)."""
+def start(view, rule, chains, span, anew):
+    """Compute all that the chains first..last-1 keep, from their states; span = (first, last).
+
+    What they carry besides is chosen ``anew``, or given. One entry for both compiles faster.
+    """
     for c in range(span[0], span[1]):
         chain = chain_at(chains, c)
         init_cache(view, chain)
-        prepare(view, rule, chain)
-
-
-@kernel
-def restore(view, rule, chains, span):
-    """Compute them from the states and from what the chains carry."""
-    for c in range(span[0], span[1]):
-        chain = chain_at(chains, c)
-        init_cache(view, chain)
-        rebuild(view, rule, chain)
+        if anew:
+            prepare(view, rule, chain)
+        else:
+            rebuild(view, rule, chain)
 
 
 @kernel

@@ -157,13 +157,14 @@ class Ensemble(Threaded):
             for name in ("moved", "evaluations"):
                 getattr(self.chains, name)[:] = getattr(before, name)
         self.rule = rule
-        self._over_chains(lambda span: run.start(self.view, rule, self.chains, span))
+        self._over_chains(lambda span: run.start(self.view, rule, self.chains, span, True))
         self._up_to_date = True
 
     def _refresh(self) -> None:
         """Compute what is not copied."""
         if not self._up_to_date:
-            self._over_chains(lambda span: run.restore(self.view, self.rule, self.chains, span))
+            given = self.view, self.rule, self.chains
+            self._over_chains(lambda span: run.start(*given, span, False))
             self._up_to_date = True
 
     def forget_acceptance(self) -> None:

@@ -37,7 +37,7 @@ def check_caches(ensemble: Ensemble, when: str) -> None:
     """Compare what chains keep with a rebuild, bit for bit."""
     ensemble._refresh()
     found = {name: values.copy() for name, values in kept(ensemble.chains).items()}
-    run.restore(ensemble.view, ensemble.rule, ensemble.chains, (0, len(ensemble)))
+    run.start(ensemble.view, ensemble.rule, ensemble.chains, (0, len(ensemble)), False)
     for name, values in kept(ensemble.chains).items():
         what = f"caches must equal a rebuild bit for bit {when}, but `{name}` does not"
         expect_equal(found[name], values, what)
@@ -75,7 +75,7 @@ class Probe:
 
     def rebuild(self) -> None:
         """Compute caches, weights and sums from the states, under the present offsets."""
-        run.restore(self.ensemble.view, self.rule, self.chains, (0, len(self.ensemble)))
+        run.start(self.ensemble.view, self.rule, self.chains, (0, len(self.ensemble)), False)
 
     def walk(self, moves: NDArray[Any], every: bool = True) -> tuple[NDArray[np.int64], Array]:
         """Make moves, shape (n_chains, n); return their inverses and the log-ratios after."""
@@ -111,7 +111,7 @@ class RuleProbe:
             size = len(states[part])
             chains, view = self.ensemble.chains, self.ensemble.view
             chains.x[:size] = states[part]
-            run.start(view, self.rule, chains, (0, size))
+            run.start(view, self.rule, chains, (0, size), True)
             rows = np.ascontiguousarray(uniforms[part])
             x = np.empty((self.room, 1, states.shape[1]), states.dtype)
             out = (x, np.empty((self.room, 1, width)))
