@@ -481,7 +481,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         if not hasattr(self, "_thin_found"):
             found = self._find_thin()
             # At an even distance all draws of chains that visit two kinds in turn are of one.
-            self._thin_found = found.thin + (self._warned_periodic and found.thin % 2 == 0)
+            if self._warned_periodic and found.thin % 2 == 0:
+                found = found._replace(thin=found.thin + 1)
+            self._thin_found = found.thin
             self._thin_evaluations += found.evaluations
             self._warn_if_bounded(found)
         return self._thin_found
