@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -90,9 +91,10 @@ def _sampler(args: argparse.Namespace, kind: str | None = None) -> Any:
         "tempering": ParallelTempering,
         "elimination": EliminationSampler,
     }
-    return kinds[kind or args.sampler](
-        n_chains=args.chains, random_state=args.seed, n_jobs=args.jobs, verbose=_verbose(args)
-    )
+    kind = kind or args.sampler
+    options = {"max_memory": args.max_memory} if kind == "elimination" else {}
+    common = {"n_chains": args.chains, "random_state": args.seed, "n_jobs": args.jobs}
+    return kinds[kind](**common, **options, verbose=_verbose(args))
 
 
 def _verbose(args: argparse.Namespace) -> int:
@@ -168,18 +170,19 @@ def _marginals(args: argparse.Namespace) -> int:
     from sklsb.exact.elimination.answers import is_affordable
     from sklsb.io import write_result
 
-    target, method = _model(args), args.method
+    target, method, memory = _model(args), args.method, args.max_memory
     if method == "auto":
-        method = "exact" if is_affordable(target, "marginals") else "sample"
+        method = "exact" if is_affordable(target, "marginals", memory) else "sample"
         if method == "sample" and not args.quiet:
             _tell("exact marginals take too much (see info); chains estimate them")
     path = _file(args.out or f"{Path(args.model).name}.MAR")
     verbose, error, thin = _verbose(args), 0.0, _thin(args.thin)
+    options = {"max_memory": memory, "verbose": verbose}
     for other in filter(None, (args.pr, args.csv)):
         _file(other)
     log_z, log_z_error, kind = math.nan, 0.0, args.sampler
-    if args.pr and (method == "exact" or is_affordable(target, "log_partition")):
-        log_z = exact.log_partition(target, verbose=verbose)
+    if args.pr and (method == "exact" or is_affordable(target, "log_partition", memory)):
+        log_z = exact.log_partition(target, **options)
     estimated = args.pr and math.isnan(log_z)
     if estimated and kind not in ("auto", "tempering"):
         raise CommandError(
@@ -187,7 +190,7 @@ def _marginals(args: argparse.Namespace) -> int:
             f"{kind} does not estimate it. Give --sampler tempering, or leave out --pr."
         )
     if method == "exact":
-        found = exact.marginals(target, verbose=verbose)
+        found = exact.marginals(target, **options)
     else:
         sampler = _sampler(args, "tempering" if estimated else kind).fit(target)
         found = sampler.sample(args.draws, thin=thin, record="marginals")
@@ -250,12 +253,13 @@ def _map(args: argparse.Namespace) -> int:
 
     target, method = _model(args), args.method
     if method == "auto":
-        method = "exact" if is_affordable(target, "most_likely") else "anneal"
+        method = "exact" if is_affordable(target, "most_likely", args.max_memory) else "anneal"
     path = _file(args.out or f"{Path(args.model).name}.MPE")
     if args.csv:
         _file(args.csv)
     if method == "exact":
-        found = exact.most_likely(target, verbose=_verbose(args))
+        options = {"max_memory": args.max_memory, "verbose": _verbose(args)}
+        found = exact.most_likely(target, **options)
     else:
         several = anneal(
             target,
@@ -284,8 +288,8 @@ def _map(args: argparse.Namespace) -> int:
 
 def _info(args: argparse.Namespace) -> int:
     """Describe a model and the costs of exact answers."""
-    from sklsb import exact
-    from sklsb.exact.elimination.cost import duration
+    from sklsb.exact.elimination.answers import cost_and_limits
+    from sklsb.exact.elimination.cost import duration, fits
 
     target = _model(args)
     sizes = target.cardinalities
@@ -301,14 +305,15 @@ def _info(args: argparse.Namespace) -> int:
         ("most_likely", "most probable state"),
     ):
         try:
-            cost = exact.elimination_cost(target, task)
+            cost, limits = cost_and_limits(target, task, args.max_memory)
         except (TypeError, ValueError) as error:
             _say(f"exact {words}: no ({error})")
             continue
-        fits = "fits" if cost.fits else "too much by default"
+        told = "too much by default" if args.max_memory is None else "too much"
+        told = "fits" if fits(cost, limits) else told
         _say(
             f"exact {words}: {_number(cost.log2_work)} table entries, "
-            f"{_number(cost.log2_memory)} bytes, about {duration(cost.seconds)}, {fits}"
+            f"{_number(cost.log2_memory)} bytes, about {duration(cost.seconds)}, {told}"
         )
     return DONE
 
@@ -327,6 +332,21 @@ def _positive(word: str) -> int:
     return int(word)
 
 
+def _bytes(word: str) -> float:
+    """Return a number of bytes: 8e9, 2**33 or 8G."""
+    found = re.fullmatch(r"(?:2\*\*)?([\d.]+(?:e\d+)?)([KMGT]?)B?", word, re.IGNORECASE)
+    try:
+        number = float(found[1]) if found else 0.0
+        number = 2.0**number if word.startswith("2**") else number
+    except (ValueError, OverflowError):
+        number = 0.0
+    if not found or not 1.0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is no number of bytes, such as 8e9, 2**33 or 8G"
+        )
+    return number * 1000.0 ** " KMGT".index(found[2].upper() or " ")
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="file: UAI, BIF, QUBO (Biq Mac) or cut (rudy, G-set); or .gz")
     parser.add_argument(
@@ -342,6 +362,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--beta", type=float, default=1.0, help="inverse temperature, for QUBO and cut"
+    )
+    parser.add_argument(
+        "--max-memory",
+        type=_bytes,
+        metavar="BYTES",
+        help="for exact answers, such as 8G (default: 2**30, or up to half of the free memory)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no warnings")
 

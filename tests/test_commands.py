@@ -156,7 +156,7 @@ def test_sampled_marginals(files, capsys):
 def test_the_partition_function_is_exact_where_only_marginals_are_too_much(
     files, capsys, monkeypatch
 ):
-    def only_log_z(_, task):
+    def only_log_z(_, task, *__):
         return task == "log_partition"
 
     monkeypatch.setattr("sklsb.exact.elimination.answers.is_affordable", only_log_z)
@@ -166,6 +166,29 @@ def test_the_partition_function_is_exact_where_only_marginals_are_too_much(
     assert "largest standard error" in out
     log_z = exact.log_partition(MarkovNetwork.from_uai("pair.uai"))
     np.testing.assert_allclose(io.read_result("pair.PR"), log_z / np.log(10), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("word", "n"), [("8e3", 8e3), ("2**13", 2**13), ("8k", 8e3), ("2MB", 2e6)])
+def test_limits_of_memory(word, n):
+    args = command_line._parser().parse_args(["info", "pair.uai", "--max-memory", word])
+    assert args.max_memory == n
+
+
+def test_exact_answers_keep_a_limit_of_memory(files, capsys):
+    for word in ("0", "8X", "2**2000", "-1", "nan", "8 G", "1e999", "."):
+        with pytest.raises(SystemExit):
+            main(["info", "pair.uai", f"--max-memory={word}"])
+        assert f"{word!r} is no number of bytes, such as 8e9, 2**33" in capsys.readouterr().err
+    little = ["--max-memory", "16"]
+    assert run(capsys, "info", "pair.uai", *little)[1].count("too much\n") == 3
+    told = "Give max_memory=2**"
+    for words in (["marginals"], ["map"]):
+        code, _, err = run(capsys, *words, "pair.uai", "--method", "exact", *little)
+        assert (code, told in err) == (1, True)
+    code, _, err = run(capsys, "sample", "pair.uai", "--sampler", "elimination", *little)
+    assert (code, told in err) == (1, True)
+    assert "exact" in run(capsys, "marginals", "pair.uai", "--max-memory", "1M")[1]
+    assert "standard error" in run(capsys, "marginals", "pair.uai", *little, *CHAINS)[1]
 
 
 def test_names_of_a_bayesian_network(files, capsys):

@@ -230,7 +230,7 @@ def test_answers_by_annealed_orders(part, annealed):
     """Draws are followed along all states, which gives their distribution exactly."""
     for seed in range(25 * part, 25 * part + 25):
         test_answers_equal_enumeration(seed)
-        test_way_back_along_every_completion(seed, 240 if seed % 2 else MAX_MEMORY)
+        test_way_back_along_every_completion(seed, seed % 2)
     assert len(annealed) > 20
 
 
@@ -238,7 +238,7 @@ def test_answers_by_annealed_orders(part, annealed):
 def test_answers_of_a_thousand_networks_by_annealed_orders(annealed):
     for seed in range(100, 1000):
         check_answers(seed, 4e-14)  # enumeration rounds too
-        test_way_back_along_every_completion(seed, 240 if seed % 2 else MAX_MEMORY)
+        test_way_back_along_every_completion(seed, seed % 2)
     assert len(annealed) > 500
 
 
@@ -248,12 +248,20 @@ def test_draws_by_annealed_orders(annealed):
     assert annealed
 
 
-@pytest.mark.parametrize("memory", [MAX_MEMORY, 240])
+def short_of_memory(network):
+    """Return limits with room for tables and two entries of messages: the rest is sliced."""
+    model = ordered(strike(network)).model
+    tables = [*model.factors, *(b.factor for b in model.barren)]
+    return MAX_WORK, 32 * sum(factor.table.size for factor in tables) + 16
+
+
+@pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_way_back_along_every_completion(seed, memory):
+def test_way_back_along_every_completion(seed, short):
     network = random_network(seed)
     x, log_p, log_z, p = enumerated(network)
-    found = ordered(strike(network), limits=(MAX_WORK, memory))
+    limits = short_of_memory(network) if short else (MAX_WORK, MAX_MEMORY)
+    found = ordered(strike(network), limits=limits)
     elimination = Elimination(found)
     assert abs(elimination.log_sum - log_z) < 1e-13 * (1.0 + abs(log_z))
     along, densities = followed(elimination, x)
@@ -265,7 +273,8 @@ def test_way_back_along_every_completion(seed, memory):
 
 
 def test_some_of_them_were_sliced():
-    costs = [ordered(strike(random_network(seed)), limits=(MAX_WORK, 240)).cost for seed in SEEDS]
+    networks = [random_network(seed) for seed in SEEDS]
+    costs = [ordered(strike(one), limits=short_of_memory(one)).cost for one in networks]
     assert sum(cost.n_configurations > 1 for cost in costs) > 10
 
 

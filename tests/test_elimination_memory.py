@@ -1,6 +1,7 @@
 """Which messages elimination holds: freed, made again, sliced; against enumeration and by steps."""
 
 import dataclasses
+import functools
 import math
 import tracemalloc
 
@@ -8,14 +9,16 @@ import numpy as np
 import pytest
 from test_elimination import Logs, enumerated, lattice, marginals_of
 
-from sklsb import Ising, MarkovNetwork, exact
+from sklsb import EliminationSampler, Ising, MarkovNetwork, draw, exact
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX
+from sklsb.exact.elimination import cost
 from sklsb.exact.elimination.cost import MAX_WORK
 from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.elimination.schedule import depth_first, peak_of, scheduled
 from sklsb.exact.elimination.slicing import cliques, work_of
+from sklsb.exceptions import SamplerWarning
 
 NEEDS = ("sum", "state", "marginals")
 SEEDS = range(12)
@@ -374,3 +377,70 @@ def test_ctrl_c_on_the_way_back(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             elimination.marginals()
     assert np.array_equal(elimination.marginals(), expected)
+
+
+# ----------------------------------------------------------------- tables larger than the limit
+
+
+def chain_of_many_values(n=30, k=40):
+    """A chain whose tables are nearly all of it, log Z and the last marginal by hand."""
+    tables = np.random.default_rng(0).random((n - 1, k, k))
+    forward, log_z = np.ones(k), 0.0
+    for table in tables:
+        forward = forward @ table
+        log_z += math.log(forward.sum())
+        forward /= forward.sum()
+    return MarkovNetwork([k] * n, [((i, i + 1), t) for i, t in enumerate(tables)]), log_z, forward
+
+
+@pytest.mark.parametrize("task", ["log_partition", "marginals", "sample", "most_likely"])
+def test_large_tables_are_no_reason_to_slice(task):
+    target, _, _ = chain_of_many_values()
+    found = exact.elimination_cost(target, task, max_memory=2.0**20)
+    assert (found.n_configurations, found.log2_memory > 20.0) == (1, True)
+    answer = functools.partial(getattr(exact, task), target, *[2] * (task == "sample"))
+    told = r"2\*\*2\d\.\d bytes of memory, and max_memory allows 2\*\*20\.0\. Give max_memory=2\*\*"
+    with pytest.raises(ValueError, match=told) as error:
+        answer(max_memory=2.0**20)
+    assert "max_work" not in str(error.value)
+    answer(max_memory=2.0 ** int(str(error.value).split("Give max_memory=2**")[1].split(",")[0]))
+
+
+def test_by_default_more_memory_is_used_where_it_is_free(monkeypatch):
+    target, log_z, last = chain_of_many_values()
+    wanted = exact.sample(target, 5, random_state=0)
+    monkeypatch.setattr(cost, "MAX_MEMORY", 2.0**18)
+    plans = []
+    for free in (2**23, 2**40):
+        monkeypatch.setattr(cost, "available", lambda free=free: free)
+        assert exact.log_partition(target) == pytest.approx(log_z, abs=1e-9)
+        np.testing.assert_allclose(exact.marginals(target)["p"][-1], last, atol=1e-12)
+        np.testing.assert_array_equal(exact.sample(target, 5, random_state=0).x, wanted.x)
+        sampler = EliminationSampler(random_state=0).fit(target)
+        assert sampler.log_z_ == pytest.approx(log_z, abs=1e-9)
+        assert draw(target, 2).attrs["independent"]
+        grid = ordered(strike(lattice(10)), need="sum", limits=cost.check_limits(None, None, "sum"))
+        plans.append((exact.elimination_cost(target, "sample"), grid.cost, grid.order, grid.given))
+        assert plans[-1][0].fits
+    assert plans[0] == plans[1]  # not on how much is free
+    assert plans[0][1].log2_memory > 10.0
+    for free in (None, 2**20):
+        monkeypatch.setattr(cost, "available", lambda free=free: free)
+        assert not exact.elimination_cost(target).fits
+        with pytest.raises(ValueError, match=r"max_memory allows 2\*\*1[89]\.0\. Give max_memory="):
+            exact.log_partition(target)
+
+
+def test_messages_beyond_the_memory_ask_for_more_where_slices_are_too_much_work():
+    target = lattice(7)
+    whole = exact.elimination_cost(target)
+    limits = {"max_work": 1.2 * 2.0**whole.log2_work, "max_memory": 2.0**13}
+    with pytest.raises(ValueError, match=r"allows 2\*\*13\.0\. Give max_memory=2\*\*\d\d"):
+        exact.log_partition(target, **limits)
+
+
+def test_draw_within_a_limit():
+    target, _, _ = chain_of_many_values(12, 8)
+    assert draw(target, 3, max_memory=2**20).attrs["independent"]
+    with pytest.warns(SamplerWarning, match=r"would take 2\*\*\d+ table entries and max_memory=2"):
+        assert not draw(target, 3, random_state=0, max_memory=2**12).attrs["independent"]

@@ -103,7 +103,7 @@ def test_variables_of_pgmpy_that_are_numbers_and_words():
 
 
 def test_chains_where_elimination_takes_too_much(path, monkeypatch):
-    monkeypatch.setattr("sklsb.samplers.tables.is_affordable", lambda target, task: False)
+    monkeypatch.setattr("sklsb.samplers.tables.is_affordable", lambda *_: False)
     sampler = partial(LSBSampler, "sqrt", n_burn_in=500)  # for speed
     monkeypatch.setattr("sklsb.samplers.tables.AutoSampler", sampler)
     with warnings.catch_warnings(record=True) as seen:
@@ -153,7 +153,7 @@ def test_a_model_without_variables_and_empty_evidence(path):
 
 
 def test_no_row_is_made_up_after_an_interruption(path, monkeypatch):
-    monkeypatch.setattr("sklsb.samplers.tables.is_affordable", lambda target, task: False)
+    monkeypatch.setattr("sklsb.samplers.tables.is_affordable", lambda *_: False)
 
     class Interrupted(LSBSampler):
         def sample(self, n, **options):

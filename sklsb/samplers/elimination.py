@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
-from sklsb.exact.elimination.cost import MAX_MEMORY, Limits, check_limits
+from sklsb.exact.elimination.cost import Limits, check_limits
 from sklsb.exact.elimination.engine import (
     Elimination,
     eliminated,
@@ -48,8 +48,9 @@ class EliminationSampler(BaseSampler):
     max_work : float, optional
         Most table entries to compute in `fit`. By default as many as take about a minute, 2**35;
         for `marginals_`, whose entries take longer, 2**33.
-    max_memory : float, default=2**30
-        Most bytes to hold; larger tables are made piece by piece.
+    max_memory : float, optional
+        Most bytes to hold; what is larger is made piece by piece. By default 2**30, or up to half
+        of the memory that is free where that is too little.
     n_chains : int, default=4
         Number of series of draws. All draws are independent.
     n_jobs, random_state, verbose
@@ -106,7 +107,7 @@ class EliminationSampler(BaseSampler):
     _independent = True
 
     max_work: float | None = None
-    max_memory: float = MAX_MEMORY
+    max_memory: float | None = None
     n_chains: int = 4
     n_jobs: int | None = None
     random_state: Any = None

@@ -1,5 +1,6 @@
 """Draws of a model as a table of named values, in one call."""
 
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ def draw(
     evidence: Mapping[Any, Any] | None = None,
     *,
     random_state: Any = None,
+    max_memory: float | None = None,
 ) -> "pd.DataFrame":
     """Draw states of a model, given evidence, as a table of named values.
 
@@ -49,6 +51,8 @@ def draw(
         ``{"asia": "yes"}``.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws.
+    max_memory : float, optional
+        Largest number of bytes that exact draws may take; by default as in `sklsb.exact.sample`.
 
     Returns
     -------
@@ -88,11 +92,12 @@ def draw(
     """
     n = integer(n, "n", 1, np.iinfo(np.int64).max)
     target = _target(model, evidence)
-    independent = is_affordable(target, "sample")
+    independent = is_affordable(target, "sample", max_memory)
     if independent:
-        x = flat_states(exact.sample(target, n, random_state=random_state), target)
+        options = {"random_state": random_state, "max_memory": max_memory}
+        x = flat_states(exact.sample(target, n, **options), target)
     else:
-        x = _chains(target, n, random_state)
+        x = _chains(target, n, random_state, max_memory)
     table = frame(named_columns(x, target), len(x))
     table.attrs["independent"] = independent
     return table
@@ -127,11 +132,14 @@ def draw_from_chains(target: Target, n: int, random_state: Any) -> tuple[States,
     return x[evenly(len(x), n)], sampler
 
 
-def _chains(target: Target, n: int, random_state: Any) -> States:
+def _chains(target: Target, n: int, random_state: Any, max_memory: float | None) -> States:
     x, sampler = draw_from_chains(target, n, random_state)
     try:
-        cost = exact.elimination_cost(target, "sample")
-        why = f"elimination would take 2**{cost.log2_work:.0f} table entries"
+        cost = exact.elimination_cost(target, "sample", max_memory=max_memory)
+        why = (
+            f"elimination would take 2**{cost.log2_work:.0f} table entries and max_memory="
+            f"2**{math.ceil(cost.log2_memory)}"
+        )
     except (TypeError, ValueError) as error:
         why = f"elimination draws no exact ones: {error}"
     worth = ""

@@ -18,11 +18,11 @@ from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import (
-    MAX_MEMORY,
     EliminationCost,
     Limits,
     check_fits,
     check_limits,
+    fits,
 )
 from sklsb.exact.elimination.engine import (
     Elimination,
@@ -59,10 +59,10 @@ def check_target(target: Any) -> Target:
     return target
 
 
-def is_affordable(target: Target, task: str) -> bool:
-    """Whether an exact answer is within the default limits."""
+def is_affordable(target: Target, task: str, max_memory: float | None = None) -> bool:
+    """Whether an exact answer is within the limits."""
     try:
-        return elimination_cost(target, task).fits
+        return fits(*cost_and_limits(target, task, max_memory))
     except (TypeError, ValueError):
         return False
 
@@ -75,7 +75,7 @@ def _threads(n_jobs: Any) -> int:
 
 
 def elimination_cost(
-    target: Target, task: str = "log_partition", *, max_memory: float = MAX_MEMORY
+    target: Target, task: str = "log_partition", *, max_memory: float | None = None
 ) -> EliminationCost:
     """Predict the work and memory that an exact answer takes, without doing the work.
 
@@ -87,8 +87,9 @@ def elimination_cost(
     task : {"log_partition", "marginals", "most_likely", "sample"}
         Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
         variables below which nothing is observed need no table.
-    max_memory : float, default=2**30
-        Bytes. Tables that do not fit are made repeatedly or piece by piece, which takes more work.
+    max_memory : float, optional
+        Bytes, by default as in `log_partition`. Messages that do not fit are made repeatedly or
+        piece by piece, which takes more work.
 
     Returns
     -------
@@ -116,18 +117,25 @@ def elimination_cost(
     """
     if task not in _TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {list(_TASKS)}.")
-    limits = check_limits(None, max_memory, _TASKS[task])
-    struck = strike(check_target(target))
+    return cost_and_limits(check_target(target), task, max_memory)[0]
+
+
+def cost_and_limits(
+    target: Target, task: str, max_memory: float | None
+) -> tuple[EliminationCost, Limits]:
+    """Return what an exact answer takes, and what it may take."""
+    limits, struck = check_limits(None, max_memory, _TASKS[task]), strike(target)
     if task == "marginals":
-        return whole_or_parts(struck, limits)[1]
-    return ordered(struck, pruned=task != "most_likely", need=_TASKS[task], limits=limits).cost
+        return whole_or_parts(struck, limits)[1], limits
+    found = ordered(struck, pruned=task != "most_likely", need=_TASKS[task], limits=limits)
+    return found.cost, limits
 
 
 def log_partition(
     target: Target,
     *,
     max_work: float | None = None,
-    max_memory: float = MAX_MEMORY,
+    max_memory: float | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> float:
@@ -145,8 +153,9 @@ def log_partition(
     max_work : float, optional
         Largest number of table entries to compute. By default as many as take about a minute:
         2**35, or fewer where each takes longer (2**33 for marginals).
-    max_memory : float, default=2**30
-        Largest number of bytes to hold.
+    max_memory : float, optional
+        Largest number of bytes to hold. By default 2**30, or up to half of the memory that is free
+        where that is too little.
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores), which share large tables; it never changes an
         answer.
@@ -247,7 +256,7 @@ def marginals(
     variables: Iterable[Any] | None = None,
     *,
     max_work: float | None = None,
-    max_memory: float = MAX_MEMORY,
+    max_memory: float | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> xr.Dataset:
@@ -305,7 +314,7 @@ def most_likely(
     target: Target,
     *,
     max_work: float | None = None,
-    max_memory: float = MAX_MEMORY,
+    max_memory: float | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> xr.Dataset:
@@ -354,7 +363,7 @@ def sample(
     *,
     random_state: Any = None,
     max_work: float | None = None,
-    max_memory: float = MAX_MEMORY,
+    max_memory: float | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> xr.Dataset:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklsb._system.memory import available
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import MOST_ENTRIES, build
 from sklsb.exact.elimination.reduce import Factor
@@ -15,7 +16,6 @@ from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.elimination.slicing import WAYS
 from sklsb.targets.base import Target
 
-Limits = tuple[float, float]
 # Table entries whose forward pass takes about a minute, and bytes.
 MAX_WORK, MAX_MEMORY = 2.0**35, 2.0**30
 # Seconds for each joint value of the variables conditioned on, beyond its table entries.
@@ -24,6 +24,23 @@ _OF_PASS = 1e-4
 _IN_REACH = 45.0
 # Rows and columns of the lattice whose elimination is timed.
 _TIMED = 14, 12
+
+
+class Limits(NamedTuple):
+    """Limits of an elimination.
+
+    It is planned for ``planned`` bytes first, and for more only where those are too few, so plans
+    do not depend on how much memory the machine has free.
+    """
+
+    max_work: float
+    max_memory: float
+    planned: float = math.inf
+
+    @classmethod
+    def by_default(cls, max_work: float) -> "Limits":
+        """Return those of a machine: half of the memory that is free, if that is more."""
+        return cls(max_work, max(MAX_MEMORY, 0.5 * (available() or 0)), MAX_MEMORY)
 
 
 class EliminationCost(NamedTuple):
@@ -58,7 +75,7 @@ class EliminationCost(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        return fits(self, (MAX_WORK / self.ways, MAX_MEMORY))
+        return fits(self, Limits.by_default(MAX_WORK / self.ways))
 
     @property
     def seconds(self) -> float:
@@ -84,14 +101,16 @@ def _seconds_per_entry() -> float:
 
 def check_limits(max_work: Any, max_memory: Any, need: Need) -> Limits:
     """Return the limits as floats; refuse invalid ones."""
-    if max_work is None:
-        max_work = MAX_WORK / WAYS[need]
+    default = Limits.by_default(MAX_WORK / WAYS[need])
+    max_work = default.max_work if max_work is None else max_work
+    planned = default.planned if max_memory is None else math.inf
+    max_memory = default.max_memory if max_memory is None else max_memory
     for name, value in (("max_work", max_work), ("max_memory", max_memory)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"{name} is {value!r}; give a number, as 2**30.")
         if not 1.0 <= float(value) < math.inf:
             raise ValueError(f"{name} is {value!r}; give a finite number of at least 1.")
-    return float(max_work), float(max_memory)
+    return Limits(float(max_work), float(max_memory), planned)
 
 
 def n_entries(cost: EliminationCost) -> int:
@@ -99,9 +118,9 @@ def n_entries(cost: EliminationCost) -> int:
     return int(2.0 ** min(cost.log2_work, 62.0))
 
 
-def fits(cost: EliminationCost, limits: Limits) -> bool:
+def fits(cost: EliminationCost, limits: tuple[float, ...]) -> bool:
     """Whether an elimination keeps the limits."""
-    max_work, max_memory = limits
+    max_work, max_memory = limits[:2]
     within = cost.log2_work <= math.log2(max_work) and cost.log2_memory <= math.log2(max_memory)
     return within and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
 
@@ -114,9 +133,9 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s"
 
 
-def check_fits(target: Target, cost: EliminationCost, limits: Limits) -> None:
+def check_fits(target: Target, cost: EliminationCost, limits: tuple[float, ...]) -> None:
     """Refuse a cost above the limits, and say which limits would do."""
-    max_work, max_memory = limits
+    max_work, max_memory = limits[:2]
     if fits(cost, limits):
         return
     words, allow = [], []

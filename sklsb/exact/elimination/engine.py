@@ -43,8 +43,8 @@ DEFECT, _DEFECTS = 1e-3, 0.1
 _STATES = 1 << 12
 # Copies held of each table.
 _COPIES_OF_TABLES = 4
-# Attempts to keep memory in spite of gaps between messages.
-_ATTEMPTS = 4
+# Attempts to keep memory in spite of gaps between messages, and what is allowed for these.
+_ATTEMPTS, _MARGIN = 4, 1.01
 
 
 @dataclass
@@ -95,41 +95,65 @@ def _sliced(
 
 
 def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) -> Ordered:
-    """Find an order, which messages to hold, and what to condition on where memory is short."""
-    max_work, max_memory = limits
+    """Find an order that keeps the limits, if there is one, in as little memory as will do."""
     model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
     for scope, table in model.factors:
         if not table.max() > -np.inf:
             raise no_state(model.target, tuple(map(model.target.label, scope)))
-    sizes, free = model.sizes, model.free
+    free = model.free
     if len(free) > MOST_VARIABLES:
         raise ValueError(
             f"{model.target!r:.200} leaves {len(free)} variables to be eliminated; orders are "
             f"found for {MOST_VARIABLES} at most. Use a sampler."
         )
+    memory = min(limits.planned, limits.max_memory)
+    while True:
+        found = _planned(model, keep, need, Limits(limits.max_work, memory))
+        log2_work, log2_memory, *_ = found.cost
+        is_short = log2_work <= math.log2(limits.max_work) and log2_memory > math.log2(memory)
+        if not is_short or (needed := _MARGIN * 2.0**log2_memory) > limits.max_memory:
+            return found
+        memory = needed
+
+
+def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) -> Ordered:
+    """Find an order, which messages to hold, and what to condition on where memory is short.
+
+    Where that is too much work, or tables alone exceed the memory, nothing is conditioned on.
+    """
+    log2_most = math.log2(limits.max_work)
+    sizes, free = model.sizes, model.free
     late = [v for v in free if v in keep]
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
-    room = max_memory / 8 - n_tables
-    found = best_order(free, model.factors, sizes, late, max_work, room)
+    room = limits.max_memory / 8 - n_tables
+    search = limits.max_work, room if room > 0.0 else math.inf
+    found = best_order(free, model.factors, sizes, late, *search)
     order = found.variables
     axes = cliques(order, model.factors)
     work = log2_work_of(order, axes, sizes)
-    if work > math.log2(max_work) + HOPELESS:
-        held, _ = peak_of(order, axes, sizes, need, room, keep)
-        cost = EliminationCost(work, _log2(8 * (n_tables + held)), 1, WAYS[need])
+
+    def whole() -> Ordered:
+        held, again = peak_of(order, axes, sizes, need, room, keep)
+        log2_memory = _log2(8 * (n_tables + held))
+        cost = EliminationCost(float(np.logaddexp2(work, _log2(again))), log2_memory, 1, WAYS[need])
         return Ordered(model, order, [], cost)
-    order, given, schedule = _sliced(found, model, keep, need, limits, room)
+
+    if room <= 0.0 or work > log2_most + HOPELESS:
+        return whole()
+    rest, given, schedule = _sliced(found, model, keep, need, limits, room)
     n = math.prod(int(sizes[v]) for v in given)
-    work, _ = work_of(order, cliques(order, model.factors), sizes)
+    of_one, _ = work_of(rest, cliques(rest, model.factors), sizes)
     n_back = 1 if need == "state" else n  # only the best configuration has a way back
     cost = EliminationCost(
-        _log2(work * n + schedule.n_again * n_back),
+        _log2(of_one * n + schedule.n_again * n_back),
         _log2(8 * max(n_tables + schedule.n_entries, n)),
         n,
         WAYS[need],
     )
-    return Ordered(model, order, given, cost, None if need == "draws" else schedule)
+    if work <= log2_most < cost.log2_work:
+        return whole()
+    return Ordered(model, rest, given, cost, None if need == "draws" else schedule)
 
 
 def ordered(
@@ -138,7 +162,7 @@ def ordered(
     keep: Collection[int] = (),
     pruned: bool = True,
     need: Need = "draws",
-    limits: Limits = (MAX_WORK, MAX_MEMORY),
+    limits: tuple[float, ...] = (MAX_WORK, MAX_MEMORY),
 ) -> Ordered:
     """Shrink what `strike` has left of a target and find an order; nothing is eliminated yet.
 
@@ -146,6 +170,7 @@ def ordered(
     aside if ``pruned``: not where a maximum or their marginals are wanted. ``need`` is what the
     messages are made for, which decides how long they are held.
     """
+    limits = Limits(*limits)
     if not pruned:
         return _ordered(struck, keep, need, limits)
     model = prune(struck, keep)

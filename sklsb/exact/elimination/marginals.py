@@ -7,7 +7,7 @@ import xarray as xr
 
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb.diagnostics.draws import value_coords
-from sklsb.exact.elimination.cost import EliminationCost, Limits, check_fits, fits, n_entries
+from sklsb.exact.elimination.cost import EliminationCost, check_fits, fits, n_entries
 from sklsb.exact.elimination.engine import (
     Elimination,
     Ordered,
@@ -26,7 +26,7 @@ _CHEAP = 2.0**24
 
 
 def whole_or_parts(
-    struck: Reduced, limits: Limits
+    struck: Reduced, limits: tuple[float, ...]
 ) -> tuple[list[tuple[Ordered, list[int]]], EliminationCost]:
     """Choose one elimination for all marginals, or one for the core and one per barren variable.
 
@@ -43,7 +43,7 @@ def whole_or_parts(
         return one
     most = min(n_entries(whole.cost), limits[0])
     barren = set(core.model.barren_variables)
-    share = limits[0] / len(barren), limits[1]
+    share = limits[0] / len(barren), *limits[1:]
     parts = [(core, [i for i in range(n) if i not in barren])]
     work, memory = n_entries(core.cost), core.cost.log2_memory
     for i in sorted(barren):
@@ -60,7 +60,9 @@ def whole_or_parts(
     return (parts, total) if work <= most else one
 
 
-def all_marginals(target: Target, limits: Limits, verbose: int, n_jobs: int = 1) -> Array:
+def all_marginals(
+    target: Target, limits: tuple[float, ...], verbose: int, n_jobs: int = 1
+) -> Array:
     """Probability of each value of each variable, of shape (n_sites, values)."""
     with order_sought(verbose):
         parts, cost = whole_or_parts(strike(target), limits)
