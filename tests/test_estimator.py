@@ -1355,24 +1355,72 @@ def test_ctrl_c_during_fit_leaves_the_sampler_unfitted(target, monkeypatch):
     same_chains(sampler.fit(target), make("learned", pilot=False).fit(target))
 
 
-def test_a_failed_second_fit_never_mixes_two_fits(target, monkeypatch):
-    """After it the sampler is as after the first fit, or not fitted."""
+STAGES = (
+    *("check_parameters", "make_starts", "make_ensemble", "burn_in", "_settle"),
+    *("_freeze", "_count_anew"),
+)
 
-    def broken(*args):
-        raise ZeroDivisionError("in the middle")
 
-    sampler = make("learned", pilot=False).fit(target)
-    wanted = copy.deepcopy(sampler)
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        *(LSBSampler("mixture", pilot=False, **SHORT), LSBSampler(warm_start=True, **SHORT)),
+        *(GibbsSampler(**SHORT), HammingBallSampler(4, **SHORT), ClusterSampler(**SHORT)),
+        *(SwapSampler(**SHORT), EliminationSampler(n_chains=2, random_state=0)),
+        *(ParallelTempering(n_replicas=3, **SHORT), AutoSampler(**SHORT)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.TemperingWarning")
+def test_a_fit_that_fails_anywhere_leaves_no_trace(sampler, error, target, monkeypatch):
+    given = {}
+    if isinstance(sampler, SwapSampler):
+        given = {"initial_states": np.repeat([-1, 1], 6)}
+    fitted = clone(sampler).fit(target, **given)
+    wanted = copy.deepcopy(fitted)
     other = Ising(np.zeros((12, 12)), 0.3)
-    with monkeypatch.context() as patch:
-        patch.setattr("sklsb.balancing.Lipschitz.vjp", broken)
-        with pytest.raises(ZeroDivisionError):
+    for which in (fitted, clone(sampler)):
+        before = vars(which).copy()
+        for stage in STAGES:
+            if stage == "make_starts" and (given or sampler.get_params().get("warm_start")):
+                continue  # states are given
+            broken = LSBSampler if isinstance(sampler, AutoSampler) else type(sampler)
+            stages = {name: getattr(broken, name) for name in STAGES}
+
+            def fail(self, *args, stage=stage, stages=stages, **kwargs):
+                stages[stage](self, *args, **kwargs)
+                raise error("in the middle")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(broken, stage, fail)
+                with pytest.raises(error):
+                    which.fit(other, **given)
+            assert vars(which).keys() == before.keys()
+            assert all(value is before[name] for name, value in vars(which).items()), stage
+    same_chains(fitted, wanted)
+
+
+@pytest.mark.parametrize("n_calls", [1, 30, 300])
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_function_that_fails_leaves_the_fit_before(error, n_calls, target):
+    left = [0]  # never
+
+    def log_prob(x):
+        left[0] -= 1
+        if not left[0]:
+            raise error
+        return 0.1 * x.sum(axis=-1)
+
+    other = FunctionTarget(log_prob, 12)
+    for sampler in (make("learned", pilot=False), GibbsSampler(**SHORT | {"n_burn_in": 4000})):
+        sampler.fit(target)
+        wanted, before = copy.deepcopy(sampler), vars(sampler).copy()
+        left[0] = n_calls
+        with pytest.raises(error):
             sampler.fit(other)
-    try:
-        draws = sampler.sample(40)
-    except NotFittedError:
-        return
-    np.testing.assert_array_equal(draws["x"], wanted.sample(40)["x"])
+        assert vars(sampler) == before
+        same_chains(sampler, wanted)
 
 
 def test_sampling_in_another_thread(target):

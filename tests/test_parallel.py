@@ -91,6 +91,38 @@ def test_however_they_are_divided(name):
     assert few["x"].values.tobytes() == whole["x"][:3].values.tobytes()
 
 
+LATER = {
+    "random": {"block_size": 1, "init": "uniform", "n_chains": 9},
+    "learned": {
+        **{"balancing": "max", "init": "uniform", "lazy": 0.9, "fast": True, "warm_start": True},
+        **{"learning_rate": 9.0, "objective": "bound", "optimizer": "sgd", "blocks": None},
+    },
+    "swap": {"init": "quenched", "n_partners": 1, "balancing": "max"},
+    "tempering": {"explorer": GibbsSampler(), "init": "uniform", "n_replicas": 7, "eliminate": 3},
+    "function": {"init": "uniform", "rejection_free": False, "factors": None},
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_parameters_set_after_fit_wait_for_the_next_one(name):
+    sampler = fitted(name)
+    wanted, given = sample_chains(sampler, 20, n_chains=4), sampler.get_params(deep=False)
+    sampler.set_params(**LATER[name])
+    try:
+        same(sample_chains(sampler, 20, n_chains=4), wanted)
+    finally:
+        sampler.set_params(**given)
+
+
+def test_a_function_that_is_changed_after_fit_stays_as_it_was():
+    bounded = sklsb.Lipschitz(0.5)
+    sampler = LSBSampler(bounded, pilot=False, n_burn_in=300, random_state=0).fit(TARGET)
+    wanted = sample_chains(sampler, 20, n_chains=4)
+    sampler.set_params(balancing__bound=5.0)
+    assert bounded.bound == 5.0
+    same(sample_chains(sampler, 20, n_chains=4), wanted)
+
+
 def test_chains_of_the_same_seed_are_others():
     """0 everywhere gives different chains, so that they can be joined."""
     sampler = GibbsSampler(n_chains=2, n_burn_in=30, random_state=0).fit(TARGET)

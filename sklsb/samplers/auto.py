@@ -192,7 +192,7 @@ class AutoSampler(BaseSampler):
         self._doubt: str = choice.doubt
         self._most_effective = choice.most_effective
         self._law, self._never_moved = sampler._law, False
-        self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
+        self._freeze()
         self.target_, self.n_sites_ = target, target.n_sites
         self._warned_short = self._warned_periodic = False
         self._known_hint = None

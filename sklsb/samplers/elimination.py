@@ -171,8 +171,7 @@ class EliminationSampler(BaseSampler):
         return {"log_z_": log_partition_of(elimination), "cost_": elimination.found.cost}
 
     def warn_about_fit(self) -> None:
-        """Only forget the previous target's marginals: there is no burn-in."""
-        self.__dict__.pop("_marginals", None)
+        """There is no burn-in, so there is nothing to warn about."""
 
     def _doubt_of_draws(self) -> str:
         size = self._ensemble.elimination.rounding_size

@@ -252,7 +252,7 @@ class LSBSampler(BaseSampler):
     keep_burn_in: bool = False
 
     def check_parameters(self, target: Target) -> None:
-        self._function = get_balancing(self.balancing)
+        self._function = copy.deepcopy(get_balancing(self.balancing))
         self._function.table()
         if self.warm_start and hasattr(self, "balancing_"):
             learned = isinstance(self._function, LearnableFunction)

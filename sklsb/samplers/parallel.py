@@ -228,7 +228,7 @@ def _check_memory(sampler: BaseSampler, job: _Job) -> None:
 
 def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
     """Return a sampler for workers: what is frozen, and one chain that does not move."""
-    made = sampler._twin()
+    made = sampler._as_fitted()
     for name in _LEFT_OUT:
         made.__dict__.pop(name, None)
     made.verbose, made.n_jobs = 0, 1

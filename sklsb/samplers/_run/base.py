@@ -1,5 +1,6 @@
 """What every sampler shares: streams, chains, segments, progress, the returned datasets."""
 
+import copy
 import os
 import time
 import warnings
@@ -60,9 +61,11 @@ from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 
 # Fitted attributes that a fit may not set anew.
 _OF_ONE_FIT = (
-    *("burn_in_", "candidates_", "disagreement_", "sample_stats_"),
+    *("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_marginals"),
     *("_last_draws", "_thin_found", "_thin_evaluations", "_resting"),
 )
+# Parameters that count from the next call on, or are used up by `fit`.
+_NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
 # Looks at each chain of recorded jumps, at most, to compare the chains.
 _MOST_LOOKS = 1 << 11
 
@@ -97,6 +100,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _resting: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
+    # Parameters that new chains are made by.
+    _frozen: dict[str, Any]
     # States of the chains, and log p there at the end of the last call.
     _law: tuple[States, NDArray[np.float64]] | None = None
     # What thin="auto" means, once it is known, and the evaluations that took.
@@ -246,7 +251,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         A Ctrl-C raises a KeyboardInterrupt, and leaves the sampler as it was before the call.
         """
         try:
-            with self._alone():
+            with self._alone(), self._as_before():
                 self._fit(target, initial_states)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
@@ -258,6 +263,18 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._warn_if_isolated()
         self._warn_of_rounding()
         return self
+
+    @contextmanager
+    def _as_before(self) -> Iterator[None]:
+        """Restore all attributes if a fit fails, wherever that is."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            for name in self.__dict__.keys() - before.keys():
+                del self.__dict__[name]
+            self.__dict__.update(before)
+            raise
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
@@ -318,11 +335,24 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         for old in _OF_ONE_FIT:
             self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
-        self._settings = {k: repr(value) for k, value in self.get_params(deep=False).items()}
+        self._freeze()
         self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
         self._count_anew(kept)
+
+    def _freeze(self) -> None:
+        """Keep the parameters, whatever is set later."""
+        given = self.get_params(deep=False)
+        self._settings = {name: repr(value) for name, value in given.items()}
+        kept = {name: value for name, value in given.items() if name not in _NOT_FROZEN}
+        self._frozen = copy.deepcopy(kept)
+
+    def _as_fitted(self) -> Self:
+        """Return a sampler with the same attributes and chains, and the parameters of `fit`."""
+        made = self._twin()
+        made.__dict__.update(getattr(self, "_frozen", {}))  # none in older files
+        return made
 
     def _count_anew(self, kept: Any = (), since: str = "fit") -> None:
         """Reset everything that is counted over calls."""
@@ -522,7 +552,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             yield
             return
         if not hasattr(self, "_resting"):
-            self._resting = self._new_jumps()
+            self._resting = self._as_fitted()._new_jumps()
         law = self._law
         self._change_over()
         try:
