@@ -290,6 +290,7 @@ def _info(args: argparse.Namespace) -> int:
     """Describe a model and the costs of exact answers."""
     from sklsb.exact.elimination.answers import cost_and_limits
     from sklsb.exact.elimination.cost import duration, fits
+    from sklsb.exact.elimination.reduce import strike
 
     target = _model(args)
     sizes = target.cardinalities
@@ -299,13 +300,15 @@ def _info(args: argparse.Namespace) -> int:
     _say(f"variables: {target.n_sites} of {values} values, {target.observed_sites.size} observed")
     if target.graph is not None:
         _say(f"pairs that depend on each other: {target.graph.nnz // 2}")
+    struck = None
     for task, words in (
         ("log_partition", "partition function"),
         ("marginals", "marginals"),
         ("most_likely", "most probable state"),
     ):
         try:
-            cost, limits = cost_and_limits(target, task, args.max_memory)
+            struck = struck or strike(target)
+            cost, limits = cost_and_limits(target, task, args.max_memory, struck)
         except (TypeError, ValueError) as error:
             _say(f"exact {words}: no ({error})")
             continue

@@ -37,7 +37,7 @@ from sklsb.exact.elimination.engine import (
 )
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
-from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.elimination.reduce import Reduced, strike
 from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer, not_a_target
@@ -121,10 +121,11 @@ def elimination_cost(
 
 
 def cost_and_limits(
-    target: Target, task: str, max_memory: float | None
+    target: Target, task: str, max_memory: float | None, struck: Reduced | None = None
 ) -> tuple[EliminationCost, Limits]:
-    """Return what an exact answer takes, and what it may take."""
-    limits, struck = check_limits(None, max_memory, _TASKS[task]), strike(target)
+    """Return what an exact answer takes, and what it may take; ``struck`` is `strike` of it."""
+    limits = check_limits(None, max_memory, _TASKS[task])
+    struck = struck or strike(target)
     if task == "marginals":
         return whole_or_parts(struck, limits)[1], limits
     found = ordered(struck, pruned=task != "most_likely", need=_TASKS[task], limits=limits)

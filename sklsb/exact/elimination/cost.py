@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklsb._system.memory import available
+from sklsb.exact.elimination.order import ENOUGH, MAX_SEARCH
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import MOST_ENTRIES, build
 from sklsb.exact.elimination.reduce import Factor
@@ -18,8 +19,9 @@ from sklsb.targets.base import Target
 
 # Table entries whose forward pass takes about a minute, and bytes.
 MAX_WORK, MAX_MEMORY = 2.0**35, 2.0**30
-# Seconds for each joint value of the variables conditioned on, beyond its table entries.
-_OF_PASS = 1e-4
+# Times, in table entries, of each joint value of the variables conditioned on and of each table,
+# beyond its entries, and of any answer.
+_OF_PASS, _OF_TABLE, _OF_ANSWER = 2.0**16, 2.0**15, 2.0**21
 # Log2 of the most table entries that somebody may want to wait for: hours.
 _IN_REACH = 45.0
 # Rows and columns of the lattice whose elimination is timed.
@@ -61,9 +63,13 @@ class EliminationCost(NamedTuple):
     ways : float
         Time per table entry of the whole answer, relative to log Z alone: more for marginals or a
         state, which need a way back.
+    n_tables : int
+        Number of variables to be summed out or drawn, and of tables. Each takes time in Python.
+    time : float
+        In table entries of log Z; ``seconds`` is this on one core of this machine.
     seconds : float
         About how long the elimination takes on one core of this machine, whose speed is measured
-        once per process. The search for the order is not counted.
+        once per process, and the search for the order about as long as the first one.
     fits : bool
         Whether it is within the default limits.
     """
@@ -72,15 +78,23 @@ class EliminationCost(NamedTuple):
     log2_memory: float
     n_configurations: int
     ways: float = 1.0
+    n_tables: int = 0
 
     @property
     def fits(self) -> bool:
         return fits(self, Limits.by_default(MAX_WORK / self.ways))
 
     @property
-    def seconds(self) -> float:
+    def time(self) -> float:
+        """Time in table entries of log Z."""
         entries = 2.0 ** min(self.log2_work, 1000.0)
-        return entries * self.ways * _seconds_per_entry() + _OF_PASS * float(self.n_configurations)
+        search = min(entries, MAX_SEARCH) if entries > ENOUGH else 0.0
+        others = _OF_PASS * float(self.n_configurations) + _OF_TABLE * self.n_tables
+        return entries * self.ways + search + others + _OF_ANSWER
+
+    @property
+    def seconds(self) -> float:
+        return self.time * _seconds_per_entry()
 
 
 @cache
@@ -93,9 +107,9 @@ def _seconds_per_entry() -> float:
     plan = build(range(n), [Factor(pair, table) for pair in pairs], np.full(n, 2))
     passes, least = Passes(plan, n), math.inf
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.thread_time()
         passes.forward(np.zeros(n, dtype=np.int64))
-        least = min(least, time.perf_counter() - began)
+        least = min(least, time.thread_time() - began)
     return least / float(plan.buckets.message_size @ plan.buckets.k)
 
 

@@ -38,7 +38,7 @@ from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 
 # Largest relative difference of row sums, per table and in all, of tables put aside to save work.
-DEFECT, _DEFECTS = 1e-3, 0.1
+DEFECT, MOST_DEFECTS = 1e-3, 0.1
 # Joint states whose probabilities are computed together.
 _STATES = 1 << 12
 # Copies held of each table.
@@ -127,6 +127,7 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
     room = limits.max_memory / 8 - n_tables
+    others = WAYS[need], len(tables) + len(free) + len(model.barren)
     search = limits.max_work, room if room > 0.0 else math.inf
     found = best_order(free, model.factors, sizes, late, *search)
     order = found.variables
@@ -136,7 +137,7 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     def whole() -> Ordered:
         held, again = peak_of(order, axes, sizes, need, room, keep)
         log2_memory = _log2(8 * (n_tables + held))
-        cost = EliminationCost(float(np.logaddexp2(work, _log2(again))), log2_memory, 1, WAYS[need])
+        cost = EliminationCost(float(np.logaddexp2(work, _log2(again))), log2_memory, 1, *others)
         return Ordered(model, order, [], cost)
 
     if room <= 0.0 or work > log2_most + HOPELESS:
@@ -149,7 +150,7 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
         _log2(of_one * n + schedule.n_again * n_back),
         _log2(8 * max(n_tables + schedule.n_entries, n)),
         n,
-        WAYS[need],
+        *others,
     )
     if work <= log2_most < cost.log2_work:
         return whole()
@@ -179,7 +180,7 @@ def ordered(
         return found
     # Last resort: put aside tables whose rows sum to 1 only approximately.
     loose = prune(struck, keep, DEFECT)
-    if len(loose.barren) > len(model.barren) and loose.log_defect <= _DEFECTS:
+    if len(loose.barren) > len(model.barren) and loose.log_defect <= MOST_DEFECTS:
         other = _ordered(loose, keep, need, limits)
         if fits(other.cost, limits):
             return other

@@ -1,6 +1,7 @@
-"""All marginals: by one elimination, or by a further one for each barren variable."""
+"""All marginals: by one elimination, or by further ones for barren variables."""
 
 import math
+from operator import itemgetter
 
 import numpy as np
 import xarray as xr
@@ -9,6 +10,8 @@ from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb.diagnostics.draws import value_coords
 from sklsb.exact.elimination.cost import EliminationCost, check_fits, fits, n_entries
 from sklsb.exact.elimination.engine import (
+    DEFECT,
+    MOST_DEFECTS,
     Elimination,
     Ordered,
     order_sought,
@@ -16,48 +19,118 @@ from sklsb.exact.elimination.engine import (
     shown,
     warn_of_defect,
 )
-from sklsb.exact.elimination.reduce import Array, Reduced, strike
+from sklsb.exact.elimination.order import greedy_work
+from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, prune, strike
 from sklsb.exact.elimination.slicing import WAYS
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets.base import Target
 
-# Work below which one elimination is used without looking for alternatives.
-_CHEAP = 2.0**24
+# Work below which one elimination is used without looking for alternatives; how much less work
+# than that of greedy orders is thought possible.
+_CHEAP, _SAVED = 2.0**24, 2.0**6
+
+# Eliminations with the variables whose marginals they give.
+Parts = list[tuple[Ordered, list[int]]]
 
 
-def whole_or_parts(
-    struck: Reduced, limits: tuple[float, ...]
-) -> tuple[list[tuple[Ordered, list[int]]], EliminationCost]:
-    """Choose one elimination for all marginals, or one for the core and one per barren variable.
+def whole_or_parts(struck: Reduced, limits: tuple[float, ...]) -> tuple[Parts, EliminationCost]:
+    """Choose one elimination for all marginals, or one for the core and some for barren variables.
 
-    Returns eliminations with the variables whose marginals they give, and the cost of all.
+    Returns these and the cost of all.
     """
-    n = len(struck.values)
     whole = ordered(struck, pruned=False, need="marginals", limits=limits)
-    one = [(whole, list(range(n)))], whole.cost
+    one = [(whole, list(range(len(struck.values))))], whole.cost
     if whole.cost.log2_work <= math.log2(_CHEAP):
         return one
-    exact = fits(whole.cost, limits)
-    core = ordered(struck, need="marginals", limits=limits)
-    if not core.model.barren or (exact and core.model.log_defect > 0.0):
-        return one
     most = min(n_entries(whole.cost), limits[0])
-    barren = set(core.model.barren_variables)
-    share = limits[0] / len(barren), *limits[1:]
-    parts = [(core, [i for i in range(n) if i not in barren])]
-    work, memory = n_entries(core.cost), core.cost.log2_memory
-    for i in sorted(barren):
-        if work > most:
-            return one
-        part = ordered(struck, keep=[i], need="sum", limits=share)
-        if exact and part.model.log_defect > 0.0:  # exact rather than cheap
-            return one
-        parts.append((part, [i]))
-        work += n_entries(part.cost)
-        memory = max(memory, part.cost.log2_memory)
-    ways = 1.0 + (WAYS["marginals"] - 1.0) * n_entries(core.cost) / work
-    total = EliminationCost(math.log2(work), memory, len(parts), ways)
-    return (parts, total) if work <= most else one
+    for defect in (EXACT, DEFECT):
+        core = prune(struck, (), defect)
+        if defect > EXACT and (fits(whole.cost, limits) or core.log_defect > MOST_DEFECTS):
+            break  # exact rather than cheap
+        found = _core_and_barren(core, limits, most) if core.barren else one
+        if n_entries(found[1]) <= most:
+            return found
+    return one
+
+
+def _core_and_barren(
+    core: Reduced, limits: tuple[float, ...], most: float
+) -> tuple[Parts, EliminationCost]:
+    """Return an elimination of the core, and those of barren variables and what is above them.
+
+    These are left out if they certainly take more than ``most`` entries.
+    """
+    parents = {v for b in core.barren for v in b.factor.scope if v != b.variable}
+    last = [b.variable for b in core.barren if b.variable not in parents]
+    above = _Above(core)
+    groups, work = above.divided(last, _SAVED * most)
+    if work > _SAVED * most:
+        return [], EliminationCost(math.log2(work), 0.0, 1)
+    barren, known = set(core.barren_variables), set[int]()
+    found = ordered(core, pruned=False, need="marginals", limits=limits)
+    parts = [(found, [i for i in range(len(core.values)) if i not in barren])]
+    share = limits[0] / len(groups), *limits[1:]
+    for variables in groups:
+        model, inside = above.model(variables)
+        part = ordered(model, pruned=False, need="marginals", limits=share)
+        parts.append((part, [i for i in inside if i in barren and i not in known]))
+        known.update(inside)
+    total = _sum_of([part.cost for part, _ in parts])
+    return parts, total._replace(n_tables=total.n_tables + above.n_looked)
+
+
+def _sum_of(costs: list[EliminationCost]) -> EliminationCost:
+    """Return the cost of eliminations one after another."""
+    work = math.fsum(2.0**cost.log2_work for cost in costs)
+    memory = max(cost.log2_memory for cost in costs)
+    n_tables = sum(cost.n_tables for cost in costs)
+    n = sum(cost.n_configurations for cost in costs)
+    return EliminationCost(math.log2(work), memory, n, WAYS["marginals"], n_tables)
+
+
+class _Above:
+    """What the barren variables of a model depend on."""
+
+    def __init__(self, core: Reduced):
+        self.core, self.n_looked = core, 0
+        self.factors = [*core.factors, *(b.factor for b in core.barren)]
+        self.of: dict[int, list[int]] = {}
+        for f, (scope, _) in enumerate(core.factors):
+            for i in scope:
+                self.of.setdefault(i, []).append(f)
+        self.of |= {b.variable: [f] for f, b in enumerate(core.barren, len(core.factors))}
+
+    def model(self, variables: list[int]) -> tuple[Reduced, list[int]]:
+        """Return the model of what some variables depend on, which all others drop out of."""
+        core, inside, used = self.core, set[int](), set[int]()
+        stack = [*variables]
+        while stack:
+            i = stack.pop()
+            if i not in inside:
+                inside.add(i)
+                new = [f for f in self.of.get(i, ()) if f not in used]
+                used.update(new)
+                stack += [j for f in new for j in self.factors[f].scope]
+        values = [v if i in inside else v[:1] for i, v in enumerate(core.values)]
+        factors = [self.factors[f] for f in sorted(used)]
+        self.n_looked += len(inside) + len(factors)
+        return Reduced(core.target, values, factors, core.constant), sorted(inside)
+
+    def divided(self, variables: list[int], most: float) -> tuple[list[list[int]], float]:
+        """Divide variables as long as greedy orders for those above them take less work so.
+
+        Returns the groups and the work; none if one variable alone takes more than ``most``.
+        """
+        model, inside = self.model(variables)
+        work = greedy_work(inside, model.factors, model.sizes, most)
+        if work <= _CHEAP or len(variables) == 1:
+            return [variables], work
+        half = len(variables) // 2
+        first, of_first = self.divided(variables[:half], most)
+        if of_first >= min(work, most):
+            return [variables], work
+        second, of_second = self.divided(variables[half:], most)
+        return min(([variables], work), (first + second, of_first + of_second), key=itemgetter(1))
 
 
 def all_marginals(
@@ -69,17 +142,14 @@ def all_marginals(
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
     # The pass back takes as much as the pass forward.
-    whole = parts[0][0]
-    entries = 2.0**cost.log2_work + whole.n_forward * whole.cost.n_configurations
+    entries = 2.0**cost.log2_work + sum(
+        part.n_forward * part.cost.n_configurations for part, _ in parts
+    )
     size = 0.0
     with shown(verbose)(entries) as progress:
         for found, variables in parts:
             elimination = Elimination(found, LINEAR, progress, n_jobs)
-            if len(parts) > 1 and len(variables) == 1:
-                joint = elimination.joint(variables)
-                result[variables[0], : joint.size] = joint
-            else:
-                result[variables] = elimination.marginals()[variables]
+            result[variables] = elimination.marginals()[variables]
             size = max(size, elimination.rounding_size)
     warn_if_lost(target, size)
     defect = max(found.model.log_defect for found, _ in parts)

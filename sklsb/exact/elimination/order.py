@@ -18,18 +18,18 @@ from sklsb.exact.elimination.reduce import Factor
 from sklsb.exact.elimination.trees import ContractionTree
 
 # Work below which the greedy order is good enough.
-_ENOUGH = 2.0**20
+ENOUGH = 2.0**20
 # Longest search, in table entries: relative to the work if it has saved this much already, in log2,
 # else as long as the work; and relative to that of a large model, where it may be this long anyway.
 _SAVING = 1.0
-_SHARE, _SHARE_OF_LARGE, _MOST_SEARCH = 4.0, 2.0**-4, 2.0**32
+_SHARE, _SHARE_OF_LARGE, MAX_SEARCH = 4.0, 2.0**-4, 2.0**32
 # The longest one while all orders exceed what is allowed by this factor, in log2.
 _FAR, _MOST_HOPELESS = 6.0, 2.0**30
 # Moves per join of its first and its longest rounds.
 _FEWEST_MOVES, _MOST_MOVES = 300, 4800
 # How much less work than that of the greedy order is thought possible in a quick look.
 _SAVED = 2.0**24
-# Limit of the work, from _MOST_SEARCH on, up to which the search is the same.
+# Limit of the work, from MAX_SEARCH on, up to which the search is the same.
 _SHARED_SEARCH = 2.0**35
 # Share of the time left for annealing again after a variable is conditioned on.
 _SHARE_GIVEN = 1.0 / 32.0
@@ -111,13 +111,24 @@ def is_affordable(
     max_work: float,
 ) -> bool:
     """Whether an order of at most ``max_work`` may exist, by a quick look at the greedy one."""
+    return greedy_work(variables, factors, sizes, max_work, _SAVED) <= _SAVED * max_work
+
+
+def greedy_work(
+    variables: Sequence[int],
+    factors: Sequence[Factor],
+    sizes: NDArray[np.int64],
+    max_work: float,
+    saved: float = 1.0,
+) -> float:
+    """Return the work of the greedy order, or something above ``saved`` times ``max_work``."""
     if not variables:
-        return True
+        return 0.0
     graph = _graph(variables, [factor.scope for factor in factors], sizes, ())
     if _is_hopeless(graph, max(2.0, max_work)):
-        return False
-    most = _SAVED * max_work
-    return _greedy(graph, most, float(np.log2(max(2.0, most))))[1] <= most
+        return np.inf
+    most = saved * max_work
+    return _greedy(graph, most, float(np.log2(max(2.0, most))))[1]
 
 
 @dataclass(frozen=True)
@@ -175,12 +186,12 @@ def best_order(
     greedy = [variables[i] for i in found.tolist()]
     log2_work = float(np.log2(work))
     hopeless = work > max_work and _is_hopeless(graph, max_work)
-    if work < _ENOUGH or len(factors) < 3 or hopeless:
+    if work < ENOUGH or len(factors) < 3 or hopeless:
         return Order(greedy, log2_work, None)
     inside = set(variables)
     scopes = tuple(frozenset(inside.intersection(factor.scope)) for factor in factors)
     # Questions whose limits differ little share an order.
-    search = max_work if max_work < _MOST_SEARCH else max(max_work, _SHARED_SEARCH)
+    search = max_work if max_work < MAX_SEARCH else max(max_work, _SHARED_SEARCH)
     order = _annealed(tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), search)
     # As much time again for what memory asks, if the order may be used at all.
     useful = order.log2_work < np.log2(max_work) + 1.0
@@ -194,7 +205,7 @@ def _patience(log2_work: float, log2_first: float, max_work: float) -> float:
         return min(max_work, _MOST_HOPELESS)
     work = min(2.0**log2_work, max_work)
     share = _SHARE if log2_work < log2_first - _SAVING else 1.0
-    return min(share * work, max_work, max(_MOST_SEARCH, _SHARE_OF_LARGE * work))
+    return min(share * work, max_work, max(MAX_SEARCH, _SHARE_OF_LARGE * work))
 
 
 @lru_cache(maxsize=16)
