@@ -351,7 +351,10 @@ def _bytes(word: str) -> float:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="file: UAI, BIF, QUBO (Biq Mac) or cut (rudy, G-set); or .gz")
+    parser.add_argument(
+        "model",
+        help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) or cut (rudy, G-set); may be compressed",
+    )
     parser.add_argument(
         "--format", help="if its name does not tell: uai, bif, qubo, cut, or one that is registered"
     )

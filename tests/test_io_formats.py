@@ -73,7 +73,8 @@ def test_a_format_registers_itself(files):
         read_model(path)
     assert register("lines", ".lines")(read_lines) is read_lines
     np.testing.assert_array_equal(read_model(path).field, [1.0, -0.5])
-    assert format_of("x.lines.gz").name == "lines"
+    for end in ("gz", "XZ", "bz2", "zip"):
+        assert format_of(f"x.lines.{end}").name == "lines"
     with pytest.raises(ValueError, match=r"beta is for files of the formats \['cut', 'qubo'\]"):
         read_model(path, beta=2.0)
     register("lines", ".lines", ".txt")(read_lines)  # again, as a cell of a notebook
@@ -87,6 +88,21 @@ def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
         pathlib.Path(path).touch()
         with pytest.raises(ValueError, match=f"{path} does not tell its format .* {known}"):
             format_of(path)
+    for name, text, message in (
+        (
+            "a.fg",
+            "1",
+            r"a\.fg is a file of libDAI, a format that is not read\. Known are bif",
+        ),
+        ("b.erg.zip", "1", r"b\.erg\.zip is a file of Ergo, a format"),
+        ("c.xml", "\n <BIF>", r"c\.xml, line 2, column 2: found '<BIF', which begins .* XMLBIF"),
+        ("d.net", "net{ }", "line 1, column 1: found 'net', which begins a file of Hugin NET"),
+        ("e.col", "c a\nc\np col 3 2", "line 3, column 1: found 'p col', which begins .* DIMACS"),
+        ("f.json", '{"id": 0}', "which begins a file of JSON; sklsb reads UAI, BIF, QUBO"),
+    ):
+        pathlib.Path(name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            format_of(name)
     with pytest.raises(FileNotFoundError, match=r"none\.mps"):
         format_of("none.mps")
     with pytest.raises(ValueError, match=f"the format is 'mps'; known are {known}"):
@@ -95,7 +111,8 @@ def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
         ("cut", ".x", r"the format 'cut' is that of sklsb\.io\.qubo; give another name"),
         ("lines", ".UAI", r"the suffix '\.UAI' is that of the format 'uai'"),
         ("lines", "lines", "the suffix 'lines' must begin with a dot"),
-        ("lines", ".gz", r"the suffix '\.gz' must begin with a dot, and not be \.gz"),
+        ("lines", ".gz", r"the suffix '\.gz' must begin with a dot, and not be \.gz or \.bz2"),
+        ("lines", ".XZ", r"the suffix '\.XZ' must begin with a dot"),
     ):
         with pytest.raises(ValueError, match=message):
             register(name, suffix)(read_lines)

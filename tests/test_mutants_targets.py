@@ -28,7 +28,9 @@ FAST_STEP, FAST_RBM, FAST_LEARNING = (
     f"_kernels/first_order/{name}.py" for name in ("step", "rbm", "learning")
 )
 COMPILED, FAST_ENSEMBLE = (f"ensembles/_torch/{name}.py" for name in ("compiled", "ensemble"))
-UAI, BIF, QUBO, RESULTS = (f"io/{name}.py" for name in ("uai", "bif", "qubo", "uai_results"))
+UAI, BIF, QUBO, RESULTS, COMPRESSION = (
+    f"io/{name}.py" for name in ("uai", "bif", "qubo", "uai_results", "_compression")
+)
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="first-order steps need torch"
 )
@@ -168,6 +170,18 @@ def check_bif(package):
 def check_edges(package):
     with tempfile.TemporaryDirectory() as folder:
         anew("test_io").test_maxcut_and_qubo(Path(folder))
+
+
+def check_dialects(package):
+    tests = anew("test_io")
+    with tempfile.TemporaryDirectory() as folder:
+        for text, value in tests.DIALECTS:
+            tests.test_dialects_of_qubo(Path(folder), text, value, "\n")
+
+
+def check_compressed(package):
+    with tempfile.TemporaryDirectory() as folder:
+        anew("test_io").test_compressed_files(Path(folder), gzip.compress)
 
 
 def check_results(package):
@@ -517,6 +531,19 @@ MUTANTS = {
         "matrix + sp.triu(matrix).T",
         check_edges,
         ".",
+    ),
+    "pairs of a qbsolv file counted twice": Mutant(
+        QUBO, "0.5 * matrix + 0.5 * matrix.T", "matrix + matrix.T", check_dialects, "."
+    ),
+    "values of a hercules file not halved": Mutant(
+        QUBO,
+        "0.25 * matrix + 0.25 * matrix.T",
+        "0.5 * matrix + 0.5 * matrix.T",
+        check_dialects,
+        ".",
+    ),
+    "a compressed file that ends too early": Mutant(
+        COMPRESSION, "raise EOFError", "return  # EOFError", check_compressed, "."
     ),
     # First-order steps
     "neighbours of a spin by half": Mutant(

@@ -8,10 +8,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, TypeVar
 
-from sklsb.io._tokens import PathLike
+from sklsb.io._compression import SUFFIXES, without_suffix
+from sklsb.io._tokens import PathLike, Tokens
 from sklsb.io.qubo import read_maxcut, read_qubo
 
 _GROUP = "sklsb.formats"
+# Formats that are not read and that the content does not tell.
+_UNREAD = {".erg": "Ergo", ".fg": "libDAI"}
 Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
@@ -73,7 +76,7 @@ def register(
     name : str
         Name of the format.
     *suffixes : str
-        Ends of file names, such as ".uai". A ".gz" that follows is ignored.
+        Ends of file names, such as ".uai". One of a compressed file that follows is ignored.
     options : tuple of str, optional
         Keywords that the reader takes: "evidence", a file of observations, or "beta", an inverse
         temperature.
@@ -103,8 +106,11 @@ def register(
                 f"the format {name!r} is that of {known.read.__module__}; give another name."
             )
         for suffix in suffixes:
-            if not suffix.startswith(".") or suffix.lower() in (".", ".gz"):
-                raise ValueError(f"the suffix {suffix!r} must begin with a dot, and not be .gz.")
+            if not suffix.startswith(".") or suffix.lower() in (".", *SUFFIXES):
+                not_one = " or ".join(SUFFIXES)
+                raise ValueError(
+                    f"the suffix {suffix!r} must begin with a dot, and not be {not_one}."
+                )
             for other in _FORMATS.values():
                 if suffix.lower() in other.suffixes and other.name != name:
                     raise ValueError(
@@ -145,12 +151,17 @@ def format_of(path: PathLike, name: str | None = None) -> Format:
         if name not in known:
             raise ValueError(f"the format is {name!r}; known are {listed}.")
         return known[name]
-    end = Path(path).name.lower().removesuffix(".gz")
+    end = without_suffix(Path(path).name)
     suffixes = [(suffix, f) for f in known.values() for suffix in f.suffixes]
     fitting = [one for one in suffixes if end.endswith(one[0]) and end != one[0]]
     if fitting:
         return max(fitting, key=lambda one: len(one[0]))[1]
-    Path(path).open("rb").close()  # a missing file comes first
+    Tokens(path)  # a missing file comes first, or another format that the content tells
+    for suffix, other in _UNREAD.items():
+        if end.endswith(suffix):
+            raise ValueError(
+                f"{path} is a file of {other}, a format that is not read. Known are {listed}."
+            )
     raise ValueError(
         f"{path} does not tell its format by its name; give it as format, or --format "
         f"on the command line. Known are {listed}; sklsb.io.register declares others."

@@ -1,27 +1,33 @@
 """Tokens of a text file that know where they stand."""
 
-import gzip
-import io
 import itertools
 import math
 import os
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb.io._compression import DamagedError, unpack
+
 PathLike = str | os.PathLike[str]
 _BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_CHUNK = 1 << 20
 _LONGEST_SHOWN = 40
 # float() would also take 1_000, nan and inf.
 _is_number = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
 LARGEST_INTEGER = 10**18
+READABLE = "UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) and cuts (rudy, G-set)"
+# First words of other formats, and these. Only lines of comments precede that of DIMACS.
+_FOREIGN = {
+    rb"(<[^\s>]*)": "XML, such as XMLBIF",
+    rb"(net)\s*\{": "Hugin NET",
+    rb"(?:c[^\r\n]*[\r\n]\s*)*(p\s+(?!qubo\b)[a-z]+)": "DIMACS, such as graphs to colour",
+    rb"(\{)": "JSON",
+    rb"(%%MatrixMarket)": "Matrix Market",
+}
 
 
 class FormatError(ValueError):
@@ -48,7 +54,7 @@ class FormatError(ValueError):
 class Tokens:
     """The tokens of a file, taken one after the other; ``at`` is the index of the next one.
 
-    The file may be compressed by gzip and may begin with a byte-order mark. ``pattern`` matches a
+    The file may be compressed and may begin with a byte-order mark. ``pattern`` matches a
     token; what ``comment`` matches is blanked out, unless it begins with a quotation mark.
     """
 
@@ -61,9 +67,8 @@ class Tokens:
         data: bytes | None = None,
     ):
         self.path, self.error, self._pattern = os.fspath(path), error, re.compile(pattern)
-        data = Path(path).read_bytes() if data is None else data
-        self.data = self._unzip(data) if data.startswith(_GZIP) else data
-        self.data = self.data.removeprefix(_BOM)
+        self.data = self._unpack(Path(path).read_bytes()) if data is None else data
+        self._refuse_foreign()
         # Of the same length, so that tokens stand in it where they stand in the file.
         self.code = self.data
         if comment is not None:
@@ -71,18 +76,20 @@ class Tokens:
         self.words: list[bytes] = self._pattern.findall(self.code)
         self.at = 0
 
-    def _unzip(self, data: bytes) -> bytes:
+    def _unpack(self, data: bytes) -> bytes:
         parts: list[bytes] = []
-        with gzip.open(io.BytesIO(data)) as file:
-            try:
-                while part := file.read(_CHUNK):
-                    parts.append(part)
-            except (EOFError, OSError, zlib.error) as error:
-                self.data = b"".join(parts).removeprefix(_BOM)
-                raise self.wrong_at(
-                    len(self.data), f"the gzip data are damaged from here on ({error})."
-                ) from error
-        return b"".join(parts)
+        try:
+            parts.extend(unpack(data))
+        except DamagedError as error:
+            self.data = b"".join(parts).removeprefix(_BOM)
+            raise self.wrong_at(len(self.data), str(error)) from error
+        return b"".join(parts).removeprefix(_BOM)
+
+    def _refuse_foreign(self) -> None:
+        for pattern, name in _FOREIGN.items():
+            if match := re.match(rb"\s*" + pattern, self.data):
+                problem = f"which begins a file of {name}; sklsb reads {READABLE}."
+                raise self.wrong_at(match.start(1), f"found {show(match[1])}, {problem}")
 
     def wrong_at(self, offset: int, problem: str) -> FormatError:
         """Return the error for a fault at a byte of the text."""
@@ -103,10 +110,10 @@ class Tokens:
             offset, f"found {found} where {what} must stand; allowed is {allowed}."
         )
 
-    def words_in_first_line(self) -> int:
-        """Count the tokens of the first line that is not blank."""
-        text = self.code.lstrip()
-        return len(self._pattern.findall(_LINE_END.split(text, maxsplit=1)[0]))
+    def words_by_line(self) -> list[int]:
+        """Count the tokens of each line that has any."""
+        counts = (len(self._pattern.findall(line)) for line in _LINE_END.split(self.code))
+        return [count for count in counts if count]
 
     def peek(self) -> bytes:
         """Return the next token without taking it; b"" at the end of the file."""
@@ -120,12 +127,13 @@ class Tokens:
         return self.words[self.at - 1]
 
     def keyword(self, what: str, words: Sequence[bytes]) -> bytes:
-        """Take a token that must be one of the words."""
+        """Take a token that must be one of the words, in capital letters or not; return this."""
         allowed = " or ".join(map(show, words))
-        word = self.next(what, allowed)
-        if word not in words:
-            raise self.wrong(self.at - 1, what, allowed)
-        return word
+        given = self.next(what, allowed).lower()
+        for word in words:
+            if word.lower() == given:
+                return word
+        raise self.wrong(self.at - 1, what, allowed)
 
     def integer(self, what: str, low: int, high: int = LARGEST_INTEGER, why: str = "") -> int:
         """Take an integer of a range."""
@@ -139,7 +147,7 @@ class Tokens:
     def numbers(self, count: int, what: str, low: float = -math.inf) -> NDArray[np.float64]:
         """Take finite numbers, each the float64 nearest to what is written."""
         chunk = self.words[self.at : self.at + count]
-        values = _floats(chunk)
+        values = floats(chunk)
         bad = ~((values >= low) & np.isfinite(values))
         if bad.any() or len(chunk) < count:
             i = int(bad.argmax()) if bad.any() else len(chunk)
@@ -160,7 +168,7 @@ def show(word: bytes) -> str:
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
 
 
-def _floats(words: list[bytes]) -> NDArray[np.float64]:
+def floats(words: list[bytes]) -> NDArray[np.float64]:
     """Return each word as a number; NaN if it is none."""
     if b"_" not in b"".join(words):
         try:

@@ -29,19 +29,20 @@ class _Variable(NamedTuple):
 
 
 def read_bif(path: PathLike) -> Model:
-    """Read a Bayesian network in the interchange format BIF, as in the bnlearn repository.
+    """Read a Bayesian network in the interchange format BIF, as bnlearn and JavaBayes write it.
 
-    After a ``network`` block come a ``variable`` and a ``probability`` block for each variable; a
-    probability block may name only variables described above it. In it, ``(s, t) 0.9, 0.1;`` is
-    the distribution given these states of the parents, and ``default`` the one given all states
-    that are not listed. ``table`` gives all numbers at once: those of the child's first state for
-    all states of the parents, the last parent running fastest, then those of its second, and so on
-    [1]_. Properties and comments are ignored; names may be in quotation marks.
+    After a ``network`` block, which may be missing, come a ``variable`` and a ``probability`` block
+    for each variable; a probability block may name only variables described above it. In it,
+    ``(s, t) 0.9, 0.1;`` is the distribution given these states of the parents, and ``default`` the
+    one given all states that are not listed. ``table`` gives all numbers at once: those of the
+    child's first state for all states of the parents, the last parent running fastest, then those
+    of its second, and so on [1]_. The ``|`` before the parents may be missing. Properties and
+    comments are ignored; names may be in quotation marks.
 
     Parameters
     ----------
     path : path-like
-        A text file in UTF-8, which may be compressed by gzip.
+        A text file in UTF-8, which may be compressed (gzip, bzip2, xz, zip).
 
     Returns
     -------
@@ -86,11 +87,13 @@ def read_bif(path: PathLike) -> Model:
     """
     tokens = Tokens(path, pattern=_PATTERN, comment=_COMMENT)
     _check_encoding(tokens)
-    tokens.keyword("the first block", (b"network",))
-    _word(tokens, "the name of the network")
-    tokens.keyword("the beginning of a block", (b"{",))
-    while tokens.keyword("a line of the network", (b"property", b"}")) != b"}":
-        _skip_property(tokens)
+    if tokens.keyword("the first block", (b"network", b"variable")) == b"network":
+        _word(tokens, "the name of the network")
+        tokens.keyword("the beginning of a block", (b"{",))
+        while tokens.keyword("a line of the network", (b"property", b"}")) != b"}":
+            _skip_property(tokens)
+    else:
+        tokens.at = 0
     variables: dict[str, _Variable] = {}
     factors: dict[str, _Factor] = {}  # by child
     while tokens.at < len(tokens.words):
@@ -188,14 +191,14 @@ def _read_probability(
     if child in factors:
         raise tokens.wrong(at, "the child", "a variable without a probability block so far")
     family = [child]
-    if tokens.keyword("the parents, or the end of the variables", (b"|", b")")) == b"|":
-        while tokens.peek() != b")":
-            parent = _known(tokens, "a parent", variables, allowed + " or ')'")
-            if parent in family or len(family) > _MOST_PARENTS:
-                allowed = f"each variable once, and at most {_MOST_PARENTS} parents"
-                raise tokens.wrong(tokens.at - 1, "a parent", allowed)
-            family.append(parent)
-        tokens.at += 1
+    tokens.at += tokens.peek() == b"|"
+    while tokens.peek() != b")":
+        parent = _known(tokens, "a parent", variables, allowed + " or ')'")
+        if parent in family or len(family) > _MOST_PARENTS:
+            allowed = f"each variable once, and at most {_MOST_PARENTS} parents"
+            raise tokens.wrong(tokens.at - 1, "a parent", allowed)
+        family.append(parent)
+    tokens.at += 1
     parents = [variables[name].states for name in family[1:]]
     rows = _read_rows(tokens, child, parents, len(variables[child].states))
     shape = (*map(len, parents), len(variables[child].states))

@@ -1,50 +1,182 @@
-"""Weighted graphs of max-cut (rudy, G-set) and quadratic binary problems (Biq Mac)."""
+"""Weighted graphs of max-cut (rudy, G-set) and quadratic binary problems in three dialects."""
+
+import re
+import warnings
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from sklsb.io._tokens import PathLike, Tokens
+from sklsb.exceptions import ModelWarning
+from sklsb.io._tokens import PathLike, Tokens, floats, show
 
-_MOST_VERTICES = 1 << 24
+_MOST_NODES = 1 << 24
+# What follows #, and lines that begin with c, as in files of qbsolv.
+_COMMENT = rb"(?<![^\r\n])[ \t\f\v]*[cC][^\r\n]*|#[^\r\n]*"
+_CONSTANT = re.compile(
+    rb"(?<![^\r\n])[ \t\f\v]*[c#][ \t]*(scale|offset)[ \t]*[:=][ \t]*(\S[^\r\n]*)", re.IGNORECASE
+)
 
 
-def _read(path: PathLike, loops: bool) -> sp.csr_array:
-    tokens = Tokens(path)
-    # A vertex need not have an edge, so this count alone decides how much memory is taken.
-    n = tokens.integer("the number of vertices", 0, _MOST_VERTICES)
-    count = tokens.integer("the number of edges", 0)
-    tokens.at = max(tokens.at, tokens.words_in_first_line())
-    first = tokens.at
-    entries = tokens.numbers(3 * count, "the edges (one vertex, the other, weight)")
-    tokens.end(f"the {count} edges")
-    ends, weight = entries.reshape(-1, 3)[:, :2], entries[2::3]
-    bad = ~((ends >= 1) & (ends <= n) & (ends == np.floor(ends)))
+class _Words(NamedTuple):
+    """How errors call what is joined, and what joins it."""
+
+    node: str
+    nodes: str
+    pair: str
+    pairs: str
+
+
+_CUT = _Words("vertex", "vertices", "edge", "edges")
+_QUBO = _Words("variable", "variables", "entry", "entries")
+
+
+def _read_size(tokens: Tokens, words: _Words) -> int:
+    # A node need not appear again, so this number alone decides how much memory is taken.
+    return tokens.integer(f"the number of {words.nodes}", 0, _MOST_NODES)
+
+
+def _read_triples(
+    tokens: Tokens, count: int, words: _Words
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Take all that is left; return where triples begin, and these."""
+    at = tokens.at + 3 * np.arange(min(count, len(tokens.words)))
+    what = f"the {words.pairs} (one {words.node}, the other, weight)"
+    triples = tokens.numbers(3 * count, what).reshape(-1, 3)
+    tokens.end(f"the {count} {words.pairs}")
+    return at, triples
+
+
+def _from_zero(
+    tokens: Tokens,
+    at: NDArray[np.intp],
+    given: NDArray[np.float64],
+    first: int,
+    n: int,
+    words: _Words,
+) -> NDArray[np.int64]:
+    """Return nodes that count from ``first``, and stand ``at`` these tokens, from 0."""
+    last = first + n - 1
+    bad = ~((given >= first) & (given <= last) & (given == np.floor(given)))
     if bad.any():
-        edge, end = np.argwhere(bad)[0]
-        raise tokens.wrong(first + 3 * edge + end, "a vertex", f"an integer from 1 to {n}")
-    low, high = np.sort(ends.astype(np.int64) - 1, axis=1).T
-    again = np.ones(count, dtype=np.bool_)
-    again[np.unique(low * n + high, return_index=True)[1]] = False
-    for wrong, allowed in (
-        (again, "each pair of vertices once, in either order"),
-        ((low == high) & (not loops), "two different vertices"),
-    ):
-        if wrong.any():
-            raise tokens.wrong(first + 3 * int(wrong.argmax()), "an edge", allowed)
-    matrix = sp.coo_array((weight, (low, high)), shape=(n, n))
+        allowed = f"an integer from {first} to {last}"
+        raise tokens.wrong(int(at[bad][0]), f"a {words.node}", allowed)
+    return given.astype(np.int64) - first
+
+
+def _check(tokens: Tokens, at: NDArray[np.intp], ok: NDArray[np.bool_], *what: str) -> None:
+    if not ok.all():
+        raise tokens.wrong(int(at[ok.argmin()]), *what)
+
+
+def _first_of_each(key: NDArray[np.int64]) -> NDArray[np.bool_]:
+    first = np.zeros(key.size, dtype=np.bool_)
+    first[np.unique(key, return_index=True)[1]] = True
+    return first
+
+
+def _matrix(
+    tokens: Tokens,
+    at: NDArray[np.intp],
+    triples: NDArray[np.float64],
+    first: int,
+    n: int,
+    words: _Words,
+    ordered: bool = False,
+) -> sp.coo_array:
+    """Return the entries at i <= j, or where they stand if the order of a pair matters."""
+    ends = _from_zero(tokens, at[:, None] + np.arange(2), triples[:, :2], first, n, words)
+    low, high = (ends if ordered else np.sort(ends, axis=1)).T
+    once = f"each pair of {words.nodes} once" + ("" if ordered else ", in either order")
+    _check(tokens, at, _first_of_each(low * n + high), f"an {words.pair}", once)
+    if words is _CUT:
+        _check(tokens, at, low != high, f"an {words.pair}", f"two different {words.nodes}")
+    return sp.coo_array((triples[:, 2], (low, high)), shape=(n, n))
+
+
+def _read_rudy(tokens: Tokens, words: _Words) -> sp.csr_array:
+    n = _read_size(tokens, words)
+    count = tokens.integer(f"the number of {words.pairs}", 0)
+    tokens.at = max(tokens.at, tokens.words_by_line()[0])
+    at, triples = _read_triples(tokens, count, words)
+    matrix = _matrix(tokens, at, triples, 1, n, words)
     return sp.csr_array(matrix + sp.triu(matrix, 1).T)
+
+
+def _read_qbsolv(tokens: Tokens) -> sp.csr_array:
+    """Take a problem of which x'Qx, with Q upper triangular, is the value."""
+    tokens.at = 1
+    tokens.keyword("the kind of problem", (b"qubo",))
+    tokens.next("the topology", "a word")
+    n = _read_size(tokens, _QUBO)
+    kinds = ("linear", "quadratic")
+    counts = [tokens.integer(f"the number of {kind} entries", 0) for kind in kinds]
+    first = tokens.at
+    at, triples = _read_triples(tokens, -(-(len(tokens.words) - first) // 3), _QUBO)
+    matrix = _matrix(tokens, at, triples, 0, n, _QUBO)
+    linear = matrix.row == matrix.col
+    for k, mine in enumerate((linear, ~linear)):
+        # Some programs do not count zeros.
+        fits = sorted({int(mine.sum()), int((mine & (matrix.data != 0)).sum())})
+        if counts[k] not in fits:
+            allowed = f"{' or '.join(map(str, fits))}, as the file has"
+            raise tokens.wrong(first - 2 + k, f"the number of {kinds[k]} entries", allowed)
+    return sp.csr_array(0.5 * matrix + 0.5 * matrix.T)
+
+
+def _read_hercules(tokens: Tokens, lengths: NDArray[np.int64]) -> sp.csr_array:
+    """Take a problem of which x'Qx / 2 + c'x is the value, with lines ``i j q`` and ``i c``."""
+    n = _read_size(tokens, _QUBO)
+    at = 1 + np.cumsum(lengths) - lengths
+    allowed = "two variables and a weight, or one and a weight"
+    _check(tokens, at, (lengths == 2) | (lengths == 3), "the beginning of a line", allowed)
+    values = tokens.numbers(int(lengths.sum()), "the entries")
+    pairs, single = at[lengths == 3], at[lengths == 2]
+    triples = values[pairs[:, None] + [-1, 0, 1]]
+    matrix = _matrix(tokens, pairs, triples, 0, n, _QUBO, ordered=True)
+    i = _from_zero(tokens, single, values[single - 1], 0, n, _QUBO)
+    _check(tokens, single, _first_of_each(i), "a variable", "one weight alone for each variable")
+    if not i.size:
+        warnings.warn(
+            f"{tokens.path} begins with the number of variables alone, so it is read as hercules "
+            "does: the value of x is x'Qx / 2, and variables are counted from 0. If x'Qx is meant, "
+            "give beta=2.",
+            ModelWarning,
+            stacklevel=3,
+        )
+    linear = np.zeros(n)
+    linear[i] = values[single]
+    return sp.csr_array(0.25 * matrix + 0.25 * matrix.T + sp.diags_array(linear))
+
+
+def _read_constants(tokens: Tokens) -> tuple[float, float]:
+    """Return the scale and the offset that comments give."""
+    found: dict[str, float] = {}
+    for match in _CONSTANT.finditer(tokens.data):
+        name, word = match[1].decode().lower(), match[2].rstrip()
+        value = float(floats([word])[0])
+        if not np.isfinite(value) or (name == "scale" and value <= 0) or name in found:
+            kind = "a positive number" if name == "scale" else "a finite number"
+            raise tokens.wrong_at(
+                match.start(2),
+                f"found {show(word)} where the {name} must stand; allowed is {kind}, given once.",
+            )
+        found[name] = value
+    return found.get("scale", 1.0), found.get("offset", 0.0)
 
 
 def read_maxcut(path: PathLike) -> sp.csr_array:
     r"""Read a weighted graph in the format of rudy, of the Biq Mac library and the G-set.
 
     The first line holds the numbers of vertices and edges (the rest of it is ignored). For each
-    edge, its two vertices, counted from 1, and its weight follow.
+    edge, its two vertices, counted from 1, and its weight follow. What stands after ``#``, and
+    lines that begin with ``c``, are comments.
 
     Parameters
     ----------
     path : path-like
-        A text file, which may be compressed by gzip.
+        A text file, which may be compressed (gzip, bzip2, xz, zip).
 
     Returns
     -------
@@ -75,22 +207,32 @@ def read_maxcut(path: PathLike) -> sp.csr_array:
            [ 1.,  0., -1.],
            [ 0., -1.,  0.]])
     """
-    return _read(path, loops=False)
+    return _read_rudy(Tokens(path, comment=_COMMENT), _CUT)
 
 
 def read_qubo(path: PathLike) -> sp.csr_array:
-    r"""Read a quadratic unconstrained binary problem in the format of the Biq Mac library.
+    r"""Read a quadratic unconstrained binary problem, of which the content tells the dialect.
 
     .. math:: \text{minimise } x^T Q x = \sum_i q_{ii} x_i + 2 \sum_{i<j} q_{ij} x_i x_j,
               \qquad x_i \in \{0, 1\}
 
-    The first line holds the numbers of variables and entries (the rest of it is ignored). For each
-    entry, i and j, counted from 1, and :math:`q_{ij}` follow.
+    *Biq Mac*: the first line holds the numbers of variables and entries (the rest of it is
+    ignored). For each entry, i and j, counted from 1, and :math:`q_{ij}` follow.
+
+    *qbsolv*: ``p qubo``, a word, and the numbers of variables, linear and quadratic entries. For
+    each entry, i and j, counted from 0, and the weight of :math:`x_i x_j` follow; it is
+    :math:`2 q_{ij}` where i and j differ.
+
+    *hercules*: the number of variables alone; then lines ``i j a`` and ``i c``, counted from 0,
+    which add :math:`a x_i x_j / 2` and :math:`c x_i`.
+
+    What stands after ``#``, and lines that begin with ``c``, are comments. A ``scale`` in them, as
+    in ``c scale : 2``, multiplies Q.
 
     Parameters
     ----------
     path : path-like
-        A text file, which may be compressed by gzip.
+        A text file, which may be compressed (gzip, bzip2, xz, zip).
 
     Returns
     -------
@@ -100,10 +242,16 @@ def read_qubo(path: PathLike) -> sp.csr_array:
     Raises
     ------
     FormatError
-        If the file is anything else, an entry appears twice (be it as i, j and j, i), or there are
-        more than 2**24 variables.
+        If the file is anything else, an entry appears twice (also as i, j and j, i, which only
+        hercules allows), or there are more than 2**24 variables.
     OSError
         If the file cannot be opened.
+
+    Warns
+    -----
+    ModelWarning
+        If comments give a scale or an offset, which Q cannot hold; or if a file as of hercules has
+        no line ``i c``, so that its values may be twice as large as meant.
 
     See Also
     --------
@@ -113,10 +261,30 @@ def read_qubo(path: PathLike) -> sp.csr_array:
     --------
     >>> import pathlib, tempfile
     >>> from sklsb.io import read_qubo
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "pair.sparse")
-    >>> _ = path.write_text("2 2\n1 1 -3\n1 2 2\n")
-    >>> read_qubo(path).toarray()
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "pair.qubo")
+    >>> for text in ("2 2\n1 1 -3\n1 2 2\n", "c a comment\np qubo 0 2 1 1\n0 0 -3\n0 1 4\n"):
+    ...     _ = path.write_text(text)
+    ...     read_qubo(path).toarray()
+    array([[-3.,  2.],
+           [ 2.,  0.]])
     array([[-3.,  2.],
            [ 2.,  0.]])
     """
-    return _read(path, loops=True)
+    tokens = Tokens(path, comment=_COMMENT)
+    lengths = tokens.words_by_line()
+    if tokens.peek().lower() == b"p":
+        matrix = _read_qbsolv(tokens)
+    elif lengths[:1] == [1] and lengths[1:2] in ([2], [3]):
+        matrix = _read_hercules(tokens, np.array(lengths[1:]))
+    else:
+        matrix = _read_rudy(tokens, _QUBO)
+    scale, offset = _read_constants(tokens)
+    if (scale, offset) != (1.0, 0.0):
+        warnings.warn(
+            f"Comments of {tokens.path} give the scale {scale:g} and the offset {offset:g}: the "
+            f"value of x is scale * (x'Qx + offset). The entries are multiplied by the scale; add "
+            f"{scale * offset:.17g} to x'Qx for the value.",
+            ModelWarning,
+            stacklevel=2,
+        )
+    return sp.csr_array(scale * matrix)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklsb.io._tokens import LARGEST_INTEGER, FormatError, PathLike, Tokens
 
 _MOST_DIMENSIONS = 64  # of a NumPy array
+COMMENT = rb"#[^\r\n]*"
 
 
 class UAIFormatError(FormatError):
@@ -53,12 +54,12 @@ def read_uai(path: PathLike) -> Model:
     The file holds ``MARKOV`` or ``BAYES``, the number of variables, their cardinalities and the
     number of factors; for each factor, the size of its scope and its variables, from 0; then for
     each factor, the number of its entries and the entries, the last variable running fastest. Line
-    breaks do not matter [1]_.
+    breaks do not matter [1]_. Comments, from ``#`` to the end of the line, are ignored.
 
     Parameters
     ----------
     path : path-like
-        A text file, which may be compressed by gzip.
+        A text file, which may be compressed (gzip, bzip2, xz, zip).
 
     Returns
     -------
@@ -97,7 +98,7 @@ def read_uai(path: PathLike) -> Model:
     array([[1.e+00, 2.e+00, 3.e+00],
            [4.e+00, 5.e+00, 4.e-05]])
     """
-    return _read_model(Tokens(path, UAIFormatError))
+    return _read_model(Tokens(path, UAIFormatError, comment=COMMENT))
 
 
 def _read_model(tokens: Tokens) -> Model:
@@ -158,7 +159,8 @@ def read_evidence(path: PathLike, cardinalities: Sequence[int]) -> dict[int, int
     Parameters
     ----------
     path : path-like
-        A text file, which may be compressed by gzip. An empty one means no observations.
+        A text file, which may be compressed (gzip, bzip2, xz, zip). An empty one means no
+        observations.
     cardinalities : sequence of int
         Number of states of each variable, as from `read_uai`.
 
@@ -188,12 +190,12 @@ def read_evidence(path: PathLike, cardinalities: Sequence[int]) -> dict[int, int
     {}
     {}
     """
-    tokens = Tokens(path, UAIFormatError)
+    tokens = Tokens(path, UAIFormatError, comment=COMMENT)
     evidence: dict[int, int] = {}
     if not tokens.words:
         return evidence
     count = tokens.integer("the number of observations or of samples", 0)
-    if tokens.words_in_first_line() == 1 and len(tokens.words) != 1 + 2 * count:
+    if tokens.words_by_line()[0] == 1 and len(tokens.words) != 1 + 2 * count:
         tokens.at = 0
         tokens.integer("the number of samples", 1, 1, ": split files of several samples")
         count = tokens.integer("the number of observations", 0)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb.io._tokens import PathLike, Tokens
-from sklsb.io.uai import UAIFormatError
+from sklsb.io.uai import COMMENT, UAIFormatError
 
 _MOST_VALUES = 1 << 15
 
@@ -25,7 +25,7 @@ def read_result(path: PathLike) -> Any:
     Parameters
     ----------
     path : path-like
-        A text file, which may be compressed by gzip.
+        A text file, which may be compressed (gzip, bzip2, xz, zip).
 
     Returns
     -------
@@ -45,7 +45,7 @@ def read_result(path: PathLike) -> Any:
     --------
     write_result : writes these files, with an example.
     """
-    return _read(Tokens(path, UAIFormatError))
+    return _read(Tokens(path, UAIFormatError, comment=COMMENT))
 
 
 def write_result(path: PathLike, kind: str, values: Any) -> None:
