@@ -353,7 +353,7 @@ def _bytes(word: str) -> float:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
-        help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) or cut (rudy, G-set), maybe compressed",
+        help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) or cut (rudy, G-set), or an archive",
     )
     parser.add_argument(
         "--format", help="if its name does not tell: uai, bif, qubo, cut, or one that is registered"
