@@ -587,3 +587,35 @@ def test_draws_that_the_race_knows_to_be_worth_little_are_told():
     sampler._most_effective = 0.001
     with pytest.warns(ShortRunWarning, match="worth 0.4 independent draws at most, as fit saw"):
         sampler.sample(400, thin=1)
+
+
+def large(n_rows, n_cols, field, coupling):
+    rng = np.random.default_rng(0)
+    return Ising.lattice(rng.normal(0.0, field, (n_rows, n_cols)), coupling=coupling)
+
+
+@pytest.mark.slow
+def test_sweeps_win_on_large_lattices_with_fields():
+    """The numbers of a sweep of clusters exceed a buffer, which must not end in chunks of none."""
+    target = large(128, 1030, 0.3, 0.4)
+    sampler = AutoSampler(random_state=0).fit(target)
+    assert sampler.candidates_.attrs["chosen"] == "chromatic"
+    assert not sampler._doubt
+    assert (sampler.candidates_["transitions"] > 0).all()
+    assert sampler.n_evaluations_ < 500 * target.n_sites * sampler.n_chains
+
+
+def test_clusters_win_on_a_large_critical_lattice():
+    sampler = AutoSampler(random_state=0).fit(large(200, 200, 0.0, 0.4407))
+    assert sampler.candidates_.attrs["chosen"] == "clusters"
+
+
+@pytest.mark.parametrize("n_chains", [1, 2, 3])
+def test_few_chains_on_a_large_lattice(n_chains):
+    sampler = AutoSampler(n_chains=n_chains, random_state=0).fit(large(182, 182, 0.3, 0.3))
+    assert np.isfinite(sampler.candidates_["ess_per_work"]).all()
+
+
+def test_chains_in_two_phases_of_a_large_lattice_are_told():
+    with pytest.warns(SeparatedModesWarning, match="disagreed in the race: R-hat"):
+        AutoSampler(random_state=0).fit(large(200, 200, 0.0, 0.6))

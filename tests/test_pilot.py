@@ -13,6 +13,7 @@ from models import GRAPHS, dense, potts, untimed
 import sklsb
 from sklsb import (
     Barker,
+    ClusterSampler,
     Ising,
     Lipschitz,
     LSBSampler,
@@ -32,6 +33,7 @@ from sklsb.balancing.pilot import (
     Outcome,
     _shrunk,
     compare,
+    draw_sites,
     neglectful,
     starved,
 )
@@ -43,6 +45,7 @@ from sklsb.balancing.times import (
     window,
 )
 from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact import probabilities
 from sklsb.exact.enumeration import states
@@ -982,3 +985,13 @@ def test_measurements_are_shrunk_by_their_errors():
     assert error == pytest.approx([0.5 / np.sqrt(2)] * 2)
     nothing = _shrunk(np.full(2, np.nan), np.full(2, np.inf), np.zeros(2))
     assert np.isnan(nothing[0]).all()
+
+
+def test_a_sweep_of_more_numbers_than_a_buffer_has():
+    """A chunk of no transitions would never end."""
+    target = Ising.lattice(np.zeros((2, MOST_NUMBERS // 4 + 1)), 0.2)
+    chains = ClusterSampler(n_chains=1, n_burn_in=0, random_state=0).fit(target)._ensemble
+    assert chains.rule.facts.n_uniforms > MOST_NUMBERS
+    x, stats = draw_sites(chains, 2, 1, np.arange(3))
+    assert x.shape == (1, 2, 3)
+    assert np.isfinite(stats[:, :, 0]).all()

@@ -1,4 +1,4 @@
-"""Whether a request fits in memory."""
+"""Whether a request fits in memory, and how much of it is made at once."""
 
 from pathlib import Path
 
@@ -47,6 +47,11 @@ def check_fits(n_bytes: int, what: str, ways: str) -> None:
             f"{what} takes {n_bytes} bytes ({_shown(n_bytes)}), and {_shown(free)} of memory are "
             f"free. {ways}"
         )
+
+
+def at_once(most: int, each: int) -> int:
+    """Return how many pieces that need ``each`` are made at once within ``most``; at least one."""
+    return max(1, most // max(1, each))
 
 
 def _shown(n: int) -> str:

@@ -25,6 +25,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.path import Path
+from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction
 from sklsb.balancing.learning import Flux
 from sklsb.balancing.sides import (
@@ -242,7 +243,7 @@ def draws(chains: LearnableEnsemble, x: States, thin: int, budget: float = np.in
     Returns False, before all are made, if the chains' evaluations exceed the budget.
     """
     n = x.shape[1]
-    most = max(1, min(-(-n // _PIECES), MOST_NUMBERS // (chains.rule.facts.n_uniforms * thin)))
+    most = min(-(-n // _PIECES), at_once(MOST_NUMBERS, chains.rule.facts.n_uniforms * thin))
     stats = np.empty((*x.shape[:2], 2))
     with chains.threads():
         for begin in range(0, n, most):

@@ -54,6 +54,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import OBJECTIVES as OBJECTIVES
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.balancing.sides import sides_of
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
@@ -201,7 +202,7 @@ class Learner:
         log(n_chains / n_visited), or -inf for a chain that is left out.
         """
         every = max(1, -(-cost // UPDATE_COST))
-        n_visited = min(n_chains, max(1, UPDATE_COST // max(1, cost)))
+        n_visited = min(n_chains, at_once(UPDATE_COST, cost))
         visited = (self.n_calls * n_visited + np.arange(n_visited)) % n_chains
         self.n_calls += 1
         log_share = np.full(n_chains, -np.inf)
@@ -254,7 +255,7 @@ class _Pairs:
     def take(self, n: int) -> Array:
         """Return the next 1 to n pairs."""
         if self.at == self.buffer.shape[1]:
-            size = min(self.left, max(1, _BUFFER // (2 * len(self.streams))))
+            size = min(self.left, at_once(_BUFFER, 2 * len(self.streams)))
             self.buffer = self.streams.pairs(size)
             self.left -= size
             self.at = 0

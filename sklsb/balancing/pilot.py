@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, Barker
 from sklsb.balancing.learning import MIXING, site_variances
 from sklsb.balancing.sides import balanced, log_weights
@@ -162,8 +163,8 @@ def draw_sites(
     n_chains, n_sites = ensemble.chains.x.shape
     x = np.empty((n_chains, n, sites.size), dtype=ensemble.chains.x.dtype)
     stats = np.empty((n_chains, n, 2))
-    most = thin * max(1, (1 << 24) // max(1, n_chains * n_sites))
-    most = min(most, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
+    most = thin * at_once(1 << 24, n_chains * n_sites)
+    most = min(most, at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms))
     made = done = 0
     while made < n * thin:
         size = min(most, n * thin - made)
@@ -177,8 +178,19 @@ def draw_sites(
     return x, stats
 
 
+class Pace(NamedTuple):
+    """Lengths of a candidate's runs."""
+
+    trial: int = TRIAL  # transitions that measure the cost of one
+    every: int = 1  # transitions between the first draws
+    fewest: int = FEWEST_DRAWS
+    piece: int = 1  # fewest draws between two looks at the budget
+
+
 class Runs:
     """The runs of one candidate."""
+
+    pace = Pace()
 
     def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: NDArray[np.int64]):
         self.ensemble, self.rule, self.sites = ensemble, rule, sites
@@ -197,6 +209,11 @@ class Runs:
     def spent(self) -> float:
         """What counts against the budget of the race: the log-ratios evaluated so far."""
         return self.evaluations
+
+    @property
+    def fewest(self) -> int:
+        """Transitions of a round, at least."""
+        return self.pace.fewest * self.pace.every
 
     @property
     def fewest_work(self) -> float:
@@ -250,6 +267,7 @@ class Runs:
         if self.series is None:
             most = max(FEWEST_KEPT, _MOST_VALUES // max(1, n_chains * self.sites.size))
             self.series = Series(n_chains, self.sites.size, self.ensemble.target.dtype, most)
+            self.series.thin = self.pace.every
         with self.ensemble.threads():
             while (room := min(self.series.make_room(), n // self.series.thin)) > 0:
                 x, stats = draw_sites(self.ensemble, room, self.series.thin, self.sites)
@@ -377,10 +395,10 @@ class Race:
         if self.budget < self.n_chains * sum(run.fewest_work for run in self.runs):
             return 0.0
         for run in self.runs:
-            run.begin(TRIAL)
+            run.begin(run.pace.trial)
         left = 0.9 * (self.budget - self.spent) / self.n_chains
         work = left / sum(n * k for n, k in zip(self._plan(), _PLAN, strict=True))
-        needed = sum(max(work, FEWEST_DRAWS * run.step_cost) for run in self.runs)
+        needed = sum(max(work, run.fewest * run.step_cost) for run in self.runs)
         return work if needed <= left else 0.0
 
     def _plan(self) -> list[int]:
@@ -406,7 +424,7 @@ class Race:
         """Run all that are racing, if the budget allows it; return whether it did."""
         runs = [self.runs[k] for k in self.racing]
         # A jump process that has not moved yet seems to cost nothing.
-        lengths = [max(FEWEST_DRAWS, int(work / max(run.step_cost, 1.0))) for run in runs]
+        lengths = [max(run.fewest, int(work / max(run.step_cost, 1.0))) for run in runs]
         cost = self.n_chains * sum(n * run.step_cost for n, run in zip(lengths, runs, strict=True))
         begun = self.spent
         if begun + cost > self.budget:
@@ -429,8 +447,9 @@ class Race:
 
     def _go_on(self, run: Runs, n: int) -> None:
         """Make n transitions, fewer if they turn out to cost more than there is."""
-        thin = 1 if run.series is None else run.series.thin
-        ends = np.linspace(0, n, max(1, min(_PIECES, n // thin)) + 1).astype(int).tolist()
+        thin = run.pace.every if run.series is None else run.series.thin
+        n_pieces = min(_PIECES, n // (thin * run.pace.piece))
+        ends = np.linspace(0, n, max(1, n_pieces) + 1).astype(int).tolist()
         for begin, end in pairwise(ends):
             cost = (end - begin) * run.step_cost * self.n_chains
             if self.spent + 1.2 * cost > self.budget:

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from sklsb._kernels.run import Sums, places_of
+from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import (
     Array,
     Batches,
@@ -85,7 +86,7 @@ class Averages(Batches):
 
     def _add_conditionals(self, states: States) -> None:
         n_chains, n = states.shape[:2]
-        size = max(1, _BLOCK // max(1, n_chains * self.n_values))
+        size = at_once(_BLOCK, n_chains * self.n_values)
         for begin in range(0, n, size):
             found = conditionals(self.target, states[:, begin : begin + size])
             # One draw after another, so that sums do not depend on how draws are divided.

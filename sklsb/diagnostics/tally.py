@@ -16,6 +16,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as t_distribution
 
+from sklsb._system.memory import at_once
 from sklsb.targets.base import States, Target
 
 # Batches of each chain, and counts held for all chains.
@@ -176,7 +177,7 @@ class Tally:
         self.values = np.asarray(target.values, dtype=target.dtype)
         free = np.flatnonzero(target.n_possible > 1)
         n_all = max(n_chains, n_all or 0)
-        room = max(1, _MOST_COUNTS // (n_all * _FEWEST_BATCHES))
+        room = at_once(_MOST_COUNTS, n_all * _FEWEST_BATCHES)
         # One of two values is counted; if there are too many variables, only some are looked at.
         size = np.where(target.cardinalities == 2, 1, target.cardinalities).astype(np.int64)
         share = max(1, -(-int(size[free].sum()) // room))

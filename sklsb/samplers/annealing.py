@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.tempering import anneal as kernels
+from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
@@ -116,7 +117,7 @@ class _Annealer:
 
     def _cool(self, view: Any, c: int, beta: Array) -> None:
         """Make a sweep at each beta, a tenth of a second per kernel call."""
-        most, done = max(1, MOST_NUMBERS // max(1, self.sites.size)), 0
+        most, done = at_once(MOST_NUMBERS, self.sites.size), 0
         while done < beta.size and not self.interrupted():
             began = time.perf_counter()
             part = beta[done : done + min(self.segment, most)]

@@ -23,6 +23,7 @@ from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.thinning import Thinning
+from sklsb.samplers._tempering.explorers import sweeps_of
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.targets.base import States, Target
@@ -39,6 +40,9 @@ _SEEDS = 16
 # Of the first race: evaluations of each change by each chain, and how many times as many effective
 # draws the winner must make as Barker's function, so that no learned one need be looked for.
 _EVALUATIONS, _BY_LEARNING = 4_000, 5.0
+# Changes of single variables from which on a target is large, sweeps of its burn-in, and
+# evaluations in its only race.
+_LARGE, _SWEEPS, _EVALUATIONS_OF_LARGE = 1 << 15, 32, 200
 # Most races that are held again, as chains were still on their way to where the target is.
 _AGAIN = 3
 # Variables that a warning names.
@@ -61,6 +65,9 @@ class AutoSampler(BaseSampler):
     ``fast=True``, and one with exact log-ratios and Barker's function competes. In that race,
     where candidates or chains disagree, `ParallelTempering` is tried. The winner starts from the
     states where the race began, and draws; nothing adapts after `fit`.
+
+    If more than 32,768 changes of single variables are possible, and nothing above forbids a first
+    race, that is the only one, a short one from where 32 Gibbs sweeps lead, and nothing is learned.
 
     Candidates are compared by effective draws per unit of work,
 
@@ -149,12 +156,12 @@ class AutoSampler(BaseSampler):
         """Return the result of a race, with learned functions unless the winner is clear before."""
         before: _Choice | None = None
         if self.n_burn_in is None and _may_be_clear(target):
+            moves = int((target.n_possible - 1).sum())
+            if moves > _LARGE:
+                return self._choose_of_large(target, initial_states, moves)
             first = self._first(target, "barker")
             first._fit(target, initial_states)
-            price = price_of(first._ensemble.rule, target)
-            moves = int((target.n_possible - 1).sum())
-            evaluations = _EVALUATIONS * moves * self.n_chains
-            before = _Choice(first, price.work(0, evaluations, neighbours(target)))
+            before = _Choice(first, self._work(first, _EVALUATIONS * moves))
             before.race()
             if before.is_clear:
                 return before
@@ -166,6 +173,29 @@ class AutoSampler(BaseSampler):
         choice.race()
         if choice.needs_tempering:
             choice.temper()
+        return choice
+
+    def _work(self, first: LSBSampler, evaluations: int) -> float:
+        """Return the nanoseconds of so many evaluations of each chain."""
+        price = price_of(first._ensemble.rule, first.target_)
+        return price.work(0, evaluations * self.n_chains, neighbours(first.target_))
+
+    def _choose_of_large(
+        self, target: Target, initial_states: ArrayLike | None, moves: int
+    ) -> "_Choice":
+        """Return the result of a single short race, which starts where cheap sweeps have led."""
+        sweeps = sweeps_of(target).set_params(
+            **self._common | {"n_burn_in": _SWEEPS}, random_state=self.random_state
+        )
+        sweeps._fit(target, initial_states)
+        first = self._first(target, "barker")
+        seed = sweeps._ensemble.streams.copy().of("pilot", _RACE)[0].integers(2**63)
+        first.set_params(n_burn_in=0, random_state=int(seed))
+        first._fit(target, sweeps._ensemble.chains.x)
+        first.set_params(n_burn_in=None)  # of chains that start elsewhere
+        choice = _Choice(first, self._work(first, _EVALUATIONS_OF_LARGE * moves), short=True)
+        choice.spent = sweeps.n_evaluations_
+        choice.race()
         return choice
 
     @property
@@ -302,7 +332,14 @@ def _may_be_clear(target: Target) -> bool:
 class _Choice:
     """The race from the states of a fitted `LSBSampler`, and its result."""
 
-    def __init__(self, first: LSBSampler, work: float, before: "_Choice | None" = None):
+    def __init__(
+        self,
+        first: LSBSampler,
+        work: float,
+        before: "_Choice | None" = None,
+        short: bool = False,  # whether there is one race, of few draws
+    ):
+        self.short = short
         self.first, self.target, self.work, self.before = first, first.target_, work, before
         self.states = first._ensemble.chains.x.copy()
         own = first._ensemble.streams.copy().of("pilot", _RACE)
@@ -327,7 +364,8 @@ class _Choice:
             if exact is not None:
                 self.samplers["elimination"] = exact
         self._race()
-        while self.again < _AGAIN and (states := self.contest.arrived()) is not None:
+        most = 0 if self.short else _AGAIN
+        while self.again < most and (states := self.contest.arrived()) is not None:
             self.spent += self.contest.evaluations
             self.again += 1
             self.states = states
@@ -339,7 +377,7 @@ class _Choice:
         if (self.target.n_possible > 1).any():
             self.samplers |= begun(self.target, self.states, self.seeds[2:], self.settings)
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
-        self.contest = Contest(chains, budget)
+        self.contest = Contest(chains, budget, self.short)
         if self.contest.sites.size:
             with Progress(first.verbose, "race", budget, "ns") as progress:
                 self.contest.run(progress)
@@ -399,6 +437,8 @@ class _Choice:
     @property
     def have_left(self) -> bool:
         """Whether chains left where they were before a race, and did not come back."""
+        if self.short:
+            return self.contest.arrived() is not None
         return self.again > 0 or (self.before is not None and self.before.again > 0)
 
     @property

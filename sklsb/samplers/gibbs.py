@@ -2,6 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +21,8 @@ from sklsb.samplers._run.fixed import (
 )
 from sklsb.targets.base import Target
 
+# A fit asks for the colours of a target several times.
+_COLORS: WeakKeyDictionary[Target, NDArray[np.int64]] = WeakKeyDictionary()
 SCANS = ("random", "systematic", "chromatic", "layers")
 
 
@@ -149,8 +152,10 @@ class GibbsSampler(FixedRuleSampler):
     def _chromatic(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
         advice = 'Use scan="random" or "systematic".'
         check_needs("GibbsSampler(scan='chromatic')", target, CHROMATIC_NEEDS, advice)
-        graph = sp.csr_array(target.graph)[sites][:, sites]
-        color = colors(graph)
+        color = _COLORS.get(target)
+        if color is None:
+            graph = sp.csr_array(target.graph)[sites][:, sites]
+            color = _COLORS[target] = colors(graph)
         start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
         two_valued = bool((target.cardinalities == 2).all())
         in_order = target._class_view() is not None

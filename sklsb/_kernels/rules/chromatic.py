@@ -40,7 +40,9 @@ class Classes(NamedTuple):
     def of(cls, view: UniformIsingView, sites: NDArray[np.uint32], n_chains: int) -> "Classes":
         """Order a view by classes."""
         n, width = view.field.size, len(view.slots)
-        order = np.append(sites, np.setdiff1d(np.arange(n), sites)).astype(np.uint32)
+        observed = np.ones(n, dtype=np.bool_)
+        observed[sites] = False
+        order = np.append(sites, np.flatnonzero(observed)).astype(np.uint32)
         place = np.empty(n, dtype=np.uint32)
         place[order] = np.arange(n)
         near = place[view.near.reshape(n, width)[sites]]

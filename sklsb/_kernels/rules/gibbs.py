@@ -120,10 +120,12 @@ class Systematic(NamedTuple):
     def n_states(self, target: Any) -> int:
         """Most joint states of a block."""
         size = max(1, self.block_size)
-        # Read once: that takes time proportional to their number.
         cardinalities = target.cardinalities[self.sites]
-        blocks = (cardinalities[k : k + size] for k in range(0, cardinalities.size, size))
-        return max((largest_ball(block, size, size) for block in blocks), default=1)
+        blocks = np.pad(cardinalities, (0, -cardinalities.size % size), constant_values=1)
+        blocks = blocks.reshape(-1, size)
+        if not blocks.size:
+            return 1
+        return largest_ball(blocks[np.log(blocks).sum(axis=1).argmax()], size, size)
 
     def new_part(self, target: Any, n_chains: int) -> Ball:
         return new_ball(n_chains, self.block_size, self.n_states(target))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
+from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.compiled import CompiledWalkers
@@ -313,7 +314,7 @@ class FastEnsemble:
 
     def _numbers(self, walkers: Walkers, uniforms: Array) -> Iterator[Any]:
         """Yield the numbers of each step; see `advance`."""
-        block = max(1, _MOST_NUMBERS // (len(self) * (self.n_flips + 2)))
+        block = at_once(_MOST_NUMBERS, len(self) * (self.n_flips + 2))
         for first in range(0, uniforms.shape[1], block):
             yield from walkers.numbers(uniforms[:, first : first + block], self.n_flips)
 

@@ -11,6 +11,7 @@ import xarray as xr
 
 from sklsb import __version__
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._system.memory import at_once
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.draws import draws_dataset
@@ -419,7 +420,7 @@ def sample(
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
     chains.run(1, (0, 0, 0), draws, stats)  # the draws are those of `EliminationSampler`
-    most = max(1, MOST_NUMBERS // max(1, chains.rule.n_uniforms))
+    most = at_once(MOST_NUMBERS, chains.rule.n_uniforms)
     with Progress(verbose, "sample", n, "draws") as progress:
         for begin in range(0, n, most):
             size = min(most, n - begin)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, Room, new_room
+from sklsb._system.memory import at_once
 from sklsb.exact.elimination.engine import Elimination
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
@@ -111,7 +112,7 @@ class Whole:
         if (self.sliced or elimination.ready) and not any(self._lacking(chains, numbers)):
             return True
         n = max(1, len(chains))
-        room = _MOST_AHEAD // max(1, n * elimination.target.n_sites)
+        room = at_once(_MOST_AHEAD, n * elimination.target.n_sites)
         most = min(max(most, _GROUP // n), room) if self.sliced else 0
 
         def check(_: int) -> None:
@@ -163,7 +164,7 @@ class Whole:
         """Attempt redraws, some of which may be rejected."""
         elimination = self.elimination
         width = elimination.found.n_uniforms
-        most = max(1, _MOST_NUMBERS // max(1, width * len(sizes)))
+        most = at_once(_MOST_NUMBERS, width * len(sizes))
         ends = np.cumsum([min(n, most) for n in sizes])
         u = np.empty((int(ends[-1]), width))
         parts = [slice(a, b) for a, b in pairwise([0, *ends.tolist()])]

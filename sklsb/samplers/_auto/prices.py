@@ -11,12 +11,15 @@ measures the table anew.
 """
 
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from sklsb._kernels.facts import Rule
 from sklsb.ensembles.rules import FirstOrder
 from sklsb.targets.base import Conditioned, Target
 from sklsb.targets.torch import TorchTarget
 
+# A race asks for them after every run, and graphs are made anew.
+_NEIGHBOURS: WeakKeyDictionary[Target, float] = WeakKeyDictionary()
 # No evaluation takes less, whatever a fit of prices says of variables that depend on no other.
 _LEAST = 1.0
 
@@ -113,6 +116,12 @@ def is_on_torch(target: Target) -> bool:
 def neighbours(target: Target) -> float:
     """Return how many variables depend on one, on average; 0 if that is unknown."""
     model: Any = plain(target)
+    if model not in _NEIGHBOURS:
+        _NEIGHBOURS[model] = _neighbours(model)
+    return _NEIGHBOURS[model]
+
+
+def _neighbours(model: Any) -> float:
     layers = getattr(model, "layers", None)
     if layers is not None:
         return float(layers.weights.shape[1])

@@ -27,9 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as t_distribution
 
-from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pool, Race, Runs, draw_sites
+from sklsb._system.memory import at_once
+from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pace, Pool, Race, Runs, draw_sites
 from sklsb.balancing.times import Found
 from sklsb.diagnostics.tally import CHANCE
+from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.samplers._auto.prices import TABLE_ENTRY, neighbours, price_of, work_of
@@ -44,6 +46,9 @@ _FEWEST_TIMES = 20.0
 # Standard deviations of log p in the later draws, from which the first ones are not of the target.
 _DRIFTED = 4.0
 _INDEPENDENT = Found(1.0, 0.0)
+# Of large targets, which tell as much in few sweeps: looks at a sweep of single changes, and the
+# fewest draws of a round.
+_LOOKS_OF_SWEEP, _SHORT = 64, 8
 # Draws of each chain that tables of elimination are made for.
 _DRAWS = 1000
 
@@ -54,8 +59,13 @@ class Entrant(Runs):
     halves: Array | None = None  # means (2 n_chains, n_values, n_sites) of the later draws
     drifted = False  # whether log p of a chain began outside the range of the later draws
 
-    def __init__(self, ensemble: Any, sites: NDArray[np.int64]):
+    def __init__(self, ensemble: Any, sites: NDArray[np.int64], short: bool = False):
         super().__init__(ensemble, ensemble.rule, sites)
+        self.short = short
+        if short:
+            sweep = transitions_of_a_sweep(ensemble.rule, ensemble.target)
+            fewest = _SHORT if len(ensemble) > 3 else 2 * _SHORT
+            self.pace = Pace(1, at_once(sweep, _LOOKS_OF_SWEEP), fewest, fewest)
         self._before = self.evaluations
 
     @property
@@ -121,6 +131,13 @@ class Entrant(Runs):
         within = (self.halves * (1.0 - self.halves)).mean(axis=0)
         between = self.halves.var(axis=0, ddof=1)
         moved = (within > 0.0) | (between > 0.0)
+        if self.short and moved.any():
+            # Means of few draws differ much somewhere. On average they differ between chains by no
+            # more than between the halves of one, unless chains disagree.
+            by_chance = np.square(self.halves[::2] - self.halves[1::2]).mean(axis=0) / 2.0
+            between = np.maximum(0.0, (between - by_chance).sum(keepdims=True))
+            within = within.sum(keepdims=True)
+            moved = within >= 0.0
         with np.errstate(divide="ignore"):
             ratio = between[moved] / within[moved]
         return float(np.sqrt(1.0 + ratio.max())) if ratio.size else np.nan
@@ -150,13 +167,13 @@ class Difference(NamedTuple):
 class Contest(Race):
     """The race of whole samplers."""
 
-    def __init__(self, ensembles: dict[str, Any], budget: float):
+    def __init__(self, ensembles: dict[str, Any], budget: float, short: bool = False):
         self.names = list(ensembles)
         target = next(iter(ensembles.values())).target
         # As in the pilot: at random, as samplers may treat even and odd sites differently.
         free = np.flatnonzero(target.n_possible > 1)
         self.sites = np.sort(np.random.default_rng(0).permutation(free)[:MOST_SITES])
-        runs: list[Runs] = [Entrant(e, self.sites) for e in ensembles.values()]
+        runs: list[Runs] = [Entrant(e, self.sites, short) for e in ensembles.values()]
         for run in runs:
             run.reference = float(runs[0].ensemble.log_prob()[0])
         super().__init__(runs, budget, [], None, None)

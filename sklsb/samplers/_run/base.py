@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
+from sklsb._system.memory import at_once
 from sklsb._system.progress import (
     FIRST_SEGMENT,
     Clock,
@@ -804,7 +805,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             ensemble.chains.moved[:] = False
             if not made:
                 ensemble.forget_acceptance()
-        most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
+        most = at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms)
         segment = FIRST_SEGMENT
         seen = Seen(self.target_, counters, ensemble.rule.facts.stat_names, n_chains)
         line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)

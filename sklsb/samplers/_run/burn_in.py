@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._system.memory import check_fits
+from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.targets.base import States, Target
@@ -64,9 +64,9 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
     ends = [*range(every, n, every), n] if n else []
     # Rows are draws that are far apart, or every state if all are kept.
     thin = 1 if keep else every
-    most = max(1, MOST_NUMBERS // max(1, ensemble.rule.facts.n_uniforms))
+    most = at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms)
     if not keep:
-        most = min(most, every * max(1, _MOST_HELD // max(1, n_chains * target.n_sites)))
+        most = min(most, every * at_once(_MOST_HELD, n_chains * target.n_sites))
     made, segment = 0, FIRST_SEGMENT
     log_prob: list[Array] = []
     acceptance: list[Array] = []

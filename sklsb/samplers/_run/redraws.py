@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
@@ -291,7 +292,7 @@ def _look(scouts: BalancedEnsemble, steps: int) -> Looks:
     draws = np.empty((n_chains, _LOOKS, n_sites), dtype=scouts.target.dtype)
     stats = np.empty((n_chains, _LOOKS, 2))
     thin = -(-steps // _LOOKS) | 1  # odd: a flat chain is periodic
-    most = max(1, MOST_NUMBERS // 2 // thin)
+    most = at_once(MOST_NUMBERS, 2 * thin)
     for begin in range(0, _LOOKS, most):
         size = min(most, _LOOKS - begin)
         scouts.run(size * thin, (thin, 0, begin), draws, stats)

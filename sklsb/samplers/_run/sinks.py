@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.run import Sums
-from sklsb._system.memory import check_fits
+from sklsb._system.memory import at_once, check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
@@ -186,7 +186,7 @@ class Recorded(InMemory):
         super().__init__(target, call)
         self.record = record
         self.recorded: dict[str, list[NDArray[Any]]] = {name: [] for name in record}
-        self.most = max(1, _MOST_RECORDED // max(1, call.n_chains * target.n_sites))
+        self.most = at_once(_MOST_RECORDED, call.n_chains * target.n_sites)
 
     def room(self, n: int) -> tuple[States, Array, int]:
         return Sink.room(self, n)
@@ -213,7 +213,7 @@ class Running(Sink):
 
     def __init__(self, target: Target, call: Call):
         super().__init__(target, call.n_chains, call.stat_names)
-        self.most = max(1, _MOST_RECORDED // max(1, call.n_chains * target.n_sites))
+        self.most = at_once(_MOST_RECORDED, call.n_chains * target.n_sites)
         self.moments = Moments(target, call.n_chains)
 
     def put(self, n: int) -> None:
@@ -235,8 +235,8 @@ class Averaged(Sink):
         self.most = self._room_left()
 
     def _room_left(self) -> int:
-        at_once = _MOST_RECORDED // max(1, self.n_chains * self.target.n_sites)
-        return max(1, min(self.averages.left, at_once))
+        together = at_once(_MOST_RECORDED, self.n_chains * self.target.n_sites)
+        return max(1, min(self.averages.left, together))
 
     def room(self, n: int) -> tuple[States, Array, int]:
         self.sums = (self.averages.of_kernel,) if self.by_kernel else ()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.tally import RareValue
 from sklsb.ensembles.rules import transitions_of_a_sweep
@@ -87,10 +88,10 @@ def draw_starts(
         else:
             x[k] = target.draw_state(rng)
             on_chain()
-    at_once = max(1, _MOST_HELD // max(1, MOST_LOOKS * uphill.n_moves))
+    together = at_once(_MOST_HELD, MOST_LOOKS * uphill.n_moves)
     chains = list(searches)
-    for first in range(0, len(chains), at_once):
-        some = chains[first : first + at_once]
+    for first in range(0, len(chains), together):
+        some = chains[first : first + together]
         for k, state in zip(some, uphill.follow([searches[k][1] for k in some]), strict=True):
             search = searches[k][0]
             x[k], evaluations[k] = state, search.account.evaluations

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.memory import at_once
 from sklsb.balancing.pilot import MOST_SITES, integrated_times, window
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.targets.base import States
@@ -78,9 +79,8 @@ def _states(chains: Any, n: int, every: int, sites: NDArray[np.int64]) -> States
     n_chains, n_sites = chains.chains.x.shape
     facts = chains.rule.facts
     most = min(
-        MOST_NUMBERS // (every * max(1, facts.n_uniforms)), _MOST_HELD // (n_chains * n_sites)
+        at_once(MOST_NUMBERS, every * facts.n_uniforms), at_once(_MOST_HELD, n_chains * n_sites)
     )
-    most = max(1, most)
     found = np.empty((n_chains, n, sites.size), chains.target.dtype)
     for begin in range(0, n, most):
         size = min(most, n - begin)

@@ -31,11 +31,16 @@ def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
     """
     if not isinstance(given, str) or given != "auto":
         return {repr(given): _rule_of(given, target)}
+    sweeps = sweeps_of(target)
+    tried = (sweeps,) if sweeps.scan == "layers" else (sweeps, LSBSampler("sqrt"))
+    return {repr(one): _at_any_level(one.make_rule(target)) for one in tried}
+
+
+def sweeps_of(target: Target) -> GibbsSampler:
+    """Return the sampler of the cheapest sweeps that a target allows."""
     if getattr(target, "layers", None) is not None:
-        layers = GibbsSampler("layers")
-        return {repr(layers): layers.make_rule(target)}
-    sweeps = GibbsSampler("chromatic" if is_sparse(target) else "systematic")
-    return {repr(one): _at_any_level(one.make_rule(target)) for one in (sweeps, LSBSampler("sqrt"))}
+        return GibbsSampler("layers")
+    return GibbsSampler("chromatic" if is_sparse(target) else "systematic")
 
 
 def _at_any_level(rule: Rule) -> Rule:

@@ -13,6 +13,7 @@ from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder
+from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble, Threaded
 from sklsb.ensembles.protocol import MOST_NUMBERS
@@ -471,7 +472,7 @@ class Ladders(Threaded):
         """
         self._refresh()
         thin, made, first = schedule
-        most = max(1, MOST_NUMBERS // max(1, self.rule.facts.n_uniforms))
+        most = at_once(MOST_NUMBERS, self.rule.facts.n_uniforms)
         left = n_transitions
         while left > 0:
             size = min(left, most, self.batches.room)
@@ -527,7 +528,7 @@ class Ladders(Threaded):
     ) -> None:
         rule, n = self.rule, self.rule.n_replicas
         rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
-        most = max(1, MOST_NUMBERS // (n * rule.width))
+        most = at_once(MOST_NUMBERS, n * rule.width)
         numbers = np.empty((n, min(most, n_scans) * rule.width))
         thin, made, first = schedule
         for done in range(0, n_scans, most):

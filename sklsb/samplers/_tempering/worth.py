@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.memory import at_once
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.compiled import Ensemble
@@ -127,7 +128,7 @@ def _look(ensemble: Ensemble | Ladders, n_draws: int, thin: int) -> xr.Dataset:
     facts, tally = ensemble.rule.facts, Tally(target, n)
     draws = np.empty((n, n_draws, target.n_sites), target.dtype)
     stats = np.empty((n, n_draws, len(facts.stat_names)))
-    size = max(1, MOST_NUMBERS // max(1, facts.n_uniforms * thin))
+    size = at_once(MOST_NUMBERS, facts.n_uniforms * thin)
     with ensemble.threads():
         for first in range(0, n_draws, size):
             ensemble.run(min(size, n_draws - first) * thin, (thin, 0, first), draws, stats)
