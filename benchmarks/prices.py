@@ -139,6 +139,8 @@ def measured(sampler, target):
     for _ in range(3):
         took, of_each, _ = run(chains, n, none)
         least = min(least, took)
+    if isinstance(sampler, EliminationSampler):
+        of_each = chains.elimination.work_per_draw
     return 1e9 * least / n, of_each, chains.rule
 
 

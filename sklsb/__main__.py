@@ -126,7 +126,7 @@ def _sample(args: argparse.Namespace) -> int:
     done = open_draws(path)
     sizes = done.sizes
     _say(f"{path}: {sizes['draw']} draws of {sizes['chain']} chains, thin={done.attrs['thin']}")
-    if hasattr(sampler, "disagreement_"):
+    if hasattr(sampler, "disagreement_") and target.n_sites:
         r_hat = float(sampler.disagreement_["r_hat"].max())
         _say(f"largest R-hat of a variable: {r_hat:.4g}")
     return DONE
@@ -197,7 +197,7 @@ def _marginals(args: argparse.Namespace) -> int:
         error, unknown = float(found["mcse"].max()), int(found["mcse"].isnull().sum())
         if estimated:
             log_z, log_z_error = sampler.log_z_, sampler.log_z_error_
-    p = found["p"].to_numpy().reshape(target.n_sites, -1)
+    p = found["p"].to_numpy().reshape(target.n_sites, len(target.values))
     rows = [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)]
     write_result(path, "MAR", rows)
     told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
@@ -221,7 +221,9 @@ def _write_table(path: Path, target: Any, found: Any) -> None:
     import csv
 
     names, values = target.state_names, target.values
-    p, mcse = (found[name].to_numpy().reshape(target.n_sites, -1) for name in ("p", "mcse"))
+    p, mcse = (
+        found[name].to_numpy().reshape(target.n_sites, len(values)) for name in ("p", "mcse")
+    )
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["variable", "value", "p", "mcse"])

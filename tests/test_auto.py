@@ -129,6 +129,21 @@ def test_elimination_wins_where_it_is_cheap():
     assert sampler.candidates_["ess_per_step"].sel(candidate="elimination") == 1.0
 
 
+def test_independent_draws_are_priced_by_variables_and_tables():
+    """Where tables are few, what is done for each variable takes most."""
+    pairs = np.kron(np.eye(50), [[0.0, 0.5], [0.5, 0.0]])
+    rates = []
+    for target in (Ising(pairs), Ising(pairs[:50, :50])):
+        chains = EliminationSampler(n_chains=1, random_state=0).fit(target)._ensemble
+        elimination, n = chains.elimination, target.n_sites
+        assert elimination.entries_per_draw == 2 * n  # a table and a message in each pair
+        assert elimination.work_per_draw == 8 * n
+        contest = Contest({"elimination": chains}, 1e6)
+        rates.append(contest.entrant("elimination")._of_redraw)
+    assert rates[0] == pytest.approx(2 * rates[1])
+    assert 500 < rates[0] < 3000  # nanoseconds
+
+
 def test_layers_win_on_a_machine():
     sampler = fitted(machine(100, 20, 0.3))
     assert sampler.sampler_.get_params()["scan"] == "layers"

@@ -687,7 +687,7 @@ def changing(x):
     [
         (lambda: FunctionTarget(3, 4), TypeError, "log_prob is 3; give a function of a state"),
         (lambda: FunctionTarget(batched, "6"), TypeError, "n_sites is '6'; give an integer"),
-        (lambda: FunctionTarget(batched, 0), ValueError, "n_sites is 0; it must be from 1"),
+        (lambda: FunctionTarget(batched, -1), ValueError, "n_sites is -1; it must be from 0"),
         (lambda: FunctionTarget(batched, 6, 2.0), TypeError, "n_states is 2.0; give an integer"),
         (lambda: FunctionTarget(batched, 6, 40000), ValueError, "n_states is 40000; .*to 32768"),
         (lambda: FunctionTarget(batched, 6, [2, 3]), ValueError, "2 entries for 6 variables"),

@@ -2,16 +2,33 @@
 
 import copy
 import itertools
+import math
 import pickle
 import re
+import warnings
 
 import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sklsb import RBM, GibbsSampler, Ising, LSBSampler, MarkovNetwork, Potts, Target, exact
-from sklsb.exceptions import ModelWarning, PrecisionWarning
+from sklsb import (
+    RBM,
+    AutoSampler,
+    EliminationSampler,
+    FunctionTarget,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    ParallelTempering,
+    Potts,
+    Target,
+    draw,
+    exact,
+    open_draws,
+)
+from sklsb.exceptions import ModelWarning, PrecisionWarning, SamplerWarning, TemperingWarning
 from sklsb.targets._graphs import LARGEST_FIELD
 from sklsb.testing import check_target
 
@@ -760,3 +777,81 @@ def test_fit_refuses_an_unknown_symmetry(claimed):
     with pytest.raises(ValueError, match=words):
         sampler.fit(Wrong(random_couplings(5, 0)))
     assert not hasattr(sampler, "target_")
+
+
+# ----------------------------------------------------------------- no variables, no states
+
+NOTHING = {
+    "network": MarkovNetwork([], []),
+    "constant": MarkovNetwork([], [((), 0.25)]),
+    "ising": Ising(np.zeros((0, 0))),
+    "function": FunctionTarget(lambda x: 0.0 * x.sum(), 0),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_without_variables_there_is_one_state(name):
+    target = NOTHING[name]
+    assert target.log_prob(np.empty((2, 0))).tolist() == [target.log_prob(np.empty(0))] * 2
+    assert repr(target).count("0 sites") == 1
+    sampler = GibbsSampler(random_state=0).fit(target)
+    assert sampler.sample(3)["x"].shape == (4, 3, 0)
+    assert sampler.sample(3, record="marginals")["p"].shape[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTHING)
+def test_all_samplers_answer_without_variables(name):
+    target = NOTHING[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)  # of so few scans
+        for sampler in (LSBSampler(), ParallelTempering(), AutoSampler()):
+            sampler.set_params(random_state=0).fit(target)
+            assert sampler.sample(3)["x"].shape == (4, 3, 0)
+        warnings.simplefilter("ignore", SamplerWarning)
+        assert draw(target, 3, random_state=0).shape == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["network", "constant", "ising"])
+def test_exact_answers_without_variables(name):
+    target = NOTHING[name]
+    log_z = -math.log(4.0) if name == "constant" else 0.0
+    assert exact.log_partition(target) == pytest.approx(log_z, abs=1e-15)
+    assert exact.marginals(target)["p"].shape == (0, len(target.values))
+    assert exact.marginals(target, [])["p"].shape == ()
+    assert float(exact.most_likely(target)["lp"]) == pytest.approx(log_z, abs=1e-15)
+    assert exact.sample(target, 3)["x"].shape == (1, 3, 0)
+    assert exact.elimination_cost(target, "marginals").fits
+
+
+def test_a_run_without_variables_is_stored(tmp_path):
+    sampler = GibbsSampler(random_state=0).fit(NOTHING["network"])
+    sampler.sample(3, store=tmp_path / "run.zarr")
+    assert open_draws(tmp_path / "run.zarr").sizes["draw"] == 3
+
+
+@pytest.mark.parametrize("ask", [exact.log_partition, exact.marginals, exact.most_likely, draw])
+def test_a_contradiction_has_no_answer(ask):
+    """Two variables are equal to a third, and differ."""
+    target = contradiction()
+    with pytest.raises(ValueError, match="has no state of positive probability"):
+        ask(target, *[2] * (ask is draw))
+
+
+def contradiction():
+    equal = [[1.0, 0.0], [0.0, 1.0]]
+    other = [[0.0, 1.0], [1.0, 0.0]]
+    return MarkovNetwork([2] * 3, [((0, 1), equal), ((1, 2), equal), ((0, 2), other)])
+
+
+@pytest.mark.parametrize("sampler", [ParallelTempering(), EliminationSampler()])
+def test_samplers_that_sum_out_say_that_there_is_no_state(sampler):
+    with pytest.raises(ValueError, match="has no state of positive probability"):
+        sampler.set_params(random_state=0).fit(contradiction())
+
+
+@pytest.mark.parametrize("sampler", [GibbsSampler(), LSBSampler(), AutoSampler()])
+def test_samplers_that_look_for_a_state_say_where_to_ask(sampler):
+    told = r"found in 20 attempts; factor \d over the variables .* exact.most_likely finds a state"
+    with pytest.raises(ValueError, match=told):
+        sampler.set_params(random_state=0).fit(contradiction())

@@ -27,7 +27,7 @@ def value_coords(target: Target) -> dict[str, Any]:
         names = np.full((target.n_sites, len(target.values)), "", dtype=object)
         for row, own in zip(names, target.state_names, strict=True):
             row[: len(own)] = own
-        names = names.astype(str).reshape(*target.shape, -1)
+        names = names.astype(str).reshape(*target.shape, len(target.values))
         coords["state_name"] = ((*target.dims, "state"), names)
     return coords
 

@@ -143,7 +143,7 @@ def _chains(target: Target, n: int, random_state: Any, max_memory: float | None)
     except (TypeError, ValueError) as error:
         why = f"elimination draws no exact ones: {error}"
     worth = ""
-    if hasattr(sampler, "disagreement_"):
+    if hasattr(sampler, "disagreement_") and target.n_sites:
         found = sampler.disagreement_
         worth = (
             f" The largest R-hat of a variable is {float(found['r_hat'].max()):.4g}; for the "

@@ -103,7 +103,7 @@ def fingerprint(target: Target, states: States) -> dict[str, Any]:
     values = np.asarray(target.values, dtype=target.dtype)
     rng = np.random.default_rng(0)
     more = [values[rng.integers(target.cardinalities)] for _ in range(_N_PROBES)]
-    x = np.concatenate([states, np.array(more, target.dtype).reshape(-1, target.n_sites)])
+    x = np.concatenate([states, np.array(more, target.dtype).reshape(len(more), target.n_sites)])
     return {
         "class": type(target).__qualname__,
         "named": repr(target)[:200],

@@ -142,7 +142,8 @@ class Support:
         raise ValueError(
             f"No state of positive probability was found in {_ATTEMPTS} attempts; factor {worst} "
             f"over the variables {self.called(worst)} was most often in the way. Give "
-            "initial_states to fit."
+            "initial_states to fit. Where exact answers are affordable, exact.most_likely finds a "
+            "state, or says that there is none."
         )
 
     def left_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:

@@ -145,14 +145,14 @@ class FunctionTarget(Target):
         if vectorized not in (None, True, False):
             raise TypeError(f"vectorized is {vectorized!r:.100}; give True, False or None.")
         self.function = log_prob
-        n_sites = integer(n_sites, "n_sites", 1, np.iinfo(np.int32).max)
+        n_sites = integer(n_sites, "n_sites", 0, np.iinfo(np.int32).max)
         self.shape, self.dims = check_shape(shape, dims, n_sites)
         self._names_of_sites = check_names(names, n_sites)
         if names is not None and len(self.shape) > 1:
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
         self._cardinalities = self._check_n_states(n_states)
-        self.values = tuple(range(self._cardinalities.max()))
-        self.ratio_cost = self.n_sites
+        self.values = tuple(range(self._cardinalities.max(initial=1)))
+        self.ratio_cost = max(1, self.n_sites)
         moves = self._cardinalities - 1
         self._site = np.repeat(np.arange(self.n_sites), moves)
         self._first = np.append(0, np.cumsum(moves))
@@ -173,7 +173,7 @@ class FunctionTarget(Target):
                 f"n_states has {len(given)} entries for {self.n_sites} variables; give one number, "
                 "or one for each variable."
             )
-        return np.array([integer(k, "n_states", 1, MOST_VALUES) for k in given])
+        return np.array([integer(k, "n_states", 1, MOST_VALUES) for k in given], np.int64)
 
     def _reset(self) -> None:
         """Set what belongs to this process: C functions, whose addresses views hold, and runs."""
@@ -191,7 +191,8 @@ class FunctionTarget(Target):
 
     def __repr__(self) -> str:
         name = getattr(self._named, "__name__", type(self._named).__name__)
-        fewest, most = self._cardinalities.min(), self._cardinalities.max()
+        most = len(self.values)
+        fewest = self._cardinalities.min(initial=most)
         values = str(most) if fewest == most else f"{fewest} to {most}"
         return f"{type(self).__name__}({name}, {self.n_sites} sites, {values} values)"
 

@@ -294,6 +294,11 @@ class Elimination:
         buckets = self.passes.plan.buckets
         return int((np.diff(buckets.factor_start) * buckets.k).sum())
 
+    @property
+    def work_per_draw(self) -> int:
+        """Table entries read per draw, and weights of values set, summed and compared."""
+        return self.entries_per_draw + 3 * int(self.passes.plan.buckets.k.sum())
+
     def draw(self, u: Array, out: States, lp: Array, room: Room | None = None) -> NDArray[np.bool_]:
         """Make one draw per row of uniform numbers, of shape (draws, found.n_uniforms).
 

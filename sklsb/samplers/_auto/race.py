@@ -83,8 +83,9 @@ class Entrant(Runs):
         """
         redraws = cast(Redraws, self.ensemble)
         elimination = redraws.elimination
-        target, entries = redraws.target, elimination.entries_per_draw
-        work = price_of(self.rule, target).work(1, entries, neighbours(target))
+        target = redraws.target
+        price = price_of(self.rule, target)
+        work = price.work(1, elimination.work_per_draw, neighbours(target))
         if redraws.source.sliced:
             ahead = _DRAWS * max(1, len(redraws))
             work += TABLE_ENTRY * n_entries(elimination.found.cost) / ahead

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.tempering.lift import Conditionals, lift
 from sklsb.exact.elimination.blocks import neighbours
-from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, prune, strike
+from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.precision import rounding_of
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
@@ -42,6 +42,8 @@ class Core:
         order = _order(model, log2_size)
         self.target, self.n_drawn = target, len(order) + len(model.barren)
         joined, factors = _sum_out(model, order)
+        if any(not factor.table.max() > -np.inf for factor in factors):
+            raise no_state(target, None)
         joined = [(b.variable, _turned(b.factor, b.variable)) for b in model.barren] + joined
         gone = {v for v, _ in joined}
         self.sites = np.array(
@@ -228,5 +230,5 @@ def _conditionals(
         np.concatenate([*upto, np.empty(0)]),
         np.concatenate([*likeliest, np.empty(0, np.int16)]),
         np.cumsum(sizes) - sizes,
-        np.concatenate([names[left] for left in model.values]),
+        np.concatenate([names[:0], *(names[left] for left in model.values)]),
     )
