@@ -45,14 +45,17 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     """Return the evidence in words NAME=VALUE."""
     found: dict[Any, Any] = {}
     said: dict[int, str] = {}  # by site, as a variable has a name and a number
-    names = {target.label(site) for site in range(target.n_sites)}
+    names = {target.label(site): site for site in range(target.n_sites)}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
+        name, value = _parted(word, names, target.state_names)
         variable = int(name) if name not in names and name.isdecimal() else name
         known = int(value) if value.lstrip("-").isdecimal() else value
-        site = int(target.check_evidence({variable: known})[0][0])
+        try:
+            site = int(target.check_evidence({variable: known})[0][0])
+        except ValueError as error:
+            if "," in value and "=" in value:
+                raise CommandError(f"{error} Give an --observe to each variable.") from None
+            raise
         if site in said:
             raise CommandError(
                 f"--observe names variable {target.label(site)!r} twice, as {said[site]!r} and "
@@ -60,6 +63,22 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
             )
         said[site], found[variable] = word, known
     return found
+
+
+def _parted(word: str, sites: dict[Any, int], states: Any) -> tuple[str, str]:
+    """Return name and value, either of which may hold a sign of equality."""
+    found = [(word[:i], word[i + 1 :]) for i, sign in enumerate(word) if sign == "="]
+    if not found:
+        raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
+    known = [pair for pair in found if pair[0] in sites]
+    exact = [pair for pair in known if states and pair[1] in states[sites[pair[0]]]]
+    known = exact or known or found[:1]
+    if len(known) > 1:
+        raise CommandError(
+            f"--observe is {word!r}, which may mean each of the variables "
+            f"{[name for name, _ in known]}. Use condition in Python, which takes names apart."
+        )
+    return known[0]
 
 
 def _model(args: argparse.Namespace) -> Any:
@@ -209,7 +228,7 @@ def _marginals(args: argparse.Namespace) -> int:
         _say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
         write_result(args.pr, "PR", log_z / math.log(10))
-        told = f"{log_z / math.log(10):.10g}"
+        told = _digits(log_z / math.log(10))
         if estimated:
             told += f" +- {log_z_error / math.log(10):.2g}, estimated by tempering"
         _say(f"{args.pr}: log10 Z = {told}")
@@ -278,7 +297,7 @@ def _map(args: argparse.Namespace) -> int:
         _write_values(Path(args.csv), target, np.searchsorted(target.values, x))
         _say(f"{args.csv}: the same with names")
     score, sign = format_of(args.model, args.format).score
-    what = f"{score} = {0.0 + sign * lp / args.beta:.10g}"  # never -0
+    what = f"{score} = {_digits(0.0 + sign * lp / args.beta)}"  # never -0
     told = (
         "the most probable state"
         if method == "exact"
@@ -323,6 +342,11 @@ def _info(args: argparse.Namespace) -> int:
     return DONE
 
 
+def _digits(value: float) -> str:
+    """Return all digits of a whole number, or those of a float that rounding leaves."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) <= 2**53 else f"{value:.15g}"
+
+
 def _number(log2: float) -> str:
     """Return a number below a million in digits, a larger one as a power of two."""
     return f"{2.0**log2:,.0f}" if log2 < 20 else f"2**{log2:.1f}"
@@ -350,6 +374,14 @@ def _bytes(word: str) -> float:
             f"{word!r} is no number of bytes, such as 8e9, 2**33 or 8G"
         )
     return number * 1000.0 ** " KMGT".index(found[2].upper() or " ")
+
+
+def _place(word: str) -> str:
+    if word == "-":
+        raise argparse.ArgumentTypeError(
+            "'-' would be a file of that name; for the standard output name /dev/stdout"
+        )
+    return word
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -425,7 +457,9 @@ def _parser() -> argparse.ArgumentParser:
 
     sample = command("sample", _sample, "write draws to a store, which can be resumed")
     _add_draws(sample, 1000)
-    sample.add_argument("--out", metavar="FOLDER", help="the store (default: MODEL.zarr)")
+    sample.add_argument(
+        "--out", type=_place, metavar="FOLDER", help="the store (default: MODEL.zarr)"
+    )
     sample.add_argument(
         "--resume", action="store_true", help="go on with the store, up to --draws in all"
     )
@@ -434,17 +468,23 @@ def _parser() -> argparse.ArgumentParser:
     marginals.add_argument(
         "--method", choices=("auto", "exact", "sample"), default="auto", help="exact where it fits"
     )
-    marginals.add_argument("--out", metavar="FILE", help="default: MODEL.MAR")
-    marginals.add_argument("--csv", metavar="FILE", help="write names and errors too, as a table")
-    marginals.add_argument("--pr", metavar="FILE", help="write the partition function too, as .PR")
+    marginals.add_argument("--out", type=_place, metavar="FILE", help="default: MODEL.MAR")
+    marginals.add_argument(
+        "--csv", type=_place, metavar="FILE", help="write names and errors too, as a table"
+    )
+    marginals.add_argument(
+        "--pr", type=_place, metavar="FILE", help="write the partition function too, as .PR"
+    )
     best = command("map", _map, "write the most probable state as .MPE")
     _add_chains(best)
     best.add_argument(
         "--method", choices=("auto", "exact", "anneal"), default="auto", help="exact where it fits"
     )
     best.add_argument("--seconds", type=float, default=10.0, help="for annealing")
-    best.add_argument("--out", metavar="FILE", help="default: MODEL.MPE")
-    best.add_argument("--csv", metavar="FILE", help="write names of variables and values too")
+    best.add_argument("--out", type=_place, metavar="FILE", help="default: MODEL.MPE")
+    best.add_argument(
+        "--csv", type=_place, metavar="FILE", help="write names of variables and values too"
+    )
     command("info", _info, "say what a model is, and what exact answers take")
     return parser
 

@@ -50,7 +50,7 @@ def by_annealing(monkeypatch):
 def test_against_elimination(name):
     target = TARGETS[name]()
     found = anneal(target, n_sweeps=400, random_state=0)
-    assert found.attrs["proven"] is False
+    assert found.attrs["proven"] == 0
     truth = exact.most_likely(target)
     np.testing.assert_allclose(found["lp"], target.log_prob(found["x"]), rtol=1e-14, atol=0)
     assert float(found["lp"].max()) == pytest.approx(float(truth["lp"]), abs=1e-12)
@@ -85,14 +85,14 @@ def test_ways_through_zeros():
 def test_what_is_proven(target, settings):
     found = anneal(target, n_chains=3, random_state=0, **settings)
     truth = exact.most_likely(target)
-    assert found.attrs["proven"] is True
+    assert found.attrs["proven"] == 1
     assert found["x"].dims == ("chain", *target.dims)
     np.testing.assert_array_equal(found["x"], [truth["x"]] * 3)
     np.testing.assert_allclose(found["lp"], [truth["lp"]] * 3, rtol=1e-14)
 
 
 def test_what_takes_too_long_to_prove():
-    assert anneal(glass(), n_sweeps=20, random_state=0).attrs["proven"] is False
+    assert anneal(glass(), n_sweeps=20, random_state=0).attrs["proven"] == 0
 
 
 def test_functions():

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 
-from sklsb import Ising, LSBSampler, MarkovNetwork, __version__
+from sklsb import GibbsSampler, Ising, LSBSampler, MarkovNetwork, __version__, anneal, exact
 from sklsb.diagnostics.draws import draws_dataset, stats_dataset, to_dimod
 from sklsb.samplers._run import base as _base
 
@@ -130,6 +130,26 @@ def test_draws_can_be_written_and_read(grid, tmp_path):
     with xr.open_dataset(path, engine="scipy") as again:
         np.testing.assert_array_equal(again["x"], draws["x"])
         assert again.attrs["balancing"] == draws.attrs["balancing"]
+
+
+def test_answers_can_be_written_and_read(tmp_path):
+    target = Ising.lattice(np.full((3, 3), 0.1), 0.2)
+    sampler = GibbsSampler(n_chains=2, random_state=0).fit(target)
+    found = {
+        "draws": sampler.sample(5),
+        "marginals": sampler.sample(5, record="marginals"),
+        "history": sampler.history_,
+        "anneal": anneal(target, n_sweeps=2, random_state=0),
+        "exact": exact.marginals(target),
+        "best": exact.most_likely(target),
+        "sample": exact.sample(target, 3, random_state=0),
+    }
+    for name, written in found.items():
+        assert all(type(value) in (str, int, float) for value in written.attrs.values()), name
+        written.to_netcdf(tmp_path / f"{name}.nc", engine="scipy")
+        with xr.open_dataset(tmp_path / f"{name}.nc", engine="scipy") as again:
+            xr.testing.assert_equal(again, written)
+            assert again.attrs == written.attrs
 
 
 def test_draws_are_not_views_of_the_chains(grid):

@@ -27,6 +27,13 @@ variable wet { type discrete [ 2 ] { no, yes }; }
 probability ( rain ) { table 0.8, 0.2; }
 probability ( wet | rain ) { (no) 0.9, 0.1; (yes) 0.2, 0.8; }
 """
+EQUAL = """variable c { type discrete [2] { n, "d=y" }; }
+variable c=d=e { type discrete [2] { n, y }; }
+variable c=d { type discrete [2] { n, "e=y" }; }
+probability (c) { table .5 .5; }
+probability (c=d) { table .5 .5; }
+probability (c=d=e) { table .25 .75; }
+"""
 CUT = "4 4\n1 2 1\n2 3 2\n3 4 1\n1 4 3\n"
 QUBO = "3 3\n1 1 -3\n1 2 2\n3 3 1\n"
 CHAINS = ["--chains", "2", "--seed", "1"]
@@ -42,6 +49,7 @@ def files(tmp_path, monkeypatch):
         ("square.mc", CUT),
         ("G1.txt", CUT),
         ("three.sparse", QUBO),
+        ("equal.bif", EQUAL),
     ):
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -207,6 +215,35 @@ def test_names_of_a_bayesian_network(files, capsys):
     assert (code, io.read_result("m").tolist()) == (0, [1, 1])
 
 
+def test_signs_of_equality_in_names(files, capsys):
+    for word, site, value in (("c=d=y", 0, 1), ("c=n", 0, 0), ("c=d=n", 2, 0)):
+        words = ["marginals", "equal.bif", "--observe", word, "--out", "m"]
+        assert run(capsys, *words)[::2] == (0, ""), word
+        assert io.read_result("m")[site][value] == 1.0, word
+
+
+@pytest.mark.parametrize("option", ["--csv", "--out"])
+def test_a_dash_is_no_file(files, capsys, option):
+    for command in ("map", "marginals"):
+        with pytest.raises(SystemExit) as left:
+            main([command, "rain.bif", option, "-"])
+        assert left.value.code == 2
+        assert f"argument {option}: '-' would be a file of that name; " in capsys.readouterr().err
+    assert not (files / "-").exists()
+
+
+def test_large_values_have_all_their_digits(files, capsys):
+    (files / "large.mc").write_text("2 1\n1 2 120459272856\n")
+    assert "cut = 120459272856\n" in run(capsys, "map", "large.mc")[1]
+    assert "cut = 120459272856\n" in run(capsys, "map", "large.mc", "--beta", "0.7")[1]
+    (files / "large.sparse").write_text("2 2\n1 1 -9007199254740991\n2 2 0.25\n")
+    assert "x'Qx = -9007199254740991\n" in run(capsys, "map", "large.sparse")[1]
+    (files / "some.uai").write_text("MARKOV 1 2 1 1 0 2 0.1 0.2")
+    out = run(capsys, "marginals", "some.uai", "--pr", "PR")[1]
+    assert f"log10 Z = {np.log10(0.3):.15g}\n" in out
+    assert f"log p = {np.log(0.2):.15g}\n" in run(capsys, "map", "some.uai")[1]
+
+
 @pytest.mark.parametrize("method", ["exact", "anneal"])
 def test_most_probable_states(files, capsys, method):
     settings = ["--method", method, "--seconds", "0.05", *CHAINS]
@@ -306,6 +343,16 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
             ["marginals", "pair.uai", "--evidence", "pair.evid", "--observe", "1=0"],
             "evidence sets variable 1 to 0; it was observed as 2 before. Keep one of the two.",
         ),
+        (
+            ["info", "rain.bif", "--observe", "wet=yes,rain=no"],
+            "Give an --observe to each variable.",
+        ),
+        (["info", "equal.bif", "--observe", "c=d=e=y"], "which may mean each of the variables"),
+        (["info", "equal.bif", "--observe", "x=y=z"], "evidence names the variable 'x'"),
+        (["sample", "pair.uai", "--thin", f"{2**64}", *CHAINS], f"thin is {2**64}; it must be at"),
+        (["sample", "pair.uai", "--draws", f"{2**64}", *CHAINS], f"n is {2**64}; it must be at"),
+        (["sample", "pair.uai", "--chains", f"{2**64}"], f"n_chains is {2**64}; it must be at"),
+        (["map", "pair.uai", "--chains", f"{2**64}", "--method", "anneal"], f"n_chains is {2**64}"),
         (["sample", "pair.uai", "--thin", "often"], "--thin is 'often'; give a number"),
     ],
 )

@@ -1022,6 +1022,9 @@ class Impossible(Ising):
 
 FIT_ERRORS = [
     ({"n_chains": 0}, ValueError, "n_chains is 0; it must be at least 1"),
+    ({"n_chains": 2**64}, ValueError, f"n_chains is {2**64}; it must be at most {2**53}"),
+    ({"n_chains": 2**50}, MemoryError, f"n_chains={2**50} with .* Give fewer chains"),
+    ({"n_burn_in": 10**30}, ValueError, f"n_burn_in is {10**30}; it must be at most {2**53}"),
     ({"n_chains": -2}, ValueError, "n_chains is -2; it must be at least 1"),
     ({"n_chains": 2.0}, TypeError, r"n_chains is 2\.0; give an integer of at least 1"),
     ({"n_chains": True}, TypeError, "n_chains is True; give an integer"),
@@ -1160,6 +1163,13 @@ def test_warm_start_on_something_else(target):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
+        (lambda s: s.sample(2**64), ValueError, f"n is {2**64}; it must be at most {2**53}"),
+        (lambda s: s.sample(1, thin=2**64), ValueError, f"thin is {2**64}; it must be at most"),
+        (
+            lambda s: s.sample(2**30, thin=2**40, record="marginals"),
+            ValueError,
+            rf"n \* thin is {2**70}; it must be at most {2**53}",
+        ),
         (lambda s: s.sample(-1), ValueError, "n is -1; it must be at least 0"),
         (lambda s: s.sample(2.5), TypeError, r"n is 2\.5; give an integer of at least 0"),
         (lambda s: s.sample("5"), TypeError, "n is '5'; give an integer"),

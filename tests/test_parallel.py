@@ -264,6 +264,10 @@ def test_what_is_refused(monkeypatch):
         sample_chains(TARGET, 10, n_chains=2)
     with pytest.raises(NotFittedError):
         sample_chains(GibbsSampler(), 10, n_chains=2)
+    with pytest.raises(MemoryError, match=f"n_chains={2**50} with .* Give fewer chains"):
+        sample_chains(sampler, 1, n_chains=2**50, record={"m": np.mean})
+    with pytest.raises(ValueError, match=rf"n \* thin is {2**60}; it must be at most {2**53}"):
+        sample_chains(sampler, 2**30, thin=2**30, n_chains=2, record={"m": np.mean})
     with pytest.raises(ValueError, match="n_chains is 0; it must be at least 1"):
         sample_chains(sampler, 10, n_chains=0)
     with pytest.raises(ValueError, match="record is 'moments', which one sampler keeps"):

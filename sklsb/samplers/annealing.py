@@ -26,7 +26,7 @@ from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import LARGE, strike
 from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of, warn_if_lost
 from sklsb.exceptions import InterruptedWarning
-from sklsb.samplers._run.checks import check_count
+from sklsb.samplers._run.checks import check_count, check_n_chains
 from sklsb.samplers._run.fixed import free_sites
 from sklsb.samplers._run.redraws import MAX_MEMORY, MAX_WORK, OF_ENTRY
 from sklsb.samplers._tempering.paths import Penalised, penalised
@@ -176,7 +176,7 @@ def anneal(
     -------
     xarray.Dataset
         Variable ``x`` of dims chain and those of the target, the best state of each chain, with the
-        coordinate ``lp``, its log-density. The attribute ``proven`` is True if elimination found
+        coordinate ``lp``, its log-density. The attribute ``proven`` is 1 if elimination found
         the maximum, which all chains then have; otherwise there may be a better state.
 
     Raises
@@ -209,7 +209,7 @@ def anneal(
     """
     if not isinstance(target, Target):
         raise not_a_target(target)
-    n_chains = check_count(n_chains, "n_chains", 1)
+    n_chains = check_n_chains(n_chains, target)
     if n_sweeps is not None and seconds is not None:
         raise ValueError(f"seconds is {seconds!r} and n_sweeps is {n_sweeps!r}; give one of them.")
     if n_sweeps is not None:
@@ -249,7 +249,7 @@ def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.
     return xr.Dataset(
         {"x": (("chain", *target.dims), x.reshape(len(x), *target.shape))},
         coords={"chain": np.arange(len(x)), **target.coords, "lp": ("chain", log_prob)},
-        attrs={"proven": proven and rounding_of(size) <= MOST_ROUNDING},
+        attrs={"proven": int(proven and rounding_of(size) <= MOST_ROUNDING)},  # for netCDF
     )
 
 

@@ -23,7 +23,7 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
-from sklsb.samplers._run.checks import check_count, check_thin
+from sklsb.samplers._run.checks import check_count, check_n_chains, check_thin
 from sklsb.samplers._run.sinks import Record, check_record
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
@@ -175,7 +175,7 @@ def sample_chains(
         thin=1,
         record=wanted,
         n_burn_in=check_count(n_burn_in, "n_burn_in", 0),
-        n_chains=check_count(n_chains, "n_chains", 1),
+        n_chains=check_n_chains(n_chains, sampler.target_),
         seed=streams.root("workers"),
         kept=own.counters.tally.kept if own.counters.tally is not None else (),
     )
@@ -184,6 +184,7 @@ def sample_chains(
     with sampler._alone():
         sampler._follow_target()
         job = job._replace(thin=sampler._transitions(thin))
+        check_count(job.n * job.thin, "n * thin", 0)
         lean = _lean(sampler, job)
     attrs = lean._attrs() | {"thin": job.thin}
     spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))

@@ -37,7 +37,13 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import InterruptedWarning, StoreError
-from sklsb.samplers._run.checks import check_bool, check_count, check_thin, is_n_jobs
+from sklsb.samplers._run.checks import (
+    check_bool,
+    check_count,
+    check_n_chains,
+    check_thin,
+    is_n_jobs,
+)
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
@@ -285,7 +291,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 f"symmetry of {target!r:.200} is {target.symmetry!r}; it must be one of "
                 f"{list(SYMMETRIES)}, or None if no symmetry is known."
             )
-        n_chains = check_count(self.n_chains, "n_chains", 1)
+        n_chains = check_n_chains(self.n_chains, target)
         if not is_n_jobs(self.n_jobs):
             raise ValueError(
                 f"n_jobs is {self.n_jobs!r}; give a number of threads, -1 for all cores, or None."
@@ -720,6 +726,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         with self._alone():
             self._follow_target(store)
             step = self._transitions(thin)
+        check_count(n * step, "n * thin", 0)
         with deferred_interrupt() as interrupted, self._alone(), self._turn(wanted):
             self._check_stop(rules)
             watch = Watch(rules, self.target_, self._ensemble.counters, step)

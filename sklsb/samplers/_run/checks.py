@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from sklsb._system.memory import check_fits
 from sklsb.targets.base import Target
+
+_LARGEST_COUNT = 1 << 53  # kernels count in 64 bits
 
 
 def is_n_jobs(value: Any) -> bool:
@@ -14,12 +17,25 @@ def is_n_jobs(value: Any) -> bool:
 
 
 def check_count(value: Any, name: str, smallest: int) -> int:
-    """Return an integer of at least ``smallest``, or raise."""
+    """Return an integer of at least ``smallest`` that kernels can count to, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} is {value!r}; give an integer of at least {smallest}.")
     if value < smallest:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
+    if int(value) > _LARGEST_COUNT:
+        raise ValueError(f"{name} is {value}; it must be at most {_LARGEST_COUNT}.")
     return int(value)
+
+
+def check_n_chains(value: Any, target: Target) -> int:
+    """Return a number of chains whose states fit in memory, or raise."""
+    n_chains = check_count(value, "n_chains", 1)
+    check_fits(
+        n_chains * (target.n_sites * target.dtype.itemsize + 64),  # and what is counted
+        f"n_chains={n_chains} with {target.n_sites} variables",
+        "Give fewer chains.",
+    )
+    return n_chains
 
 
 def check_thin(thin: Any) -> int | str:
