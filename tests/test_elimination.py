@@ -466,11 +466,11 @@ def test_exact_marginals_go_before_cheap_ones(monkeypatch):
     assert max(found.model.log_defect for found, _ in parts) > 0.0
 
 
-def beliefs(n, parents=2, seed=0):
-    """A Bayesian network of binary variables, each below some of those right before it."""
+def beliefs(n, window, parents=2, seed=0):
+    """A Bayesian network of binary variables, each below some of those before it."""
     rng, factors = np.random.default_rng(seed), []
     for i in range(n):
-        near = np.arange(max(0, i - 5), i)
+        near = np.arange(max(0, i - window), i)
         scope = rng.permutation(near)[:parents].tolist()
         factors.append(((*scope, i), rng.dirichlet([1.0, 1.0], size=[2] * len(scope))))
     return MarkovNetwork([2] * n, factors)
@@ -478,21 +478,21 @@ def beliefs(n, parents=2, seed=0):
 
 def test_barren_variables_share_eliminations(monkeypatch):
     """One for each would take time in the square of their number."""
-    monkeypatch.setattr("sklsb.exact.elimination.marginals._CHEAP", 1e3)
+    monkeypatch.setattr("sklsb.exact.elimination.marginals._CHEAP", 64.0)
     for evidence in ({}, {20: 1, 33: 0}):
-        target = beliefs(60).condition(evidence)
+        target = beliefs(60, 60).condition(evidence)
         struck = strike(target)
         parts, cost = answers.whole_or_parts(struck, (MAX_WORK, MAX_MEMORY))
         whole = ordered(struck, pruned=False, need="marginals")
-        assert cost.log2_work <= whole.cost.log2_work
-        assert len(parts) < 20
+        assert cost.log2_work < whole.cost.log2_work - 1.0
+        assert 2 < len(parts) < 10
         expected = Elimination(whole).marginals()
         assert np.abs(exact.marginals(target)["p"].values - expected).max() < 1e-14
 
 
 def test_what_many_variables_take_is_promised():
     """Of few table entries, and of time for each variable and table."""
-    costs = [exact.elimination_cost(beliefs(n), "marginals") for n in (40, 400)]
+    costs = [exact.elimination_cost(beliefs(n, 5), "marginals") for n in (40, 400)]
     assert all(cost.n_tables >= n for cost, n in zip(costs, (40, 400), strict=True))
     assert costs[1].n_tables < 15 * costs[0].n_tables
     assert costs[1].time > 20 * 2.0 ** costs[1].log2_work
