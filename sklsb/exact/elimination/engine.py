@@ -94,6 +94,30 @@ def _sliced(
     return left, given, schedule
 
 
+def _too_many(target: Target, n: str) -> ValueError:
+    return ValueError(
+        f"{target!r:.200} leaves {n} variables to be eliminated; orders are found for "
+        f"{MOST_VARIABLES} at most. Use a sampler."
+    )
+
+
+def _check_size(target: Target) -> None:
+    """Refuse a large model of pairs before its tables are listed, which may take minutes.
+
+    A variable is put aside only if it has one neighbour left. Each takes one pair with it, so pairs
+    beyond the number of variables stay, and with them their variables.
+    """
+    graph = target.graph
+    if getattr(target, "_pairwise", None) is None or graph is None:
+        return
+    free = np.flatnonzero(target.n_possible > 1)
+    if free.size > MOST_VARIABLES:
+        degree = np.diff(graph[free][:, free].indptr)
+        spare, most = degree.sum() / 2 - free.size, degree.max() / 2 - 1.0
+        if spare > 0.0 and spare / most > MOST_VARIABLES:
+            raise _too_many(target, f"at least {math.ceil(spare / most)}")
+
+
 def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) -> Ordered:
     """Find an order that keeps the limits, if there is one, in as little memory as will do."""
     model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
@@ -102,10 +126,7 @@ def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
             raise no_state(model.target, tuple(map(model.target.label, scope)))
     free = model.free
     if len(free) > MOST_VARIABLES:
-        raise ValueError(
-            f"{model.target!r:.200} leaves {len(free)} variables to be eliminated; orders are "
-            f"found for {MOST_VARIABLES} at most. Use a sampler."
-        )
+        raise _too_many(model.target, str(len(free)))
     memory = min(limits.planned, limits.max_memory)
     while True:
         found = _planned(model, keep, need, Limits(limits.max_work, memory))
@@ -457,6 +478,7 @@ def that_fits(
     need: Need = "draws",
 ) -> Ordered:
     """Find an order that keeps the limits; refuse the target if there is none."""
+    _check_size(target)
     with order_sought(verbose):
         found = ordered(strike(target), pruned=pruned, need=need, limits=limits)
     check_fits(target, found.cost, limits)
