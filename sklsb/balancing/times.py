@@ -156,7 +156,7 @@ class Series:
 
 def _distances(x: States, lp: Array, lag: int) -> Array:
     """Return mean distances of draws a lag apart, (n_chains, n_pieces, 2)."""
-    n_pieces = min(_MOST_PIECES, max(1, _REPLICATES // len(x)))
+    n_pieces = max(1, min(_MOST_PIECES, _REPLICATES // len(x), x.shape[1] // 2))
     ends = np.linspace(0, x.shape[1] - lag, n_pieces + 1).astype(int)
     found = np.empty((len(x), n_pieces, 2))
     for c, one in enumerate(x):

@@ -42,7 +42,7 @@ _SEEDS = 16
 _EVALUATIONS, _BY_LEARNING = 4_000, 5.0
 # Changes of single variables from which on a target is large, sweeps of its burn-in, and
 # evaluations in its only race.
-_LARGE, _SWEEPS, _EVALUATIONS_OF_LARGE = 1 << 15, 32, 200
+_LARGE, _SWEEPS, _EVALUATIONS_OF_LARGE = 1 << 15, 32, 100
 # Most races that are held again, as chains were still on their way to where the target is.
 _AGAIN = 3
 # Variables that a warning names.
@@ -375,7 +375,9 @@ class _Choice:
     def _race(self) -> None:
         first, budget = self.first, _SHARE * self.work
         if (self.target.n_possible > 1).any():
-            self.samplers |= begun(self.target, self.states, self.seeds[2:], self.settings)
+            self.samplers |= begun(
+                self.target, self.states, self.seeds[2:], self.settings, self.short
+            )
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
         self.contest = Contest(chains, budget, self.short)
         if self.contest.sites.size:

@@ -24,8 +24,12 @@ _BLOCK, _MOST_STATES = 4, 256
 _LEAST_ENTRIES = 2.0**28
 
 
-def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
-    """Return samplers of single changes and clusters that a target allows, not fitted."""
+def challengers(target: Target, large: bool = False) -> Iterator[tuple[str, BaseSampler]]:
+    """Return samplers of single changes and clusters that a target allows, not fitted.
+
+    On a ``large`` sparse target sweeps in order are those by colour at a higher price, and a block
+    of random variables hardly ever holds two that depend on each other: both are left out.
+    """
     if is_on_torch(target):
         yield "exact ratios", LSBSampler("barker")
         return
@@ -33,24 +37,31 @@ def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
         return
     if getattr(target, "layers", None) is not None:
         yield "layers", GibbsSampler("layers")
-    yield "systematic", GibbsSampler("systematic")
+    by_colour_only = large and is_sparse(target)
+    if not by_colour_only:
+        yield "systematic", GibbsSampler("systematic")
     if target.ratio_cost > 1:  # a function of the user, which every change asks
         return
     if is_sparse(target):
         yield "chromatic", GibbsSampler("chromatic")
     free = np.sort(target.n_possible[target.n_possible > 1])[-_BLOCK:]
-    if free.size == _BLOCK and np.prod(free, dtype=float) <= min(_MOST_STATES, MOST_COUNTED):
+    in_blocks = free.size == _BLOCK and not by_colour_only
+    if in_blocks and np.prod(free, dtype=float) <= min(_MOST_STATES, MOST_COUNTED):
         yield "blocks", GibbsSampler(block_size=_BLOCK)
     if is_attractive(target):
         yield "clusters", ClusterSampler()
 
 
 def begun(
-    target: Target, states: States, seeds: list[int], settings: dict[str, Any]
+    target: Target,
+    states: States,
+    seeds: list[int],
+    settings: dict[str, Any],
+    large: bool = False,
 ) -> dict[str, BaseSampler]:
     """Return fitted samplers whose chains are at these states."""
     found = {}
-    for (name, sampler), seed in zip(challengers(target), seeds, strict=False):
+    for (name, sampler), seed in zip(challengers(target, large), seeds, strict=False):
         sampler.set_params(**settings, n_burn_in=0, random_state=seed)
         sampler._fit(target, states)
         # Of chains that start elsewhere.

@@ -48,7 +48,7 @@ _DRIFTED = 4.0
 _INDEPENDENT = Found(1.0, 0.0)
 # Of large targets, which tell as much in few sweeps: looks at a sweep of single changes, and the
 # fewest draws of a round.
-_LOOKS_OF_SWEEP, _SHORT = 64, 8
+_LOOKS_OF_SWEEP, _SHORT = 64, 6
 # Draws of each chain that tables of elimination are made for.
 _DRAWS = 1000
 
@@ -64,8 +64,7 @@ class Entrant(Runs):
         self.short = short
         if short:
             sweep = transitions_of_a_sweep(ensemble.rule, ensemble.target)
-            fewest = _SHORT if len(ensemble) > 3 else 2 * _SHORT
-            self.pace = Pace(1, at_once(sweep, _LOOKS_OF_SWEEP), fewest, fewest)
+            self.pace = Pace(1, at_once(sweep, _LOOKS_OF_SWEEP), _SHORT, _SHORT)
         self._before = self.evaluations
 
     @property
@@ -138,7 +137,7 @@ class Entrant(Runs):
             by_chance = np.square(self.halves[::2] - self.halves[1::2]).mean(axis=0) / 2.0
             between = np.maximum(0.0, (between - by_chance).sum(keepdims=True))
             within = within.sum(keepdims=True)
-            moved = within >= 0.0
+            moved = within > 0.0
         with np.errstate(divide="ignore"):
             ratio = between[moved] / within[moved]
         return float(np.sqrt(1.0 + ratio.max())) if ratio.size else np.nan
