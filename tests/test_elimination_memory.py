@@ -444,3 +444,17 @@ def test_draw_within_a_limit():
     assert draw(target, 3, max_memory=2**20).attrs["independent"]
     with pytest.warns(SamplerWarning, match=r"would take 2\*\*\d+ table entries and max_memory=2"):
         assert not draw(target, 3, random_state=0, max_memory=2**12).attrs["independent"]
+
+
+@pytest.mark.parametrize("need", [*NEEDS, "draws"])
+def test_what_is_too_large_for_a_limit_is_planned_all_the_same(need):
+    """Parts may exceed their share of a limit that the whole keeps."""
+    target, log_z, last = chain_of_many_values(12, 8)
+    for limits in ((MAX_WORK, 2.0**8), (2.0**4, 2.0**8), (2.0**4, 2.0**30)):
+        found = ordered(strike(target), pruned=False, need=need, limits=limits)
+        assert found.cost.n_configurations == 1
+        elimination = Elimination(found, MAX if need == "state" else LINEAR)
+        if need != "state":
+            assert elimination.log_sum == pytest.approx(log_z, abs=1e-9)
+        if need == "marginals":
+            np.testing.assert_allclose(elimination.marginals()[-1], last, atol=1e-12)

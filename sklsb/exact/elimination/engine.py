@@ -23,7 +23,7 @@ from sklsb.exact.elimination.cost import (
 )
 from sklsb.exact.elimination.order import MOST_VARIABLES, Order, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
-from sklsb.exact.elimination.plan import build
+from sklsb.exact.elimination.plan import MOST_ENTRIES, build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.schedule import Need, Schedule, peak_of, scheduled
 from sklsb.exact.elimination.slicing import (
@@ -155,27 +155,31 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     axes = cliques(order, model.factors)
     work = log2_work_of(order, axes, sizes)
 
+    def laid_out(rest: list[int], given: list[int], schedule: Schedule) -> Ordered:
+        n = math.prod(int(sizes[v]) for v in given)
+        of_one, _ = work_of(rest, cliques(rest, model.factors), sizes)
+        n_back = 1 if need == "state" else n  # only the best configuration has a way back
+        cost = EliminationCost(
+            _log2(of_one * n + schedule.n_again * n_back),
+            _log2(8 * max(n_tables + schedule.n_entries, n)),
+            n,
+            *others,
+        )
+        return Ordered(model, rest, given, cost, None if need == "draws" else schedule)
+
     def whole() -> Ordered:
         held, again = peak_of(order, axes, sizes, need, room, keep)
+        if n_tables + held < MOST_ENTRIES:
+            rest, schedule = scheduled(order, axes, sizes, need, room, keep)
+            return laid_out(rest, [], schedule)
         log2_memory = _log2(8 * (n_tables + held))
         cost = EliminationCost(float(np.logaddexp2(work, _log2(again))), log2_memory, 1, *others)
-        return Ordered(model, order, [], cost)
+        return Ordered(model, order, [], cost)  # which nothing allows
 
     if room <= 0.0 or work > log2_most + HOPELESS:
         return whole()
-    rest, given, schedule = _sliced(found, model, keep, need, limits, room)
-    n = math.prod(int(sizes[v]) for v in given)
-    of_one, _ = work_of(rest, cliques(rest, model.factors), sizes)
-    n_back = 1 if need == "state" else n  # only the best configuration has a way back
-    cost = EliminationCost(
-        _log2(of_one * n + schedule.n_again * n_back),
-        _log2(8 * max(n_tables + schedule.n_entries, n)),
-        n,
-        *others,
-    )
-    if work <= log2_most < cost.log2_work:
-        return whole()
-    return Ordered(model, rest, given, cost, None if need == "draws" else schedule)
+    sliced = laid_out(*_sliced(found, model, keep, need, limits, room))
+    return whole() if work <= log2_most < sliced.cost.log2_work else sliced
 
 
 def ordered(
