@@ -1224,6 +1224,11 @@ def test_errors_of_a_function_tell_what_it_was_called_with():
         TorchTarget(torch.nn.Linear(6, 1), 7)
     note = "called with a tensor of shape (5, 7) and type torch.float32."
     assert any(note in line for line in caught.value.__notes__)
+    assert any("because n_states is 2. If variables" in line for line in caught.value.__notes__)
+    for n_states, way in ((2, "an embedding, takes x.long()"), (3, "takes x.argmax(-1)")):
+        with pytest.raises(RuntimeError, match="indices") as caught:
+            TorchTarget(torch.nn.Embedding(3, 4), 7, n_states)
+        assert any(way in line for line in caught.value.__notes__)
     with pytest.raises(ValueError, match="no more than its rows"):
         TorchTarget(lambda x: (x - x.mean(0)).sum(1), 4)
 

@@ -147,7 +147,7 @@ class FunctionTarget(Target):
         self.function = log_prob
         n_sites = integer(n_sites, "n_sites", 0, np.iinfo(np.int32).max)
         self.shape, self.dims = check_shape(shape, dims, n_sites)
-        self._names_of_sites = check_names(names, n_sites)
+        self._labels = check_names(names, n_sites)
         if names is not None and len(self.shape) > 1:
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
         self._cardinalities = self._check_n_states(n_states)
@@ -206,12 +206,6 @@ class FunctionTarget(Target):
         return self._cardinalities.copy()
 
     @property
-    def coords(self) -> dict[str, Any]:
-        if self._names_of_sites is not None:
-            return {self.dims[0]: np.asarray(self._names_of_sites)}
-        return super().coords
-
-    @property
     def _compiled(self) -> bool:
         return bool(is_jitted(self.function)) and not self.vectorized
 
@@ -248,6 +242,12 @@ class FunctionTarget(Target):
             except Exception as error:  # noqa: BLE001
                 errors.append(error)
         if not found:
+            called = f", where {self._labels[0]!r} is x[..., 0]" if self._labels else ""
+            errors[0].add_note(
+                f"It came from log_prob, called with an array of shape ({self.n_sites},)"
+                f"{f' and one of {size}' if vectorized is None else ''}: the numbers of the values "
+                f"of all variables, in one flat row{called}. The function takes this one argument."
+            )
             raise errors[0]
         if np.any(given != states):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
