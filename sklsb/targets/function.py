@@ -19,6 +19,7 @@ from sklsb._kernels.targets.function import (
     neighbourhood_function,
     state_function,
 )
+from sklsb._system.progress import tick
 from sklsb.targets._checks import (
     MOST_VALUES,
     all_touched,
@@ -125,6 +126,7 @@ class FunctionTarget(Target):
     (4, 500, 9)
     """
 
+    value_cost = 1  # of a value, in about a thousand operations
     _may_change = True
     _advice = " A function of one state needs vectorized=False."
 
@@ -274,9 +276,13 @@ class FunctionTarget(Target):
         """Values at states of shape (n, n_sites), checked."""
         if self.vectorized:
             found: Any = self.function(states)
+            tick(len(states))
             given, wanted, shape = f"states of shape {states.shape}", f"{len(states)} numbers", 0
         else:
-            found = [self.function(x) for x in states]
+            found = []
+            for x in states:
+                found.append(self.function(x))
+                tick(1)
             given, wanted, shape = f"a state of shape {states.shape[1:]}", "one number", 1
         values = as_array(found, "the result of log_prob")
         if values.dtype.kind not in "iufb":

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from sklsb._system.progress import tick
 from sklsb.targets.base import States
 
 _DTYPES = torch.float32, torch.float64
@@ -157,8 +159,15 @@ class Density:
                     "the log-density does not depend on its argument by operations that torch can "
                     "differentiate; use FunctionTarget for such a function."
                 )
+        tick(len(given))
         # Copies, as expanded tensors cannot be written to.
         return value.detach().double().clone(), gradient.contiguous()
+
+    def n_operations(self, states: States) -> int:
+        """Count the operations of matrix products and convolutions at states."""
+        with FlopCounterMode(display=False) as counter:
+            self(states)
+        return int(counter.get_total_flops())
 
     def __call__(self, states: States) -> NDArray[np.float64]:
         with self.evaluating(), torch.no_grad():
