@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import gammaln, ndtr
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from sklsb._kernels.selection import state as places
 from sklsb._system.memory import check_fits
 from sklsb.ensembles.streams import seed_sequence
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, Model, columns_of, posterior_draws
+from sklsb.selection.base import BaseSpikeSlab, Model, posterior_draws
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
 from sklsb.selection.problem import (
@@ -27,7 +27,7 @@ from sklsb.selection.problem import (
     warn_of_duplicates,
 )
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive, warn_if_classes
+from sklsb.targets._checks import positive, refuse_masks, warn_if_classes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -229,14 +229,14 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         SpikeSlabRegressor
             Itself.
         """
+        refuse_masks(y=y, sample_weight=sample_weight, inclusion_prior=self.inclusion_prior)
         kind = np.asarray(y).dtype
         if kind.kind in "bUS":
             raise ValueError(
                 f"y has dtype {kind}: classes, not measurements, and the noise of this model is "
                 "Gaussian. Take SpikeSlabClassifier, or give y.astype(float) if that is meant."
             )
-        X, y = validate_data(
-            self,
+        X, y = self._read(
             X,
             y,
             accept_sparse="csc",
@@ -263,7 +263,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         search = Search(problem, Chain, self.n_chains, self.random_state, jobs)
         self._run(search, size, power, choose=True)
         self._summarise(search, problem, flat_part(X, y, problem))
-        self._tell(search)
+        left = y - np.asarray(X @ self.coef_) - self.intercept_
+        self._tell(search, 1.0 - float(weight @ left**2) / problem.y_norm**2)
         return self
 
     def _power(self) -> float | None:
@@ -304,7 +305,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         def given(units: Any) -> Given:
             key = tuple(int(u) for u in units)
             if key not in known:
-                known[key] = given_model(problem, columns_of(problem, key))
+                known[key] = given_model(problem, problem.columns_of(key))
             return known[key]
 
         self._states, weights = [], []
@@ -352,7 +353,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         check_is_fitted(self)
         if estimator not in ("bma", "mpm", "hpm"):
             raise ValueError(f'estimator is {estimator!r}; give "bma", "mpm" or "hpm".')
-        X = validate_data(self, X, accept_sparse="csc", dtype=(np.float64, np.float32), reset=False)
+        X = self._read(X, accept_sparse="csc", dtype=(np.float64, np.float32), reset=False)
         if estimator == "bma" and not return_std:
             return np.asarray(X @ self.coef_) + self.intercept_
         always = X[:, self._flat.always]

@@ -64,13 +64,19 @@ def _way_to_target(given: Any) -> str:
     return "build one, for example sklsb.targets.Ising(couplings, field)."
 
 
+def refuse_masks(**given: Any) -> None:
+    """Raise if any of some arguments, by name, is a masked array."""
+    for name, value in given.items():
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(
+                f"{name} is a masked array, whose mask would be lost; give {name}.data, or "
+                f"{name}.filled(value)."
+            )
+
+
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return a value as an array."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} is a masked array, whose mask would be lost; give {name}.data, or "
-            f"{name}.filled(value)."
-        )
+    refuse_masks(**{name: value})
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
