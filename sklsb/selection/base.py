@@ -247,12 +247,10 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
                 stacklevel=4,
             )
         other = 0.0 if search.ridge is None else search.ridge.explained
-        nats = (
-            0.5
-            * search.problem.n_data
-            * np.log1p(max(other - explained, 0.0) / (1.0 - other + 1e-9))
-        )
-        if other - explained > _MUCH * (1.0 - explained) and nats > 10.0:
+        more = other - explained
+        # Of the sum of squares, of what is unexplained, and in nats.
+        far = more > 0.05 and more > _MUCH * (1.0 - explained)
+        if far and 0.5 * search.problem.n_data * np.log1p(more / (1.0 - other + 1e-9)) > 10.0:
             self.converged_ = False
             warnings.warn(
                 f"a ridge regression on all columns explains {other:.2f} of the response in rows "
@@ -334,10 +332,10 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
 
 def _refuse_text(X: Any, cause: Exception) -> None:
     """Raise an error that names the first column of X with an entry that is not a number."""
-    framed = hasattr(X, "iloc")
-    columns = X.items() if framed else enumerate(X.T) if isinstance(X, np.ndarray) else ()
+    framed, table = hasattr(X, "iloc"), isinstance(X, np.ndarray) and X.ndim == 2
+    columns = X.items() if framed else enumerate(X.T) if table else ()
     for name, column in columns:
-        for value in () if column.dtype.kind in "biuf" else column:
+        for value in () if column.dtype.kind in "biufc" else column:
             try:
                 float(value)
             except (TypeError, ValueError):

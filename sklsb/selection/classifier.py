@@ -72,7 +72,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     tol : float, default=0.01
         Stop when the largest Monte Carlo standard error of an inclusion probability is below.
     max_time : float, optional
-        Stop after about this many seconds of sampling. Results then depend on the clock.
+        Stop after about this many seconds of sampling. Results then depend on the clock. Default:
+        stop after 50 times the work of the first look at errors.
     subset_size : "auto" or int, default="auto"
         Units in a window. "auto": all of up to 500, 768 of more.
     n_jobs : int, optional
@@ -200,6 +201,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
 
         Raises
         ------
+        TypeError
+            If an array is masked.
         ValueError
             If a parameter or the data are not as described.
 
@@ -208,7 +211,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         ModelWarning
             If columns are equal: they share a probability.
         SeparatedModesWarning
-            If chains disagree: probabilities are uncertain by as much.
+            If chains disagree: probabilities are uncertain by as much. If a ridge regression
+            explains far more in rows left out: chains may have missed columns.
         ShortRunWarning
             If ``tol`` was not reached.
         InterruptedWarning

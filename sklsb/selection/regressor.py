@@ -43,9 +43,10 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
               p(x \mid y) \propto p(y \mid x) \, p(x), \qquad x \in \{0, 1\}^p
 
     Column j is in the model if x_j = 1; otherwise its coefficient is zero. The posterior of models
-    is that of `VariableSelection`, whose docstring has the formulas of both priors. Chains run a
-    jump process without rejections over windows of columns, until the largest Monte Carlo error of
-    an inclusion probability is below ``tol``.
+    is that of `VariableSelection`, whose docstring has the formulas of both priors. All models of
+    up to 13 columns or groups are enumerated. Otherwise chains run a jump process without
+    rejections over windows of columns, until the largest Monte Carlo error of an inclusion
+    probability is below ``tol``.
 
     Parameters
     ----------
@@ -77,7 +78,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     tol : float, default=0.01
         Stop when the largest Monte Carlo standard error of an inclusion probability is below.
     max_time : float, optional
-        Stop after about this many seconds of sampling. Results then depend on the clock.
+        Stop after about this many seconds of sampling. Results then depend on the clock. Default:
+        stop after 50 times the work of the first look at errors.
     subset_size : "auto" or int, default="auto"
         Units in a window. "auto": all of up to 2,000, 768 of more.
     tempering : "auto", None or float, default="auto"
@@ -118,14 +120,16 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     converged_ : bool
         Whether the largest error is at most ``tol`` and no difference of chains is beyond chance.
     n_iter_ : int
-        Jumps of all chains.
+        Jumps of all chains; 0 if all models were enumerated.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Raises
     ------
+    TypeError
+        If an array is masked.
     ValueError
-        If data are not finite or y is constant; if a column is constant or explained by
+        If data are not finite numbers or y is constant; if a column is constant or explained by
         ``always``; if columns of a group are collinear, with the prior "g"; for n < 3, p > 1e6; if
         a parameter is out of range.
 
@@ -134,7 +138,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     ModelWarning
         If columns are equal: they share a probability. If y has only two values.
     SeparatedModesWarning
-        If chains disagree: probabilities are uncertain by as much.
+        If chains disagree: probabilities are uncertain by as much. If a ridge regression explains
+        far more in rows left out: chains may have missed columns that matter only together.
     ShortRunWarning
         If ``tol`` was not reached.
     InterruptedWarning
