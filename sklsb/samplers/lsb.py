@@ -240,7 +240,7 @@ class LSBSampler(BaseSampler):
     objective: str | Objective = "auto"
     n_chains: int = 4
     n_burn_in: int | None = None
-    init: str = "both"
+    init: str = "auto"
     learning_rate: float | None = None
     optimizer: str = "adam"
     pilot: bool = True

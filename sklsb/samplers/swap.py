@@ -159,7 +159,7 @@ class SwapSampler(FixedRuleSampler):
     def _scattered(self, target: Target, x: States, streams: Streams) -> Starts:
         """Return the ends of walks from some states, by random exchanges."""
         number = streams.first + np.arange(len(x))
-        quenched = (self.init == "quenched") | ((self.init == "both") & (number % 2 == 1))
+        quenched = (self.init == "quenched") | ((self.init in ("auto", "both")) & (number % 2 == 1))
         sites = free_sites(target).astype(np.int64)
         n = min(_TRIED * sites.size, _MOST_TRIED)
         pairs = np.stack([rng.integers(sites.size, size=(n, 2)) for rng in streams.of("start")])

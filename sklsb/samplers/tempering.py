@@ -236,7 +236,7 @@ class ParallelTempering(BaseSampler):
     eliminate: int | str | None = "auto"
     crossover: bool | str = "auto"
     n_burn_in: int | None = None
-    init: str = "both"
+    init: str = "auto"
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0
