@@ -444,7 +444,7 @@ def test_no_exact_answer_where_rounding_hides_it_or_the_function_fails_elsewhere
     assert find_reference(Ising([[0.0, 1.0], [1.0, 0.0]], [1e16, 0.3]), 1e6) is None
 
     def log_prob(x):
-        if (x == 1).all(axis=-1).any():
+        if (x == (1, 0, 1, 1, 0, 1)).all(axis=-1).any():
             raise ZeroDivisionError
         return 0.1 * x.sum(-1)
 

@@ -118,7 +118,9 @@ class ParallelTempering(BaseSampler):
         temperatures anew until they are good; then they are frozen, and as many scans as in the
         last round follow. A better explorer, or a second replica at each temperature, repeats
         these scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs
-        crossing (``met_after_``), there are at most 256 scans, and only the first explorer.
+        crossing (``met_after_``), there are at most 256 scans, and only the first explorer. Where
+        4,096 states drawn from the reference are all impossible, so that no replica gets from
+        beta = 0 to 1, there are 512 by default; 64 if no single change is possible either.
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`.
     n_jobs, random_state

@@ -1,4 +1,4 @@
-"""Where chains start: at both ends of the temperature.
+"""Where chains start: at exact draws, if they are cheap, or at both ends of the temperature.
 
 A uniform draw is a state at infinite temperature, the end of an uphill walk one at zero. Chains
 that all start at one end may agree and be wrong together: from uniform draws nearly all ways lead

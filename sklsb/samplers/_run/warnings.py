@@ -330,8 +330,9 @@ class Warned(ABC):
         off = off if math.isnan(found.error) else f"a standard error of {found.error:.2g}"
         names, value = self.target_.state_names, self.target_.values[found.value_index]
         called = value if names is None else names[found.site][found.value_index]
-        hint = self._exact_hint()
-        if not hint and np.prod(self.target_.cardinalities, dtype=float) <= MAX_STATES:
+        hint, restricted = self._exact_hint(), self._ensemble.rule.facts.conserves_counts
+        few = np.prod(self.target_.cardinalities, dtype=float) <= MAX_STATES
+        if few and not hint and not restricted:
             hint = " sklsb.exact.probabilities gives the probability of each state."
         warnings.warn(
             f"The draws are wrong: by them, variable {self.target_.label(found.site)!r} is "
