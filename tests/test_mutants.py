@@ -1272,8 +1272,8 @@ MUTANTS = {
     ),
     "parameters changed by fit": Mutant(
         LSB,
-        "        self._function = get_balancing(self.balancing)\n",
-        "        self.balancing = self._function = get_balancing(self.balancing)\n",
+        "        self._function = copy.deepcopy(get_balancing(self.balancing))\n",
+        "        self.balancing = self._function = copy.deepcopy(get_balancing(self.balancing))\n",
         check_sampler,
         "fit changed parameters",
     ),
