@@ -193,7 +193,7 @@ class LinearModels(NamedTuple):
 def log_p_of_models(matrix: Array, z: Array, post: Posterior) -> LinearModels:
     """Return what follows from M = X'X + ridge and z = X'y, (..., k, k) and (..., k)."""
     value, vector = np.linalg.eigh(matrix)
-    value = np.maximum(value, np.finfo(float).tiny)
+    value = np.maximum(value, 1e-15)  # of collinear columns: impossible, but no overflow
     diagonal = (np.square(vector) / value[..., None, :]).sum(axis=-1)
     turned = (vector * z[..., :, None]).sum(axis=-2)
     mean = post.shrink * (vector * (turned / value)[..., None, :]).sum(axis=-1)
