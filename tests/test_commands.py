@@ -348,8 +348,8 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
             "--observe names variable 'rain' twice, as 'rain=no' and 'rain=no'; give it once.",
         ),
         (
-            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "1=0"],
-            "--observe names variable 'wet' twice, as 'wet=yes' and '1=0'; give it once.",
+            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "1=no"],
+            "--observe names variable 'wet' twice, as 'wet=yes' and '1=no'; give it once.",
         ),
         (
             ["marginals", "pair.uai", "--evidence", "pair.evid", "--observe", "1=0"],
