@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb.diagnostics.draws import check_order
 from sklsb.diagnostics.weights import WEIGHT, weighted_mean, weights_of
 from sklsb.exceptions import FrozenSitesWarning
 
@@ -56,7 +55,6 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     """
     import arviz
 
-    check_order(draws)
     weight = weights_of(draws)
     if weight is None:
         result = arviz.ess(draws, **kwargs)
@@ -112,7 +110,6 @@ def best_state(draws: xr.Dataset) -> xr.Dataset:
     ValueError
         If there are no draws, or no lp.
     """
-    check_order(draws)
     if "lp" not in draws or not draws["lp"].size:
         raise ValueError(
             f"draws has the coordinates {sorted(map(str, draws.coords))} and sizes "
