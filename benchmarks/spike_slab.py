@@ -11,7 +11,12 @@ With ``--peer``, millipede (weighted tempered Gibbs sampling) runs beside it on 
 for the intercept's prior: y and columns are centred, so that none is needed. Its error is half the
 mean squared difference of two seeds, and its burn-in counts.
 
+With ``--hidden``: supports that no single column shows, by the regressor and by the classifier;
+how many fits missed a column of the support (probability below 1/2), and how many of these did not
+say so.
+
     python benchmarks/spike_slab.py [--columns 200 2000 20000] [--seeds 4] [--tol 0.001] [--peer]
+    python benchmarks/spike_slab.py --hidden [--seeds 10]
 """
 
 import argparse
@@ -20,7 +25,7 @@ import warnings
 
 import numpy as np
 
-from sklsb import SpikeSlabRegressor
+from sklsb import SpikeSlabClassifier, SpikeSlabRegressor
 
 N_ROWS = 500
 SIGNALS = np.array([2.0, -3.0, 2.0, 2.0, -3.0, 3.0, -2.0, 3.0, -2.0, 3.0])
@@ -39,13 +44,62 @@ def regression(p, seed):
     return X, X[:, : SIGNALS.size] @ beta + rng.normal(size=N_ROWS)
 
 
-def fitted(X, y, **settings):
+def fitted(X, y, kind=SpikeSlabRegressor, **settings):
     """A fit, its CPU seconds, and whether it warned."""
     began = time.process_time()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        model = SpikeSlabRegressor(**settings).fit(X, y)
+        model = kind(**settings).fit(X, y)
     return model, time.process_time() - began, bool(told)
+
+
+def common(k, p, n, seed):
+    """k columns, their common part taken out, of which y is the rest."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, k))
+    u = Z.mean(axis=1, keepdims=True)
+    X = np.column_stack([Z - 0.9 * u, rng.normal(size=(n, p - k))])
+    return X, np.sqrt(k) * u[:, 0], 0.2, k
+
+
+def pair(p, n, seed):
+    """Two columns that are nearly the same, of which y is the difference."""
+    rng = np.random.default_rng([9, seed])
+    X = rng.normal(size=(n, p))
+    X[:, 1] = X[:, 0] + 0.05 * X[:, 1]
+    return X, (X[:, 1] - X[:, 0]) / 0.05, 0.5, 2
+
+
+HIDDEN = {
+    "6 of 60": lambda seed, n: common(6, 60, n, seed),
+    "6 of 30": lambda seed, n: common(6, 30, n, seed),
+    "8 of 12": lambda seed, n: common(8, 12, n, seed),
+    "pair of 3,000": lambda seed, n: pair(3_000, 3 * n // 2, seed),
+    "pair of 20,000": lambda seed, n: pair(20_000, 3 * n // 2, seed),
+}
+
+
+def hidden(seeds):
+    """Print how many fits missed a hidden support, and how many of these were silent."""
+    for kind, n in ((SpikeSlabRegressor, 100), (SpikeSlabClassifier, 300)):
+        for name, make in HIDDEN.items():
+            missed, silent, alarms, seconds = [], [], [], []
+            for seed in range(seeds):
+                X, signal, noise, k = make(seed, n)
+                rng = np.random.default_rng([7, seed])
+                y = signal + noise * rng.normal(size=len(X))
+                if kind is SpikeSlabClassifier:
+                    y = rng.random(len(X)) < 1 / (1 + np.exp(-4 * signal))
+                model, spent, told = fitted(X, y, kind=kind, random_state=seed)
+                missed.append(model.inclusion_probabilities_[:k].min() < 0.5)
+                silent.append(missed[-1] and not told)
+                alarms.append(told and not missed[-1])
+                seconds.append(spent)
+            print(
+                f"{kind.__name__}, {name}: missed {sum(missed)}, silent {sum(silent)}, false "
+                f"alarms {sum(alarms)} of {seeds}; {np.mean(seconds):.1f} CPU s",
+                flush=True,
+            )
 
 
 def peer(X, y, seeds, n_steps):
@@ -85,8 +139,12 @@ def main():
     parser.add_argument("--tol", type=float, default=0.001)
     parser.add_argument("--reference-seconds", type=float, default=60.0)
     parser.add_argument("--peer", action="store_true", help="needs millipede")
+    parser.add_argument("--hidden", action="store_true", help="hidden supports only")
     given = parser.parse_args()
     fitted(*regression(50, 0), random_state=0)
+    if given.hidden:
+        hidden(given.seeds)
+        return
     for p in given.columns:
         X, y = regression(p, 1)
         settings = {"tol": given.tol, "max_time": given.reference_seconds}

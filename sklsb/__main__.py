@@ -43,15 +43,16 @@ def _tell(text: str) -> None:
 
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     """Return the evidence in words NAME=VALUE."""
-    found: dict[Any, Any] = {}
+    from sklsb.targets.base import sites_by_name
+
+    found: dict[Any, str] = {}
     said: dict[int, str] = {}  # by site, as a variable has a name and a number
-    names = {target.label(site): site for site in range(target.n_sites)}
+    names = sites_by_name(target)
     for word in words:
         name, value = _parted(word, names, target.state_names)
-        variable = int(name) if name not in names and name.isdecimal() else name
-        known = int(value) if value.lstrip("-").isdecimal() else value
+        variable = int(name) if names.find(name) is None and name.isdecimal() else name
         try:
-            site = int(target.check_evidence({variable: known})[0][0])
+            site = int(target.check_evidence({variable: value})[0][0])
         except ValueError as error:
             if "," in value and "=" in value:
                 raise CommandError(f"{error} Give an --observe to each variable.") from None
@@ -61,17 +62,17 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
                 f"--observe names variable {target.label(site)!r} twice, as {said[site]!r} and "
                 f"{word!r}; give it once."
             )
-        said[site], found[variable] = word, known
+        said[site], found[target.label(site)] = word, value
     return found
 
 
-def _parted(word: str, sites: dict[Any, int], states: Any) -> tuple[str, str]:
+def _parted(word: str, sites: Any, states: Any) -> tuple[str, str]:
     """Return name and value, either of which may hold a sign of equality."""
     found = [(word[:i], word[i + 1 :]) for i, sign in enumerate(word) if sign == "="]
     if not found:
         raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
-    known = [pair for pair in found if pair[0] in sites]
-    exact = [pair for pair in known if states and pair[1] in states[sites[pair[0]]]]
+    known = [pair for pair in found if sites.find(pair[0]) is not None]
+    exact = [pair for pair in known if states and pair[1] in states[sites.find(pair[0])]]
     known = exact or known or found[:1]
     if len(known) > 1:
         raise CommandError(

@@ -212,6 +212,18 @@ def test_names_of_a_bayesian_network(files, capsys):
         assert float(rows[1]["p"]) == pytest.approx(0.16 / 0.24, abs=0.05)
         assert (float(rows[1]["mcse"]) > 0) == (method == "sample")
     code, _, err = run(capsys, "map", "rain.bif", "--observe", "wet=1", "--out", "m")
+    assert code == 1
+    assert "evidence['wet'] is '1'; this variable takes one of 2 values" in err
+    # 1 is the value called 1, the first of the two, also for the variable called 0.
+    (files / "numbers.bif").write_text(
+        RAIN.replace("yes", "0").replace("no", "1").replace("wet", "0").replace("rain", "1")
+    )
+    for word in ("0=0", "0=1"):
+        assert run(capsys, "marginals", "numbers.bif", "--observe", word, "--csv", "n.csv")[0] == 0
+        rows = list(csv.DictReader((files / "n.csv").read_text().splitlines()))
+        seen = {f"{row['variable']}={row['value']}": float(row["p"]) for row in rows}
+        assert seen[word] == 1.0
+    code, _, err = run(capsys, "map", "rain.bif", "--observe", "wet=yes", "--out", "m")
     assert (code, io.read_result("m").tolist()) == (0, [1, 1])
 
 
@@ -336,8 +348,8 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
             "--observe names variable 'rain' twice, as 'rain=no' and 'rain=no'; give it once.",
         ),
         (
-            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "1=0"],
-            "--observe names variable 'wet' twice, as 'wet=yes' and '1=0'; give it once.",
+            ["info", "rain.bif", "--observe", "wet=yes", "--observe", "1=no"],
+            "--observe names variable 'wet' twice, as 'wet=yes' and '1=no'; give it once.",
         ),
         (
             ["marginals", "pair.uai", "--evidence", "pair.evid", "--observe", "1=0"],

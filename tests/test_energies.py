@@ -97,7 +97,9 @@ def test_bqm(vartype, beta):
     values = (1 + SPINS) // 2 if vartype == "BINARY" else SPINS
     wanted = [-beta * energy(model, x) for x in values]
     assert target.log_prob(SPINS).tolist() == wanted
-    assert target.coords["site"].tolist() == [0, 1, 2, 3]
+    assert target.names == ["a", (0, 1), 7, "d"]
+    assert target.coords["site"].tolist() == ["a", "(0, 1)", "7", "d"]
+    assert [int(target.condition({v: 1}).sites[0]) for v in model.linear] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])

@@ -4,6 +4,7 @@ import copy
 import math
 import os
 import pickle
+import re
 import signal
 import threading
 import warnings
@@ -16,8 +17,21 @@ from enumerated_objectives import check_objectives
 from local_step import check_sampler, production_matrix
 from models import FUNCTIONS
 
-from sklsb import FunctionTarget, GibbsSampler, Ising, LSBSampler, exact, testing
-from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning, SamplerWarning
+from sklsb import (
+    FunctionTarget,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    ParallelTempering,
+    exact,
+    testing,
+)
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    InterruptedWarning,
+    SamplerWarning,
+    TemperingWarning,
+)
 from sklsb.testing._samplers import check_kept
 
 INF = np.inf
@@ -769,3 +783,74 @@ def test_wrong_states_are_refused(x, message):
     for method in (MIXED["batched"].log_prob, MIXED["batched"].log_ratios):
         with pytest.raises(ValueError, match=message):
             method(x)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "told"),
+    [
+        (LSBSampler(), r"LSBSampler takes about 2\.1e\+07 values .* 2601 for each new state"),
+        (LSBSampler(), r"GibbsSampler\(\), which .* takes 4\.1e\+05"),
+        (ParallelTempering(), r"ParallelTempering takes about 4\.3e\+07 values"),
+        (GibbsSampler(n_burn_in=10**6), r"GibbsSampler takes about 2e\+08 values"),
+    ],
+)
+def test_the_cost_of_a_function_is_told_before_the_work(sampler, told):
+    """52 counts up to 50: every function value after the warning is refused."""
+    work = []
+
+    def log_prob(x):
+        if work:
+            raise InterruptedError
+        return -np.asarray(x).sum(axis=-1) / 9.0
+
+    target = FunctionTarget(log_prob, 52, 51)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        work.append(True)
+        with pytest.raises(InterruptedError):
+            sampler.fit(target)
+    assert [w.category for w in seen] == [SamplerWarning]
+    assert re.search(told, str(seen[0].message))
+
+
+def test_usual_functions_are_not_costly():
+    for n_sites, n_states in ((20, 2), (200, 2), (64, 3)):
+        target = FunctionTarget(lambda x: -0.1 * x.sum(axis=-1), n_sites, n_states)
+        for sampler in (LSBSampler(), GibbsSampler(), ParallelTempering()):
+            sampler.check_parameters(target)
+            sampler._warn_of_cost(target)
+    compiled = FunctionTarget(numba.njit(lambda x: 0.1 * x.sum()), 52, 51)
+    LSBSampler()._warn_of_cost(compiled)
+
+
+@pytest.mark.parametrize(("n_ones", "n_scans"), [((3,), 32), ((3, 4), 368)])
+def test_tempering_ends_soon_where_the_reference_is_impossible(n_ones, n_scans):
+    """3 of 40 are 1: no draw from the reference is possible, and no single change."""
+
+    def log_prob(x):
+        return np.where(np.isin(np.asarray(x).sum(axis=-1), n_ones), 0.0, -np.inf)
+
+    start = np.arange(40) < 3
+    target = FunctionTarget(log_prob, 40, initial_state=start.astype(int))
+    sampler = ParallelTempering(random_state=0, n_chains=2)
+    stuck = "No change of a single variable" if n_ones == (3,) else "log_z_ is not found"
+    told = f"All of 4096 states drawn .* makes only {64 if n_ones == (3,) else 512} scans.*{stuck}"
+    with pytest.warns(TemperingWarning, match=told) as seen:
+        sampler.fit(target)
+    assert len(seen) == 1
+    assert sampler.history_["scans"].sum() == n_scans
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.TemperingWarning")
+def test_tempering_from_a_reference_that_reaches_the_support_is_not_cut():
+    def log_prob(x):
+        return np.where(np.asarray(x).sum(axis=-1) == 3, 0.0, -np.inf)
+
+    target = FunctionTarget(log_prob, 40, initial_state=np.arange(40) < 3)
+    own = np.tile([37 / 40, 3 / 40], (40, 1))
+    for reference, reaches, share in ((own, True, 3 / 40), (None, False, 1 / 2)):
+        sampler = ParallelTempering(reference=reference, n_chains=1, n_burn_in=0, random_state=0)
+        ladders = sampler.fit(target)._ensemble
+        assert ladders.reaches(4096) == reaches
+        drawn = ladders._maker.drawn(np.zeros((2000, 40), np.int8), np.random.default_rng(0))
+        assert abs(drawn.mean() - share) < 5 * np.sqrt(share * (1 - share) / drawn.size)

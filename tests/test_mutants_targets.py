@@ -17,6 +17,7 @@ INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES = (
     f"exact/elimination/{name}.py"
     for name in ("independent", "marginals", "engine", "schedule", "trees")
 )
+NAMES, ANSWERS = "targets/_names.py", "exact/elimination/answers.py"
 SPREAD, MESSAGES, MOVES_OF_TREES = (
     f"_kernels/elimination/{name}.py" for name in ("marginals", "messages", "trees")
 )
@@ -138,6 +139,24 @@ def check_independent(package):
     x, p = package.exact.states(target), package.exact.probabilities(target)
     count = (whole["x"].values.reshape(-1, 2)[:, None] == x).all(axis=2).sum(axis=0)
     assert (np.abs(count - 1200 * p) < 5 * np.sqrt(1200 * p)).all(), "draws have their prob"
+
+
+# ----------------------------------------------------------------- names
+
+
+def check_lookup(package):
+    tests = anew("test_names")
+    for names, given, place in ((tests.GRADES, 1, 0), (tests.SWAPPED, 0, 1)):
+        tests.test_a_value_is_looked_up_by_its_name(names, given, place)
+    tests.test_what_is_no_name_is_refused_with_all_names(tests.GRADES, True)
+
+
+def check_labels(package):
+    anew("test_names").test_labels_of_pandas_are_names()
+
+
+def check_evidence(package):
+    anew("test_names").test_evidence_of_exact_answers()
 
 
 # ----------------------------------------------------------------- files
@@ -391,6 +410,35 @@ MUTANTS = {
         "        scratch[known + 2] = 0\n",
         "        pass\n",
         check_function,
+        ".",
+    ),
+    # Names
+    "a position before a name": Mutant(
+        NAMES,
+        "            found = [] if number is None else self.numbers.get(number, [])\n",
+        "            found = [int(number)] if number is not None else []\n",
+        check_lookup,
+        ".",
+    ),
+    "texts that are not looked up": Mutant(
+        NAMES,
+        "found = self._by_text.get(_text(given), [])",
+        "found = [given] if type(given) is int else []",
+        check_lookup,
+        ".",
+    ),
+    "a Series in its own order": Mutant(
+        NAMES,
+        "given.iloc[[place[label] for label in labels]]",
+        "given.iloc[[place[label] for label in own]]",
+        check_labels,
+        ".",
+    ),
+    "evidence that is dropped": Mutant(
+        ANSWERS,
+        "return target if nothing else target.condition(evidence)",
+        "return target",
+        check_evidence,
         ".",
     ),
     # Networks

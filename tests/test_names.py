@@ -2,14 +2,19 @@
 
 import pickle
 import re
+from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sklsb import (
+    RBM,
     FunctionTarget,
+    Ising,
     MarkovNetwork,
+    Potts,
     TorchTarget,
     VariableSelection,
     diagnostics,
@@ -102,6 +107,210 @@ def test_from_pgmpy_keeps_names_of_values():
         message = re.escape(f"the 2 values of variable 'a' are called {names} in one factor, and")
         with pytest.raises(ValueError, match=message):
             from_parts(first, part(["a"], [2], [7.0, 8.0], a=names))
+
+
+# ----------------------------------------------------------------- one lookup
+
+
+def named(*names):
+    network = MarkovNetwork([len(names)], [((0,), range(1, len(names) + 1))], names=["v"])
+    network.state_names = (names,)
+    return network
+
+
+GRADES, SWAPPED, FLAGS, HALVES = ("1", "2", "3"), ("1", "0"), ("no", "True"), ("0.1", "1.5")
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "place"),
+    [
+        *((GRADES, given, 0) for given in (1, "1", 1.0, np.int8(1), np.float32(1), np.array(1))),
+        *((GRADES, given, 2) for given in (3, np.str_("3"), np.uint64(3), Decimal(3))),
+        *((SWAPPED, given, 1) for given in (0, "0", False, np.False_, -0.0)),
+        *((FLAGS, given, 1) for given in (True, np.True_, "True")),
+        *((HALVES, given, 0) for given in (0.1, np.float32(0.1), "0.1")),
+        (("-2", "-1"), np.int16(-1), 1),
+        (("01", "1"), 1, 1),
+        (("(0, 1)", "(1, 0)"), (1, 0), 1),
+        (("nan", "None"), "None", 1),
+    ],
+)
+def test_a_value_is_looked_up_by_its_name(names, given, place):
+    target = named(*names)
+    assert target.condition({"v": given}).observed.tolist() == [place]
+    p = exact.marginals(target, {"v": given})["p"].values[0]
+    assert p.tolist() == [float(k == place) for k in range(len(names))]
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [
+        *((GRADES, given) for given in (0, 4, "1.0", " 1", True, [1], np.float64(2.5), b"1", 1j)),
+        *((("yes", "no"), given) for given in (0, 1, True, "Yes", "yes ", np.int64(0))),
+        (("TRUE", "true"), True),
+        (("01", "1"), 1.0),
+        (("1_0", "x"), 10),
+    ],
+)
+def test_what_is_no_name_is_refused_with_all_names(names, given):
+    message = re.escape(f"evidence['v'] is {given!r}; this variable takes one of {len(names)} ")
+    with pytest.raises(ValueError, match=f"{message}.*{re.escape(str(list(names)))}"):
+        named(*names).condition({"v": given})
+
+
+def test_a_missing_value_is_not_observed():
+    pd = pytest.importorskip("pandas", reason="pandas has its own missing values")
+    for given in (None, float("nan"), np.ma.masked, pd.NA, pd.NaT, np.float32("nan")):
+        for target in (named("yes", "no"), MarkovNetwork([2], [], names=["v"])):
+            with pytest.raises(
+                ValueError, match=rf"\['v'\] is {re.escape(repr(given))}, which is no"
+            ):
+                target.condition({"v": given})
+
+
+def test_numbers_and_texts_without_names():
+    target = MarkovNetwork([3, 3], [])
+    for given in (2, "2", 2.0, np.int8(2)):
+        assert target.condition({"1": given}).sites.tolist() == [1]
+        assert target.condition({1: given}).observed.tolist() == [2]
+    with pytest.raises(ValueError, match=r"evidence\[0\] is True; .* \(0, 1, 2\)"):
+        target.condition({0: True})
+
+
+def test_many_names_are_cut_short():
+    target = named(*(f"s{i}" for i in range(300)))
+    with pytest.raises(ValueError, match=r"300 values, .*'s0'.*'s99'\] and others"):
+        target.condition({"v": "?"})
+
+
+def test_a_variable_is_looked_up_by_its_name():
+    target = MarkovNetwork([2] * 3, [], names=["3", "1", "0"])
+    for site, given in enumerate((3, np.int64(1), 0.0)):
+        assert target.condition({given: 1}).sites.tolist() == [site]
+    with pytest.raises(ValueError, match=r"the variable 2; .* names like \['3', '1', '0'\]"):
+        target.condition({2: 1})
+    with pytest.raises(ValueError, match="evidence names variable 3 twice"):
+        target.condition({"3": 1, 3: 1})
+    words = MarkovNetwork([2] * 3, [], names=["a", "b", "c"])
+    assert words.condition({2: 1}).sites.tolist() == [2]  # it can mean nothing else
+
+
+def test_evidence_of_exact_answers():
+    factors = [((0,), [0.3, 0.7]), ((0, 1), [[0.9, 0.1], [0.2, 0.8]])]
+    network = MarkovNetwork([2, 2], factors, names=["a", "b"])
+    network.state_names = (("no", "yes"), ("1", "0"))
+    total = 0.3 * 0.1 + 0.7 * 0.8
+    for found in (
+        exact.marginals(network, {"b": 0}),
+        exact.marginals(network, evidence={"b": 0}),
+        exact.marginals(network, None, {"b": False}),
+    ):
+        np.testing.assert_allclose(found["p"], [[0.03 / total, 0.56 / total], [0, 1]], rtol=1e-12)
+    joint = exact.marginals(network, ["a"], {"b": 0})["p"]
+    assert joint.sel(a="yes") == pytest.approx(0.56 / total)
+    assert exact.log_partition(network, {"b": 0}) == pytest.approx(np.log(total))
+    assert exact.log_partition(network, {}) == pytest.approx(0.0)
+    assert exact.most_likely(network, {"b": 1})["x"].values.tolist() == [0, 0]
+    assert (exact.sample(network, 9, {"b": 0}, random_state=0)["x"].sel(site="b") == 1).all()
+
+
+def test_what_is_neither_variables_nor_evidence():
+    pd = pytest.importorskip("pandas", reason="labels of pandas")
+    network = MarkovNetwork([2, 2], [], names=["a", "b"])
+    for given in ("a", b"a", 1, {"a"}, pd.Series({"b": 1}), pd.DataFrame({"b": [1]})):
+        message = re.escape(f"variables is {given!r}; give a list of variables, or evidence")
+        with pytest.raises(TypeError, match=message):
+            exact.marginals(network, given)
+    for given in (("b",), np.array(["b"]), pd.Index(["b"])):
+        assert exact.marginals(network, given)["p"].dims == ("b",)
+    with pytest.raises(TypeError, match=r"variables is \{'a': 0\}, and evidence is given, too"):
+        exact.marginals(network, {"a": 0}, {"b": 0})
+    with pytest.raises(TypeError, match=r"variables is \(0, 1\), .* give .* as \[\(0, 1\)\]"):
+        exact.marginals(Ising.lattice(np.zeros((2, 2))), (0, 1))
+    draws = partial(exact.sample, n=1)
+    for answer in (exact.log_partition, exact.most_likely, draws):
+        with pytest.raises(TypeError, match=r"evidence is \['a'\]; give a dict"):
+            answer(network, evidence=["a"])
+    with pytest.raises(ValueError, match=r"task is \{'a': 0\}; it must be one of"):
+        exact.elimination_cost(network, {"a": 0})
+
+
+def test_states_have_names_where_variables_share_them():
+    network = MarkovNetwork([2, 3], [((0,), [1.0, 3.0]), ((1,), [1, 2, 5])], names=["a", "b"])
+    for states, names, other in (
+        ((("1", "0"), ("1", "0", "x")), ["1", "0", "x"], 0),
+        ((("0", "1"), ("0", "1", "2")), [0, 1, 2], "0"),
+        ((("yes", "no"), ("1", "2", "3")), ["value 0", "value 1", "value 2"], 1),
+    ):
+        network.state_names = states
+        found = exact.marginals(network)
+        assert found["state"].values.tolist() == names
+        assert found["p"].sel(site="a", state=names[1]) == 0.75
+        with pytest.raises(KeyError):
+            found.sel(state=other)
+        joint = exact.marginals(network, ["b"])["p"]
+        assert joint["b_name"].values.tolist() == list(states[1])
+        assert joint.sel(b={"1": 1}.get(states[1][1], states[1][1])) == 0.25
+        table = diagnostics.to_frame(found, network)
+        assert table.columns.tolist() == ["variable", "value", "p", "mcse"]
+        assert table["value"].tolist() == [*states[0], *states[1]]
+        assert table["p"].tolist() == [0.25, 0.75, 0.125, 0.25, 0.625]
+
+
+# ----------------------------------------------------------------- labels of pandas
+
+
+def test_labels_of_pandas_are_names():
+    pd = pytest.importorskip("pandas", reason="labels of pandas")
+    couplings = pd.DataFrame([[0, 1.0, 2], [1, 0, 3], [2, 3, 0]], list("abc"), list("abc"))
+    field = pd.Series([3.0, 1, 2], list("cab"))
+    for target in (Ising(couplings, field), Ising(couplings.loc[list("bca")], field)):
+        assert target.names == ["a", "b", "c"]
+        assert target.field.tolist() == [1.0, 2.0, 3.0]
+        assert target.couplings.toarray().tolist() == couplings.to_numpy().tolist()
+        assert target.condition({"b": 1}).sites.tolist() == [1]
+    assert Ising.from_qubo(couplings).names == Ising.from_maxcut(couplings).names == list("abc")
+    upper = pd.DataFrame(np.triu(couplings), list("abc"), list("abc"))
+    mixed = Ising.from_qubo(upper.loc[list("cab")])
+    assert mixed.couplings.toarray().tolist() == Ising.from_qubo(upper).couplings.toarray().tolist()
+    plain = couplings.to_numpy()
+    assert Ising(plain, pd.Series([1.0, 2, 3], [2, 0, 1])).field.tolist() == [2.0, 3.0, 1.0]
+    assert Ising(plain, pd.Series([1.0, 2, 3], list("xyz"))).names == ["x", "y", "z"]
+    colours = pd.DataFrame(np.arange(6.0).reshape(3, 2), list("cab"), ["red", "blue"])
+    potts = Potts(couplings, colours)
+    assert potts.field.tolist() == [[2, 3], [4, 5], [0, 1]]
+    assert potts.condition({"c": "blue"}).observed.tolist() == [1]
+    machine = RBM(
+        pd.DataFrame([[1.0, 2], [3, 4]], ["u", "v"], ["h", "k"]),
+        pd.Series({"v": 1.0, "u": 2.0}),
+        pd.Series({"k": 3.0, "h": 4.0}),
+    )
+    assert machine.names == ["u", "v"]
+    assert machine.visible_bias.tolist() == [2.0, 1.0]
+    assert machine.hidden_bias.tolist() == [4.0, 3.0]
+    columns = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 2)), columns=[np.int64(7), "x"])
+    assert VariableSelection(columns, columns["x"]).names == [7, "x"]
+
+
+@pytest.mark.parametrize("index", [list("abd"), list("aab"), [0, 1, 2]])
+def test_labels_that_disagree_are_refused(index):
+    pd = pytest.importorskip("pandas", reason="labels of pandas")
+    couplings = pd.DataFrame(np.zeros((3, 3)), list("abc"), list("abc"))
+    message = re.escape(f"the index of field is {index}, where the variables are called ['a',")
+    with pytest.raises(ValueError, match=message):
+        Ising(couplings, pd.Series(np.zeros(3), index))
+    with pytest.raises(ValueError, match=re.escape(f"the index of couplings is {index}, ")):
+        Ising(couplings.set_axis(index))
+
+
+def test_names_in_an_array():
+    for names in (np.array([5, 3]), np.array(["3", "5"]), (np.int8(3), np.uint16(5))):
+        for target in (
+            MarkovNetwork([2, 2], [], names=names),
+            FunctionTarget(lambda x: 1.0 * x.sum(-1), 2, names=names),
+        ):
+            assert [type(name) for name in target.names] == [type(names[0].item())] * 2
+            assert target.condition({3: 1}).sites.tolist() == [[*map(int, names)].index(3)]
 
 
 # ----------------------------------------------------------------- columns

@@ -12,7 +12,7 @@ from numba.core import event
 
 from sklsb import GibbsSampler, Ising, LSBSampler
 from sklsb._system import progress as _progress
-from sklsb._system.progress import Clock, Progress, Told
+from sklsb._system.progress import Clock, Progress, Told, tick
 from sklsb.samplers._run.seen import Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -252,3 +252,20 @@ def test_a_notebook_gets_a_bar_that_moves(clock, monkeypatch):
         SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None)),
     )
     assert written(io.StringIO(), lambda: phase(clock)).count("\r") > 10
+
+
+def test_a_long_phase_of_a_slow_function_is_never_silent(clock):
+    """`tick` shows the line without counting steps: every 10 seconds, later less often."""
+
+    def work(seconds):
+        with Progress(1, "starts", 4, "chains"):
+            for _ in range(seconds):
+                clock.seconds += 1.0
+                tick(3)
+        tick(5)  # of no phase
+
+    lines = written(io.StringIO(), lambda: work(60)).splitlines()
+    counts = [int(re.search(r"(\d+) values of the function", line)[1]) for line in lines]
+    assert counts == [3 * n for n in (2, 4, 8, 16, 26, 36, 46, 56, 60)]
+    assert len(written(io.StringIO(), lambda: work(36_000)).splitlines()) < 250
+    assert not written(io.StringIO(), lambda: tick(1))

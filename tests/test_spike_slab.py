@@ -5,6 +5,7 @@ import math
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.special import betaln
@@ -22,7 +23,15 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.selection import search as search_module
+from sklsb.selection import starts
 from sklsb.selection.chains import Batches, set_window
+from sklsb.selection.problem import Prior, linear_problem
+
+
+@pytest.fixture(autouse=True)
+def chains(monkeypatch):
+    """Let chains run where models are so few that they would be enumerated."""
+    monkeypatch.setattr(search_module, "MOST_UNITS", 0)
 
 
 def data(n=40, p=12, seed=0):
@@ -45,7 +54,7 @@ def enumerated(X, y, prior, weight=None, always=(), groups=None, g=None, chance=
     Z, r = X - Q @ (Q.T @ X), y - Q @ (Q.T @ y)
     df = n - F.shape[1]
     # Standardised: the slab is that of columns divided by their standard deviations.
-    sd = np.linalg.norm(Z, axis=0) / math.sqrt(n)
+    sd = X.std(axis=0)
     g = g or n
     logs, pips, coefs, noise = [], [], [], []
     for x in itertools.product((0, 1), repeat=len(units)):
@@ -97,6 +106,8 @@ CASES = {
 def test_probabilities_are_those_of_all_models(case, windows):
     settings = dict(CASES[case])
     X, y = data()
+    if "always" in settings:  # of columns less is left, but the slab is that of the whole ones
+        X[:, settings["always"][0]] += X[:, 4] + X[:, 6]
     pip, coef, intercept, _ = enumerated(X, y, **settings)
     weight, chance = settings.pop("weight", None), settings.pop("chance", None)
     model = SpikeSlabRegressor(
@@ -340,7 +351,146 @@ def test_what_is_kept_equals_a_rebuild():
         set_window(problem, window, np.arange(30), chain.units)
 
 
+# ----------------------------------------------------------------- all models, and hidden ones
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_few_models_are_enumerated(case, monkeypatch):
+    settings = dict(CASES[case])
+    X, y = data()
+    if "always" in settings:
+        X[:, settings["always"][0]] += X[:, 4] + X[:, 6]
+    pip, coef, intercept, weights = enumerated(X, y, **settings)
+    chance, weight = settings.pop("chance", None), settings.pop("weight", None)
+    make = {"inclusion_prior": chance, "random_state": 1} | settings
+    long = SpikeSlabRegressor(tol=0.004, **make).fit(X, y, weight)
+    monkeypatch.setattr(search_module, "MOST_UNITS", 13)
+    for kind in (np.asarray, sparse.csc_array):
+        model = SpikeSlabRegressor(**make).fit(kind(X), y, weight)
+        np.testing.assert_allclose(model.inclusion_probabilities_, pip, atol=1e-9)
+        np.testing.assert_allclose(model.coef_, coef, atol=1e-9)
+        assert model.intercept_ == pytest.approx(intercept, abs=1e-9)
+        assert model.models_[0][1] == pytest.approx(weights.max(), abs=1e-9)
+        assert model.converged_
+        assert not model.inclusion_mcse_.any()
+        assert model.n_iter_ == 0
+    # The rest is that of long chains.
+    assert model.sigma_ == pytest.approx(long.sigma_, rel=0.01)
+    for name in ("coef_sd_", "positive_probability_", "coef_conditional_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(long, name), atol=0.05)
+    np.testing.assert_allclose(model.model_sizes_, long.model_sizes_, atol=0.03)
+    kept = model.sample_posterior(250)["posterior"]["included"].mean(("chain", "draw"))
+    np.testing.assert_allclose(kept, pip, atol=0.06)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_counted_rows_that_a_model_explains_are_enumerated(seed, monkeypatch):
+    """All columns together explain all rows; no fewer do, and no chain finds the way there."""
+    monkeypatch.setattr(search_module, "MOST_UNITS", 13)
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(11, 10)), rng.normal(size=11)
+    weight = np.repeat([2, 1], [5, 6])
+    pip = enumerated(X, y, "g", weight, g=1e4)[0]
+    model = SpikeSlabRegressor(g=1e4, random_state=0).fit(X, y, weight)
+    np.testing.assert_allclose(model.inclusion_probabilities_, pip, atol=1e-6)
+    assert pip.min() > 0.99
+
+
+def common(k, p, n, seed):
+    """Columns of which none says anything alone: their common part, of which y is, is taken out."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, k))
+    u = Z.mean(axis=1, keepdims=True)
+    X = np.column_stack([Z - 0.9 * u, rng.normal(size=(n, p - k))])
+    return X, k**0.5 * u[:, 0] + 0.2 * rng.normal(size=n)
+
+
+def twins(p, n, seed, of=((0, 1),)):
+    """Pairs of columns that are nearly the same; y is of their differences."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(n, p)), 0.5 * rng.normal(size=n)
+    for i, j in of:
+        y += X[:, j]
+        X[:, j] = X[:, i] + 0.05 * X[:, j]
+    return X, y
+
+
+def check_hidden(seed):
+    """Supports that no single column shows."""
+    for hidden, (X, y), options in (
+        (range(6), common(6, 30, 100, seed), {}),
+        (range(6), common(6, 40, 60, seed), {"prior": "independent", "slab_sd": 5.0}),
+        ((0, 1), twins(600, 100, seed), {}),
+        ((0, 1, 2, 3), twins(400, 150, seed, ((0, 1), (2, 3))), {}),
+    ):
+        model = SpikeSlabRegressor(random_state=seed, **options).fit(X, y)
+        found = model.inclusion_probabilities_[list(hidden)]
+        assert found.min() > 0.9, f"missed: {found}"
+        assert model.converged_
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_supports_that_no_single_column_shows(seed):
+    check_hidden(seed)
+
+
+def test_groups_that_no_single_one_shows():
+    X, y = common(6, 30, 100, 0)
+    labels = np.arange(30)
+    labels[[0, 1]], labels[[10, 11, 12]] = 0, 10
+    for kind in (np.asarray, sparse.csc_array):
+        model = SpikeSlabRegressor(groups=labels, random_state=0).fit(kind(X), y)
+        assert model.inclusion_probabilities_[:6].min() > 0.9
+
+
+def test_pairs_among_many_columns(monkeypatch):
+    """A sketch of the rows finds what a comparison of all of them does."""
+    X, y = twins(1500, 100, 0, ((3, 1400),))
+    units, nothing = [np.array([j]) for j in range(1500)], np.empty(0, dtype=np.int64)
+    prior = Prior("g", 100.0, 1.0, (1.0, 1.0), None)
+    for made in (X, sparse.csc_array(X)):
+        problem = linear_problem(made, y, np.ones(100), units, nothing, prior, True)
+        for work in (4e9, 0.0):
+            monkeypatch.setattr(starts, "_PAIR_WORK", work)
+            assert starts.models_with_pairs(problem, nothing)[0].tolist() == [3, 1400]
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": "independent", "always": (2,)}])
+@pytest.mark.parametrize("groups", [None, CASES["groups"]["groups"]])
+def test_log_p_of_models_is_that_of_the_kernels(options, groups, monkeypatch):
+    kept, keep = [], SpikeSlabRegressor._keep
+    monkeypatch.setattr(
+        SpikeSlabRegressor, "_keep", lambda self, s: (kept.append(s), keep(self, s))[1]
+    )
+    SpikeSlabRegressor(random_state=0, tol=0.5, groups=groups, **options).fit(*data())
+    problem, table = kept[0].problem, kept[0].chains[0].models
+    rows = np.flatnonzero(table.key)[:30]
+    found = [problem.log_p(np.sort(table.units[i, : table.size[i]]).astype(int)) for i in rows]
+    np.testing.assert_allclose(np.diff(found), np.diff(table.log_p[rows]), atol=1e-8)
+
+
 # ----------------------------------------------------------------- what is told
+
+
+def test_what_a_ridge_regression_says_more_is_told(monkeypatch):
+    X, y = common(6, 30, 100, 0)
+    monkeypatch.setattr(search_module, "better_model", lambda problem, model, _: (-np.inf, model))
+    monkeypatch.setattr(search_module, "largest_of_path", lambda _: np.empty(0, dtype=np.int64))
+    with pytest.warns(SeparatedModesWarning, match=r"explains 0\.\d+ of the response in rows that"):
+        model = SpikeSlabRegressor(random_state=0, n_chains=2).fit(X, y)
+    assert not model.converged_
+
+
+def test_a_default_fit_ends(monkeypatch):
+    """Without ``max_time``, after so many times the work of the first look; progress is shown."""
+    monkeypatch.setattr("sklsb.selection.search.LONGEST", 3.0)
+    monkeypatch.setattr("sklsb.selection.base.LONGEST", 3.0)
+    X, y = data(p=20)
+    with pytest.warns(
+        ShortRunWarning, match=r"after 3 times the work .* Give max_time \(seconds\)"
+    ):
+        model = SpikeSlabRegressor(random_state=0, tol=1e-6).fit(X, y)
+    assert not model.converged_
 
 
 def test_duplicates_share_their_probability():
@@ -485,6 +635,38 @@ def test_data_that_are_refused():
     wide = sparse.csc_array((3, 10**6 + 1))
     with pytest.raises(ValueError, match=r"X has 1000001 columns; .* would take 12000012 bytes"):
         fit(wide, [1.0, 2.0, 4.0])
+
+
+def masked(values):
+    return np.ma.masked_array(values, np.arange(np.size(values)).reshape(np.shape(values)) == 0)
+
+
+def test_masks_and_text_are_refused():
+    X, y = data()
+    X = X[:, :3]
+    model = SpikeSlabRegressor(random_state=0).fit(X, y)
+    for call, name in (
+        (lambda: model.fit(masked(X), y), "X"),
+        (lambda: model.fit(X, masked(y)), "y"),
+        (lambda: model.fit(X, y, masked(np.ones(40))), "sample_weight"),
+        (lambda: model.predict(masked(X)), "X"),
+        (
+            lambda: SpikeSlabRegressor(inclusion_prior=masked([0.5] * 3)).fit(X, y),
+            "inclusion_prior",
+        ),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} is a masked array, whose mask would be lost"):
+            call()
+    frame = pd.DataFrame(X, columns=["age", "sex", "bmi"])
+    for values, shown in ((["m", "f"] * 20, "'m'"), (pd.Categorical(["m", "f"] * 20), "'m'")):
+        with pytest.raises(ValueError, match=f"column 'sex' of X holds {shown}, which is not a n"):
+            model.fit(frame.assign(sex=values), y)
+    with pytest.raises(ValueError, match="column 'bmi' of X holds '1,5', which is not a number"):
+        SpikeSlabRegressor().fit(frame.assign(bmi=["1.5", "1,5"] * 20), y)
+    with pytest.raises(ValueError, match="column 1 of X holds 'a', which is not a number"):
+        SpikeSlabRegressor().fit(np.array([[1, "a", 2]] * 40, dtype=object), y)
+    # Numbers in columns of objects are numbers.
+    model.fit(frame.assign(sex=[0, 1] * 20).astype(object), y)
 
 
 def test_scales_and_offsets_do_not_matter():

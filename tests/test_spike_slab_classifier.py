@@ -408,6 +408,42 @@ def test_wrong_data_are_refused(arguments, message):
         SpikeSlabClassifier().fit(*arguments)
 
 
+def test_masks_and_text_are_refused():
+    mask = np.arange(20) == 0
+    for arguments, name in (
+        ((np.ma.masked_array(X, X > 1), Y), "X"),
+        ((X, np.ma.masked_array(Y, mask)), "y"),
+        ((X, Y, np.ma.masked_array(np.ones(20), mask)), "sample_weight"),
+        ((X, Y, None, np.ma.masked_array(np.ones(20), mask)), "n_trials"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} is a masked array, whose mask would be lost"):
+            SpikeSlabClassifier().fit(*arguments)
+    frame = pd.DataFrame(X, columns=["age", "sex", "bmi"]).assign(sex=["m", "f"] * 10)
+    with pytest.raises(ValueError, match="column 'sex' of X holds 'm', which is not a number"):
+        SpikeSlabClassifier().fit(frame, Y)
+
+
+def hidden(name, seed=0):
+    """Columns of which none says anything alone."""
+    rng = np.random.default_rng(seed)
+    if name == "pair":
+        Z = rng.normal(size=(200, 300))
+        signal = Z[:, 1].copy()
+        Z[:, 1] = Z[:, 0] + 0.05 * Z[:, 1]
+    else:
+        Z = rng.normal(size=(300, 25))
+        signal = 6**0.5 * Z[:, :6].mean(axis=1)
+        Z[:, :6] -= 0.9 * Z[:, :6].mean(axis=1, keepdims=True)
+    return Z, rng.random(len(Z)) < 1 / (1 + np.exp(-4 * signal)), 2 if name == "pair" else 6
+
+
+@pytest.mark.parametrize("name", ["pair", "common"])
+def test_supports_that_no_single_column_shows(name):
+    Z, y, k = hidden(name)
+    model = SpikeSlabClassifier(slab_sd=5.0, random_state=0, tol=0.05).fit(Z, y)
+    assert model.inclusion_probabilities_[:k].min() > 0.8
+
+
 def test_wrong_questions_are_refused():
     found = fitted(X, Y, tol=0.1)
     with pytest.raises(ValueError, match="estimator is 'best'; it must be one of"):

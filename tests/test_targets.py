@@ -1,6 +1,7 @@
 """Targets: the Ising model against double loops written from its formula."""
 
 import copy
+import inspect
 import itertools
 import math
 import pickle
@@ -24,6 +25,7 @@ from sklsb import (
     ParallelTempering,
     Potts,
     Target,
+    diagnostics,
     draw,
     exact,
     open_draws,
@@ -200,13 +202,23 @@ def test_a_graph_is_its_edges(graph):
     assert model.dims == ("site",)
 
 
-def test_plain_node_labels_are_the_coordinate():
+def test_node_labels_are_the_coordinate():
     assert Ising(weighted_graph()).coords["site"].tolist() == ["d", "a", "c", "b"]
     assert Ising(multigraph()).coords["site"].tolist() == [3, 1, 2, 7]
-    for nodes in (["a", 1], [(0, 0), (0, 1)], [0.5, 1.5], [True, False]):
+    for nodes, coordinate in (
+        (["a", 1], ["a", "1"]),
+        (["1", 1], ["'1'", "1"]),
+        ([(0, 0), (0, 1)], ["(0, 0)", "(0, 1)"]),
+        ([1.5, 0.5], [1.5, 0.5]),
+        ([True, False], ["True", "False"]),
+        ([np.int64(3), np.int8(-1)], [3, -1]),
+    ):
         graph = nx.Graph()
         graph.add_nodes_from(nodes)
-        assert Ising(graph).coords["site"].tolist() == [0, 1]
+        model = Ising(graph)
+        assert model.names == nodes
+        assert model.coords["site"].tolist() == coordinate
+        assert [int(model.condition({node: 1}).sites[0]) for node in nodes] == [0, 1]
 
 
 def test_label():
@@ -855,3 +867,63 @@ def test_samplers_that_look_for_a_state_say_where_to_ask(sampler):
     told = r"found in 20 attempts; factor \d over the variables .* exact.most_likely finds a state"
     with pytest.raises(ValueError, match=told):
         sampler.set_params(random_state=0).fit(contradiction())
+
+
+# ----------------------------------------------------------------- what was meant
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [[(0, 1, 0.5)], [(0, 1), (1, 2)], [(0, 1, 2), (1, 2, 0), (2, 0, 1)], [("a", "b", 1.0)]],
+)
+def test_edges_are_no_matrix(edges):
+    message = re.escape(f"couplings is {edges}, which looks like edges of a graph. Give a networkx")
+    with pytest.raises(TypeError, match=message):
+        Ising(edges)
+    pairs = {edge[:2]: 1.0 for edge in edges}
+    with pytest.raises(TypeError, match=r"Q is \{.*which looks like edges .*scipy.sparse.coo_arr"):
+        Ising.from_qubo(pairs)
+    matrix = [(0.0, 1.0), (1.0, 0.0)]
+    assert Ising(matrix).couplings.toarray().tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_grid_is_not_given_by_its_sides():
+    for cls, shape in ((Ising, r"\(8, 9\)"), (Potts, r"\(8, 9, k\)")):
+        for keywords in ({}, {"coupling": 0.3}):
+            with pytest.raises(TypeError, match=rf"lattice was given 8 and 9, .*zeros\({shape}\)"):
+                cls.lattice(8, 9, **keywords)
+    assert "coupling" in inspect.signature(Ising.lattice).parameters
+
+
+def test_what_is_no_target_says_where_it_is():
+    target = Ising(np.zeros((2, 2)))
+    with pytest.raises(TypeError, match=r"target is GibbsSampler\(\).* as sampler\.target_"):
+        exact.marginals(GibbsSampler())
+    draws = exact.sample(target, 2, random_state=0)
+    with pytest.raises(TypeError, match=r"(?s)not a sklsb Target; draws come first only in"):
+        exact.marginals(draws)
+    for call in (diagnostics.marginals, diagnostics.to_frame, diagnostics.disagreement):
+        with pytest.raises(TypeError, match="of the types Ising, Dataset; give draws, what sample"):
+            call(target, draws)
+    for call in (diagnostics.best_state, diagnostics.ess):
+        with pytest.raises(TypeError, match="of the types Ising; give draws"):
+            call(target)
+
+
+def test_an_error_of_a_function_says_what_it_was_given():
+    for function, error in ((lambda x: x["b"], IndexError), (lambda x, y: x, TypeError)):
+        with pytest.raises(error) as caught:
+            FunctionTarget(function, 2, names=["a", "b"])
+        assert "an array of shape (2,)" in caught.value.__notes__[0]
+        assert "'a' is x[..., 0]. The function takes this one" in caught.value.__notes__[0]
+
+
+def test_flat_states_of_a_grid_are_row_by_row():
+    field = np.arange(6.0).reshape(2, 3)
+    target = Ising.lattice(field, 0.0)
+    x = np.array([[1, -1, 1], [1, 1, -1]])
+    assert target.log_prob(x) == target.log_prob(x.ravel()) == (x * field).sum()
+    with pytest.raises(ValueError, match=r"x has shape \(3, 2\); the target needs .*6"):
+        target.log_prob(x.T)
+    row = Ising.lattice(np.zeros((1, 3)))
+    assert row.log_prob(np.ones((1, 3), int)).shape == (1,)

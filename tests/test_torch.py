@@ -6,6 +6,7 @@ import functools
 import math
 import pathlib
 import pickle
+import re
 import warnings
 from contextlib import ExitStack, contextmanager
 from unittest import mock
@@ -21,7 +22,17 @@ from models import POTTS_KINDS, potts  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from sklsb import RBM, FunctionTarget, Ising, LSBSampler, TorchTarget, exact, testing  # noqa: E402
+from sklsb import (  # noqa: E402
+    RBM,
+    AutoSampler,
+    FunctionTarget,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    TorchTarget,
+    exact,
+    testing,
+)
 from sklsb._kernels.first_order import step  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
@@ -1224,6 +1235,11 @@ def test_errors_of_a_function_tell_what_it_was_called_with():
         TorchTarget(torch.nn.Linear(6, 1), 7)
     note = "called with a tensor of shape (5, 7) and type torch.float32."
     assert any(note in line for line in caught.value.__notes__)
+    assert any("because n_states is 2. If variables" in line for line in caught.value.__notes__)
+    for n_states, way in ((2, "an embedding, takes x.long()"), (3, "takes x.argmax(-1)")):
+        with pytest.raises(RuntimeError, match="indices") as caught:
+            TorchTarget(torch.nn.Embedding(3, 4), 7, n_states)
+        assert any(way in line for line in caught.value.__notes__)
     with pytest.raises(ValueError, match="no more than its rows"):
         TorchTarget(lambda x: (x - x.mean(0)).sum(1), 4)
 
@@ -1619,3 +1635,32 @@ def test_steps_are_of_chains_on_torch():
         sampler.state_tensor_ = sampler.state_
     with pytest.raises(ValueError, match="n is -1"):
         stepping(random_ising(4)).step(-1)
+
+
+def test_exact_ratios_of_a_costly_module_are_told_of_the_fast_path():
+    """Before the work; and not where fast=True is impossible, chosen, or hardly cheaper."""
+
+    def told(sampler, target):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            sampler._warn_of_cost(target)
+        return "".join(str(w.message) for w in seen)
+
+    def network(side, n_channels):
+        layers = torch.nn.Unflatten(1, (1, side, side)), torch.nn.Conv2d(1, n_channels, 3)
+        size = n_channels * (side - 2) ** 2
+        rest = torch.nn.Flatten(), torch.nn.Linear(size, 1), torch.nn.Flatten(0)
+        return TorchTarget(torch.nn.Sequential(*layers, *rest), side**2)
+
+    costly = network(8, 64)
+    # 64 filters of 9 weights at 36 places, and a sum of 2,304 numbers; a product is 2 operations.
+    assert costly.value_cost == (2 * (64 * 9 * 36 + 2304)) >> 10
+    assert re.search(r"5\.2e\+05 values .* fast=True takes one", told(LSBSampler(), costly))
+    assert "fast=True" in told(LSBSampler(), costly.condition({0: 1}))
+    assert "GibbsSampler()" in told(LSBSampler(rejection_free=True), costly)
+    assert not told(LSBSampler(fast=True), costly)
+    assert not told(LSBSampler(n_burn_in=100), costly)
+    assert not told(LSBSampler(), network(8, 1))
+    assert not told(GibbsSampler(), costly)
+    assert not told(AutoSampler(), costly)
+    assert not told(LSBSampler(), TorchTarget(lambda x: x.sum(-1), 64))

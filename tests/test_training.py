@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.special import expit, logit, logsumexp
 
 from sklsb import RBM, exact
@@ -141,3 +142,18 @@ def test_seeds_kinds_of_input_and_shape():
 def test_errors(data, params, error, message):
     with pytest.raises(error, match=message), np.errstate(all="ignore"):
         contrastive_divergence(data, **({"n_hidden": 2, "n_epochs": 3} | params))
+
+
+def test_sparse_data_are_the_same_and_masks_are_not_dropped():
+    data = np.random.default_rng(0).random((20, 4)) < 0.5
+    given = {"n_hidden": 2, "n_epochs": 2, "random_state": 0}
+    wanted = contrastive_divergence(data, **given)
+    for make in (sp.csr_array, sp.coo_matrix, sp.dok_array):
+        for dtype in (np.bool_, np.float64):
+            found = contrastive_divergence(make(data.astype(dtype)), **given)
+            np.testing.assert_array_equal(found.weights, wanted.weights)
+    with pytest.raises(ValueError, match="data has entries other than 0 and 1"):
+        contrastive_divergence(sp.csr_array(0.5 * data), **given)
+    masked = np.ma.array(np.where(data, 1, 0), mask=~data)
+    with pytest.raises(TypeError, match=r"data is a masked array, whose mask would be lost"):
+        contrastive_divergence(masked, **given)

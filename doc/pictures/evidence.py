@@ -4,18 +4,18 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 from sklsb import exact
+from sklsb.diagnostics import to_frame
 from sklsb.io import read_model
 
 car = read_model("../../examples/car.bif")
-values = dict(zip(car.names, car.state_names, strict=True))
 trouble = {"battery": "flat", "fuel": "none", "lights": "off", "starts": "no"}
 edges = [("battery", "lights"), ("battery", "starts"), ("fuel", "starts")]
 places = {"battery": (0, 1), "fuel": (1, 1), "lights": (0, 0), "starts": (1, 0)}
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for axis, seen in zip(axes, ({}, {"starts": "no"}), strict=True):
-    p = exact.marginals(car.condition(seen))["p"]
-    shown = [float(p.sel(site=n, state=values[n].index(trouble[n]))) for n in places]
+    p = to_frame(exact.marginals(car, seen), car).set_index(["variable", "value"])["p"]
+    shown = [p[n, trouble[n]] for n in places]
     nx.draw_networkx(
         nx.DiGraph(edges),
         places,

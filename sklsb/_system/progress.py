@@ -1,7 +1,9 @@
 """Progress of a fit or a sample: a tqdm bar for each phase; and Ctrl-C between pieces of work.
 
-In a file, where lines cannot be replaced, a line of the bar is written after 2, 4, 8, ... seconds
-and when the phase ends. Lines of single chains are written at these times everywhere.
+In a file, where lines cannot be replaced, a line of the bar is written after 2, 4 and 8 seconds,
+then every 10 (after five minutes, every thirtieth of the time), and when the phase ends. Lines of
+single chains are written at these times everywhere. What may take long between two counts calls
+`tick`.
 """
 
 import math
@@ -17,11 +19,13 @@ from typing import Any, Protocol, Self
 
 from numba.core import event
 
-# Transitions of the first segment, and seconds that later ones should take.
-FIRST_SEGMENT = 64
+# Transitions of the first segment, one of which may take minutes; seconds of later ones.
+FIRST_SEGMENT = 1
 _SEGMENT_SECONDS = 0.1
-# Seconds between two versions of a bar; and before the first line in a file.
-_PAUSE, _FIRST_PAUSE = 0.1, 2.0
+# Seconds between two versions of a bar; before the first line in a file, and between later ones.
+_PAUSE, _FIRST_PAUSE, _LATER_PAUSE = 0.1, 2.0, 10.0
+# Of a phase that lasts for long, the share that may pass between two lines in a file.
+_SHARE = 1 / 30
 # From this count on, units have prefixes.
 _MANY = 10_000
 
@@ -97,6 +101,20 @@ class Clock:
 _CLOCK: ContextVar[Clock | None] = ContextVar("_CLOCK", default=None)
 
 
+# Bars that are shown, the innermost last.
+_SHOWN: "list[Progress]" = []
+_showing = threading.Lock()
+
+
+def tick(n_values: int = 0) -> None:
+    """Let the bar of the present phase, if any, show that time passes.
+
+    ``n_values`` values of a function of the user are counted.
+    """
+    if _SHOWN:
+        _SHOWN[-1].tick(n_values)
+
+
 class Columns(Protocol):
     """More that a bar shows."""
 
@@ -126,14 +144,22 @@ class Progress:
         self._columns, self._rows = columns, verbose > 1
         self._shown = bool(verbose) and total != 0 and sys.stderr is not None
         self._compilation = _Compilation(self._compiling)
-        self._said_compiling, self._why = False, ""
+        self._said_compiling, self._why, self._n_values = False, "", 0
 
     def __call__(self, n: float = 1) -> None:
         """Count n steps."""
         if self._shown:
             self._bar.n += n
-            if time.perf_counter() >= self._due:
+            self.tick()
+
+    def tick(self, n_values: int = 0) -> None:
+        """Show the bar if it is time, also from another thread."""
+        self._n_values += n_values
+        if time.perf_counter() >= self._due and _showing.acquire(blocking=False):
+            try:
                 self._show()
+            finally:
+                _showing.release()
 
     def end(self, why: str) -> None:
         """End before all steps are counted: the line says why, and that there are no more."""
@@ -149,6 +175,7 @@ class Progress:
             if self._moves:
                 self._due = self._began
             event.register("numba:compile", self._compilation)
+            _SHOWN.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -157,6 +184,7 @@ class Progress:
             self._clock.add(self.what, time.perf_counter() - self._began - others)
         if self._shown:
             event.unregister("numba:compile", self._compilation)
+            _SHOWN.remove(self)
             self._show(last=True)
             self._bar.close()
 
@@ -187,7 +215,10 @@ class Progress:
         if self._why:
             parts.append(self._why)
         now = time.perf_counter()
-        pause = max(_FIRST_PAUSE, now - self._began)
+        took = now - self._began
+        if self._n_values and took >= _FIRST_PAUSE:
+            parts.append(f"{self._n_values} values of the function")
+        pause = max(_FIRST_PAUSE, min(took, max(_LATER_PAUSE, _SHARE * took)))
         if self._rows and self._columns is not None and (last or now >= self._rows_due):
             for row in self._columns.rows():
                 self._say(row)

@@ -99,8 +99,8 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
 
 
 def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
-    refuse_weights(draws, "disagreement")
     x = states_of(draws, target)
+    refuse_weights(draws, "disagreement")
     if "lp" not in draws.coords:
         raise ValueError("draws has no lp; give what sample returned.")
     thin, sweep = draws.attrs.get("thin", 1), draws.attrs.get("sweep")

@@ -1,5 +1,6 @@
 """Draws as labelled arrays: xarray.Dataset, ArviZ InferenceData and DataTree."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,15 +21,28 @@ def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
     return {"chain": np.arange(n_chains), "draw": np.arange(first_draw, first_draw + n_draws)}
 
 
+def value_labels(values: tuple[int, ...], names: Sequence[tuple[str, ...]] | None) -> NDArray[Any]:
+    """Return what values are called, as a coordinate: by names if variables share them.
+
+    Variables without names have the numbers of their values. Where names differ, no number and no
+    name means the same for all variables, and the labels are neither.
+    """
+    longest: tuple[Any, ...] = max(names or [()], key=len)
+    if not names or longest == tuple(map(str, values)):
+        return np.asarray(values)
+    if all(own == longest[: len(own)] for own in names):
+        return np.asarray(longest)
+    return np.asarray([f"value {value}" for value in values])
+
+
 def value_coords(target: Target) -> dict[str, Any]:
-    """Return coordinates of the dimension ``state``: the values, and their names if any."""
-    coords: dict[str, Any] = {"state": np.asarray(target.values)}
-    if target.state_names is not None:
-        names = np.full((target.n_sites, len(target.values)), "", dtype=object)
-        for row, own in zip(names, target.state_names, strict=True):
-            row[: len(own)] = own
-        names = names.astype(str).reshape(*target.shape, len(target.values))
-        coords["state_name"] = ((*target.dims, "state"), names)
+    """Return coordinates of the dimension ``state``, and the names of values if any."""
+    names = target.state_names
+    coords: dict[str, Any] = {"state": value_labels(target.values, names)}
+    if names is not None:
+        padded = [own + ("",) * (len(target.values) - len(own)) for own in names]
+        words = np.array(padded, dtype=str).reshape(*target.shape, len(target.values))
+        coords["state_name"] = ((*target.dims, "state"), words)
     return coords
 
 
@@ -133,10 +147,13 @@ def named_columns(x: States, target: Target) -> dict[Any, Any]:
 def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     """Return draws as a table: a row for each draw, a column for each variable.
 
+    Marginals become a table with a row for each value that a variable has.
+
     Parameters
     ----------
     draws : xarray.Dataset
-        As returned by ``sample``, `sklsb.anneal`, `sklsb.exact.most_likely` or `best_state`.
+        As returned by ``sample``, `sklsb.anneal`, `sklsb.exact.most_likely` or `best_state`; or by
+        `marginals` or `sklsb.exact.marginals`.
     target : Target
         What was sampled or maximised.
 
@@ -146,7 +163,8 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
         The columns chain and draw; log_weight, if draws have weights; and one for each variable,
         called as in ``target.names``, on a grid (row, col). If the values have names
         (``target.state_names``), these are the categories of the column; otherwise it holds the
-        numbers that the target uses: -1 and 1 for an `Ising`, also from a QUBO problem.
+        numbers that the target uses: -1 and 1 for an `Ising`, also from a QUBO problem. For
+        marginals the columns are variable, value, p and mcse.
 
     Raises
     ------
@@ -166,6 +184,9 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     >>> to_frame(exact.sample(rain, 3, random_state=0), rain).columns.tolist()
     ['chain', 'draw', 'rain', 'wet']
     """
+    check_order(draws, target)
+    if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
+        return _marginals_frame(draws, target)
     draws = as_draws(draws)
     states = flat_states(draws, target)
     n_chains, n_draws = draws["x"].shape[:2]
@@ -185,6 +206,19 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     return frame(columns | named, len(states))
 
 
+def _marginals_frame(found: xr.Dataset, target: Target) -> "pd.DataFrame":
+    """Return a row for each value of each variable, under their names."""
+    sites, places = np.nonzero(np.arange(len(target.values)) < target.cardinalities[:, np.newaxis])
+    names, called = target.names, target.state_names or [target.values] * target.n_sites
+    shape = target.n_sites, len(target.values)
+    of_sites = {name: found[name].values.reshape(shape) for name in ("p", "mcse")}
+    columns: dict[Any, Any] = {
+        "variable": [names[i] for i in sites],
+        "value": [called[i][k] for i, k in zip(sites, places, strict=True)],
+    }
+    return frame(columns | {k: v[sites, places] for k, v in of_sites.items()}, len(sites))
+
+
 def frame(columns: dict[Any, Any], n: int) -> "pd.DataFrame":
     """Return a data frame of n rows whose columns keep these names, also tuples."""
     import pandas as pd
@@ -201,8 +235,19 @@ def flat_states(draws: xr.Dataset, target: Target) -> States:
     return flat
 
 
+def check_order(draws: Any, target: Any = None) -> None:
+    """Refuse a target where draws belong, and the other way round."""
+    if isinstance(draws, Target) or (target is not None and not isinstance(target, Target)):
+        found = ", ".join(type(one).__name__ for one in (draws, target) if one is not None)
+        raise TypeError(
+            f"the arguments are of the types {found}; give draws, what sample returned, and then "
+            "the target, as in marginals(draws, target)."
+        )
+
+
 def states_of(draws: xr.Dataset, target: Target) -> States:
     """Return the states, (n_chains, n_draws, n_sites), or raise a ValueError."""
+    check_order(draws, target)
     x = draws.get("x")
     if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
         found = "no variable x" if x is None else f"x of {dict(x.sizes)}"

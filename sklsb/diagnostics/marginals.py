@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.diagnostics.batches import error_of, marginal_errors, time_by_visits
-from sklsb.diagnostics.draws import states_of, value_coords
+from sklsb.diagnostics.draws import check_order, states_of, value_coords
 from sklsb.diagnostics.weights import weighted_mean, weights_of
 from sklsb.targets.base import Target
 
@@ -55,10 +55,11 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     -------
     xarray.Dataset
         ``p`` and ``mcse``, with the target's dims and ``state``, whose coordinate holds the
-        target's values, and their names as ``state_name`` if they have any. Both are 0 where a
-        variable does not have the value. If all draws or none have a value, the draws cannot tell
-        how far from 1 or 0 its probability is: mcse is NaN, or 0 if the variable has one possible
-        value only (`Target.n_possible`), as with evidence.
+        target's values. If these have names, they are ``state_name``, and the coordinate holds
+        the names that all variables share, or "value 0", "value 1", ... where names differ. Both
+        are 0 where a variable does not have the value. If all draws or none have a value, the draws
+        cannot tell how far from 1 or 0 its probability is: mcse is NaN, or 0 if the variable has
+        one possible value only (`Target.n_possible`), as with evidence.
 
     Raises
     ------
@@ -83,6 +84,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     .. [1] A. Agresti and B. A. Coull, "Approximate is better than 'exact' for interval estimation
        of binomial proportions", The American Statistician 52 (1998).
     """
+    check_order(draws, target)
     if "x" not in draws and "mcse" in draws:
         return _recorded(draws, target)
     flat, weight = states_of(draws, target), weights_of(draws)

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb.diagnostics.draws import check_order
 from sklsb.diagnostics.weights import WEIGHT, weighted_mean, weights_of
 from sklsb.exceptions import FrozenSitesWarning
 
@@ -55,6 +56,7 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     """
     import arviz
 
+    check_order(draws)
     weight = weights_of(draws)
     if weight is None:
         result = arviz.ess(draws, **kwargs)
@@ -110,6 +112,7 @@ def best_state(draws: xr.Dataset) -> xr.Dataset:
     ValueError
         If there are no draws, or no lp.
     """
+    check_order(draws)
     if "lp" not in draws or not draws["lp"].size:
         raise ValueError(
             f"draws has the coordinates {sorted(map(str, draws.coords))} and sizes "

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress, deferred_interrupt
@@ -45,9 +46,13 @@ from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers._run.warnings import CHANGED
+from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.storage.fingerprint import by_kernels
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Conditioned, States, Target
+from sklsb.targets.torch import TorchTarget
 
+# Values around a state from which one gradient is much cheaper.
+_MANY_VALUES = 12
 # Tells the streams of recorded jumps from others that begin with the same numbers.
 _JUMPS = int.from_bytes(b"jumps", "big")
 # Transitions of a step between two looks for a Ctrl-C.
@@ -492,6 +497,31 @@ class LSBSampler(BaseSampler):
 
     def burn_in_length(self) -> int:
         return self._length(self.target_)
+
+    def _n_values(self, target: Target) -> int:
+        moves = int((target.n_possible - 1).sum())
+        return 0 if self.fast else self._length(target) * self.n_chains * (moves + 1)
+
+    def _cheaper(self, target: Target) -> str:
+        around = int((target.n_possible - 1).sum()) + 1
+        told = f", {around} for each new state, and learning takes more"
+        if around > _MANY_VALUES and self._can_be_fast(target):
+            return f"{told}; fast=True takes one gradient in place of {around} values"
+        n_values = GibbsSampler(n_chains=self.n_chains)._n_values(target)
+        return (
+            f"{told}; GibbsSampler(), which looks at one variable at a time, takes {n_values:.2g}"
+        )
+
+    def _can_be_fast(self, target: Target) -> bool:
+        plain = target.target if isinstance(target, Conditioned) else target
+        if not isinstance(plain, TorchTarget):
+            return False
+        try:
+            clone(self).set_params(fast=True).check_parameters(target)
+            target.first_order_ratios(target.draw_state(np.random.default_rng(0)))
+        except (TypeError, ValueError):  # not with these parameters, or no gradient
+            return False
+        return True
 
     def make_starts(self, target: Target, streams: Streams) -> Starts:
         rule = balanced(target, self._function, float(self.lazy))

@@ -10,7 +10,7 @@ import numpy as np
 
 from sklsb import exact
 from sklsb.diagnostics.draws import evenly, flat_states, frame, named_columns
-from sklsb.exact.elimination.answers import is_affordable
+from sklsb.exact.elimination.answers import is_affordable, observing
 from sklsb.exceptions import SamplerWarning
 from sklsb.io import read_model
 from sklsb.samplers.auto import AutoSampler
@@ -47,7 +47,7 @@ def draw(
     n : int
         Number of draws.
     evidence : mapping of variable to value, optional
-        What was observed, by names or numbers, as for `Target.condition`:
+        What was observed, as for `Target.condition`:
         ``{"asia": "yes"}``.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws.
@@ -110,19 +110,7 @@ def _target(model: Any, evidence: Mapping[Any, Any] | None) -> Target:
         if not (hasattr(model, "get_cpds") or hasattr(model, "get_factors")):
             raise not_a_target(model, "model")
         model = MarkovNetwork.from_pgmpy(model)
-        evidence = _as_named(model, evidence)
-    nothing = evidence is None or (isinstance(evidence, Mapping) and not evidence)
-    return model if nothing else model.condition(evidence)
-
-
-def _as_named(network: MarkovNetwork, evidence: Any) -> Any:
-    """Return evidence of pgmpy, where 1 may be a name, with strings where the network has them."""
-    if not isinstance(evidence, Mapping):
-        return evidence
-    states = network.state_names or [()] * network.n_sites
-    of = dict(zip(network.names, states, strict=True))
-    named = {variable if variable in of else str(variable): v for variable, v in evidence.items()}
-    return {k: str(v) if str(v) in of.get(k, ()) else v for k, v in named.items()}
+    return observing(model, evidence)
 
 
 def draw_from_chains(target: Target, n: int, random_state: Any) -> tuple[States, Any]:

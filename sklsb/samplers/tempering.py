@@ -10,13 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
-from sklsb._system.progress import Told
+from sklsb._system.progress import Progress, Told
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_count, check_log2_size
 from sklsb.samplers._run.starts import Starts, scouted_starts
+from sklsb.samplers._run.warnings import isolation
 from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import (
     Trial,
@@ -42,8 +43,12 @@ _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
 # Length of the burn-in from which explorers are compared.
 _FEWEST_COMPARED = 1024
-# Most scans of the burn-in where nothing needs crossing: temperatures for log Z only.
-_NEEDLESS_SCANS = 256
+# Most scans of the burn-in where nothing needs crossing: temperatures for log Z only; and where
+# nothing can move.
+_NEEDLESS_SCANS, _STUCK_SCANS = 256, 64
+# States drawn from the reference to see whether any is possible; 8,192 scans of four ladders would
+# draw eight times as many.
+_DRAWN = 4096
 
 
 @dataclass(eq=False, repr=False)
@@ -113,7 +118,9 @@ class ParallelTempering(BaseSampler):
         temperatures anew until they are good; then they are frozen, and as many scans as in the
         last round follow. A better explorer, or a second replica at each temperature, repeats
         these scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs
-        crossing (``met_after_``), there are at most 256 scans, and only the first explorer.
+        crossing (``met_after_``), there are at most 256 scans, and only the first explorer. Where
+        4,096 states drawn from the reference are all impossible, so that no replica gets from
+        beta = 0 to 1, there are 512 by default; 64 if no single change is possible either.
     init : {"both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`.
     n_jobs, random_state
@@ -188,7 +195,8 @@ class ParallelTempering(BaseSampler):
     Warns
     -----
     TemperingWarning
-        If there were fewer than ten round trips during `sample`, or none in some ladder; if so in
+        Before the work, if the reference hardly ever draws a possible state. Later,
+        if there were fewer than ten round trips during `sample`, or none in some ladder; if so in
         `fit`, for ``log_z_``; if the draws are worth fewer than 50 independent visits; if more than
         64 replicas are needed; if zeros of a function may separate the levels; if nothing needs
         crossing (then trips and visits matter to ``log_z_`` only), or plain chains do as well. The
@@ -304,6 +312,10 @@ class ParallelTempering(BaseSampler):
         n_sites = self._inner(target).n_sites
         return min(_MOST_SCANS, max(_FEWEST_SCANS, _MOST_SWEPT // max(1, n_sites)))
 
+    def _n_values(self, target: Target) -> int:
+        of_scan = self.n_chains * FIRST_REPLICAS * int((target.n_possible - 1).sum())
+        return min(self._length(target), _FEWEST_SCANS) * of_scan
+
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         self._going_on = initial_states is None and self.warm_start
         try:
@@ -345,6 +357,11 @@ class ParallelTempering(BaseSampler):
     def burn_in(self, target: Target, ensemble: Ladders) -> dict[str, Any]:
         n_replicas = None if self.n_replicas == "auto" else int(self.n_replicas)
         length = self._length(target)
+        given = self.n_burn_in is not None or ensemble.softened
+        if separated := not given and not ensemble.reaches(_DRAWN):
+            isolated = isolation(target, ensemble.chains.x, ensemble.rule.explorer)
+            length = _STUCK_SCANS if isolated else _FEWEST_SCANS
+            self._warn_of_separation(length, isolated)
         checked = length >= _FEWEST_SCANS
         met = sweeps_to_meet(ensemble) if checked else None
         if met is not None:
@@ -356,6 +373,10 @@ class ParallelTempering(BaseSampler):
         ensemble.__dict__.update(ladders.__dict__)
         plain = self._plain(target) if ensemble.core else ensemble.rule.explorer
         scans = sum(row["scans"] for row in done.rounds)
+        needless = False
+        if met is None and checked and not separated:
+            with Progress(self.verbose, "plain chains"):
+                needless = plain_chains_mix(ensemble, plain, scans)
         history = {name: ("round", [row[name] for row in done.rounds]) for name in done.rounds[0]}
         return {
             **tried,
@@ -364,8 +385,24 @@ class ParallelTempering(BaseSampler):
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
             "_capped": done.capped,
             "met_after_": met,
-            "_needless": met is None and checked and plain_chains_mix(ensemble, plain, scans),
+            "_needless": needless,
+            "_separated": separated,
         }
+
+    def _warn_of_separation(self, length: int, isolated: str) -> None:
+        """Warn before the work if only explorers may move the replicas, or nothing."""
+        advice = isolated or (
+            " Draws are right only if single changes lead everywhere, as from GibbsSampler; "
+            "log_z_ is not found."
+        )
+        warnings.warn(
+            TemperingWarning(
+                f"All of {_DRAWN} states drawn from the reference are impossible, so replicas will "
+                f"not get from beta = 0 to 1, and fit makes only {length} scans.{advice} Or give a "
+                "reference that draws possible states, or n_burn_in for more scans."
+            ),
+            stacklevel=6,
+        )
 
     def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
         # Scans before the first draw must not vouch for draws; they do count for log Z.
@@ -518,6 +555,8 @@ class ParallelTempering(BaseSampler):
                 "itself, as GibbsSampler, unless you want log_z_.",
                 needless=True,
             )
+        if self._separated:  # fit has said so
+            return
         if self._length(self.target_) >= _FEWEST_SCANS and _too_few(trips := self.n_round_trips_):
             told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
             warn(

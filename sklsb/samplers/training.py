@@ -3,18 +3,20 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from sklsb.balancing.learning import Adam
 from sklsb.samplers._run.checks import check_count
+from sklsb.targets._checks import as_array
 from sklsb.targets.rbm import RBM
 
 Single = NDArray[np.float32]
 
 
 def contrastive_divergence(
-    data: ArrayLike,
+    data: Any,
     n_hidden: int,
     *,
     n_gibbs: int = 10,
@@ -37,7 +39,7 @@ def contrastive_divergence(
 
     Parameters
     ----------
-    data : array_like of shape (n_samples, n_visible)
+    data : array_like or sparse matrix of shape (n_samples, n_visible)
         States of 0 and 1.
     n_hidden : int
         Number of hidden units.
@@ -66,7 +68,7 @@ def contrastive_divergence(
         If data is not a non-empty matrix of 0 and 1, a number is out of range, or the parameters
         do not stay finite.
     TypeError
-        If a count is not an integer.
+        If a count is not an integer, or data is a masked array.
 
     Notes
     -----
@@ -123,8 +125,8 @@ def contrastive_divergence(
     return RBM(weights, visible_bias, hidden_bias, shape)
 
 
-def _binary(data: ArrayLike) -> NDArray[np.int8]:
-    x = np.asarray(data)
+def _binary(data: Any) -> NDArray[np.int8]:
+    x = data.toarray() if sp.issparse(data) else as_array(data, "data")
     if x.ndim != 2 or not x.size:
         raise ValueError(
             f"data has shape {x.shape}; it must have shape (n_samples, n_visible), neither zero."

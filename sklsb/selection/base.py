@@ -1,7 +1,6 @@
 """What the estimators share: parameters, the run of the chains, results by column."""
 
 import copy
-import math
 import numbers
 import os
 import time
@@ -13,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklsb._kernels.selection import state as places
 from sklsb._system.progress import Progress
@@ -21,9 +20,9 @@ from sklsb.diagnostics.draws import to_inference_data
 from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRunWarning
 from sklsb.samplers._run.checks import check_count, is_n_jobs
 from sklsb.selection.plots import Plots
-from sklsb.selection.problem import Problem, inclusion_prior
-from sklsb.selection.search import Search, estimate
-from sklsb.targets._checks import positive
+from sklsb.selection.problem import inclusion_prior
+from sklsb.selection.search import LONGEST, Search, estimate
+from sklsb.targets._checks import positive, refuse_masks
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,6 +31,8 @@ Model = tuple[int, ...]
 _N_MODELS = 100
 # Batches of each chain below which the first look is worth more than what came later.
 _FEWEST = 16
+# What a ridge regression explains of what ``coef_`` do not, from which a warning tells of it.
+_MUCH = 0.2
 
 
 class BaseSpikeSlab(SelectorMixin, BaseEstimator):
@@ -44,6 +45,15 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         return tags
 
     # ------------------------------------------------------------- parameters
+
+    def _read(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return what `validate_data` does, but refuse masks and name columns of text."""
+        refuse_masks(X=X)
+        try:
+            return validate_data(self, X, *y, **how)
+        except (ValueError, TypeError) as error:
+            _refuse_text(X, error)
+            raise
 
     def _names(self) -> list[Any]:
         """Names of the columns, or their numbers."""
@@ -122,23 +132,25 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         With ``choose``, a pilot chooses rates if the first look is not enough, and the power of the
         likelihood if that is None.
         """
+        if search.enumerated():
+            return
         before = None
         if self.warm_start and hasattr(self, "_last_models"):
             limit = search.problem.n_free
             before = [units[units < limit][: search.problem.most] for units in self._last_models]
-        with Progress(self.verbose, "sampling", None) as progress:
+        with Progress(self.verbose, "sampling", None) as search.progress:
             search.start(before)
-            plan = search.burn_in(search.first_plan(size))
-            end = time.monotonic() + (self.max_time or math.inf)
+            plan = search.to_better_model(search.burn_in(search.first_plan(size)), self.tol)
+            end = None if self.max_time is None else time.monotonic() + self.max_time
             first: list[Any] = []
             try:
                 # The pilot takes longer than an easy posterior does.
                 once = choose and power in (None, 1.0)
-                done = (once or not choose) and search.run(plan, self.tol, end, progress, once=once)
-                if choose and not done and time.monotonic() < end:
+                done = (once or not choose) and search.run(plan, self.tol, end, once=once)
+                if choose and not done and (end is None or time.monotonic() < end):
                     first = [copy.copy(chain) for chain in search.chains]
                     plan = search.pilot(plan, power)
-                    search.run(plan, self.tol, end, progress)
+                    search.run(plan, self.tol, end)
             except KeyboardInterrupt:
                 if first and min(len(chain.batches.share) for chain in search.chains) < _FEWEST:
                     search.chains = first
@@ -174,8 +186,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
                 log_p[members] = table.log_p[i]
         order = sorted(spent, key=lambda m: (-spent[m], m))[:_N_MODELS]
         self.models_ = [
-            (tuple(np.sort(problem.given[columns_of(problem, m)]).tolist()), spent[m])
-            for m in order
+            (tuple(np.sort(problem.given[problem.columns_of(m)]).tolist()), spent[m]) for m in order
         ]
         return log_p
 
@@ -199,8 +210,8 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         self.coef_conditional_[free] = conditional * unit
         self.positive_probability_[free] = sign
 
-    def _tell(self, search: Search) -> None:
-        """Warn of what makes results uncertain."""
+    def _tell(self, search: Search, explained: float) -> None:
+        """Warn of what makes results uncertain; ``coef_`` explain a part of the response."""
         found, names = self._estimate, self._names()
         worst = int(np.argmax(np.where(found.disagree, np.ptp(found.by_chain, axis=0), -1.0)))
         if search.interrupted:
@@ -225,10 +236,29 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
                 stacklevel=4,
             )
         elif not self.converged_ and not search.interrupted:
+            after, advice = "", "more max_time"
+            if self.max_time is None:
+                after = f" after {LONGEST:g} times the work of the first look at it"
+                advice = "max_time (seconds), which lifts this bound"
             warnings.warn(
                 f"the largest error of an inclusion probability is {found.mcse.max():.2g}, above "
-                f"tol={self.tol:g}. Give more max_time, or a larger tol.",
+                f"tol={self.tol:g}{after}. Give {advice}, or a larger tol.",
                 ShortRunWarning,
+                stacklevel=4,
+            )
+        other = 0.0 if search.ridge is None else search.ridge.explained
+        more = other - explained
+        # Of the sum of squares, of what is unexplained, and in nats.
+        far = more > 0.05 and more > _MUCH * (1.0 - explained)
+        if far and 0.5 * search.problem.n_data * np.log1p(more / (1.0 - other + 1e-9)) > 10.0:
+            self.converged_ = False
+            warnings.warn(
+                f"a ridge regression on all columns explains {other:.2f} of the response in rows "
+                f"that are left out, coef_ only {explained:.2f} of it. Either many columns matter "
+                "a little each, or chains missed columns that say something only together. Give "
+                "sums or differences of such columns as further columns, or fewer columns than "
+                "rows; for predictions, take the ridge regression.",
+                SeparatedModesWarning,
                 stacklevel=4,
             )
         largest = max(chain.sums.total[places.LARGEST] for chain in search.chains)
@@ -300,11 +330,21 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         return Plots(self)
 
 
-def columns_of(problem: Problem, units: Any) -> Ints:
-    """Return the kernels' columns of some units."""
-    first = problem.posterior.first
-    parts = [np.arange(first[u], first[u + 1]) for u in units]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+def _refuse_text(X: Any, cause: Exception) -> None:
+    """Raise an error that names the first column of X with an entry that is not a number."""
+    framed, table = hasattr(X, "iloc"), isinstance(X, np.ndarray) and X.ndim == 2
+    columns = X.items() if framed else enumerate(X.T) if table else ()
+    for name, column in columns:
+        for value in () if column.dtype.kind in "biufc" else column:
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                if framed or isinstance(value, str):
+                    raise ValueError(
+                        f"column {name!r} of X holds {value!r}, which is not a number. Leave the "
+                        "column out, or give numbers, such as one column of 0 and 1 for each "
+                        "category but one (pandas.get_dummies(X, drop_first=True))."
+                    ) from cause
 
 
 def posterior_draws(

@@ -188,6 +188,26 @@ class Chain:
         self.states: list[tuple[Ints, float]] = []
         self.every, self.n_sweeps = 1, 0
 
+    def move(self, units: Ints) -> None:
+        """Go to a model."""
+        self.units, self.window = units, None
+
+    def most_visited(self) -> tuple[Ints, float]:
+        """Return the model at which the chain was longest, and its part of the time."""
+        table, best = self.models, int(self.models.time.argmax())
+        total = float(self.sums.total[names.TIME])
+        if not self.models.time[best] > 0.0:
+            return self.units, 1.0
+        units = np.sort(table.units[best, : table.size[best]]).astype(np.int64)
+        return units, float(table.time[best]) / total
+
+    def has_visited(self, units: Ints) -> bool:
+        """Whether a model is in the table of the chain, or the present one."""
+        same = self.models.key[self.models.size == units.size] > 0
+        rows = self.models.units[self.models.size == units.size][same, : units.size]
+        noted = rows.shape[1] == units.size and (np.sort(rows, axis=1) == units).all(axis=1).any()
+        return bool(noted or np.array_equal(self.units, units))
+
     def _windows(self, plan: Plan) -> list[Ints]:
         """Return the free units of the windows of the next sweep."""
         n = self.problem.n_free

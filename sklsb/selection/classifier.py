@@ -13,17 +13,16 @@ from sklearn.utils.validation import (
     assert_all_finite,
     check_is_fitted,
     column_or_1d,
-    validate_data,
 )
 from threadpoolctl import threadpool_limits
 
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.base import BaseSpikeSlab, posterior_draws
-from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem
+from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem, mode
 from sklsb.selection.problem import refuse_width, warn_of_duplicates
 from sklsb.selection.rows import Rows, counts_of, distinct_rows
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive
+from sklsb.targets._checks import positive, refuse_masks
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -73,7 +72,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     tol : float, default=0.01
         Stop when the largest Monte Carlo standard error of an inclusion probability is below.
     max_time : float, optional
-        Stop after about this many seconds of sampling. Results then depend on the clock.
+        Stop after about this many seconds of sampling. Results then depend on the clock. Default:
+        stop after 50 times the work of the first look at errors.
     subset_size : "auto" or int, default="auto"
         Units in a window. "auto": all of up to 500, 768 of more.
     n_jobs : int, optional
@@ -201,6 +201,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
 
         Raises
         ------
+        TypeError
+            If an array is masked.
         ValueError
             If a parameter or the data are not as described.
 
@@ -209,13 +211,20 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         ModelWarning
             If columns are equal: they share a probability.
         SeparatedModesWarning
-            If chains disagree: probabilities are uncertain by as much.
+            If chains disagree: probabilities are uncertain by as much. If a ridge regression
+            explains far more in rows left out: chains may have missed columns.
         ShortRunWarning
             If ``tol`` was not reached.
         InterruptedWarning
             After Ctrl-C: the results are of what was found so far.
         """
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2)
+        refuse_masks(
+            y=y,
+            sample_weight=sample_weight,
+            n_trials=n_trials,
+            inclusion_prior=self.inclusion_prior,
+        )
+        X = self._read(X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2)
         refuse_width(X)
         jobs, size = self._check_parameters()
         slab_sd = positive(self.slab_sd, "slab_sd")
@@ -244,7 +253,9 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         with threadpool_limits(1, user_api="blas"):
             self._run(search, size, 1.0, choose=False)
         self._summarise(search, problem, always, centre)
-        self._tell(search)
+        psi = np.asarray(rows.X @ self.coef_[0]) + self.intercept_[0]
+        before, left = problem.left(np.empty(0, dtype=np.int64)), problem.left_by(psi)
+        self._tell(search, 1.0 - float(left @ left / (before @ before)))
         return self
 
     def _outcomes(self, y: Any, n: int, n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
@@ -347,7 +358,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         self._modes = {}
         where = np.argsort(problem.given)
         for name, included in (("mpm", median), ("hpm", best)):
-            b = _mode(problem, np.append(where[included], problem.n_columns - 1))
+            b = mode(problem, np.append(where[included], problem.n_columns - 1))
             coef = np.zeros(where.size)
             coef[included] = b[:-1] * problem.scale[where[included]]
             self._modes[name] = (float(b[-1] - coef @ centre), coef)
@@ -372,7 +383,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             Log-odds.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = self._read(X, accept_sparse="csr", dtype=np.float64, reset=False)
         if estimator not in _ESTIMATORS:
             raise ValueError(f"estimator is {estimator!r}; it must be one of {list(_ESTIMATORS)}.")
         if estimator != "bma":
@@ -469,28 +480,3 @@ def _counts(y: NDArray[Any], n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
             "successes, whole numbers from 0 to the number of trials."
         )
     return successes, trials.astype(np.int64)
-
-
-def _mode(problem: LogisticProblem, columns: Ints) -> Array:
-    """Return the posterior mode of the coefficients of a model, by Newton's method."""
-    design, ridge = problem.design(columns), problem.posterior.ridge[columns]
-    y, m = problem.rows.n_successes, problem.rows.n_trials
-
-    def log_p(b: Array) -> float:
-        psi = b @ design
-        return float(y @ psi - m @ np.logaddexp(0.0, psi) - 0.5 * ridge @ b**2)
-
-    b = np.zeros(columns.size)
-    now = log_p(b)
-    for _ in range(100):
-        p = expit(b @ design)
-        gradient = design @ (y - m * p) - ridge * b
-        hessian = (design * (m * p * (1.0 - p))) @ design.T + np.diag(ridge)
-        step = np.linalg.solve(hessian, gradient)
-        while log_p(b + step) < now - 1e-9 * (1.0 + abs(now)):
-            step *= 0.5
-        b = b + step
-        now = log_p(b)
-        if float(gradient @ step) < 1e-12:
-            break
-    return b

@@ -10,14 +10,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior, Sums, Window
 from sklsb.selection.augmentation import Augmentation, Conditional, solve_lower
 from sklsb.selection.chains import Chain, Pace, Plan
-from sklsb.selection.problem import Problem, log_odds_of, most_included, size_terms
+from sklsb.selection.problem import (
+    MOST_INCLUDED,
+    Problem,
+    log_odds_of,
+    most_included,
+    size_terms,
+)
 from sklsb.selection.rows import Rows
 
 Array = NDArray[np.float64]
@@ -46,11 +52,62 @@ class LogisticProblem(Problem):
     def _rate(self) -> float:
         return float(self.rows.n_successes.sum() / self.rows.n_trials.sum())
 
+    @property
+    def _root(self) -> Array:
+        """Roots of the weights that rows have if all coefficients but the intercept are zero."""
+        result: Array = np.sqrt(self.rows.n_trials * self._rate * (1.0 - self._rate))
+        return result
+
+    @property
+    def lengths(self) -> Array:
+        """Lengths of the columns of `part`."""
+        weight, whole = self._root**2, self.whole[: self.free.size]
+        own = whole.multiply(whole) if sparse.issparse(whole) else np.square(whole)
+        left = own @ weight - weight.sum() * self.centre[: self.free.size] ** 2
+        return np.sqrt(np.maximum(left, np.finfo(float).tiny))
+
+    @property
+    def leverage(self) -> Array:
+        """Leverage of the rows in the constant."""
+        result: Array = self.rows.n_trials / self.rows.n_trials.sum()
+        return result
+
     def part(self, chosen: Ints) -> Array:
         """Return some columns, centred, with the weights that rows have there."""
-        root = np.sqrt(self.rows.n_trials * self._rate * (1.0 - self._rate))
-        result: Array = (self.design(chosen) - self.centre[chosen, None]).T * root[:, None]
+        result: Array = (self.design(chosen) - self.centre[chosen, None]).T * self._root[:, None]
         return result
+
+    def combined(self, weights: Array) -> Array:
+        """Return products of the columns of `part` with some vectors."""
+        of_rows, p = self._root[:, None] * weights, self.free.size
+        result: Array = self.whole[:p] @ of_rows - np.outer(self.centre[:p], of_rows.sum(axis=0))
+        return result
+
+    def _fit(self, units: Ints) -> tuple[Ints, Array, Array]:
+        """Return the columns of a model, their coefficients at the mode, and the predictor."""
+        columns = self.columns_of([*units, *range(self.n_free, self.n_units)])
+        b = mode(self, columns)
+        return columns, b, b @ self.design(columns)
+
+    def left(self, units: Ints) -> Array:
+        """Return what a model leaves of the response, in units of `part`."""
+        return self.left_by(self._fit(units)[2])
+
+    def left_by(self, psi: Array) -> Array:
+        """Return what a predictor leaves of the response."""
+        result: Array = (self.rows.n_successes - self.rows.n_trials * expit(psi)) / self._root
+        return result
+
+    def log_p(self, units: Ints) -> float:
+        """Return log p of a model up to a constant, by Laplace's approximation."""
+        if len(units) > self.most or self.columns_of(units).size > MOST_INCLUDED:
+            return -np.inf
+        columns, b, psi = self._fit(units)
+        y, m, post = self.rows.n_successes, self.rows.n_trials, self.posterior
+        design, ridge, p = self.design(columns), post.ridge[columns], expit(psi)
+        log_det = np.linalg.slogdet((design * (m * p * (1.0 - p))) @ design.T + np.diag(ridge))[1]
+        fit = y @ psi - m @ np.logaddexp(0.0, psi) - 0.5 * ridge @ b**2
+        return float(fit - 0.5 * log_det + post.log_odds[units].sum() + post.size_term[len(units)])
 
     def design(self, chosen: Ints) -> Array:
         """Return some columns, shape (chosen, n)."""
@@ -178,3 +235,28 @@ class LogisticChain(Chain):
         sd = np.linalg.norm(solve_lower(given.root, units), axis=0)
         mean = given.mean[at]
         self.fixed[:, place] += mean, mean**2 + sd**2, ndtr(mean / sd)
+
+
+def mode(problem: LogisticProblem, columns: Ints) -> Array:
+    """Return the posterior mode of the coefficients of a model, by Newton's method."""
+    design, ridge = problem.design(columns), problem.posterior.ridge[columns]
+    y, m = problem.rows.n_successes, problem.rows.n_trials
+
+    def log_p(b: Array) -> float:
+        psi = b @ design
+        return float(y @ psi - m @ np.logaddexp(0.0, psi) - 0.5 * ridge @ b**2)
+
+    b = np.zeros(columns.size)
+    now = log_p(b)
+    for _ in range(100):
+        p = expit(b @ design)
+        gradient = design @ (y - m * p) - ridge * b
+        hessian = (design * (m * p * (1.0 - p))) @ design.T + np.diag(ridge)
+        step = np.linalg.solve(hessian, gradient)
+        while log_p(b + step) < now - 1e-9 * (1.0 + abs(now)):
+            step *= 0.5
+        b = b + step
+        now = log_p(b)
+        if float(gradient @ step) < 1e-12:
+            break
+    return b

@@ -5,7 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,9 +91,37 @@ class Problem(ABC):
         """Products of the columns with the response, constants taken off."""
         return self.posterior.z
 
+    def columns_of(self, units: Sequence[int] | Ints) -> Ints:
+        """Return the columns of some units."""
+        first = self.posterior.first
+        parts = [np.arange(first[u], first[u + 1]) for u in units]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    @property
+    @abstractmethod
+    def lengths(self) -> Array:
+        """Lengths of the columns of `part` to choose from."""
+
     @abstractmethod
     def part(self, chosen: Ints) -> Array:
         """Return some columns as least squares sees them, shape (n_data, chosen)."""
+
+    @property
+    @abstractmethod
+    def leverage(self) -> Array:
+        """Leverage that rows have if no column to choose from is included."""
+
+    @abstractmethod
+    def combined(self, weights: Array) -> Array:
+        """Return products of these columns with some vectors, (n_data, m): shape (columns, m)."""
+
+    @abstractmethod
+    def left(self, units: Ints) -> Array:
+        """Return what a model leaves of the response, as `part` has its rows."""
+
+    @abstractmethod
+    def log_p(self, units: Ints) -> float:
+        """Return log p of a model up to a constant."""
 
 
 @dataclass
@@ -104,6 +132,7 @@ class LinearProblem(Problem):
     y_norm: float
     df: float
     weight: Array  # of rows
+    response: Array  # what is left of y, of length one
     basis: Array  # (n, q) orthonormal: constant and always, times root of the weights
 
     def part(self, chosen: Ints) -> Array:
@@ -116,6 +145,65 @@ class LinearProblem(Problem):
             entries = slice(view.start[j], view.start[j + 1])
             made[view.row[entries], i] = view.value[entries]
         return made - self.basis @ view.low[chosen].T
+
+    @property
+    def lengths(self) -> Array:
+        """Lengths of the columns of `part`."""
+        return np.sqrt(self.posterior.square - self.posterior.ridge)
+
+    @property
+    def leverage(self) -> Array:
+        """Leverage of the rows in the constant and ``always``."""
+        result: Array = np.square(self.basis).sum(axis=1)
+        return result
+
+    def combined(self, weights: Array) -> Array:
+        """Return products of the columns of `part` with some vectors."""
+        view = self.columns
+        if isinstance(view, DenseColumns):
+            return np.asarray(view.x @ weights.astype(view.x.dtype), dtype=np.float64)
+        shape = len(self.weight), self.n_columns
+        x = sparse.csc_array((view.value, view.row, view.start), shape=shape)
+        return np.asarray(x.T @ weights) - view.low @ (self.basis.T @ weights)
+
+    def left(self, units: Ints) -> Array:
+        """Return what least squares leave of y."""
+        q, _ = np.linalg.qr(self.part(self.columns_of(units)))
+        result: Array = self.response - q @ (q.T @ self.response)
+        return result
+
+    def log_p(self, units: Ints) -> float:
+        """Return log p of a model up to a constant."""
+        columns, post = self.columns_of(units), self.posterior
+        x = self.part(columns)
+        found = log_p_of_models(x.T @ x + np.diag(post.ridge[columns]), post.z[columns], post).log_p
+        prior = post.log_odds[units].sum() + post.size_term[min(len(units), self.most + 1)]
+        return float(found + prior)
+
+
+class LinearModels(NamedTuple):
+    """What is known of linear models of equally many columns, along the first axis."""
+
+    log_p: Array  # without the prior of the columns
+    mean: Array  # of coefficients
+    variance: Array  # of these, in units of ``spread``
+    error: Array  # sum of squares that is left of the response
+
+
+def log_p_of_models(matrix: Array, z: Array, post: Posterior) -> LinearModels:
+    """Return what follows from M = X'X + ridge and z = X'y, (..., k, k) and (..., k)."""
+    value, vector = np.linalg.eigh(matrix)
+    value = np.maximum(value, 1e-15)  # of collinear columns: impossible, but no overflow
+    diagonal = (np.square(vector) / value[..., None, :]).sum(axis=-1)
+    turned = (vector * z[..., :, None]).sum(axis=-2)
+    mean = post.shrink * (vector * (turned / value)[..., None, :]).sum(axis=-1)
+    error = 1.0 - (mean * z).sum(axis=-1)
+    possible = ~(diagonal.max(axis=-1, initial=0.0) * max(post.least, 1e-14) >= 1.0)
+    possible &= error > 0.0
+    log_p = -post.exponent * np.log(np.where(possible, error, 1.0))
+    log_p = log_p - post.det_weight * np.log(value).sum(axis=-1)
+    log_p = np.where(possible, log_p, -np.inf)
+    return LinearModels(log_p, mean, post.shrink * diagonal * error[..., None], error)
 
 
 def linear_problem(
@@ -154,8 +242,10 @@ def linear_problem(
     make = _sparse_columns if sparse.issparse(X) else _dense_columns
     slab = prior.slab_sd * (math.sqrt(n_rows) if standardize else 1.0)
     length = 1.0 if prior.kind == "g" else slab
-    to_unit = prior.kind == "g" or standardize
-    columns, scale, square, z = make(X, given, root, basis, unit, length, to_unit)
+    # The slab is that of columns as they are given: their lengths are taken before `always` is
+    # projected out. Under the prior "g" lengths do not matter.
+    by = "left" if prior.kind == "g" else "given" if standardize else ""
+    columns, scale, square, z = make(X, given, root, basis, unit, length, by)
     if prior.kind != "g" and square.max(initial=0.0) > _LARGEST_SCALE:
         j = int(square.argmax())
         raise ValueError(
@@ -187,6 +277,7 @@ def linear_problem(
         df=df,
         n_rows=n_rows,
         weight=weight,
+        response=unit,
         basis=basis,
         most=most,
         most_columns=most_columns,
@@ -265,9 +356,12 @@ def _posterior(
 
 
 def _dense_columns(
-    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, to_unit: bool
+    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, by: str
 ) -> tuple[DenseColumns, Array, Array, Array]:
-    """Centre, project and scale dense columns, some at a time."""
+    """Centre, project and scale dense columns, some at a time.
+
+    They are divided ``by`` their length as "given", by that of what is "left", or not at all ("").
+    """
     n, p = len(root), given.size
     kind: Any = np.float64 if n * p <= _DOUBLE else np.float32
     check_fits(n * p * np.dtype(kind).itemsize, f"A copy of X ({n} x {p})", "Give fewer columns.")
@@ -288,10 +382,9 @@ def _dense_columns(
             block -= (block @ basis) @ basis.T
         norm = np.linalg.norm(block, axis=1)
         _refuse_constant(norm**2, before, given[part], basis.shape[1] > 1)
-        block /= norm[:, None]
-        norm *= largest
-        scale[part] = length / norm if to_unit else length
-        block *= (scale[part] * norm)[:, None]
+        divisor = {"left": norm, "given": np.sqrt(before), "": 1.0 / largest}[by]
+        scale[part] = length / (divisor * largest)
+        block *= (scale[part] * largest)[:, None]
         x[part] = block
         square[part] = np.square(block).sum(axis=1)
         z[part] = block @ y
@@ -311,9 +404,9 @@ def _refuse_constant(norm: Array, before: Array, given: Ints, projected: bool) -
 
 
 def _sparse_columns(
-    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, to_unit: bool
+    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, by: str
 ) -> tuple[SparseColumns, Array, Array, Array]:
-    """Scale sparse columns; the projection is left to the kernel."""
+    """Scale sparse columns, as dense ones; the projection is left to the kernel."""
     chosen = sparse.csc_array(X[:, given], dtype=np.float64, copy=True)
     chosen.sum_duplicates()
     largest = np.abs(chosen).max(axis=0).toarray().ravel()
@@ -324,11 +417,13 @@ def _sparse_columns(
     low = np.asarray(chosen.T @ basis)
     left = before - np.square(low).sum(axis=1)
     _refuse_constant(left, before, given, basis.shape[1] > 1)
-    scale = length / np.sqrt(left) if to_unit else length * largest
+    # The first of the basis is the constant.
+    own = before - low[:, 0] ** 2
+    scale = length / {"left": np.sqrt(left), "given": np.sqrt(own), "": 1.0 / largest}[by]
     chosen.data *= np.repeat(scale, np.diff(chosen.indptr))
     low *= scale[:, None]
     square = left * scale**2
-    scale = scale / largest if to_unit else np.full(given.size, length)
+    scale = scale / largest
     made = SparseColumns(
         value=chosen.data,
         row=chosen.indices.astype(np.int64),

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import gammaln, ndtr
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from sklsb._kernels.selection import state as places
 from sklsb._system.memory import check_fits
 from sklsb.ensembles.streams import seed_sequence
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, Model, columns_of, posterior_draws
+from sklsb.selection.base import BaseSpikeSlab, Model, posterior_draws
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
 from sklsb.selection.problem import (
@@ -27,7 +27,7 @@ from sklsb.selection.problem import (
     warn_of_duplicates,
 )
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive, warn_if_classes
+from sklsb.targets._checks import positive, refuse_masks, warn_if_classes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,9 +43,10 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
               p(x \mid y) \propto p(y \mid x) \, p(x), \qquad x \in \{0, 1\}^p
 
     Column j is in the model if x_j = 1; otherwise its coefficient is zero. The posterior of models
-    is that of `VariableSelection`, whose docstring has the formulas of both priors. Chains run a
-    jump process without rejections over windows of columns, until the largest Monte Carlo error of
-    an inclusion probability is below ``tol``.
+    is that of `VariableSelection`, whose docstring has the formulas of both priors. All models of
+    up to 13 columns or groups are enumerated. Otherwise chains run a jump process without
+    rejections over windows of columns, until the largest Monte Carlo error of an inclusion
+    probability is below ``tol``.
 
     Parameters
     ----------
@@ -77,7 +78,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     tol : float, default=0.01
         Stop when the largest Monte Carlo standard error of an inclusion probability is below.
     max_time : float, optional
-        Stop after about this many seconds of sampling. Results then depend on the clock.
+        Stop after about this many seconds of sampling. Results then depend on the clock. Default:
+        stop after 50 times the work of the first look at errors.
     subset_size : "auto" or int, default="auto"
         Units in a window. "auto": all of up to 2,000, 768 of more.
     tempering : "auto", None or float, default="auto"
@@ -118,14 +120,16 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     converged_ : bool
         Whether the largest error is at most ``tol`` and no difference of chains is beyond chance.
     n_iter_ : int
-        Jumps of all chains.
+        Jumps of all chains; 0 if all models were enumerated.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Raises
     ------
+    TypeError
+        If an array is masked.
     ValueError
-        If data are not finite or y is constant; if a column is constant or explained by
+        If data are not finite numbers or y is constant; if a column is constant or explained by
         ``always``; if columns of a group are collinear, with the prior "g"; for n < 3, p > 1e6; if
         a parameter is out of range.
 
@@ -134,7 +138,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     ModelWarning
         If columns are equal: they share a probability. If y has only two values.
     SeparatedModesWarning
-        If chains disagree: probabilities are uncertain by as much.
+        If chains disagree: probabilities are uncertain by as much. If a ridge regression explains
+        far more in rows left out: chains may have missed columns that matter only together.
     ShortRunWarning
         If ``tol`` was not reached.
     InterruptedWarning
@@ -229,14 +234,14 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         SpikeSlabRegressor
             Itself.
         """
+        refuse_masks(y=y, sample_weight=sample_weight, inclusion_prior=self.inclusion_prior)
         kind = np.asarray(y).dtype
         if kind.kind in "bUS":
             raise ValueError(
                 f"y has dtype {kind}: classes, not measurements, and the noise of this model is "
                 "Gaussian. Take SpikeSlabClassifier, or give y.astype(float) if that is meant."
             )
-        X, y = validate_data(
-            self,
+        X, y = self._read(
             X,
             y,
             accept_sparse="csc",
@@ -263,7 +268,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         search = Search(problem, Chain, self.n_chains, self.random_state, jobs)
         self._run(search, size, power, choose=True)
         self._summarise(search, problem, flat_part(X, y, problem))
-        self._tell(search)
+        left = y - np.asarray(X @ self.coef_) - self.intercept_
+        self._tell(search, 1.0 - float(weight @ left**2) / problem.y_norm**2)
         return self
 
     def _power(self) -> float | None:
@@ -304,7 +310,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         def given(units: Any) -> Given:
             key = tuple(int(u) for u in units)
             if key not in known:
-                known[key] = given_model(problem, columns_of(problem, key))
+                known[key] = given_model(problem, problem.columns_of(key))
             return known[key]
 
         self._states, weights = [], []
@@ -352,7 +358,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         check_is_fitted(self)
         if estimator not in ("bma", "mpm", "hpm"):
             raise ValueError(f'estimator is {estimator!r}; give "bma", "mpm" or "hpm".')
-        X = validate_data(self, X, accept_sparse="csc", dtype=(np.float64, np.float32), reset=False)
+        X = self._read(X, accept_sparse="csc", dtype=(np.float64, np.float32), reset=False)
         if estimator == "bma" and not return_std:
             return np.asarray(X @ self.coef_) + self.intercept_
         always = X[:, self._flat.always]

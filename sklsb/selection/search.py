@@ -1,7 +1,7 @@
 """Where chains start, how they find their rates, and when they stop."""
 
+import math
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import lars_path_gram
 
 from sklsb._kernels._jit import distinguish
 from sklsb._kernels.selection import state as names
@@ -18,7 +16,9 @@ from sklsb._kernels.selection.state import Rates
 from sklsb._system.progress import Progress
 from sklsb.ensembles.streams import spawn
 from sklsb.selection.chains import Batches, Chain, Plan
-from sklsb.selection.problem import Problem
+from sklsb.selection.enumeration import MOST_COLUMNS, MOST_UNITS, fill
+from sklsb.selection.problem import LinearProblem, Problem
+from sklsb.selection.starts import Ridge, better_model, largest_of_path, ridge
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,13 +29,13 @@ _PILOT_SWEEPS, _PART_PILOT_SWEEPS = 12, 2
 # (barker, leave); the first is the default, and another must be this much better.
 CANDIDATES, BETTER = ((1.0, 0.3), (1.0, 0.0), (0.05, 1.0)), 0.7
 SOFT = 0.5
-# Work, in columns looked at, after which a fit without ``max_time`` ends unconverged.
-_MOST_WORK = 2e10
+# A fit without ``max_time`` ends unconverged after this many times the work of its first look.
+LONGEST = 50.0
+# A model so many nats above all that a chain has visited: the others do not matter.
+_FAR = 12.0
 # Before the first look at errors: batches, and jumps of a chain if a window has not all units.
 _FEWEST_BATCHES, _FEWEST_PART_BATCHES, _FEWEST_JUMPS = 16, 6, 12_800
 CHANCE = 0.01
-# Most steps of the path that leads to the larger start, and columns it considers.
-_PATH_STEPS, _PATH_COLUMNS = 60, 400
 
 
 @dataclass
@@ -99,6 +99,8 @@ class Search:
         self.chains: list[Chain] = []
         self.work = 0.0
         self.interrupted = False
+        self.progress = Progress(0, "")
+        self.ridge: Ridge | None = None
         self._agree_not = False
 
     # ------------------------------------------------------------- work in parallel
@@ -117,7 +119,9 @@ class Search:
         def work(chain: Chain) -> Array:
             return np.sum([chain.sweep(plan, most_jumps) for _ in range(n)], axis=0)
 
-        return self._all(work)
+        found = self._all(work)
+        self.progress()
+        return found
 
     # ------------------------------------------------------------- before the first draw
 
@@ -129,6 +133,16 @@ class Search:
             self.kind(self.problem, rng, units[c % len(units)])
             for c, rng in enumerate(self.streams)
         ]
+
+    def enumerated(self) -> bool:
+        """Let chains hold the exact answer, if models are so few that all can be visited."""
+        problem = self.problem
+        few = problem.n_free <= MOST_UNITS and problem.n_columns <= MOST_COLUMNS
+        if not few or not isinstance(problem, LinearProblem):
+            return False
+        self.start([np.empty(0, dtype=np.int64)])
+        fill(self.chains, problem)
+        return True
 
     def first_plan(self, subset_size: int | None) -> Plan:
         """Return the plan to begin with; ``subset_size`` units per window, None: automatic."""
@@ -161,6 +175,31 @@ class Search:
                 order = np.argsort(-np.nan_to_num(found), kind="stable")[: plan.anchors.size]
                 plan = replace(plan, anchors=np.sort(order))
         return plan
+
+    def to_better_model(self, plan: Plan, tol: float) -> Plan:
+        """Move chains to a model that they missed in the burn-in, if one is found; burn in again.
+
+        All chains that it exceeds by far move. If no chain has seen it, so does every second one:
+        where these do not find the way back, chains disagree.
+        """
+        problem = self.problem
+        reached = [self._reached(chain) for chain in self.chains]
+        self.ridge = ridge(problem)
+        promise = None if self.ridge is None else self.ridge.promise
+        mass, units = max(reached, key=lambda r: r[0])
+        log_p, units = better_model(problem, units, promise)
+        odd = np.arange(len(self.chains)) % 2 == 1
+        odd &= log_p > mass + math.log(tol)
+        odd &= not any(chain.has_visited(units) for chain in self.chains)
+        moved = odd | (log_p > np.array([mass for mass, _ in reached]) + _FAR)
+        for c in np.flatnonzero(moved):
+            self.chains[c].move(units)
+        return self.burn_in(plan) if moved.any() else plan
+
+    def _reached(self, chain: Chain) -> tuple[float, Ints]:
+        """Return log p of all models where a chain is, about, and the most probable of them."""
+        units, share = chain.most_visited()
+        return self.problem.log_p(units) - math.log(share), units
 
     def _jumps(self, plan: Plan) -> int:
         """Return the jumps that a window is to have."""
@@ -225,67 +264,29 @@ class Search:
         by_sweep = self._jumps(plan) * plan.n_windows(self.problem.n_free)
         return max(_FEWEST_PART_BATCHES, -(-_FEWEST_JUMPS // by_sweep))
 
-    def run(
-        self, plan: Plan, tol: float, end: float, progress: Progress, once: bool = False
-    ) -> bool:
+    def run(self, plan: Plan, tol: float, end: float | None, once: bool = False) -> bool:
         """Run until the largest error is at most ``tol`` and chains agree, or until time ``end``.
 
-        With ``once``, look a single time. Returns whether they agree with such errors.
+        With ``once``, look a single time. Returns whether they agree with such errors. Without an
+        ``end`` the run is at most `LONGEST` times as long as until the first look.
         """
         for chain in self.chains:
             chain.forget()
-        n, before = self._fewest_batches(plan), self.work
+        n, before, most = self._fewest_batches(plan), self.work, 0.0
         while True:
             for _ in range(n):
                 self._sweeps(plan, 1)
-                if time.monotonic() > end:
+                late = end is not None and time.monotonic() > end
+                if late or (end is None and self.work - before > most > 0.0):
                     break
             rates = self._rates(plan.rates.barker, plan.rates.leave, plan.rates.power)
             if rates.shift > plan.rates.shift + names.LARGEST_LOG_WEIGHT:
-                return self.run(replace(plan, rates=rates), tol, end, progress, once)
+                return self.run(replace(plan, rates=rates), tol, end, once)
             found = estimate([chain.batches for chain in self.chains])
-            progress.end(f"error {found.mcse.max():.3g}")
+            self.progress.end(f"error {found.mcse.max():.3g}")
             if found.mcse.max() <= tol and not found.disagree.any():
                 return True
-            if once or time.monotonic() > end or self.work - before > _MOST_WORK:
+            most = most or LONGEST * (self.work - before)
+            if once or late or (end is None and self.work - before > most):
                 return False
             n = min(2 * n, 256)
-
-
-def largest_of_path(problem: Problem) -> Ints:
-    """Return the units of the largest model on the lasso path of the most correlated columns."""
-    post, n = problem.posterior, problem.free.size
-    promise = problem.score[:n] ** 2 / post.square[:n]
-    chosen = np.sort(np.argsort(-promise, kind="stable")[:_PATH_COLUMNS])
-    x = problem.part(chosen)
-    length = np.linalg.norm(x, axis=0)
-    gram = (x.T @ x) / np.outer(length, length)
-    steps = min(_PATH_STEPS, max(1, int(problem.n_rows) // 4), problem.most // 2 + 1)
-    with warnings.catch_warnings():
-        # Of collinear columns the path drops some: any large model will do.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        path = lars_path_gram(
-            Xy=problem.score[chosen] / length,
-            Gram=gram,
-            n_samples=int(problem.n_rows),
-            method="lasso",
-            max_iter=steps,
-            eps=1e-10,
-        )
-    found: list[int] = []
-    for column in chosen[np.asarray(path[1], dtype=np.int64)]:
-        unit = int(np.searchsorted(post.first, column, "right") - 1)
-        if unit not in found and _independent(problem, [*found, unit]):
-            found.append(unit)
-    return np.sort(np.array(found, dtype=np.int64))
-
-
-def _independent(problem: Problem, units: list[int]) -> bool:
-    """Whether a model of some units is possible, and its columns are far from collinear."""
-    first = problem.posterior.first
-    columns = np.concatenate([np.arange(first[u], first[u + 1]) for u in units])
-    if columns.size > min(problem.most_columns, problem.n_rows / 2):
-        return False
-    x = problem.part(columns)
-    x /= np.linalg.norm(x, axis=0)
-    return bool(np.linalg.eigvalsh(x.T @ x)[0] > 1e-3)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.exceptions import ModelWarning
+from sklsb.targets._names import are_plain, plain
 
 MOST_VALUES = 1 << 15  # states are int16 at most
 
@@ -29,6 +30,10 @@ def _way_to_target(given: Any) -> str:
 
     if isinstance(given, type):
         return "did you mean an instance of it?"
+    if has("fit", "sample"):
+        return "a fitted sampler has its target as sampler.target_."
+    if has("dims", "coords", "data_vars"):
+        return "draws come first only in sklsb.diagnostics, as in marginals(draws, target)."
     if has("linear", "quadratic", "vartype"):
         return "a binary quadratic model becomes one by sklsb.Ising.from_bqm(bqm, beta)."
     if has("num_cases", "get_quadratic"):
@@ -59,13 +64,19 @@ def _way_to_target(given: Any) -> str:
     return "build one, for example sklsb.targets.Ising(couplings, field)."
 
 
+def refuse_masks(**given: Any) -> None:
+    """Raise if any of some arguments, by name, is a masked array."""
+    for name, value in given.items():
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(
+                f"{name} is a masked array, whose mask would be lost; give {name}.data, or "
+                f"{name}.filled(value)."
+            )
+
+
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return a value as an array."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} is a masked array, whose mask would be lost; give {name}.data, or "
-            f"{name}.filled(value)."
-        )
+    refuse_masks(**{name: value})
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -117,17 +128,11 @@ def positive(value: Any, name: str, largest: float = np.inf) -> float:
     return float(value)
 
 
-def are_plain(labels: Sequence[Any]) -> bool:
-    """Whether labels can be a coordinate: all strings, or all integers."""
-    kinds = {type(label) for label in labels}
-    return kinds <= {str} or kinds <= {int}
-
-
 def check_names(names: Sequence[str] | Sequence[int] | None, n_sites: int) -> list[Any] | None:
     """Return the names of all variables as a list."""
     if names is None:
         return None
-    given = list(names)
+    given = plain(names)
     if not are_plain(given):
         raise TypeError(f"names is {given!r:.80}; give strings only, or integers only.")
     if len(given) != n_sites or len(set(given)) < n_sites:

@@ -1,5 +1,6 @@
 """Base of targets with couplings along the edges of a graph."""
 
+import functools
 import numbers
 from abc import abstractmethod
 from functools import cached_property
@@ -9,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb.targets._checks import are_plain, as_array
+from sklsb.targets._checks import as_array
+from sklsb.targets._names import aligned, ordered, plain
 from sklsb.targets.base import Target
 
 # Log-ratios are about twice this at most; divided by the distance of knots they must stay finite.
@@ -34,7 +36,7 @@ def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
         raise TypeError(
             f"{name} is a directed graph; give an undirected one. Use graph.to_undirected()."
         )
-    labels = list(graph.nodes)
+    labels = plain(graph.nodes)
     if not labels:
         return sp.csr_array((0, 0)), labels
     edges = list(graph.edges(data=True))
@@ -53,9 +55,30 @@ def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
     return sp.csr_array(nx.to_scipy_sparse_array(graph, dtype=float, format="csr")), labels
 
 
+def _refuse_edges(given: Any, name: str, graphs: bool) -> None:
+    """Refuse a list of edges, or a dict of them, which may look like a matrix."""
+    rows = list(given) if isinstance(given, list | dict) else []
+    if rows and all(
+        isinstance(row, tuple)
+        and len(row) in (2, 3)
+        and all(isinstance(end, str | int | np.integer) for end in row[:2])
+        for row in rows
+    ):
+        way = (
+            "a networkx.Graph, to which add_weighted_edges_from adds triples (i, j, weight)"
+            if graphs
+            else "a matrix; scipy.sparse.coo_array((weights, (i, j)), shape=(n, n)) makes one"
+        )
+        raise TypeError(
+            f"{name} is {given!r:.100}, which looks like edges of a graph. Give {way}. If it is a "
+            f"matrix, give numpy.array({name})."
+        )
+
+
 def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
     """Return a square matrix of finite real numbers as float64 in CSR form, indices sorted."""
     matrix = given
+    _refuse_edges(given, name, bool(otherwise))
     if not sp.issparse(given):
         matrix = as_array(given, name)
         if matrix.ndim != 2:
@@ -78,9 +101,17 @@ def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
     return matrix
 
 
+def labelled(given: Any, name: str) -> tuple[Any, list[Any] | None]:
+    """Return a data frame with its rows in the order of its columns, and their labels."""
+    if not hasattr(given, "columns"):
+        return given, None
+    labels = plain(given.columns)
+    return ordered(given, labels, name), labels
+
+
 def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array, list[Any] | None]:
-    """Return a symmetric matrix as `square_matrix` does, and the nodes of a graph."""
-    labels = None
+    """Return a symmetric matrix as `square_matrix` does, and the labels of nodes or columns."""
+    given, labels = labelled(given, name)
     if hasattr(given, "is_directed") and hasattr(given, "nodes"):
         given, labels = _from_graph(given, name)
     matrix = square_matrix(given, name, " or an undirected networkx graph")
@@ -99,6 +130,23 @@ def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array,
             f"{name} must be symmetric. {advice}"
         )
     return matrix, labels
+
+
+def of_field(lattice: Any) -> Any:
+    """Say what is wrong where a grid is given by its sides, as lattice(8, 8, coupling=0.3)."""
+
+    @functools.wraps(lattice)
+    def checked(cls: Any, field: Any, *args: Any, **kwargs: Any) -> Any:
+        if np.ndim(field) == 0 and args and isinstance(args[0], numbers.Integral):
+            raise TypeError(
+                f"{cls.__name__}.lattice was given {field!r} and {args[0]!r}, as if they were the "
+                "sides of the grid; give the field of each site, an array that has these sides, "
+                f"as numpy.zeros(({field!r}, {args[0]!r}{', k' * (cls.__name__ == 'Potts')})), "
+                "and then the coupling."
+            )
+        return lattice(cls, field, *args, **kwargs)
+
+    return checked
 
 
 def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) -> sp.csr_array:
@@ -158,6 +206,7 @@ class GraphTarget(Target):
     ) -> None:
         self.shape = couplings.shape[:1] if shape is None else shape
         self.dims = dims
+        field, labels = aligned(field, labels, self.n_sites, "field")
         self._set_field(field)
         loops = couplings.diagonal()
         self.constant = float(loops.sum())
@@ -199,12 +248,6 @@ class GraphTarget(Target):
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
         return f"{type(self).__name__}({size} sites, {self.couplings.nnz // 2} couplings)"
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        if self._labels and are_plain(self._labels):
-            return {"site": np.asarray(self._labels)}
-        return super().coords
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return `log_ratios`: a sum over pairs is linear in the indicators of each variable."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
+from sklsb.targets._names import Names, coordinate, is_flag, is_missing
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
+_MOST_NAMES = 100  # in an error
 
 
 def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -38,22 +40,20 @@ def shown(values: tuple[int, ...]) -> str:
     return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
-def sites_by_name(target: "Target") -> dict[Any, int]:
-    """Sites by all names that evidence may use; the last n_sites of them are the usual ones."""
-    names: dict[Any, int] = {site: site for site in range(target.n_sites)}
-    if len(target.shape) != 1:
-        return names | {index: site for site, index in enumerate(np.ndindex(*target.shape))}
-    labels = np.asarray(target.coords[target.dims[0]])
-    if labels.dtype.kind in "iu":  # 3 is the variable called 3, not the fourth
-        names = {}
-    return names | {label: site for site, label in enumerate(labels.tolist())}
+def sites_by_name(target: "Target") -> Names:
+    """Return the names of all variables; places are sites."""
+    return Names(target.names)
 
 
-def site_called(target: "Target", sites: dict[Any, int], variable: Any, what: str) -> int:
+def site_called(target: "Target", sites: Names, variable: Any, what: str) -> int:
     """Return the site of a variable; ``what`` begins the error message."""
-    site = None if isinstance(variable, bool) else sites.get(variable)
+    site = sites.find(variable)
+    counts = isinstance(variable, int | np.integer) and not is_flag(variable)
+    # Where a name is a number, a number is no position.
+    if site is None and counts and 0 <= variable < target.n_sites and not sites.numbers:
+        site = int(variable)
     if site is None:
-        names = list(sites)[-target.n_sites :]
+        names = sites.names
         words = [name for name in names if isinstance(name, str)]
         near = difflib.get_close_matches(str(variable), words)
         raise ValueError(
@@ -63,24 +63,42 @@ def site_called(target: "Target", sites: dict[Any, int], variable: Any, what: st
     return site
 
 
+@lru_cache
+def _names_of_values(names: tuple[Any, ...]) -> Names:
+    return Names(names)
+
+
 def value_called(target: "Target", site: int, value: Any, what: str) -> int:
-    """Return a value of a variable, given by its number or name."""
-    if target.state_names is not None and isinstance(value, str | bool | np.bool_):
-        names = target.state_names[site]
-        if isinstance(value, str) and value in names:
-            return target.values[names.index(value)]
-        # True may mean a name or the number 1.
-        near = difflib.get_close_matches(str(value), names) or names[:10]
+    """Return a value of a variable, given by its name, which is its number if it has no other."""
+    if is_missing(value):
         raise ValueError(
-            f"{what} is {value!r}; this variable takes one of {len(names)} values with names like "
-            f"{list(near)}, or their numbers from 0 to {len(names) - 1}."
+            f"{what} is {value!r}, which is no value; leave out variables that were not observed."
         )
     allowed = target.values[: int(target.cardinalities[site])]
-    if np.ndim(value) or value not in allowed:
+    names: tuple[Any, ...] = allowed if target.state_names is None else target.state_names[site]
+    known = _names_of_values(names)
+    place = known.find(value)
+    if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
+        place = known.find(int(value))
+    if place is not None:
+        return allowed[place]
+    if target.state_names is None:
         raise ValueError(
             f"{what} is {value!r}; this variable takes one of the values {shown(allowed)}."
         )
-    return int(value)
+    near = difflib.get_close_matches(str(value), names, 1)
+    raise ValueError(
+        f"{what} is {value!r}; this variable takes one of {len(names)} values, with the names "
+        f"{list(names[:_MOST_NAMES])}{' and others' if len(names) > _MOST_NAMES else ''}. "
+        + (f"Did you mean {near[0]!r}?" if near else "Give a name; a position is none.")
+    )
+
+
+def value_name(target: "Target", site: int, value: int) -> Any:
+    """Return the name of a value, which is its number if it has no other."""
+    if target.state_names is None:
+        return value
+    return target.state_names[site][target.values.index(value)]
 
 
 def no_gradient(target: "Target") -> TypeError:
@@ -134,7 +152,7 @@ class Target(ABC):
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
     symmetry: Any = None
-    _labels: list[Any] | None = None  # of the graph or model that it was made from
+    _labels: list[Any] | None = None  # names of the variables, if they are not their coordinates
     _beta: float = 1.0  # log p = -beta times the energy of that model
     _vartype: str | None = None  # what dimod calls that model's variables, if not by their values
     _in_files = False  # files of samplers hold no target
@@ -175,11 +193,15 @@ class Target(ABC):
     @property
     def coords(self) -> dict[str, Any]:
         """Coordinate of each of ``dims``."""
+        if self._labels:
+            return {self.dims[0]: coordinate(self._labels)}
         return {name: np.arange(size) for name, size in zip(self.dims, self.shape, strict=True)}
 
     @property
     def names(self) -> list[Any]:
-        """Name of each variable: its coordinate, or a tuple of them; length n_sites."""
+        """Name of each variable: its label, coordinate, or a tuple of them; length n_sites."""
+        if self._labels is not None:
+            return list(self._labels)
         labels = [np.asarray(self.coords[dim]).tolist() for dim in self.dims]
         return labels[0] if len(labels) == 1 else list(itertools.product(*labels))
 
@@ -190,7 +212,8 @@ class Target(ABC):
         Parameters
         ----------
         x : array_like of shape (..., n_sites) or leading axes and ``shape``
-            States.
+            States. On a grid the last axis may hold all sites, row by row, in the order of `names`;
+            on a grid of one row, whose shapes look the same, it does.
 
         Returns
         -------
@@ -354,8 +377,12 @@ class Target(ABC):
         Parameters
         ----------
         evidence : mapping of variable to value
-            A variable is given by its coordinate, on a grid by a tuple of indices; if coordinates
-            are not integers, also by its index. A value is a number, or a name of ``state_names``.
+            Variables and values are looked up among their names: ``names``, and ``state_names``
+            where the values have names. "3", 3, ``np.int64(3)`` and 3.0 all mean what is called 3
+            (or "3"), wherever it stands. Values without names are the numbers that states have,
+            and variables without names are called by their index, on a grid by a tuple of indices.
+            The index of a variable also counts if no variable is called by a number; the number of
+            a value that has a name never does.
 
         Returns
         -------
@@ -366,7 +393,8 @@ class Target(ABC):
         Raises
         ------
         ValueError
-            If a variable does not exist, is given twice, or does not take the value.
+            If a variable does not exist, is given twice, or does not take the value; the message
+            lists the names of all its values.
         """
         return Conditioned(self, *self.check_evidence(evidence))
 
@@ -390,7 +418,9 @@ class Target(ABC):
         return value_called(self, site, value, what)
 
     def label(self, site: int) -> Any:
-        """Return the name of a site: its coordinate, or a tuple of them."""
+        """Return the name of a site, as in `names`."""
+        if self._labels is not None:
+            return self._labels[site]
         where = zip(self.dims, np.unravel_index(site, self.shape), strict=True)
         labels = [np.asarray(self.coords[dim])[i].item() for dim, i in where]
         return labels[0] if len(labels) == 1 else tuple(labels)
@@ -515,8 +545,9 @@ class Conditioned(Target):
         for site, value in zip(sites[again].tolist(), observed[again].tolist(), strict=True):
             if kept[site] != value:
                 raise ValueError(
-                    f"evidence sets variable {self.label(site)!r} to {value}; it was observed as "
-                    f"{kept[site]} before. Keep one of the two."
+                    f"evidence sets variable {self.label(site)!r} to "
+                    f"{value_name(self, site, value)}; it was observed as "
+                    f"{value_name(self, site, kept[site])} before. Keep one of the two."
                 )
         kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
         sites = np.array(sorted(kept), dtype=np.int64)

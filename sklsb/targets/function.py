@@ -19,6 +19,7 @@ from sklsb._kernels.targets.function import (
     neighbourhood_function,
     state_function,
 )
+from sklsb._system.progress import tick
 from sklsb.targets._checks import (
     MOST_VALUES,
     all_touched,
@@ -125,6 +126,7 @@ class FunctionTarget(Target):
     (4, 500, 9)
     """
 
+    value_cost = 1  # of a value, in about a thousand operations
     _may_change = True
     _advice = " A function of one state needs vectorized=False."
 
@@ -147,7 +149,7 @@ class FunctionTarget(Target):
         self.function = log_prob
         n_sites = integer(n_sites, "n_sites", 0, np.iinfo(np.int32).max)
         self.shape, self.dims = check_shape(shape, dims, n_sites)
-        self._names_of_sites = check_names(names, n_sites)
+        self._labels = check_names(names, n_sites)
         if names is not None and len(self.shape) > 1:
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
         self._cardinalities = self._check_n_states(n_states)
@@ -206,12 +208,6 @@ class FunctionTarget(Target):
         return self._cardinalities.copy()
 
     @property
-    def coords(self) -> dict[str, Any]:
-        if self._names_of_sites is not None:
-            return {self.dims[0]: np.asarray(self._names_of_sites)}
-        return super().coords
-
-    @property
     def _compiled(self) -> bool:
         return bool(is_jitted(self.function)) and not self.vectorized
 
@@ -248,6 +244,12 @@ class FunctionTarget(Target):
             except Exception as error:  # noqa: BLE001
                 errors.append(error)
         if not found:
+            called = f", where {self._labels[0]!r} is x[..., 0]" if self._labels else ""
+            errors[0].add_note(
+                f"It came from log_prob, called with an array of shape ({self.n_sites},)"
+                f"{f' and one of {size}' if vectorized is None else ''}: the numbers of the values "
+                f"of all variables, in one flat row{called}. The function takes this one argument."
+            )
             raise errors[0]
         if np.any(given != states):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
@@ -274,9 +276,13 @@ class FunctionTarget(Target):
         """Values at states of shape (n, n_sites), checked."""
         if self.vectorized:
             found: Any = self.function(states)
+            tick(len(states))
             given, wanted, shape = f"states of shape {states.shape}", f"{len(states)} numbers", 0
         else:
-            found = [self.function(x) for x in states]
+            found = []
+            for x in states:
+                found.append(self.function(x))
+                tick(1)
             given, wanted, shape = f"a state of shape {states.shape[1:]}", "one number", 1
         values = as_array(found, "the result of log_prob")
         if values.dtype.kind not in "iufb":

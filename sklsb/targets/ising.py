@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array, positive, real_array, refuse
-from sklsb.targets._graphs import GraphTarget, square_matrix, symmetric_matrix
+from sklsb.targets._graphs import GraphTarget, labelled, of_field, square_matrix, symmetric_matrix
 from sklsb.targets._images import image_field, missing_pixels, unmasked
+from sklsb.targets._names import plain
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -71,9 +72,10 @@ class Ising(GraphTarget):
     couplings : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
         Symmetric couplings J, without unit: energies over temperature. The nodes of a graph are
         the sites, in order, and the edge attribute ``weight`` (1 if missing) is the coupling;
-        parallel edges add.
+        parallel edges add. Nodes, and the columns of a data frame, are the names of the sites.
     field : array_like of shape (n_sites,) or float, optional
-        Fields h; zero if not given.
+        Fields h; zero if not given. A Series is put in the order of the sites by its labels, which
+        are their names if the couplings have none.
 
     Attributes
     ----------
@@ -113,6 +115,7 @@ class Ising(GraphTarget):
         self.field = _check_field(field, self.shape).ravel()
 
     @classmethod
+    @of_field
     def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Ising":
         """Nearest neighbours on a rectangular grid.
 
@@ -292,7 +295,8 @@ class Ising(GraphTarget):
         Parameters
         ----------
         Q : array_like or sparse matrix of shape (n_sites, n_sites)
-            Coefficients, with the linear ones on the diagonal; need not be symmetric.
+            Coefficients, with the linear ones on the diagonal; need not be symmetric. The columns
+            of a data frame are the names of the sites.
         beta : float, default=1.0
             Inverse temperature, positive. Large values stay near a minimum.
 
@@ -319,7 +323,8 @@ class Ising(GraphTarget):
         >>> target.log_prob([[-1, -1], [1, -1], [-1, 1], [1, 1]])
         array([0., 3., 2., 1.])
         """
-        return cls._from_quadratic(square_matrix(Q, "Q"), 0.0, beta)
+        Q, labels = labelled(Q, "Q")
+        return cls._from_quadratic(square_matrix(Q, "Q"), 0.0, beta, labels)
 
     @classmethod
     def _from_quadratic(
@@ -400,9 +405,8 @@ class Ising(GraphTarget):
         Returns
         -------
         Ising
-            Sites are the variables in the order of ``linear``, and the coordinate of draws if all
-            are strings or all integers. `to_bqm`, and ``to_dimod`` of its draws, return the
-            model's own energies and ``vartype``.
+            Sites are the variables in the order of ``linear``, which are their names. `to_bqm`, and
+            ``to_dimod`` of its draws, return the model's own energies and ``vartype``.
 
         Raises
         ------
@@ -438,7 +442,7 @@ class Ising(GraphTarget):
         matrix = square_matrix(matrix, "bqm.quadratic")
         linear = _check_field(list(bqm.linear.values()), (len(site),), "bqm.linear")
         offset = float(_check_field(bqm.offset, (), "bqm.offset"))
-        vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), list(site)
+        vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), plain(site)
         if vartype == "BINARY":
             matrix = sp.csr_array(matrix + sp.diags_array(linear))
             return cls._from_quadratic(matrix, offset, beta, labels)

@@ -16,7 +16,8 @@ from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb.exceptions import ModelWarning
 from sklsb.io.bif import read_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
-from sklsb.targets._checks import MOST_VALUES, are_plain, as_array, check_names, check_touched
+from sklsb.targets._checks import MOST_VALUES, as_array, check_names, check_touched
+from sklsb.targets._names import Names, are_plain, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target, site_called
 
@@ -31,6 +32,9 @@ class MarkovNetwork(Target):
     .. math:: p(x) \propto \prod_f \theta_f(x_{S_f}), \qquad x_i \in \{0, \dots, k_i - 1\}
 
     with S_f the scope of factor f. Chains never visit a state at which a table is 0.
+
+    Factors are not conditional tables: they are multiplied as they are, and rows that do not sum to
+    1 are neither normalised nor reported. Only the readers of Bayesian networks check the sums.
 
     Parameters
     ----------
@@ -104,8 +108,8 @@ class MarkovNetwork(Target):
         self._cardinalities = _check_cardinalities(cardinalities)
         self.shape = self._cardinalities.shape
         self.values = tuple(range(int(self._cardinalities.max(initial=1))))
-        self._names_of_sites = check_names(names, self.n_sites)
-        by_name = {name: i for i, name in enumerate(self._names_of_sites or ())}
+        self._labels = check_names(names, self.n_sites)
+        by_name = Names(self._labels or ())
         scopes, tables = [], []
         for f, factor in enumerate(factors):
             scope, table = self._check_factor(f, factor, by_name)
@@ -231,7 +235,7 @@ class MarkovNetwork(Target):
             sizes = np.asarray(factor.cardinality).tolist()
             cardinality.update(zip(factor.variables, sizes, strict=True))
         index = {name: i for i, name in enumerate(cardinality)}
-        plain = are_plain(list(cardinality))
+        names = plain(cardinality)
         states: dict[Any, list[Any]] = {}
         tables = [
             ([index[v] for v in factor.variables], _in_one_order(factor, states))
@@ -240,7 +244,7 @@ class MarkovNetwork(Target):
         network = cls(
             list(cardinality.values()),
             tables,
-            list(cardinality) if plain else [str(name) for name in cardinality],
+            names if are_plain(names) else [str(name) for name in names],
         )
         if any(states.get(v, list(range(k))) != list(range(k)) for v, k in cardinality.items()):
             network.state_names = tuple(
@@ -261,7 +265,7 @@ class MarkovNetwork(Target):
         write_uai(path, Model("MARKOV", tuple(self._cardinalities.tolist()), scopes, tables))
 
     def _check_factor(
-        self, f: int, factor: Any, by_name: dict[Any, int]
+        self, f: int, factor: Any, by_name: Names
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         try:
             scope, table = factor
@@ -354,12 +358,6 @@ class MarkovNetwork(Target):
         if all(not t.ndim or (np.roll(t, 1, range(t.ndim)) == t).all() for t in tables):
             return "cycle"
         return "reverse" if reverse else None
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        if self._names_of_sites is not None:
-            return {"site": np.asarray(self._names_of_sites)}
-        return super().coords
 
     def __repr__(self) -> str:
         k = self._cardinalities

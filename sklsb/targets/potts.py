@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.potts import PottsView
 from sklsb.targets._checks import MOST_VALUES, as_array, check_touched, real_array, refuse
-from sklsb.targets._graphs import GraphTarget
+from sklsb.targets._graphs import GraphTarget, of_field
 from sklsb.targets._images import image_field
-from sklsb.targets.base import States
+from sklsb.targets.base import States, value_name
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -32,7 +32,8 @@ class Potts(GraphTarget):
     couplings : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
         Symmetric couplings J, as for `Ising`; positive ones favour equal values.
     field : array_like of shape (n_sites, k)
-        Field h of each value at each site, finite or -inf; k is from 2 to 32,768.
+        Field h of each value at each site, finite or -inf; k is from 2 to 32,768. The rows of a
+        data frame are put in order by their labels, and its columns are the names of the values.
 
     Attributes
     ----------
@@ -94,6 +95,9 @@ class Potts(GraphTarget):
         rule = "it must be finite, or -inf where a value is impossible"
         refuse(np.isnan(values) | (values == np.inf), values, "field", rule)
         self.values = tuple(range(k))
+        names = tuple(map(str, getattr(field, "columns", ())))
+        if names and names != tuple(map(str, self.values)):
+            self.state_names = (names,) * self.n_sites
         self.field = values.reshape(self.n_sites, k)
         empty = np.flatnonzero((self.field == -np.inf).all(axis=1))
         if empty.size:
@@ -103,6 +107,7 @@ class Potts(GraphTarget):
             )
 
     @classmethod
+    @of_field
     def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Potts":
         """Nearest neighbours on a rectangular grid.
 
@@ -210,8 +215,9 @@ class Potts(GraphTarget):
         sites, observed = super().check_evidence(evidence)
         bad = np.flatnonzero(self.field[sites, observed] == -np.inf)
         if bad.size:
+            site, value = int(sites[bad[0]]), int(observed[bad[0]])
             raise ValueError(
-                f"evidence sets variable {self.label(sites[bad[0]])!r} to {observed[bad[0]]}, "
+                f"evidence sets variable {self.label(site)!r} to {value_name(self, site, value)}, "
                 "which is impossible: its field is -inf."
             )
         return sites, observed

@@ -11,6 +11,7 @@ from scipy.special import expit
 from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
 from sklsb.targets._checks import all_touched, real_array, refuse
 from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
+from sklsb.targets._names import aligned, labels_of, plain
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class RBM(Target):
     Parameters
     ----------
     weights : array_like of shape (n_visible, n_hidden)
-        Weights W, the transpose of ``components_`` of scikit-learn's `BernoulliRBM`.
+        Weights W, the transpose of ``components_`` of scikit-learn's `BernoulliRBM`. The labels of
+        a data frame are the names of its units, by which biases in a Series are put in order.
     visible_bias : array_like of shape (n_visible,), optional
         Biases b; zero if not given.
     hidden_bias : array_like of shape (n_hidden,), optional
@@ -149,12 +151,16 @@ class RBM(Target):
             )
         n, m = given.shape
         self.weights = _finite(given, "weights", (n, m))
+        visible_bias, labels = aligned(visible_bias, labels_of(weights), n, "visible_bias")
+        units = plain(weights.columns) if hasattr(weights, "columns") else None
+        hidden_bias, _ = aligned(hidden_bias, units, m, "hidden_bias")
         visible_bias = np.zeros(n) if visible_bias is None else visible_bias
         hidden_bias = np.zeros(m) if hidden_bias is None else hidden_bias
         self.visible_bias = _finite(visible_bias, "visible_bias", (n,))
         self.hidden_bias = _finite(hidden_bias, "hidden_bias", (m,))
         self.shape = (n,) if shape is None else _check_grid(shape, n)
         self.dims = ("site",) if shape is None else ("row", "col")
+        self._labels = labels if shape is None else None
         self._check_size()
 
     @classmethod

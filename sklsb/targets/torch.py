@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,6 +179,10 @@ class TorchTarget(FunctionTarget):
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         in_single = str(self.density.dtype) == "torch.float32"
         return in_single or super()._is_single_given(sites, observed)
+
+    @cached_property
+    def value_cost(self) -> int:  # type: ignore[override]
+        return self.density.n_operations(np.zeros((1, self.n_sites), dtype=self.dtype)) >> 10
 
     @property
     def _named(self) -> Any:

@@ -13,13 +13,13 @@ from sklsb._kernels.targets.variable_selection import VariableSelectionView
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
     all_touched,
-    are_plain,
     as_array,
     positive,
     real_array,
     refuse,
     warn_if_classes,
 )
+from sklsb.targets._names import plain
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -168,7 +168,7 @@ class VariableSelection(Target):
                 stacklevel=2,
             )
         self.shape = (p,)
-        self._labels = _plain_names(X)
+        self._labels = _names(X)
         self._set_prior(prior, g, slab_sd, size_prior)
         units, norms = _centred(columns)
         largest = self.g or 0.0
@@ -206,10 +206,6 @@ class VariableSelection(Target):
     def __repr__(self) -> str:
         given = f"g={self.g:g}" if self.g is not None else f"slab_sd={self.slab_sd:g}"
         return f"VariableSelection({self.n_sites} columns, {self.n_samples} rows, {given})"
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        return super().coords if self._labels is None else {"feature": np.asarray(self._labels)}
 
     @property
     def _constants(self) -> tuple[float, float, float, float]:
@@ -451,11 +447,9 @@ def _slab_scale(slab_sd: float, norms: Array, called: list[str]) -> Array:
     return scale
 
 
-def _plain_names(X: Any) -> list[Any] | None:
-    """Return the names of the columns of a data frame, if they can be coordinates."""
-    names = list(getattr(X, "columns", ()))
-    if not are_plain(names):
-        return None
+def _names(X: Any) -> list[Any] | None:
+    """Return the names of the columns of a data frame."""
+    names = plain(getattr(X, "columns", ()))
     if len(set(names)) < len(names):
         again = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(

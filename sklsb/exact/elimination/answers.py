@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import joblib
@@ -14,7 +14,7 @@ from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._system.memory import at_once
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
-from sklsb.diagnostics.draws import draws_dataset
+from sklsb.diagnostics.draws import draws_dataset, value_labels
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
@@ -58,6 +58,13 @@ def check_target(target: Any) -> Target:
     if not isinstance(target, Target):
         raise not_a_target(target)
     return target
+
+
+def observing(target: Any, evidence: Mapping[Any, Any] | None) -> Target:
+    """Return the target with evidence, if there is any."""
+    check_target(target)
+    nothing = evidence is None or (isinstance(evidence, Mapping) and not evidence)
+    return target if nothing else target.condition(evidence)
 
 
 def is_affordable(target: Target, task: str, max_memory: float | None = None) -> bool:
@@ -116,7 +123,7 @@ def elimination_cost(
     16
     29
     """
-    if task not in _TASKS:
+    if not isinstance(task, str) or task not in _TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {list(_TASKS)}.")
     return cost_and_limits(check_target(target), task, max_memory)[0]
 
@@ -135,6 +142,7 @@ def cost_and_limits(
 
 def log_partition(
     target: Target,
+    evidence: Mapping[Any, Any] | None = None,
     *,
     max_work: float | None = None,
     max_memory: float | None = None,
@@ -152,6 +160,8 @@ def log_partition(
     ----------
     target : Target
         A target that offers its factors (`Target.log_factors`).
+    evidence : mapping of variable to value, optional
+        What was observed, as for `Target.condition`.
     max_work : float, optional
         Largest number of table entries to compute. By default as many as take about a minute:
         2**35, or fewer where each takes longer (2**33 for marginals).
@@ -171,9 +181,10 @@ def log_partition(
     Raises
     ------
     TypeError
-        If the target offers no factors.
+        If the target offers no factors, or evidence is no mapping.
     ValueError
-        If the answer exceeds the limits, or no state has positive probability.
+        If the answer exceeds the limits, no state has positive probability, or the evidence names
+        a variable or value that does not exist.
 
     Warns
     -----
@@ -190,18 +201,27 @@ def log_partition(
     >>> round(exact.log_partition(Ising.lattice(np.zeros((10, 10)), 0.3)), 6)
     79.060017
     """
+    target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "sum")
-    found = that_fits(check_target(target), limits, verbose, need="sum")
+    found = that_fits(target, limits, verbose, need="sum")
     elimination = eliminated(found, verbose, _threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     return log_partition_of(elimination)
 
 
-def _sites(target: Target, variables: Iterable[Any]) -> list[int]:
+def _sites(target: Target, variables: Any) -> list[int]:
     """Return the sites of named variables."""
-    if isinstance(variables, str) or not isinstance(variables, Iterable):
-        raise TypeError(f"variables is {variables!r}; give a list of variables.")
+    listed = isinstance(variables, Sequence) or hasattr(variables, "tolist")
+    if isinstance(variables, str | bytes) or hasattr(variables, "iloc") or not listed:
+        raise TypeError(
+            f"variables is {variables!r:.200}; give a list of variables, or evidence as a dict."
+        )
     by_name, sites = sites_by_name(target), []
+    if isinstance(variables, tuple) and by_name.find(variables) is not None:
+        raise TypeError(
+            f"variables is {variables!r}, which is the name of one variable; give a list of "
+            f"variables, as [{variables!r}]."
+        )
     for name in variables:
         site = site_called(target, by_name, name, "variables names")
         if site in sites:
@@ -242,20 +262,19 @@ def _joint(
     if defect > 0.0:
         warn_of_defect(found.model, f"probabilities may be off by {math.expm1(defect):.2g}")
     dims = [_dim(target, i) for i in sites]
-    values = np.asarray(target.values)
-    coords: dict[str, Any] = {dim: values[:k] for dim, k in zip(dims, p.shape, strict=True)}
-    if target.state_names is not None:
-        names = {
-            f"{dim}_name": (dim, list(target.state_names[i]))
-            for i, dim in zip(sites, dims, strict=True)
-        }
-        coords |= {name: found for name, found in names.items() if name not in dims}
+    coords: dict[str, Any] = {}
+    for dim, i, k in zip(dims, sites, p.shape, strict=True):
+        own = None if target.state_names is None else target.state_names[i]
+        coords[dim] = value_labels(target.values[:k], [own] if own else None)
+        if own is not None and f"{dim}_name" not in dims:
+            coords[f"{dim}_name"] = (dim, list(own))
     return xr.Dataset({"p": (dims, p), "mcse": (dims, np.zeros_like(p))}, coords=coords)
 
 
 def marginals(
     target: Target,
-    variables: Iterable[Any] | None = None,
+    variables: Sequence[Any] | Mapping[Any, Any] | None = None,
+    evidence: Mapping[Any, Any] | None = None,
     *,
     max_work: float | None = None,
     max_memory: float | None = None,
@@ -269,7 +288,10 @@ def marginals(
     target : Target
         A target that offers its factors (`Target.log_factors`).
     variables : list of variables, optional
-        Variables whose joint distribution is wanted, named as in ``target.condition``.
+        Variables whose joint distribution is wanted, named as in ``target.condition``. A mapping
+        is taken as evidence.
+    evidence : mapping of variable to value, optional
+        As in `log_partition`.
     max_work, max_memory, n_jobs, verbose
         As in `log_partition`.
 
@@ -278,16 +300,16 @@ def marginals(
     xarray.Dataset
         ``p`` and ``mcse`` (which is 0), with the target's dims and ``state``, as in
         `sklsb.diagnostics.marginals`. With ``variables``, one dimension per variable, named after
-        it (``site_3`` for variable 3); its coordinate holds the values. Where values have names,
-        those of a variable ``smoke`` are the coordinate ``smoke_name``.
+        it (``site_3`` for variable 3); its coordinate holds the values, or their names if they
+        have any. The names of a variable ``smoke`` are also the coordinate ``smoke_name``.
 
     Raises
     ------
     TypeError
-        If the target offers no factors.
+        If the target offers no factors, or variables is no list.
     ValueError
-        If the answer exceeds the limits, no state has positive probability, or a variable does
-        not exist.
+        If the answer exceeds the limits, no state has positive probability, or a variable or value
+        does not exist.
 
     Warns
     -----
@@ -304,8 +326,15 @@ def marginals(
     >>> exact.marginals(rain, [0, 1])["p"].sel(site_0=1).values.round(3)
     array([0.   , 0.083, 0.25 ])
     """
+    if isinstance(variables, Mapping):
+        if evidence is not None:
+            raise TypeError(
+                f"variables is {variables!r:.200}, and evidence is given, too; give variables as a "
+                "list."
+            )
+        variables, evidence = None, variables
+    target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "marginals" if variables is None else "sum")
-    check_target(target)
     threads = _threads(n_jobs)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose, threads)
@@ -314,6 +343,7 @@ def marginals(
 
 def most_likely(
     target: Target,
+    evidence: Mapping[Any, Any] | None = None,
     *,
     max_work: float | None = None,
     max_memory: float | None = None,
@@ -324,7 +354,7 @@ def most_likely(
 
     Parameters
     ----------
-    target, max_work, max_memory, n_jobs, verbose
+    target, evidence, max_work, max_memory, n_jobs, verbose
         As in `log_partition`.
 
     Returns
@@ -351,8 +381,9 @@ def most_likely(
     >>> float(best["lp"])  # weight of the largest cut
     4.0
     """
+    target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "state")
-    found = that_fits(check_target(target), limits, verbose, pruned=False, need="state")
+    found = that_fits(target, limits, verbose, pruned=False, need="state")
     x, elimination = best_state(found, verbose, _threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size, stacklevel=3)
     lp = float(target.log_prob(x))
@@ -362,6 +393,7 @@ def most_likely(
 def sample(
     target: Target,
     n: int,
+    evidence: Mapping[Any, Any] | None = None,
     *,
     random_state: Any = None,
     max_work: float | None = None,
@@ -377,6 +409,8 @@ def sample(
         A target that offers its factors (`Target.log_factors`).
     n : int
         Number of draws.
+    evidence : mapping of variable to value, optional
+        As in `log_partition`.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None
         Seed. The same int gives the same draws, bit for bit.
     max_work, max_memory, n_jobs, verbose
@@ -405,7 +439,7 @@ def sample(
     >>> dict(draws.sizes)
     {'chain': 1, 'draw': 1000, 'row': 8, 'col': 8}
     """
-    target, n = check_target(target), integer(n, "n", 0, np.iinfo(np.int64).max)
+    target, n = observing(target, evidence), integer(n, "n", 0, np.iinfo(np.int64).max)
     limits = check_limits(max_work, max_memory, "draws")
     streams = Streams(spawn(random_state, 1))
     check_fits_in_memory(

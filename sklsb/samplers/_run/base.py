@@ -36,7 +36,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exceptions import InterruptedWarning, StoreError
+from sklsb.exceptions import InterruptedWarning, SamplerWarning, StoreError
 from sklsb.samplers._run.checks import (
     check_bool,
     check_count,
@@ -65,6 +65,7 @@ from sklsb.samplers._run.warnings import CHANGED, Warned
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
+from sklsb.targets.function import FunctionTarget
 
 # Fitted attributes that a fit may not set anew.
 _OF_ONE_FIT = (
@@ -73,6 +74,8 @@ _OF_ONE_FIT = (
 )
 # Parameters that count from the next call on, or are used up by `fit`.
 _NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
+# Values of a function, of about a thousand operations each, that `fit` takes without a warning.
+_MOST_VALUES = 1 << 23
 # Looks at each chain of recorded jumps, at most, to compare the chains.
 _MOST_LOOKS = 1 << 11
 
@@ -204,6 +207,29 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Transitions of new chains with the fitted rule before their first draw."""
         return int(getattr(self, "n_burn_in", None) or 0)
 
+    def _n_values(self, target: Target) -> int:
+        """Values of a function that the burn-in takes if the chains move; 0 if unknown."""
+        return 0
+
+    def _cheaper(self, target: Target) -> str:
+        """Say what takes fewer values of a function."""
+        return ""
+
+    def _warn_of_cost(self, target: Target) -> None:
+        """Warn before the work if it will take very many values of a function of the user."""
+        plain = target.target if isinstance(target, Conditioned) else target
+        if not isinstance(plain, FunctionTarget) or plain._compiled:
+            return
+        n = self._n_values(target)
+        if n > _MOST_VALUES or (n and n * plain.value_cost > _MOST_VALUES):
+            warnings.warn(
+                f"The burn-in of {type(self).__name__} takes about {n:.2g} values of {plain!r:.100}"
+                f"{self._cheaper(target)}. verbose=1 shows how fast that goes; n_burn_in makes it "
+                "shorter.",
+                SamplerWarning,
+                stacklevel=4,
+            )
+
     def _after_burn_in(self) -> None:
         """Reset what the burn-in counted."""
         self._ensemble.chains.moved[:] = False
@@ -252,6 +278,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         PrecisionWarning
             If log p is so large that rounding exceeds 0.01; the message says whether the draws may
             be wrong.
+        SamplerWarning
+            Before the work, if the burn-in takes very many values of a function of yours; the
+            message says what takes fewer.
 
         Notes
         -----
@@ -304,6 +333,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             check_count(self.n_burn_in, "n_burn_in", 0)
         self.check_parameters(target)
         target._check_function()
+        self._warn_of_cost(target)
         again = self.warm_start and hasattr(self, "_ensemble")
         if again and (
             self._ensemble.chains.x.shape != (n_chains, target.n_sites)

@@ -71,6 +71,11 @@ class FixedRuleSampler(BaseSampler):
             return int(self.n_burn_in)
         return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
 
+    def _n_values(self, target: Target) -> int:
+        rule = self.make_rule(target)
+        n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
+        return int(self.n_chains * n_sweeps * (target.n_possible - 1).sum())
+
     def burn_in_length(self) -> int:
         return self._length(self.target_, self._ensemble.rule)
 

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.jump import MOST_JUMPS
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
@@ -27,7 +28,7 @@ from sklsb.exceptions import (
 )
 from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets._graphs import is_attractive
-from sklsb.targets.base import Target
+from sklsb.targets.base import States, Target
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
 # third value of a variable makes a cycle of odd length, and counts like a rejection.
@@ -246,19 +247,9 @@ class Warned(ABC):
     def _isolation(self, n_transitions: int) -> str:
         """Say so if chains that did not move in a sweep or more cannot move; else return ""."""
         ensemble = self._ensemble
-        several = ensemble.rule.facts.parts or getattr(ensemble.rule, "block_size", 1) > 1
-        if several or n_transitions < self._sweep or ensemble.chains.moved.any():
+        if n_transitions < self._sweep or ensemble.chains.moved.any():
             return ""
-        target, states = self.target_, ensemble.chains.x
-        if not (target.n_possible > 1).any() or (target.log_ratios(states) > -np.inf).any():
-            return ""
-        return (
-            " No change of a single variable leads from the states of the chains to a possible "
-            "state, as in a ranking or an assignment, where two variables must change at once. "
-            "Chains of single changes stay where they start: exchange values, as SwapSampler does, "
-            "change several together, as GibbsSampler(block_size=2) does, or describe the states "
-            "by other variables."
-        )
+        return isolation(self.target_, ensemble.chains.x, ensemble.rule)
 
     def _exact_hint(self) -> str:
         if self._known_hint is None:
@@ -356,6 +347,22 @@ class Warned(ABC):
             p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
             total += float(np.sort(p, axis=2)[:, :, :-2].sum())
         return total / len(log_ratios)
+
+
+def isolation(target: Target, states: States, rule: Rule) -> str:
+    """Say so if no change that a rule makes leads from states to a possible one; else return ""."""
+    several = rule.facts.parts or getattr(rule, "block_size", 1) > 1
+    if several or not (target.n_possible > 1).any():
+        return ""
+    if (target.log_ratios(states) > -np.inf).any():
+        return ""
+    return (
+        " No change of a single variable leads from the states of the chains to a possible "
+        "state, as in a ranking or an assignment, where two variables must change at once. "
+        "Chains of single changes stay where they start: exchange values, as SwapSampler does, "
+        "change several together, as GibbsSampler(block_size=2) does, or describe the states "
+        "by other variables."
+    )
 
 
 # Most variables, and entries of the graph, for which this is tried.

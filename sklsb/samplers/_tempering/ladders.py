@@ -26,6 +26,8 @@ from sklsb.samplers._tempering.paths import PathMaker
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
+# Values of variables drawn from the reference at once.
+_MOST_DRAWN = 1 << 22
 # Scans whose levels are kept.
 KEPT_SCANS = 1024
 
@@ -213,6 +215,18 @@ class Ladders(Threaded):
     def softened(self) -> bool:
         """Whether zeros are softened on the way."""
         return self._maker.softened
+
+    def reaches(self, n: int) -> bool:
+        """Whether any of up to n states drawn from the reference is possible."""
+        rng, drawn = np.random.default_rng(self.streams.root("scout")), 0
+        most = at_once(_MOST_DRAWN, self.inner.n_sites)
+        while drawn < n:
+            size = min(max(1, drawn), n - drawn, most)
+            x = np.tile(self.replicas.chains.x[0], (size, 1))
+            if (self.inner.log_prob(self._maker.drawn(x, rng)) > -np.inf).any():
+                return True
+            drawn += size
+        return False
 
     @property
     def log_z_before(self) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.tempering.paths import Guide, Guided, Joint, Reference, Scaled, Softened
 from sklsb.targets._checks import as_array
-from sklsb.targets.base import Conditioned, Target
+from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 
@@ -204,6 +204,17 @@ class PathMaker:
             self._joint = np.array(machine.visible_bias), odds, n_hidden
             of_visible = np.logaddexp(0.0, odds[self.domains.free]).sum()
             self.log_size = float(n_hidden * np.log(2.0) + of_visible)
+
+    def drawn(self, x: States, rng: np.random.Generator) -> States:
+        """Return states with their free variables drawn from the reference."""
+        free, start, value, upto = self._reference
+        n = np.diff(start)
+        # Cumulative probabilities of all variables in one increasing array.
+        ends = upto[: value.size] + np.repeat(np.arange(n.size), n)
+        u = np.arange(n.size) + rng.random((len(x), n.size))
+        at = np.minimum(np.searchsorted(ends, u, side="right"), start[1:] - 1)
+        x[:, free] = value[at]
+        return x
 
     @property
     def softened(self) -> bool:

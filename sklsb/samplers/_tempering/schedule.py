@@ -1,6 +1,7 @@
 """The temperatures: adapted in rounds that double, so that all swaps are refused equally often."""
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
+from sklsb._system.progress import FIRST_SEGMENT, next_segment, tick
 from sklsb.samplers._tempering.bennett import Batches
 from sklsb.samplers._tempering.ladders import Ladders
 
@@ -55,7 +57,13 @@ def run_scans(ladders: Ladders, n_scans: int) -> None:
     """Make scans without draws."""
     n, target = len(ladders), ladders.target
     no_draws = np.empty((n, 0, target.n_sites), target.dtype)
-    ladders.run(n_scans, (0, 0, 0), no_draws, np.empty((n, 0, 2)))
+    made, segment = 0, FIRST_SEGMENT
+    while made < n_scans:
+        began, size = time.perf_counter(), min(segment, n_scans - made)
+        ladders.run(size, (0, 0, 0), no_draws, np.empty((n, 0, 2)))
+        made += size
+        segment = next_segment(segment, size, time.perf_counter() - began)
+        tick()
 
 
 def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -> Tuned:

@@ -7,6 +7,7 @@ import xarray as xr
 
 from sklsb._kernels.facts import Rule
 from sklsb._system.memory import at_once
+from sklsb._system.progress import tick
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.compiled import Ensemble
@@ -19,8 +20,8 @@ from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
 from sklsb.targets.potts import Potts
 
-# Draws of each chain.
-_FEWEST_DRAWS, _MOST_DRAWS = 128, 512
+# Draws of each chain, and between two looks at the time.
+_FEWEST_DRAWS, _MOST_DRAWS, _AT_ONCE = 128, 512, 16
 # With two modes, all of this many chains are in one by chance in 1 % of the cases.
 _FEWEST_CHAINS = 8
 # Effective sample sizes from few draws are known only to about this factor.
@@ -128,10 +129,11 @@ def _look(ensemble: Ensemble | Ladders, n_draws: int, thin: int) -> xr.Dataset:
     facts, tally = ensemble.rule.facts, Tally(target, n)
     draws = np.empty((n, n_draws, target.n_sites), target.dtype)
     stats = np.empty((n, n_draws, len(facts.stat_names)))
-    size = at_once(MOST_NUMBERS, facts.n_uniforms * thin)
+    size = min(_AT_ONCE, at_once(MOST_NUMBERS, facts.n_uniforms * thin))
     with ensemble.threads():
         for first in range(0, n_draws, size):
             ensemble.run(min(size, n_draws - first) * thin, (thin, 0, first), draws, stats)
+            tick()
     half = n_draws // 2
     tally.add(draws[:, half:], stats[:, half:, 0], 1)
     return disagreement(tally, target)

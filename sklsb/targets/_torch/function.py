@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from sklsb._system.progress import tick
 from sklsb.targets.base import States
 
 _DTYPES = torch.float32, torch.float64
@@ -102,6 +104,22 @@ class Density:
             return torch.nn.functional.one_hot(value_index.long(), self.n_values).to(self.dtype)
         return value_index.to(self.dtype)
 
+    @property
+    def _given(self) -> str:
+        """What the function is given, and what to do if it expects something else."""
+        if self.n_values > 2:
+            return (
+                f"These are indicators of {self.n_values} values, zeros and ones along the last "
+                "axis. A function of numbers, such as an embedding, takes x.argmax(-1); for what "
+                "has no gradient there is sklsb.FunctionTarget."
+            )
+        return (
+            "These are zeros and ones, because n_states is 2. If variables take more values, give "
+            "n_states: the function is then given indicators of shape (n, n_sites, k). A function "
+            "of integers, such as an embedding, takes x.long(); for what has no gradient there is "
+            "sklsb.FunctionTarget."
+        )
+
     def values(self, given: Tensor) -> Tensor:
         """Call the function and check the shape of its result."""
         try:
@@ -109,6 +127,7 @@ class Density:
         except Exception as error:
             shape = f"{tuple(given.shape)} and type {given.dtype}"
             error.add_note(f"It came from the log-density, called with a tensor of shape {shape}.")
+            error.add_note(self._given)
             half = next((v.dtype for v in self._tensors() if v.dtype in _HALF), None)
             if half is not None:
                 error.add_note(
@@ -140,8 +159,15 @@ class Density:
                     "the log-density does not depend on its argument by operations that torch can "
                     "differentiate; use FunctionTarget for such a function."
                 )
+        tick(len(given))
         # Copies, as expanded tensors cannot be written to.
         return value.detach().double().clone(), gradient.contiguous()
+
+    def n_operations(self, states: States) -> int:
+        """Count the operations of matrix products and convolutions at states."""
+        with FlopCounterMode(display=False) as counter:
+            self(states)
+        return int(counter.get_total_flops())
 
     def __call__(self, states: States) -> NDArray[np.float64]:
         with self.evaluating(), torch.no_grad():

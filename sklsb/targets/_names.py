@@ -1,0 +1,149 @@
+"""Names of variables and of their values, and the one way in which they are looked up."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+# What Python, pandas and NumPy write for a value that is missing.
+_MISSING = ("None", "nan", "NaT", "<NA>", "--")
+
+
+def _text(given: Any) -> str:
+    """Return what is given as a file would write it."""
+    return str.__str__(given) if isinstance(given, str) else str(given)
+
+
+def _number(given: Any) -> Decimal | None:
+    """Return the number that a name is, or None."""
+    text = _text(given)
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def is_missing(given: Any) -> bool:
+    """Whether a value stands for none, such as NaN or `pandas.NA`."""
+    return not isinstance(given, str) and _text(given) in _MISSING
+
+
+def is_flag(given: Any) -> bool:
+    """Whether a value is True or False."""
+    return isinstance(given, bool | np.bool_)
+
+
+def plain(labels: Iterable[Any]) -> list[Any]:
+    """Return labels with Python's own numbers and strings instead of NumPy's."""
+
+    def one(label: Any) -> Any:
+        if isinstance(label, tuple):
+            return tuple(map(one, label))
+        return label.item() if isinstance(label, np.generic) else label
+
+    return [one(label) for label in labels]
+
+
+def are_plain(labels: Sequence[Any]) -> bool:
+    """Whether labels are all strings, or all integers."""
+    kinds = {type(label) for label in labels}
+    return kinds <= {str} or kinds <= {int}
+
+
+def coordinate(labels: Sequence[Any]) -> NDArray[Any]:
+    """Return labels as a coordinate: strings and numbers as they are, all others as text."""
+    kinds = {type(label) for label in labels}
+    if not are_plain(labels) and not kinds <= {int, float}:
+        texts = [[way(label) for label in labels] for way in (_text, repr)]
+        distinct = [words for words in texts if len(set(words)) == len(words)]
+        labels = [*distinct, range(len(labels))][0]
+    return np.asarray(labels)
+
+
+def labels_of(given: Any) -> list[Any] | None:
+    """Return the labels of the rows of a Series or data frame, None for anything else."""
+    return plain(given.index) if hasattr(given, "iloc") else None
+
+
+def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
+    """Return a Series or data frame in the order of labels, anything else as it is."""
+    own = labels_of(given)
+    if own is None:
+        return given
+    place = {label: i for i, label in enumerate(own)}
+    if len(place) < len(own) or place.keys() != {*labels}:
+        raise ValueError(
+            f"the index of {name} is {own!r:.200}, where the variables are called "
+            f"{[*labels]!r:.200}. Give each of these labels once, or {name}.to_numpy() if the "
+            "order is right."
+        )
+    return given.iloc[[place[label] for label in labels]]
+
+
+def aligned(
+    given: Any, labels: list[Any] | None, n: int, name: str
+) -> tuple[Any, list[Any] | None]:
+    """Return numbers of n variables in the order of labels, which are their own if there are none.
+
+    Whole numbers from 0 on are positions, not labels.
+    """
+    own = labels_of(given)
+    if labels is None and own is not None and {*own} != {*range(n)}:
+        labels = own
+    return ordered(given, labels or range(n), name), labels
+
+
+class Names:
+    """The names of variables, or of the values of one, by which they are found.
+
+    A name is found by an equal label, by its text, or by an equal number, in this order: "3", 3,
+    ``np.int64(3)`` and 3.0 all mean the name "3", but the string "3.0" does not. True and False
+    mean names such as "true" and "False". What could be several names is found by none.
+    """
+
+    def __init__(self, names: Iterable[Any]):
+        self.names = list(names)
+        # As keys of a dict, 1 and True are the same.
+        self._equal = {(is_flag(name), name): i for i, name in enumerate(self.names)}
+
+    def find(self, given: Any) -> int | None:
+        """Return the place of a name, or None."""
+        if is_missing(given):
+            return None
+        if getattr(given, "ndim", None) == 0 and not isinstance(given, np.generic):
+            return self.find(given.item())
+        try:
+            place = self._equal.get((is_flag(given), given))
+        except TypeError:  # no label, such as a list
+            return None
+        if place is not None:
+            return place
+        found = self._by_text.get(_text(given), [])
+        if not found and is_flag(given):
+            found = self._by_lower.get(_text(given).lower(), [])
+        if not found and not isinstance(given, str):
+            number = _number(given)
+            found = [] if number is None else self.numbers.get(number, [])
+        return found[0] if len(found) == 1 else None
+
+    def _by(self, key: Callable[[Any], Any]) -> dict[Any, list[int]]:
+        places: dict[Any, list[int]] = {}
+        for i, name in enumerate(self.names):
+            places.setdefault(key(name), []).append(i)
+        places.pop(None, None)  # names that are no numbers
+        return places
+
+    @cached_property
+    def _by_text(self) -> dict[str, list[int]]:
+        return self._by(_text)
+
+    @cached_property
+    def _by_lower(self) -> dict[str, list[int]]:
+        return self._by(lambda name: _text(name).lower())
+
+    @cached_property
+    def numbers(self) -> dict[Decimal, list[int]]:
+        """Places of the names that are numbers."""
+        return self._by(_number)
