@@ -11,12 +11,16 @@ more as if there were no hidden layer, which is what a function of one's own get
 unimodal: targets of all classes with a single mode. What is told there is a false alarm.
 alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals; by
 single changes, and by default, where blocks of variables are redrawn, too.
+small: all samplers on models of few states, where draws are compared with exact answers: glasses of
+8 spins (complete graph, couplings of standard deviation .6, fields of .5), the first of which is
+hard for sweeps; a function whose support falls into two parts; one that is flat over 3^9 states
+but for three, which are very probable.
 others: all samplers by default on fresh mixtures, on magnets, whose two modes weigh the same, on cold
 glasses, and on networks with strong factors and zeros; --only names some of the samplers.
 
 Takes half an hour on one core.
 
-    python benchmarks/told.py [mixtures] [unimodal] [others] [alarm --bif alarm.bif]
+    python benchmarks/told.py [mixtures] [unimodal] [small] [others] [alarm --bif alarm.bif]
         [--json told.json]
 """
 
@@ -33,6 +37,7 @@ import numpy as np
 from sklsb import (
     RBM,
     AutoSampler,
+    ClusterSampler,
     FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
@@ -296,6 +301,71 @@ def others(n_targets, only):
     return rows
 
 
+# ----------------------------------------------------------------- small models
+
+
+def listed(target):
+    """Return a target and its marginals, from a list of all states."""
+    values = np.asarray(target.values)
+    index = np.indices(target.cardinalities).reshape(target.n_sites, -1).T
+    log_p = target.log_prob(values[index])
+    p = np.exp(log_p - log_p.max())
+    hit = values[index] == values[:, None, None]
+    return target, np.moveaxis((hit * (p / p.sum())[:, None]).sum(axis=1), 0, 1)
+
+
+def small_glass(seed):
+    rng = np.random.default_rng(seed)
+    upper = 0.6 * np.triu(rng.normal(size=(8, 8)), 1)
+    return listed(Ising(upper + upper.T, 0.5 * rng.normal(size=8)))
+
+
+def in_two_parts(x):
+    ones = x.sum(axis=-1)
+    return np.where((ones > 3) & (ones < 7), -np.inf, 0.3 * ones - 0.4 * x[..., 0])
+
+
+HOLES = np.random.default_rng(4).integers(3, size=(3, 9))
+
+
+def golf(x):
+    """Half of the probability is in three states that nothing leads to."""
+    inside = (x[..., None, :] == HOLES).all(axis=-1).any(axis=-1)
+    return np.where(inside, np.log(3**8), 0.0)
+
+
+SMALL = {
+    "glass of 8 spins": (lambda: small_glass(29), 200),
+    "function in two parts": (lambda: listed(FunctionTarget(in_two_parts, 10)), 50),
+    "golf holes": (lambda: listed(FunctionTarget(golf, 9, 3)), 50),
+}
+OF_SMALL = {
+    "GibbsSampler, systematic": partial(GibbsSampler, "systematic"),
+    "LSBSampler, barker": partial(LSBSampler, "barker"),
+    "HammingBallSampler": partial(HammingBallSampler, 4),
+    "ClusterSampler": ClusterSampler,
+    "LSBSampler": LSBSampler,
+    "ParallelTempering": ParallelTempering,
+    "AutoSampler": AutoSampler,
+}
+
+
+def small_models(share, only):
+    rows = {}
+    for family, (make, n) in SMALL.items():
+        target, truth = make()
+        for name, sampler in OF_SMALL.items():
+            if (only and name not in only) or (
+                name == "ClusterSampler" and not isinstance(target, Ising)
+            ):
+                continue
+            title = f"{family}, {name}"
+            seeds = range(max(1, round(share * n)))
+            rows[title] = [run(target, seed, truth, sampler) for seed in seeds]
+            show(title, rows[title])
+    return rows
+
+
 # ----------------------------------------------------------------- alarm
 
 
@@ -312,17 +382,18 @@ def alarm(path, n_seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "part", nargs="*", help="mixtures, unimodal, others, alarm; the first 3 if not said"
+        "part", nargs="*", help="mixtures, unimodal, small, others, alarm; the first 4 if not said"
     )
     parser.add_argument("--wrong", type=int, default=50, help="mixtures that are wrong")
     parser.add_argument("--targets", type=int, default=100, help="unimodal targets")
     parser.add_argument("--fresh", type=int, default=60, help="mixtures for other samplers")
-    parser.add_argument("--only", nargs="*", choices=OTHERS, help="samplers of the part others")
+    parser.add_argument("--only", nargs="*", help="samplers of the parts small and others")
+    parser.add_argument("--share", type=float, default=1.0, help="of the seeds of the part small")
     parser.add_argument("--seeds", type=int, default=40, help="of the alarm network")
     parser.add_argument("--bif", type=Path, help="file of the alarm network")
     parser.add_argument("--json", type=Path, default=Path("told.json"))
     options = parser.parse_args()
-    usual = ["mixtures", "unimodal", "others"]
+    usual = ["mixtures", "unimodal", "small", "others"]
     parts = options.part or usual + ["alarm"] * (options.bif is not None)
     if unknown := set(parts) - {*usual, "alarm"}:
         parser.error(f"unknown: {', '.join(unknown)}")
@@ -335,6 +406,8 @@ def main():
             everything[part] = mixtures(options.wrong)
         elif part == "unimodal":
             everything[part] = unimodal(options.targets)
+        elif part == "small":
+            everything[part] = small_models(options.share, options.only)
         elif part == "others":
             everything[part] = others(options.fresh, options.only)
         else:

@@ -1,5 +1,6 @@
 """Whether chains agree: R-hat, effective sample sizes, and what is said of them."""
 
+import copy
 import pickle
 import re
 import warnings
@@ -9,9 +10,25 @@ import pytest
 import xarray as xr
 from models import dense, mixture_of_products
 
-from sklsb import GibbsSampler, Ising, LSBSampler, MarkovNetwork, Potts, diagnostics
+from sklsb import (
+    AutoSampler,
+    FunctionTarget,
+    GibbsSampler,
+    HammingBallSampler,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    ParallelTempering,
+    Potts,
+    SwapSampler,
+    diagnostics,
+    exact,
+    sample_chains,
+)
+from sklsb.diagnostics.marginals import marginal_arrays
 from sklsb.diagnostics.tally import FEWEST_DRAWS, Tally, agreement
 from sklsb.exceptions import SamplerWarning, SeparatedModesWarning
+from sklsb.samplers._run.reference import contradiction, of_tally
 
 LATTICE = Ising.lattice(np.random.default_rng(0).normal(size=(4, 4)), coupling=0.2)
 MIXED = MarkovNetwork([2, 3, 1, 4], [((0, 1), [[1.0, 2.0, 0.5], [0.5, 1.0, 3.0]])])
@@ -357,3 +374,194 @@ def test_nothing_is_said_of_few_draws_and_a_fit_forgets():
     assert sampler.disagreement_.n_draws == FEWEST_DRAWS
     sampler.fit(LATTICE)
     assert not hasattr(sampler, "disagreement_")
+
+
+# ----------------------------------------------------------------- against exact answers
+
+
+def in_two_parts(x):
+    """No single change leads from states of few ones to those of many."""
+    n = x.sum(axis=-1)
+    return np.where((n > 3) & (n < 7), -np.inf, 0.3 * n - 0.4 * x[..., 0])
+
+
+PARTS = FunctionTarget(in_two_parts, 10)
+FEW = np.zeros((4, 10), dtype=np.int8)
+WRONG = "by them, variable [0-9] is [01] with probability .* exactly, .* it is 0"
+SINGLE = {
+    "gibbs": GibbsSampler("systematic", random_state=0),
+    "ball": HammingBallSampler(3, random_state=0),
+    "barker": LSBSampler("barker", random_state=0),
+    "jumps": LSBSampler("barker", random_state=0, rejection_free=True, pilot=False),
+}
+
+
+def told_of(call):
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        found = call()
+    return found, [str(w.message) for w in given if issubclass(w.category, SeparatedModesWarning)]
+
+
+def test_contradictions_by_hand():
+    exact_p = np.array([[0.5, 0.5], [0.98, 0.02]])
+    p, errors = exact_p.copy(), np.full((2, 2), 0.01)
+    assert contradiction(exact_p, p, errors, 1000) is None
+    p[0] = 0.549, 0.451  # 4.9 errors
+    assert contradiction(exact_p, p, errors, 1000) is None
+    p[0] = 0.552, 0.448
+    assert contradiction(exact_p, p, errors, 1000)[:3] == (0, 0, 0.552)
+    p[0], errors[:] = (0.509, 0.491), 1e-4  # below .01, whatever the errors
+    assert contradiction(exact_p, p, errors, 1000) is None
+    p[1], errors[1] = (1.0, 0.0), np.nan  # never seen: sqrt(3) / n is the error
+    for n, wrong in ((400, False), (450, True)):  # 5 sqrt(3) / 433 is .02
+        found = contradiction(exact_p, p, errors, n)
+        assert (found is not None) == wrong, n
+    assert found.site == 1
+    assert np.isnan(found.error)
+    assert contradiction(exact_p, p * np.nan, errors, 1000) is None  # not counted
+
+
+def check_errors_of_what_may_be_wrong():
+    """Only they are computed, and nothing wrong is missed."""
+    rng, n_wrong = np.random.default_rng(0), 0
+    target = Ising(np.zeros((6, 6)), np.zeros(6))
+    for stay in (0.0, 0.5, 0.9, 0.99, 0.999):
+        kept = rng.random((4, 300, 6)) < stay
+        x = np.where(rng.random((4, 300, 6)) < 0.3, 1, -1).astype(np.int8)
+        for t in range(1, 300):
+            x[:, t] = np.where(kept[:, t], x[:, t - 1], x[:, t])
+        p, errors = marginal_arrays(dataset(x, target), target)
+        for exact_p in (np.tile([0.7, 0.3], (6, 1)), np.tile([0.8, 0.2], (6, 1)), 1.0 - p):
+            quick = marginal_arrays(dataset(x, target), target, exact_p)
+            np.testing.assert_array_equal(quick[0], p)
+            off = np.abs(p - exact_p)
+            wrong = (off > 0.01) & (off > 5.0 * errors)
+            np.testing.assert_array_equal(quick[1][wrong], errors[wrong])
+            np.testing.assert_array_equal((off > 0.01) & (off > 5.0 * quick[1]), wrong)
+            n_wrong += wrong.sum()
+    assert n_wrong > 20, "some answers here are wrong"
+
+
+def test_errors_of_what_may_be_wrong():
+    check_errors_of_what_may_be_wrong()
+
+
+def test_marginals_of_a_tally():
+    x = independent(MIXED, 3, 600)
+    x[:, :, 1] = np.where(x[:, :, 1] == 2, 0, x[:, :, 1])  # a value is never seen
+    tally = Tally(MIXED, 3)
+    for part in np.split(x, [5, 64, 300], axis=1):
+        tally.add(part, MIXED.log_prob(part), 1)
+    p, errors = of_tally(tally, (4, 4))
+    counted = [(0, 1), (1, 0), (1, 1), (1, 2), (3, 0), (3, 1), (3, 2), (3, 3)]
+    for site, value in np.ndindex(4, 4):
+        if (site, value) in counted:
+            assert p[site, value] == pytest.approx((x[:, :, site] == value).mean(), abs=1e-12)
+        else:
+            assert np.isnan(p[site, value])
+    assert np.isnan(errors[1, 2])
+    of_draws = np.sqrt(p * (1 - p) / 1800)
+    seen = ~np.isnan(errors)
+    assert seen.sum() == 7
+    assert (errors / of_draws)[seen] == pytest.approx(1.0, abs=0.5)
+
+
+def check_one_part_is_told():
+    """Four chains in the same part agree with each other."""
+    for name, sampler in SINGLE.items():
+        sampler.fit(PARTS, initial_states=FEW)
+        draws, told = told_of(lambda s=sampler: s.sample(300, thin="sweep"))
+        assert draws["x"].values.sum(axis=2).max() <= 3
+        assert sampler.disagreement_.agree, name
+        assert len(told) == 1, f"{name} says nothing of one part"
+        assert re.search(WRONG, told[0]), f"{name}: {told[0]}"
+        assert "sklsb.exact.probabilities" in told[0]
+
+
+def test_chains_that_agree_in_one_part_are_told():
+    check_one_part_is_told()
+
+
+@pytest.mark.parametrize(
+    "record", ["moments", "marginals", {"n": lambda x: x.sum(axis=-1)}, "jumps"]
+)
+def test_whatever_is_recorded_is_told(record):
+    sampler = SINGLE["jumps" if record == "jumps" else "gibbs"]
+    sampler.fit(PARTS, initial_states=FEW)
+    _, told = told_of(lambda: sampler.sample(2000, record=record))
+    assert re.search(WRONG, told[-1])
+
+
+def test_a_store_and_new_chains_are_told(tmp_path):
+    pytest.importorskip("zarr")
+    sampler = SINGLE["gibbs"].fit(PARTS, initial_states=FEW)
+    _, told = told_of(lambda: sampler.sample(300, store=tmp_path / "draws"))
+    assert re.search(WRONG, told[-1])
+    # All three start in the part of few ones, which has .93 of the probability.
+    rare = FunctionTarget(lambda x: in_two_parts(x) + np.where(x.sum(-1) > 3, -3.8, 0.0), 10)
+    many = exact.states(rare).sum(axis=1) > 3
+    assert exact.probabilities(rare)[many].sum() == pytest.approx(0.07, abs=0.02)
+    sampler = GibbsSampler("systematic", random_state=1).fit(rare, initial_states=FEW)
+    draws, told = told_of(lambda: sample_chains(sampler, 300, n_chains=3))
+    assert draws["x"].values.sum(axis=2).max() <= 3
+    assert re.search(WRONG, told[-1])
+
+
+def test_many_calls_are_judged_together():
+    """Each is too short to be wrong by itself."""
+    sampler = SINGLE["gibbs"].fit(PARTS, initial_states=FEW)
+    all_told = [bool(told_of(lambda: sampler.sample(20))[1]) for _ in range(6)]
+    assert not any(all_told[:3])
+    assert all(all_told[3:])
+
+
+def test_exchanges_are_compared_at_their_counts():
+    target = dense(6)
+    start = np.array([1, 1, -1, -1, -1, -1])
+    sampler = SwapSampler(random_state=0).fit(target, initial_states=start)
+    assert not told_of(lambda: sampler.sample(2000, thin="sweep"))[1]
+    apart = FunctionTarget(  # no exchange leads from two ones at the left to two at the right
+        lambda x: np.where(x[..., :3].sum(-1) % 2 == 0, 0.4 * x[..., 0] + 0.2 * x[..., 3], -np.inf),
+        6,
+    )
+    sampler = SwapSampler(random_state=0).fit(apart, initial_states=np.array([1, 1, 0, 0, 0, 0]))
+    _, told = told_of(lambda: sampler.sample(300, thin="sweep"))
+    assert "The draws are wrong" in told[-1]
+    assert "exact.probabilities" not in told[-1]  # these are not at fixed counts
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        *SINGLE.values(),
+        ParallelTempering(n_burn_in=256, random_state=0),
+        AutoSampler(n_burn_in=300),
+    ],
+    ids=repr,
+)
+def test_right_answers_are_not_told(sampler):
+    for target in (dense(8, scale=0.2), MIXED):
+        _, told = told_of(lambda t=target: sampler.fit(t).sample(500, thin="sweep"))
+        assert not told
+
+
+def test_the_listing_counts_and_is_forgotten_with_the_law():
+    bias = [0.1]
+    target = FunctionTarget(lambda x: bias[0] * x.sum(-1), 8)
+    sampler = GibbsSampler(random_state=0, init="uniform").fit(target)
+    plain = copy.deepcopy(sampler)
+    before = sampler.n_evaluations_
+    sampler.sample(2000)
+    assert sampler.n_evaluations_ == before + 4 * 2000 + 2**8
+    again = copy.copy(sampler)
+    assert again.n_evaluations_ == sampler.n_evaluations_
+    (a, told), (b, _) = told_of(lambda: again.sample(2000)), told_of(lambda: sampler.sample(2000))
+    assert not told
+    np.testing.assert_array_equal(a["x"], b["x"])
+    assert again.n_evaluations_ == sampler.n_evaluations_
+    whole = plain.sample(4000)
+    np.testing.assert_array_equal(whole["x"][:, 2000:], b["x"])
+    assert plain.n_evaluations_ == sampler.n_evaluations_
+    bias[0] = -1.0
+    assert not told_of(lambda: sampler.sample(2000, thin="sweep"))[1]

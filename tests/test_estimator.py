@@ -66,7 +66,7 @@ DEFAULTS = {
     "pilot": True,
     "n_chains": 4,
     "n_burn_in": None,
-    "init": "both",
+    "init": "auto",
     "lazy": 0.0,
     "device": None,
     "n_jobs": None,

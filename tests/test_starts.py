@@ -22,6 +22,7 @@ from sklsb.diagnostics.tally import RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._run import starts as _starts
+from sklsb.samplers._run.reference import find_reference
 from sklsb.samplers._run.starts import MOST_LOOKS, Effort, draw_starts
 from sklsb.samplers._run.uphill import Account, Uphill, Walks
 
@@ -256,7 +257,7 @@ def test_init_is_a_parameter_of_every_sampler(sampler):
     assert LATTICE.log_prob(x["both"][1]) > LATTICE.log_prob(x["uniform"][1])
     assert sampler.sample(3).attrs["init"] == "'both'"
     for wrong in ("cold", None, 3, ["both"]):
-        with pytest.raises(ValueError, match=r"init is .*; it must be one of \['both', 'uniform'"):
+        with pytest.raises(ValueError, match=r"init is .*; it must be one of \['auto', 'both'"):
             sampler.set_params(init=wrong).fit(LATTICE)
 
 
@@ -296,7 +297,7 @@ def test_a_rare_value_that_chains_keep():
     assert exact.marginals(target)["p"].values[0, 1] == pytest.approx(2 / 51, abs=1e-9)
     uniform = 0
     for seed in range(3):
-        sampler = LSBSampler(random_state=seed, pilot=False, blocks=None)
+        sampler = LSBSampler(random_state=seed, pilot=False, blocks=None, init="both")
         x = sampler.fit(target).state_
         assert (x[1::2, :3] == (1, 7, 7)).all(axis=1).any()
         uniform += sampler.set_params(init="uniform").fit(target).state_[:, 0].sum()
@@ -345,7 +346,7 @@ def test_a_rare_value_that_chains_keep_and_draws_hardly_hold_is_told():
     table = np.ones((2, 8))
     table[0, 7] = table[1, :7] = 1e-14
     target = MarkovNetwork([2, 8, 8, 2], [((0, 1), table), ((0, 2), table), ((0,), [1.0, 2.0])])
-    sampler = LSBSampler(random_state=0, pilot=False, blocks=None).fit(target)
+    sampler = LSBSampler(random_state=0, pilot=False, blocks=None, init="both").fit(target)
     with pytest.warns(SeparatedModesWarning, match="that chains keep for long"):
         sampler.sample(100, thin="sweep")
     (lost,) = set(sampler.disagreement_.attrs["lost"])
@@ -378,3 +379,110 @@ def test_first_order_searches(init):
     assert starts.evaluations.max() < 36 * 10  # gradients: far fewer than log-ratios
     sampler = LSBSampler("sqrt", fast=True, n_burn_in=0, init=init, random_state=0).fit(LATTICE)
     assert 8 <= sampler.n_evaluations_ < 36 * 40
+
+
+# ----------------------------------------------------------------- exact draws
+
+SMALL = {
+    "dense": dense(8),
+    "potts": Potts.lattice(np.random.default_rng(1).normal(size=(2, 3, 3)), coupling=0.5),
+    "network": NETWORK,
+    "evidence": NETWORK.condition({1: 2}),
+    "function": FunctionTarget(lambda x: np.abs(x - 1.2).sum(-1) - x[..., 0] * x[..., 1], 4, 3),
+    "observed": FunctionTarget(lambda x: np.abs(x - 1.2).sum(-1), 4, 3).condition({2: 1}),
+    "machine": RBM(*(np.random.default_rng(2).normal(size=s) for s in ((6, 3), 6, 3))),
+    "columns": VariableSelection(*(np.random.default_rng(3).normal(size=s) for s in ((9, 4), 9))),
+    "parts": FunctionTarget(lambda x: np.where(x.sum(-1) % 3 == 1, -np.inf, 0.2 * x[..., 0]), 5),
+}
+
+
+def enumerated(target):
+    x, p = exact.states(target), exact.probabilities(target)
+    values = np.arange(len(target.values))[:, None, None]
+    hit = x == np.asarray(target.values)[values]
+    return np.moveaxis((hit * p[:, None]).sum(axis=1), 0, 1)
+
+
+def check_exact_answers(target):
+    """By listing all states, or by elimination, and by draws of both."""
+    listed = find_reference(target, 1 << 17)
+    np.testing.assert_allclose(listed.p, enumerated(target), atol=1e-12, err_msg="marginals")
+    n = 4000
+    x = listed.starts(target, Streams(spawn(0, n)))
+    assert x.dtype == target.dtype
+    assert np.isfinite(target.log_prob(x)).all(), "exact draws are possible"
+    seen = np.stack([(x == v).mean(axis=0) for v in target.values], axis=1)
+    error = np.sqrt(listed.p * (1 - listed.p) / n)
+    assert (np.abs(seen - listed.p) <= 4.5 * error + 1e-12).all(), "exact draws have their law"
+
+
+@pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
+def test_exact_answers(target):
+    check_exact_answers(target)
+
+
+@pytest.mark.parametrize("name", ["dense", "network", "evidence"])
+def test_exact_answers_by_elimination(name, monkeypatch):
+    monkeypatch.setattr("sklsb.samplers._run.reference._MOST_STATES", 0)
+    check_exact_answers(SMALL[name])
+
+
+def test_exact_answers_are_taken_by_counted_work():
+    ternary = FunctionTarget(lambda x: 0.1 * x.sum(-1), 9, 3)
+    assert find_reference(ternary, 3**9 - 1) is None
+    assert find_reference(ternary, 3**9).cost == 3**9
+    assert find_reference(ternary, 3**9, going_on=lambda: False) is None
+    chain = MarkovNetwork([2] * 40, [((i, i + 1), [[2.0, 1.0], [1.0, 2.0]]) for i in range(39)])
+    assert find_reference(chain, 79 * 2048) is None  # for a sum, only tables are missing
+    assert find_reference(chain, 80 * 2048).p.shape == (40, 2)
+    lattice = Ising.lattice(np.zeros((30, 30)), coupling=0.3)
+    assert find_reference(lattice, 1e7) is None
+    assert find_reference(TARGETS["nothing"], 1e9) is None  # no variable is free
+
+
+def test_no_exact_answer_where_rounding_hides_it_or_the_function_fails_elsewhere():
+    assert find_reference(Ising([[0.0, 1.0], [1.0, 0.0]], [1e16, 0.3]), 1e6) is None
+
+    def log_prob(x):
+        if (x == (1, 0, 1, 1, 0, 1)).all(axis=-1).any():
+            raise ZeroDivisionError
+        return 0.1 * x.sum(-1)
+
+    target = FunctionTarget(log_prob, 6)
+    assert find_reference(target, 1e6) is None
+    start = np.tile([0, 0, 0, 0, 0, 1], (2, 1))
+    sampler = GibbsSampler(n_chains=2, n_burn_in=0, random_state=0)
+    sampler.fit(target.condition({0: 0}), initial_states=start).sample(100)
+
+
+def test_at_fixed_counts_only_states_with_these_count():
+    target = dense(6)
+    x, p = exact.states(target), exact.probabilities(target)
+    like = np.array([-1, 1, 1, -1, -1, -1])
+    p = np.where(x.sum(axis=1) == like.sum(), p, 0.0) / p[x.sum(axis=1) == like.sum()].sum()
+    up = (p[:, None] * (x == 1)).sum(axis=0)
+    np.testing.assert_allclose(find_reference(target, 1e6, like=like).p[:, 1], up, atol=1e-12)
+
+
+@each_sampler
+def test_small_models_start_at_exact_draws(sampler):
+    target, settings = dense(8), {"n_burn_in": 0, "random_state": 3}
+    one = clone(sampler).set_params(n_chains=2, **settings).fit(target)
+    more = clone(sampler).set_params(n_chains=5, **settings).fit(target)
+    np.testing.assert_array_equal(more.state_[:2], one.state_)
+    reference = find_reference(target, 0)
+    wanted = reference.starts(target, Streams(spawn(3, 5)))
+    np.testing.assert_array_equal(more.state_, wanted)
+    given = clone(sampler).set_params(n_chains=5, **settings).fit(target, initial_states=wanted)
+    assert more.n_evaluations_ - given.n_evaluations_ == reference.cost
+
+
+@each_sampler
+def test_where_exact_draws_cost_too_much_nothing_changes(sampler):
+    target, settings = dense(24), {"n_chains": 2, "n_burn_in": 50, "random_state": 0}
+    default, both = (
+        clone(sampler).set_params(**settings, **given).fit(target)
+        for given in ({}, {"init": "both"})
+    )
+    np.testing.assert_array_equal(default.state_, both.state_)
+    assert default.n_evaluations_ == both.n_evaluations_

@@ -92,7 +92,7 @@ def marginal_errors(p: Array, of_batches: Array, most: float | Array) -> Array:
         return error_of(p, np.minimum(p * (1 - p) / of_batches**2, most))
 
 
-def error_of(p: Array, size: Array) -> Array:
+def error_of(p: Array, size: Array | float) -> Array:
     """Return the error of a probability from so many independent draws, at most 1/2.
 
     Three more draws with the value, or without it, are added.

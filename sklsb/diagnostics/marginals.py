@@ -13,6 +13,12 @@ from sklsb.targets.base import Target
 
 # Indicators held at once, of eight bytes each.
 _BLOCK = 1 << 22
+# A marginal is wrong if it is off by more than this, and by more than so many standard errors.
+LEAST_OFF, MOST_ERRORS = 0.01, 5.0
+# Fewest draws that may be worth an independent one: ArviZ takes no ESS above n log10(n).
+_FEWEST_WORTH = 0.1
+
+Array = NDArray[np.float64]
 
 
 def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
@@ -87,6 +93,21 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     check_order(draws, target)
     if "x" not in draws and "mcse" in draws:
         return _recorded(draws, target)
+    shape = (*target.shape, len(target.values))
+    found = dict(zip(("p", "mcse"), marginal_arrays(draws, target), strict=True))
+    return xr.Dataset(
+        {name: ((*target.dims, "state"), v.reshape(shape)) for name, v in found.items()},
+        coords=target.coords | value_coords(target),
+    )
+
+
+def marginal_arrays(
+    draws: xr.Dataset, target: Target, exact: Array | None = None
+) -> tuple[Array, Array]:
+    """Return marginals and their errors, (n_sites, n_values), of draws that hold the states.
+
+    With ``exact`` marginals, errors that cannot make an answer wrong are not computed, but 1/2.
+    """
     flat, weight = states_of(draws, target), weights_of(draws)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
@@ -100,18 +121,12 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
             unknown = target.n_possible[block] > 1
             if weight is None:
                 p[block, value_index] = hit.mean(axis=(0, 1))
-                mcse[block, value_index] = _errors(hit, unknown, within)
+                truth = None if exact is None else exact[block, value_index]
+                mcse[block, value_index] = _errors(hit, unknown, within, truth)
             else:
                 found = _weighted(hit, weight, unknown)
                 p[block, value_index], mcse[block, value_index] = found
-    shape = (*target.shape, len(target.values))
-    return xr.Dataset(
-        {
-            name: ((*target.dims, "state"), v.reshape(shape))
-            for name, v in (("p", p), ("mcse", mcse))
-        },
-        coords=target.coords | value_coords(target),
-    )
+    return p, mcse
 
 
 def _recorded(found: xr.Dataset, target: Target) -> xr.Dataset:
@@ -153,19 +168,24 @@ def _together(visit: NDArray[np.float64]) -> _Grouped:
 
 
 def _errors(
-    hit: NDArray[np.bool_], unknown: NDArray[np.bool_], within: _Grouped | None = None
-) -> NDArray[np.float64]:
+    hit: NDArray[np.bool_],
+    unknown: NDArray[np.bool_],
+    within: _Grouped | None,
+    exact: Array | None,
+) -> Array:
     """Return errors of the means of indicators of shape (n_chains, n_draws, n_sites)."""
-    import arviz
-
     p = hit.mean(axis=(0, 1))
     # What cannot change has no error; the error of what happened not to change is unknown.
     errors = np.where(unknown, np.nan, 0.0)
-    moved = (p > 0.0) & (p < 1.0)
+    moved, n = (p > 0.0) & (p < 1.0), hit.shape[0] * hit.shape[1]
+    if exact is not None:
+        errors[moved] = 0.5
+        moved[moved] = _may_be_wrong(hit[:, :, moved], p[moved], exact[moved])
     if not moved.any():
         return errors
+    import arviz
+
     hit, p = hit[:, :, moved], p[moved]
-    n = hit.shape[0] * hit.shape[1]
     series = xr.Dataset({"x": (("chain", "draw", "site"), hit.astype(np.float64))})
     ess = arviz.ess(series, method="mean")["x"].values
     tau = np.maximum(n / ess, time_by_visits(p, n, _visits(hit)))
@@ -173,6 +193,16 @@ def _errors(
         tau = np.maximum(tau, within.tau(hit, p))
     errors[moved] = error_of(p, n / tau)
     return errors
+
+
+def _may_be_wrong(hit: NDArray[np.bool_], p: Array, exact: Array) -> NDArray[np.bool_]:
+    """Whether means of indicators are wrong by the least errors that they may have.
+
+    Errors by visits alone are no larger, and take no time.
+    """
+    n, off = hit.shape[0] * hit.shape[1], np.abs(p - exact)
+    tau = np.maximum(time_by_visits(p, n, _visits(hit)), _FEWEST_WORTH)
+    return np.asarray((off > LEAST_OFF) & (off > MOST_ERRORS * error_of(p, n / tau)))
 
 
 def _weighted(

@@ -360,6 +360,14 @@ class Tally:
                 result.append(site)
         return result
 
+    def by_value(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the counts, and the variable and the index of the value that each is of."""
+        n_counts = self.counts.shape[2]
+        size = np.diff(self.first, append=n_counts)
+        of = np.repeat(np.arange(size.size), size)
+        value = np.where(size[of] == 1, 1, np.arange(n_counts) - self.first[of])
+        return self.counts, self.sites[of], value
+
     def by_site(self, values: Array, best: np.ufunc) -> Array:
         """Reduce numbers for each value to numbers for each variable that is looked at."""
         return best.reduceat(values, self.first) if self.first.size else values

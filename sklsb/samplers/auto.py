@@ -139,7 +139,7 @@ class AutoSampler(BaseSampler):
     random_state: Any = None
     verbose: int = 0
 
-    init = "both"
+    init = "auto"
     warm_start = False
 
     # ----------------------------------------------------------------- fit
@@ -214,7 +214,7 @@ class AutoSampler(BaseSampler):
         tally = choice.first._ensemble.counters.tally
         sampler._count_anew(() if tally is None else tally.kept)
         old = ("disagreement_", "sample_stats_", "_last_draws", "_resting", "_thin_found")
-        for name in (*old, "_thin_evaluations"):
+        for name in (*old, "_thin_evaluations", "_reference", "_tried", "_reference_cost"):
             self.__dict__.pop(name, None)
         self.sampler_: BaseSampler = sampler
         self.candidates_: xr.Dataset = choice.table()

@@ -51,11 +51,12 @@ class GibbsSampler(FixedRuleSampler):
         Number of chains.
     n_burn_in : int, optional
         Transitions of each chain before the first draw; by default max(5, 2000 / n_sites) sweeps.
-    init : {"both", "uniform", "quenched"}, default="both"
+    init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start if `fit` is given no ``initial_states``. "uniform": at uniform draws.
         "quenched": at the ends of uphill walks, alternating between the best of many and a distant
         one. "both": chains 0, 2, ... at uniform draws and the others quenched, so that modes
-        reached from only one of the two show up as disagreement.
+        reached from only one of the two show up as disagreement. "auto": at exact draws, where
+        these take no more work than the burn-in, as on targets of few states; elsewhere as "both".
     n_jobs : int, optional
         Number of threads (None is 1, -1 all cores); it never changes a chain.
     random_state : int, SeedSequence, Generator, RandomState or None, default=None

@@ -112,7 +112,7 @@ class LSBSampler(BaseSampler):
         Transitions of each chain in the burn-in; max(2000, 5 * n_sites) by default. Learning the
         functions for sampling comes on top and does not depend on it. 0: nothing is learned, there
         is no pilot, and `sample` uses the function that learning would start from.
-    init : {"both", "uniform", "quenched"}, default="both"
+    init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start; see `GibbsSampler`.
     learning_rate : float, optional
         Step size of the optimiser in the burn-in; by default 0.01 for the objectives "bound" and
@@ -240,7 +240,7 @@ class LSBSampler(BaseSampler):
     objective: str | Objective = "auto"
     n_chains: int = 4
     n_burn_in: int | None = None
-    init: str = "both"
+    init: str = "auto"
     learning_rate: float | None = None
     optimizer: str = "adam"
     pilot: bool = True

@@ -34,7 +34,7 @@ _ENDED: set[str] = set()
 # What workers do not need.
 _LEFT_OUT = (
     *("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law"),
-    *("_thin_found", "_thin_evaluations", "_resting"),
+    *("_thin_found", "_thin_evaluations", "_resting", "_reference_cost", "_counted_from"),
 )
 
 
@@ -57,6 +57,7 @@ class _Done(NamedTuple):
     draws: xr.Dataset | None  # None if in a store
     x: NDArray[Any]
     moved: NDArray[np.bool_]
+    evaluations: int
     n_transitions: int
     tally: Tally | None
     acceptance: float | None
@@ -197,12 +198,13 @@ def sample_chains(
         progress(job.n_chains)
     lean._ensemble, acceptance, findings = _together(lean, job, done)
     lean._warn_about_draws(job.n, lean._ensemble.counters.n_transitions, acceptance)
-    if job.n:
-        lean._warn_of(findings)
     if store is None:
         draws = _joined([part.draws for part in done])
     else:
         draws = open_draws(store).isel(draw=slice(0, job.n))
+    lean._warn_if_wrong(None if job.record or store is not None else draws, job.n)
+    if job.n:
+        lean._warn_of(findings)
     draws.attrs |= attrs | {"sampled_transitions": draws.sizes["draw"] * job.thin}
     return draws
 
@@ -307,6 +309,7 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
         ensemble.chains.x.copy(),
         # Which variables moved before is unknown.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
+        int(ensemble.chains.evaluations.sum()),
         counters.n_transitions,
         counters.tally,
         sink.acceptance(done),
@@ -325,7 +328,9 @@ def _together(
         tally=Tally.joined(tallies) if same else None,
     )
     chains = SimpleNamespace(
-        x=np.concatenate([part.x for part in done]), moved=np.stack([part.moved for part in done])
+        x=np.concatenate([part.x for part in done]),
+        moved=np.stack([part.moved for part in done]),
+        evaluations=np.array([part.evaluations for part in done]),
     )
     rates = [part.acceptance for part in done if part.acceptance is not None]
     sizes = [len(part.x) for part in done if part.acceptance is not None]

@@ -54,10 +54,11 @@ class SwapSampler(FixedRuleSampler):
     lazy : float, default=0.0
         Probability that a transition does nothing. Between permutations that are about equally
         probable, a chain with lazy = 0 alternates between even and odd ones.
-    init : {"both", "uniform", "quenched"}, default="both"
+    init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start if `fit` is given no ``initial_states``: at a random state of the
         target, after random exchanges. "uniform" makes all that are possible, "quenched" those
-        that do not lower p, and "both" alternates between chains.
+        that do not lower p, and "both", or "auto", alternates
+        between chains.
     n_burn_in : int, optional
         Transitions of each chain before the first draw; by default max(5, 2000 / n_sites) sweeps
         of one transition per variable.
@@ -159,7 +160,7 @@ class SwapSampler(FixedRuleSampler):
     def _scattered(self, target: Target, x: States, streams: Streams) -> Starts:
         """Return the ends of walks from some states, by random exchanges."""
         number = streams.first + np.arange(len(x))
-        quenched = (self.init == "quenched") | ((self.init == "both") & (number % 2 == 1))
+        quenched = (self.init == "quenched") | ((self.init in ("auto", "both")) & (number % 2 == 1))
         sites = free_sites(target).astype(np.int64)
         n = min(_TRIED * sites.size, _MOST_TRIED)
         pairs = np.stack([rng.integers(sites.size, size=(n, 2)) for rng in streams.of("start")])

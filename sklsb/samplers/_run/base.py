@@ -45,6 +45,7 @@ from sklsb.samplers._run.checks import (
     is_n_jobs,
 )
 from sklsb.samplers._run.exports import Exports
+from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.sinks import (
@@ -70,7 +71,7 @@ from sklsb.targets.function import FunctionTarget
 # Fitted attributes that a fit may not set anew.
 _OF_ONE_FIT = (
     *("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_marginals"),
-    *("_last_draws", "_thin_found", "_thin_evaluations", "_resting"),
+    *("_last_draws", "_thin_found", "_thin_evaluations", "_resting", "_reference_cost"),
 )
 # Parameters that count from the next call on, or are used up by `fit`.
 _NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
@@ -98,7 +99,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _objects: ClassVar[dict[str, str]] = {}
 
     n_chains: int
-    init: str = "both"
+    init: str = "auto"
     n_jobs: int | None
     random_state: Any
     verbose: int
@@ -117,6 +118,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     # What thin="auto" means, once it is known, and the evaluations that took.
     _thin_found: int
     _thin_evaluations = 0
+    # Exact answers, when they were last asked for, and what they cost, all in evaluations.
+    _reference: Reference | None = None
+    _tried = _counted_from = _reference_cost = 0
     # Whether chains can go on if log p has changed since `fit`.
     _can_follow = True
 
@@ -348,17 +352,17 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         # A copy: a fit that fails must leave the streams of the last one where they were.
         before = self._ensemble.state() if again else None
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
-        spent: Any = 0  # evaluations
-        kept: Any = ()
+        found = Starts(np.empty(0, np.int8), np.zeros(n_chains, np.int64))
         with Clock() as clock:
             if initial_states is not None:
                 states = self._check_initial(target, initial_states, n_chains)
             elif before:  # perhaps on another target
                 states = self._check_initial(target, before.x, n_chains, "state_")
             else:
-                states, spent, kept = self.make_starts(target, streams)
+                found = self.make_starts(target, streams)
+                states = found.x
             ensemble = self.make_ensemble(target, states, streams)
-            ensemble.add_evaluations(spent)
+            ensemble.add_evaluations(found.evaluations)
             if isinstance(ensemble, Ensemble) and not _is_of_package(target):
                 checked(ensemble)  # most faults of a class of one's own show before the work
             with ensemble.threads():
@@ -376,7 +380,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._ensemble = ensemble
         self.target_ = target
         self.n_sites_ = target.n_sites
-        self._count_anew(kept)
+        self._count_anew(found.kept)
+        if found.reference is not None:
+            self._reference, self._reference_cost = found.reference, found.reference.cost
 
     def _freeze(self) -> None:
         """Keep the parameters, whatever is set later."""
@@ -396,6 +402,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._since = since
         self._warned_short = self._warned_periodic = False
         self._known_hint = None
+        for old in ("_reference", "_tried"):
+            self.__dict__.pop(old, None)
+        self._counted_from = 0 if since == "fit" else self.n_evaluations_
         tally = self._new_tally(len(self._ensemble), kept if self._may_stay else ())
         self._ensemble.counters = Counters(tally=tally)
 
@@ -489,7 +498,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """
         check_is_fitted(self, "target_")
         sets = [getattr(self, name) for name in ("_ensemble", "_resting") if hasattr(self, name)]
-        return sum(int(e.chains.evaluations.sum()) for e in sets) + self._thin_evaluations
+        counted = sum(int(e.chains.evaluations.sum()) for e in sets)
+        return counted + self._thin_evaluations + self._reference_cost
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -508,7 +518,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 del self.__dict__["_holder"]
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = ("_holder", "_last_draws")  # neither can be pickled
+        # None of these can be pickled, or need be.
+        hidden = ("_holder", "_last_draws", "_reference", "_tried")
         return {name: v for name, v in super().__getstate__().items() if name not in hidden}
 
     def _twin(self) -> Self:
@@ -772,6 +783,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             if wanted == JUMPS:
                 self._look_at(result)
             self._warn_about_draws(done, done * step, sink.acceptance(done))
+            held = store is None and (isinstance(wanted, str) or not wanted)
+            self._warn_if_wrong(result if held else None, done, lambda: not interrupted())
             if done:
                 self._warn_of(self._findings())
             if interrupted() and not told:
@@ -781,6 +794,17 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     stacklevel=2,
                 )
         return result
+
+    def _reference_now(self, going_on: Callable[[], bool]) -> Reference | None:
+        made = self.n_evaluations_ - self._counted_from
+        if self._reference is None and made >= 2 * self._tried:
+            self._tried = made
+            fixed = self._ensemble.rule.facts.conserves_counts
+            like = self._ensemble.chains.x[0] if fixed else None
+            self._reference = find_reference(self.target_, made, going_on, like)
+            if self._reference is not None:
+                self._reference_cost = self._reference.cost
+        return self._reference
 
     def _check_stop(self, rules: Sequence[StopRule]) -> None:
         timeless = [rule for rule in rules if not getattr(rule, "any_time", False)]

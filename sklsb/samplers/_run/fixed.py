@@ -39,7 +39,7 @@ class FixedRuleSampler(BaseSampler):
 
     n_chains: int = 4
     n_burn_in: int | None = None
-    init: str = "both"
+    init: str = "auto"
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0

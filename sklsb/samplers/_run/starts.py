@@ -1,4 +1,4 @@
-"""Where chains start: at both ends of the temperature.
+"""Where chains start: at exact draws, if they are cheap, or at both ends of the temperature.
 
 A uniform draw is a state at infinite temperature, the end of an uphill walk one at zero. Chains
 that all start at one end may agree and be wrong together: from uniform draws nearly all ways lead
@@ -18,10 +18,11 @@ from sklsb._system.progress import Progress
 from sklsb.diagnostics.tally import RareValue
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.uphill import Account, Search, Uphill, Walks, noise
 from sklsb.targets.base import States, Target
 
-INITS = ("both", "uniform", "quenched")
+INITS = ("auto", "both", "uniform", "quenched")
 # Bounds on the states tried per quenched start: minimum, budget in log-ratios, maximum.
 FEWEST_LOOKS, _CHEAP, MOST_LOOKS = 5, 1 << 20, 128
 # Approximate number of states tried in an uphill walk.
@@ -59,6 +60,7 @@ class Starts(NamedTuple):
     x: States  # (n_chains, n_sites)
     evaluations: NDArray[np.int64]  # (n_chains,)
     kept: tuple[RareValue, ...] = ()  # rare values that chains keep once they have them
+    reference: Reference | None = None  # exact answers, if starts are exact draws
 
 
 def draw_starts(
@@ -268,7 +270,8 @@ def scouted_starts(
 ) -> Starts:
     """Draw starts as a sampler wants them, with a search that runs chains with ``rule``.
 
-    ``budget`` is the number of evaluations for the start of a chain, and that of a sweep.
+    ``budget`` is the number of evaluations for the start of a chain, a quarter of its burn-in, and
+    that of a sweep. ``init`` "auto" makes exact draws where these take no more than the burn-in.
     """
     new_ensemble = new_ensemble or sampler.make_ensemble
     first_order = getattr(sampler, "fast", False)
@@ -289,4 +292,11 @@ def scouted_starts(
     n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
     effort = Effort(looks, n_walkers, walk, first_order)
     with Progress(sampler.verbose, "starts", len(streams), "chains") as progress:
-        return draw_starts(target, sampler.init, streams, effort, progress)
+        if sampler.init != "auto":
+            return draw_starts(target, sampler.init, streams, effort, progress)
+        found = find_reference(target, 4 * budget[0] * sampler.n_chains)
+        if found is None:
+            return draw_starts(target, "both", streams, effort, progress)
+        for _ in streams.chain:
+            progress()
+        return Starts(found.starts(target, streams), np.zeros(len(streams), int), reference=found)

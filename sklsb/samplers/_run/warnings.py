@@ -3,6 +3,7 @@
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklsb.exact.elimination.cost import MAX_MEMORY, fits
 from sklsb.exact.elimination.engine import DEFECT, ordered
 from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import prune, strike
+from sklsb.exact.enumeration import MAX_STATES
 from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, cancelling_site, rounding_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
@@ -25,6 +27,13 @@ from sklsb.exceptions import (
     PrecisionWarning,
     SeparatedModesWarning,
     ShortRunWarning,
+)
+from sklsb.samplers._run.reference import (
+    Reference,
+    contradiction,
+    may_be_eliminated,
+    of_answer,
+    of_tally,
 )
 from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets._graphs import is_attractive
@@ -287,6 +296,54 @@ class Warned(ABC):
             stacklevel=4,
         )
 
+    @abstractmethod
+    def _reference_now(self, going_on: Callable[[], bool]) -> Reference | None:
+        """Return exact answers, if they take no more than what was made so far."""
+
+    def _warn_if_wrong(
+        self,
+        answer: xr.Dataset | None,
+        n_draws: int,
+        going_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Warn if exact answers contradict the draws of a call, or all draws since `fit`.
+
+        ``answer`` has the states of the call, or marginals, unless it kept neither.
+        """
+        counters = self._ensemble.counters
+        tally, n_chains = counters.tally, len(self._ensemble.chains.x)
+        if self._independent or tally is None or tally.n_draws < FEWEST_DRAWS:
+            return
+        reference = self._reference_now(going_on)
+        if reference is None:
+            return
+        exact, found = reference.p, None
+        if answer is not None and n_draws >= FEWEST_DRAWS:
+            known = of_answer(answer, self.target_, exact)
+            found = contradiction(exact, *known, n_draws * n_chains)
+        if found is None and not self._weighted and (answer is None or counters.n_draws > n_draws):
+            known = of_tally(tally, exact.shape)
+            found = contradiction(exact, *known, tally.n_draws * n_chains)
+        if found is None:
+            return
+        off = "an unknown error: all draws had it, or none"
+        off = off if math.isnan(found.error) else f"a standard error of {found.error:.2g}"
+        names, value = self.target_.state_names, self.target_.values[found.value_index]
+        called = value if names is None else names[found.site][found.value_index]
+        hint, restricted = self._exact_hint(), self._ensemble.rule.facts.conserves_counts
+        few = np.prod(self.target_.cardinalities, dtype=float) <= MAX_STATES
+        if few and not hint and not restricted:
+            hint = " sklsb.exact.probabilities gives the probability of each state."
+        warnings.warn(
+            f"The draws are wrong: by them, variable {self.target_.label(found.site)!r} is "
+            f"{called!r} with probability {found.p:.4g}, with {off}; exactly, by less work than "
+            f"the draws took, it is {found.exact:.4g}. The chains have not converged, or do not "
+            "leave a mode, and agree with each other as long as all are in the same one. Draw for "
+            f"longer; {self._clusters()}or {self._way_out}.{hint}",
+            SeparatedModesWarning,
+            stacklevel=3,
+        )
+
     def _clusters(self) -> str:
         """Advise clusters where no coupling is negative."""
         facts = self._ensemble.rule.facts
@@ -365,8 +422,6 @@ def isolation(target: Target, states: States, rule: Rule) -> str:
     )
 
 
-# Most variables, and entries of the graph, for which this is tried.
-_MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
 # Work that is advised.
 _AFFORDABLE = 2.0**31
 
@@ -375,9 +430,7 @@ def elimination_fits(target: Target, max_work: float) -> bool:
     """Whether elimination takes at most so many table entries, by a search that takes no longer."""
     limits = max_work, MAX_MEMORY
     try:
-        if not target._has_factors or target.n_sites > _MOST_SITES:
-            return False
-        if target.graph is not None and target.graph.nnz > _MOST_PAIRS:
+        if not may_be_eliminated(target):
             return False
         struck = strike(target)
         model = prune(struck, (), DEFECT)

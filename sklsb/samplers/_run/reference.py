@@ -1,0 +1,204 @@
+"""Exact answers on targets so small that these take no longer than the chains.
+
+Chains start from exact draws, and what they draw is compared with exact marginals: chains that all
+stay in one mode agree with each other, but not with these.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb.diagnostics.batches import batch_errors, error_of, marginal_errors
+from sklsb.diagnostics.marginals import LEAST_OFF, MOST_ERRORS, marginal_arrays
+from sklsb.diagnostics.tally import Tally
+from sklsb.ensembles.streams import Streams
+from sklsb.exact.elimination.cost import fits
+from sklsb.exact.elimination.engine import Elimination, ordered
+from sklsb.exact.elimination.order import is_affordable
+from sklsb.exact.elimination.reduce import strike
+from sklsb.exact.precision import MOST_ROUNDING, rounding_of
+from sklsb.targets.base import States, Target
+
+# Costs in evaluations of chains: of a variable or pair of neighbours in Python, of a table entry,
+# and of listing a state per variable, where a log-ratio takes no call of a user's function.
+_OF_FACTOR, _OF_ENTRY, _OF_STATE = 2048, 1.0 / 8.0, 8
+# Evaluations that may always be spent if they are cheap: no more than the search for starts takes.
+_CHEAP = 1 << 17
+# Most bytes of tables, most states, and values of states listed at once.
+_MAX_MEMORY, _MOST_STATES, _AT_ONCE = 2.0**28, 1 << 20, 1 << 16
+# Most variables, and entries of the graph, for which elimination is tried.
+_MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
+
+Array = NDArray[np.float64]
+
+
+class Reference(NamedTuple):
+    """Exact answers on a target."""
+
+    p: Array  # of each value of each variable, (n_sites, n_values)
+    cost: int  # evaluations
+    draw: Callable[[np.random.Generator], States]  # makes an exact draw
+
+    def starts(self, target: Target, streams: Streams) -> States:
+        """Return an exact draw for each chain, from its own stream."""
+        x = np.empty((len(streams), target.n_sites), dtype=target.dtype)
+        for c, rng in enumerate(streams.of("start")):
+            x[c] = self.draw(rng)
+        return x
+
+
+def may_be_eliminated(target: Target) -> bool:
+    """Whether a target is made of factors, and not too many to look at them."""
+    if not target._has_factors or target.n_sites > _MOST_SITES:
+        return False
+    return target.graph is None or target.graph.nnz <= _MOST_PAIRS
+
+
+def find_reference(
+    target: Target,
+    budget: float,
+    going_on: Callable[[], bool] = lambda: True,
+    like: States | None = None,
+) -> Reference | None:
+    """Return exact answers if they take at most about so many evaluations of chains.
+
+    The decision is by counts alone. None also if ``going_on`` returns False on the way, or log p
+    is so large that rounding matters. With ``like``, only states count in which each value occurs
+    as often as there.
+    """
+    if not (target.n_possible > 1).any():
+        return None
+    most = budget if target.ratio_cost > 1 else max(budget, _CHEAP)
+    sizes = np.where(target.n_possible > 1, target.cardinalities, 1)
+    n_states = float(np.prod(sizes, dtype=float))
+    of_listing = n_states * (1 if target.ratio_cost > 1 else _OF_STATE * target.n_sites)
+    try:
+        if of_listing <= most and n_states <= _MOST_STATES:
+            return _listed(target, sizes, int(of_listing), going_on, like)
+        return None if like is not None else _eliminated(target, most)
+    except Exception:  # noqa: BLE001
+        # Of a function at states that chains do not visit, or of factors: chains do without both.
+        return None
+
+
+def _listed(
+    target: Target,
+    sizes: NDArray[np.int64],
+    cost: int,
+    going_on: Callable[[], bool],
+    like: States | None,
+) -> Reference | None:
+    """List all possible states; variables with one possible value keep it."""
+    values, n = np.asarray(target.values, dtype=target.dtype), int(np.prod(sizes))
+    any_state = target.draw_state(np.random.default_rng(0))
+
+    def states(index: NDArray[np.int64]) -> States:
+        x = values[np.stack(np.unravel_index(index, tuple(sizes)), axis=1)]
+        return np.where(sizes > 1, x, any_state)
+
+    log_p = np.empty(n)
+    size = max(1, _AT_ONCE // target.n_sites)
+    for begin in range(0, n, size):
+        if not going_on():
+            return None
+        some = slice(begin, min(n, begin + size))
+        x = states(np.arange(some.start, some.stop))
+        log_p[some] = target.log_prob(x)
+        if like is not None:
+            log_p[some][(np.sort(x, axis=1) != np.sort(like)).any(axis=1)] = -np.inf
+    top = log_p.max()
+    if not rounding_of(abs(top)) <= MOST_ROUNDING:  # nor if no state is possible
+        return None
+    weight = np.exp(log_p - top)
+    total, free = np.cumsum(weight), np.flatnonzero(sizes > 1)
+    joint = (weight / weight.sum()).reshape(sizes[free])
+    p = (any_state[:, np.newaxis] == values).astype(np.float64)
+    for axis, i in enumerate(free.tolist()):
+        others = tuple(a for a in range(free.size) if a != axis)
+        p[i] = np.pad(joint.sum(axis=others), (0, values.size - sizes[i]))
+    last = int(np.searchsorted(total, total[-1]))  # later states are impossible
+
+    def draw(rng: np.random.Generator) -> States:
+        k = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
+        found: States = states(np.array([min(k, last)]))[0]
+        return found
+
+    return Reference(p, cost, draw)
+
+
+def _eliminated(target: Target, most: float) -> Reference | None:
+    """Sum variables out, if that is affordable."""
+    if target.n_sites * _OF_FACTOR > most or not may_be_eliminated(target):
+        return None
+    n_factors = target.n_sites + (0 if target.graph is None else target.graph.nnz // 2)
+    work = (most - n_factors * _OF_FACTOR) / _OF_ENTRY
+    if work < 1.0 or not target._trusts_factors:
+        return None
+    struck, limits = strike(target), (work, _MAX_MEMORY)
+    if not is_affordable(struck.free, struck.factors, struck.sizes, work):
+        return None
+    found = ordered(struck, pruned=False, need="marginals", limits=limits)
+    if not fits(found.cost, limits):
+        return None
+    elimination = Elimination(found, LINEAR)
+    p = elimination.marginals()
+    if not rounding_of(elimination.rounding_size) <= MOST_ROUNDING:
+        return None
+
+    def draw(rng: np.random.Generator) -> States:
+        x = np.empty((1, target.n_sites), dtype=target.dtype)
+        elimination.draw(rng.random((1, found.n_uniforms)), x, np.empty(1))
+        return x[0]
+
+    cost = n_factors * _OF_FACTOR + _OF_ENTRY * 2.0**found.cost.log2_work
+    return Reference(p, int(cost), draw)
+
+
+class Contradiction(NamedTuple):
+    """A probability by draws that exact answers contradict."""
+
+    site: int
+    value_index: int
+    p: float
+    error: float  # NaN if no draw had the value, or all had it
+    exact: float
+
+
+def contradiction(exact: Array, p: Array, errors: Array, n: int) -> Contradiction | None:
+    """Return the probability that is off by most errors, if it is wrong.
+
+    A value that none of ``n`` draws had, or all, has no error; then it is what so many independent
+    draws without it would have.
+    """
+    off = np.abs(p - exact)
+    least = np.where(np.isnan(errors), error_of(p, n), errors)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(off > LEAST_OFF, off / least, 0.0)
+    site, k = np.unravel_index(int(times.argmax()), times.shape)
+    if not times[site, k] > MOST_ERRORS:
+        return None
+    numbers = (float(of[site, k]) for of in (p, errors, exact))
+    return Contradiction(int(site), int(k), *numbers)
+
+
+def of_answer(answer: xr.Dataset, target: Target, exact: Array) -> tuple[Array, Array]:
+    """Return the marginals that draws show, or that were recorded, and their standard errors."""
+    if "mcse" in answer:
+        p, errors = (answer[name].values.reshape(exact.shape) for name in ("p", "mcse"))
+        return p, errors
+    return marginal_arrays(answer, target, exact)
+
+
+def of_tally(tally: Tally, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return marginals by counts, and their standard errors; NaN where values were not counted."""
+    sums, site, value = tally.by_value()
+    n_full = tally.n_draws // tally.batch
+    p, errors = np.full((2, *shape), np.nan)
+    p[site, value] = sums.sum(axis=(0, 1)) / (len(sums) * tally.n_draws)
+    by_batches = batch_errors(sums[:, :n_full] / tally.batch)
+    errors[site, value] = marginal_errors(p[site, value], by_batches, np.inf)
+    return p, errors
