@@ -213,6 +213,7 @@ def test_copies_share_an_elimination_only_when_it_is_finished():
 
 def fitted(target, blocks="auto", **params):
     settings = {"n_burn_in": 300, "random_state": 0, "n_chains": 3, "pilot": False} | params
+    settings = {"init": "both"} | settings
     return LSBSampler("sqrt", blocks=blocks, **settings).fit(target)
 
 

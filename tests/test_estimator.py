@@ -635,7 +635,7 @@ def test_warm_up_is_never_in_the_draws(target):
     # 700 keeps the chains at the mode once they are there, and the burn-in ends there.
     field = 700.0 * np.where(np.arange(12) % 2, 1, -1)
     strong = Ising(np.zeros((12, 12)), field)
-    sampler = make(keep_burn_in=True).fit(strong)
+    sampler = make(keep_burn_in=True, init="both").fit(strong)
     assert (sampler.burn_in_["x"].values[:, 0] != np.sign(field)).any()
     with pytest.warns(FrozenSitesWarning, match="12 of 12 variables never changed"):
         draws = sampler.sample(20)
@@ -1423,7 +1423,8 @@ def test_a_function_that_fails_leaves_the_fit_before(error, n_calls, target):
         return 0.1 * x.sum(axis=-1)
 
     other = FunctionTarget(log_prob, 12)
-    for sampler in (make("learned", pilot=False), GibbsSampler(**SHORT | {"n_burn_in": 4000})):
+    several = SHORT | {"n_burn_in": 4000, "init": "both"}
+    for sampler in (make("learned", pilot=False, init="both"), GibbsSampler(**several)):
         sampler.fit(target)
         wanted, before = copy.deepcopy(sampler), vars(sampler).copy()
         left[0] = n_calls

@@ -309,7 +309,7 @@ def test_defaults():
         "block_size": 1,
         "n_chains": 4,
         "n_burn_in": None,
-        "init": "both",
+        "init": "auto",
         "n_jobs": None,
         "random_state": None,
         "verbose": 0,
@@ -812,7 +812,7 @@ def test_enormous_blocks_are_refused_at_once():
 
 
 def test_a_block_of_the_largest_size():
-    sampler = fitted(BINARY, block_size=12, n_chains=1, n_burn_in=2)
+    sampler = fitted(BINARY, block_size=12, n_chains=1, n_burn_in=2, init="uniform")
     assert sampler.n_evaluations_ == 2 * 4095
     # In blocks of two variables that follow each other; one at a time there is room for its values.
     target = MarkovNetwork([2048, 2, 2, 2048], [])

@@ -221,7 +221,7 @@ def test_defaults():
         "radius": 1,
         "n_chains": 4,
         "n_burn_in": None,
-        "init": "both",
+        "init": "auto",
         "n_jobs": None,
         "random_state": None,
         "verbose": 0,

@@ -334,7 +334,7 @@ def check_nearly_conditional(package):
     factors = [((0,), [0.5, 0.5]), ((1,), [0.3, 0.7]), ((0, 1, 2), table)]
     target = package.MarkovNetwork([2, 2, 2], factors)
     model = reduce.prune(reduce.strike(target), defect=1.0)
-    found = engine._ordered(model, (), "draws", (2.0**30, 2.0**28))
+    found = engine._ordered(model, (), "draws", engine.Limits(2.0**30, 2.0**28))
     assert found.model.log_defect > 0.0
     elimination = engine.Elimination(found)
     n = 4000

@@ -141,7 +141,7 @@ MUTANTS = {
     ),
     "weights cut at the best model of the pilot": Mutant(
         SEARCH,
-        "                return self.run(replace(plan, rates=rates), tol, end, progress, once)\n",
+        "                return self.run(replace(plan, rates=rates), tol, end, once)\n",
         "                pass\n",
         check_late,
         "inclusion_mcse_",

@@ -535,7 +535,7 @@ def test_all_variables_that_move_are_noted():
     with warnings.catch_warnings():
         warnings.simplefilter("error", FrozenSitesWarning)
         for target in (permutations(5), permutations(5).condition({0: 2})):
-            fitted(target).sample(500)
+            fitted(target).sample(500, thin=10)
 
 
 # ----------------------------------------------------------------- errors

@@ -839,7 +839,7 @@ def test_few_round_trips_of_fit_are_told():
 def test_the_burn_in_does_not_vouch_for_draws(again):
     """It goes around a hundred times; a few draws after it do not."""
     target = Ising.lattice(np.zeros((6, 6)), coupling=0.8)
-    sampler = again(make(n_burn_in=4096, n_replicas=8, init="both").fit(target))
+    sampler = again(make(n_burn_in=4096, n_replicas=8).fit(target))
     before = sampler.n_round_trips_
     assert before.sum() > 10
     assert not sampler.n_visits_.any()

@@ -1205,7 +1205,7 @@ def test_impossible_states_of_a_function_are_never_visited():
     ("arguments", "error", "message"),
     [
         ((3, 4), TypeError, "log_prob is 3; give a torch.nn.Module or a function of a tensor"),
-        ((cubic, 0), ValueError, "n_sites is 0; it must be from 1"),
+        ((cubic, -1), ValueError, "n_sites is -1; it must be from 0"),
         ((cubic, 4, 2.5), TypeError, "n_states is 2.5"),
         ((lambda x: 0.0, 4), TypeError, "returned float; it must return a real tensor"),
         (

@@ -19,8 +19,8 @@ from typing import Any, Protocol, Self
 
 from numba.core import event
 
-# Transitions of the first segment, one of which may take minutes; seconds of later ones.
-FIRST_SEGMENT = 1
+# Transitions of the first segment, and seconds that later ones should take.
+FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
 # Seconds between two versions of a bar; before the first line in a file, and between later ones.
 _PAUSE, _FIRST_PAUSE, _LATER_PAUSE = 0.1, 2.0, 10.0

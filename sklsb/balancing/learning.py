@@ -63,8 +63,9 @@ from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
 MIXING = ("flux", "global_flux")
-# Most blocks of the burn-in; each ends with an update of the function.
-MOST_UPDATES = 2000
+# Most blocks of the burn-in; each ends with an update of the function, after which the moves of all
+# chains are weighed anew: log-ratios that this may take.
+MOST_UPDATES, _MOST_WEIGHED = 2000, 1 << 32
 # Log-ratios, over all chains, per evaluation of an enumerated objective and of a flux objective.
 UPDATE_COST, FLUX_COST = 1 << 14, 1 << 17
 # States, and sites, that a flux objective is averaged over.
@@ -239,8 +240,8 @@ class Learner:
         return True
 
 
-def _blocks(n_iterations: int, shortest: int) -> NDArray[np.int64]:
-    n_blocks = min(-(-n_iterations // shortest), MOST_UPDATES)
+def _blocks(n_iterations: int, shortest: int, most: int) -> NDArray[np.int64]:
+    n_blocks = min(-(-n_iterations // shortest), most)
     ends: NDArray[np.int64] = np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64)
     return ends[1:] - ends[:-1]
 
@@ -307,8 +308,9 @@ def burn_in(
 ) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
-    The iterations are divided into at most 2,000 blocks, of at least eight on the first-order
-    path, where an update takes as long as several steps. At the first iteration of a block the
+    The iterations are divided into at most 2,000 blocks, fewer on more than about 100,000
+    variables, and of at least eight iterations on the first-order path, where an update takes as
+    long as several steps. At the first iteration of a block the
     objective and its gradient are evaluated, all its transitions use the same parameters, and at
     its end the optimiser makes one step.
 
@@ -317,7 +319,8 @@ def burn_in(
     Returns the last function, by which the chains' caches are computed; the history; and at most
     512 states visited in the second half, or the present ones if there are none.
     """
-    lengths = _blocks(n_iterations, 1 if learner is None else ensemble.update_every)
+    most = min(MOST_UPDATES, at_once(_MOST_WEIGHED, ensemble.cost * len(ensemble)))
+    lengths = _blocks(n_iterations, 1 if learner is None else ensemble.update_every, most)
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
     rows: list[tuple[Any, ...]] = []
     done = 0

@@ -169,7 +169,8 @@ class AutoSampler(BaseSampler):
                 initial_states = before.states
         first = self._first(target)
         first._fit(target, initial_states)
-        choice = _Choice(first, work_of_fit(first.n_evaluations_, first._ensemble), before)
+        made = first.n_evaluations_ - first._reference_cost
+        choice = _Choice(first, work_of_fit(made, first._ensemble), before)
         choice.race()
         if choice.needs_tempering:
             choice.temper()

@@ -121,7 +121,7 @@ class ParallelTempering(BaseSampler):
         crossing (``met_after_``), there are at most 256 scans, and only the first explorer. Where
         4,096 states drawn from the reference are all impossible, so that no replica gets from
         beta = 0 to 1, there are 512 by default; 64 if no single change is possible either.
-    init : {"auto", "both", "uniform", "quenched"}, default="auto"
+    init : {"auto", "both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`.
     n_jobs, random_state
         As in `GibbsSampler`.
@@ -236,7 +236,7 @@ class ParallelTempering(BaseSampler):
     eliminate: int | str | None = "auto"
     crossover: bool | str = "auto"
     n_burn_in: int | None = None
-    init: str = "auto"
+    init: str = "both"
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0

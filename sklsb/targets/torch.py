@@ -190,7 +190,7 @@ class TorchTarget(FunctionTarget):
 
     def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
         found = super()._check_n_states(n_states)
-        self.density.n_values = max(2, int(found.max()))
+        self.density.n_values = int(found.max(initial=2))
         return found
 
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:

@@ -43,8 +43,9 @@ _LP_SLOWER = 4.0
 # Autocorrelation times in the later half of the draws, over all chains, from which marginals are
 # compared.
 _FEWEST_TIMES = 20.0
-# Standard deviations of log p in the later draws, from which the first ones are not of the target.
-_DRIFTED = 4.0
+# Chance by which log p of the first draws, of the target, would be so far from that of later ones:
+# that of four standard deviations, if many draws tell them.
+_DRIFTED = 3.2e-5
 _INDEPENDENT = Found(1.0, 0.0)
 # Of large targets, which tell as much in few sweeps: looks at a sweep of single changes, and the
 # fewest draws of a round.
@@ -120,7 +121,8 @@ class Entrant(Runs):
         lp = self.series.lp[:, : self.series.n]
         early, late = lp[:, : max(1, self.series.n // 8)], lp[:, self.series.n // 2 :]
         # Of chains that stand still log p changes by rounding only.
-        most = _DRIFTED * late.std() + 1e-6
+        spread = late.std(ddof=1) if late.size > 1 else np.inf
+        most = t_distribution.isf(_DRIFTED, max(1, late.size - 1)) * spread + 1e-6
         self.drifted = bool((np.abs(early.mean(axis=1) - late.mean()) > most).any())
 
     @property

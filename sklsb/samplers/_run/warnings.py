@@ -331,7 +331,7 @@ class Warned(ABC):
         names, value = self.target_.state_names, self.target_.values[found.value_index]
         called = value if names is None else names[found.site][found.value_index]
         hint, restricted = self._exact_hint(), self._ensemble.rule.facts.conserves_counts
-        few = np.prod(self.target_.cardinalities, dtype=float) <= MAX_STATES
+        few = np.log2(self.target_.cardinalities).sum() <= np.log2(MAX_STATES)
         if few and not hint and not restricted:
             hint = " sklsb.exact.probabilities gives the probability of each state."
         warnings.warn(
