@@ -41,6 +41,8 @@ from sklsb.targets.base import States, Target
 _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 # Scans of the burn-in by default: at most, scans times variables at most, at least.
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
+# The same where so few scans sweep over still more variables, which tempering hardly suits.
+_MOST_SWEPT_OF_LARGE, _FEWEST_OF_LARGE = 1 << 26, 64
 # Length of the burn-in from which explorers are compared.
 _FEWEST_COMPARED = 1024
 # Most scans of the burn-in where nothing needs crossing: temperatures for log Z only; and where
@@ -114,7 +116,7 @@ class ParallelTempering(BaseSampler):
         takes twice as long; the exchanges are 10 to 30 percent of that.
     n_burn_in : int, optional
         Maximum number of scans of each ladder before the first draw; by default 8192, or fewer, but
-        at least 512, for more than 1024 variables. Rounds of 16, 32, ... scans each choose the
+        at least 512, for more than 1024 variables, and 64 from a million on. Rounds of 16, 32, ... scans each choose the
         temperatures anew until they are good; then they are frozen, and as many scans as in the
         last round follow. A better explorer, or a second replica at each temperature, repeats
         these scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs
@@ -309,8 +311,9 @@ class ParallelTempering(BaseSampler):
         """Return the number of scans of the burn-in."""
         if self.n_burn_in is not None:
             return int(self.n_burn_in)
-        n_sites = self._inner(target).n_sites
-        return min(_MOST_SCANS, max(_FEWEST_SCANS, _MOST_SWEPT // max(1, n_sites)))
+        n_sites = max(1, self._inner(target).n_sites)
+        fewest = np.clip(_MOST_SWEPT_OF_LARGE // n_sites, _FEWEST_OF_LARGE, _FEWEST_SCANS)
+        return int(np.clip(_MOST_SWEPT // n_sites, fewest, _MOST_SCANS))
 
     def _n_values(self, target: Target) -> int:
         of_scan = self.n_chains * FIRST_REPLICAS * int((target.n_possible - 1).sum())
@@ -557,7 +560,8 @@ class ParallelTempering(BaseSampler):
             )
         if self._separated:  # fit has said so
             return
-        if self._length(self.target_) >= _FEWEST_SCANS and _too_few(trips := self.n_round_trips_):
+        long = self.n_burn_in is None or self._length(self.target_) >= _FEWEST_SCANS
+        if long and _too_few(trips := self.n_round_trips_):
             told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
             warn(
                 f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "

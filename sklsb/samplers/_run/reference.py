@@ -74,7 +74,8 @@ def find_reference(
         return None
     most = budget if target.ratio_cost > 1 else max(budget, _CHEAP)
     sizes = np.where(target.n_possible > 1, target.cardinalities, 1)
-    n_states = 2.0 ** min(1000.0, float(np.log2(sizes).sum()))
+    with np.errstate(over="ignore"):
+        n_states = float(np.prod(sizes, dtype=float))
     of_listing = n_states * (1 if target.ratio_cost > 1 else _OF_STATE * target.n_sites)
     try:
         if of_listing <= most and n_states <= _MOST_STATES:
