@@ -88,9 +88,12 @@ def hidden(seeds):
                 X, signal, noise, k = make(seed, n)
                 rng = np.random.default_rng([7, seed])
                 y = signal + noise * rng.normal(size=len(X))
+                settings = {"random_state": seed}
                 if kind is SpikeSlabClassifier:
                     y = rng.random(len(X)) < 1 / (1 + np.exp(-4 * signal))
-                model, spent, told = fitted(X, y, kind=kind, random_state=seed)
+                    # By default the prior refuses coefficients as large as a difference needs.
+                    settings["slab_sd"] = 3.0 if k == 2 else 1.0
+                model, spent, told = fitted(X, y, kind=kind, **settings)
                 missed.append(model.inclusion_probabilities_[:k].min() < 0.5)
                 silent.append(missed[-1] and not told)
                 alarms.append(told and not missed[-1])

@@ -312,7 +312,7 @@ def _info(args: argparse.Namespace) -> int:
     """Describe a model and the costs of exact answers."""
     from sklsb.exact.elimination.answers import cost_and_limits
     from sklsb.exact.elimination.cost import duration, fits
-    from sklsb.exact.elimination.reduce import strike
+    from sklsb.exact.elimination.engine import strike_few
 
     target = _model(args)
     sizes = target.cardinalities
@@ -329,7 +329,7 @@ def _info(args: argparse.Namespace) -> int:
         ("most_likely", "most probable state"),
     ):
         try:
-            struck = struck or strike(target)
+            struck = struck or strike_few(target)
             cost, limits = cost_and_limits(target, task, args.max_memory, struck)
         except (TypeError, ValueError) as error:
             _say(f"exact {words}: no ({error})")

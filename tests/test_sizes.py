@@ -18,6 +18,7 @@ from sklsb import (
     LSBSampler,
     Potts,
     SwapSampler,
+    exact,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -86,3 +87,13 @@ def test_exchanges_of_a_million_ask_for_a_start():
     start = np.where(np.arange(target.n_sites) % 2, 1, -1)
     sampler = SwapSampler(random_state=0).fit(target, initial_states=start)
     assert (sampler.state_.sum(axis=1) == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(200, 200), SIZES[-1]])
+@pytest.mark.parametrize("answer", [exact.marginals, exact.log_partition, exact.elimination_cost])
+def test_exact_answers_of_many_variables_are_refused_at_once(answer, shape):
+    target = lattice(shape)
+    begin = time.process_time()
+    with pytest.raises(ValueError, match=f"at least {target.n_sites} variables to be eliminated"):
+        answer(target)
+    assert time.process_time() - begin < 1.0 + 1e-5 * target.n_sites

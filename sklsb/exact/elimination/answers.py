@@ -33,12 +33,13 @@ from sklsb.exact.elimination.engine import (
     order_sought,
     ordered,
     shown,
+    strike_few,
     that_fits,
     warn_of_defect,
 )
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
-from sklsb.exact.elimination.reduce import Reduced, strike
+from sklsb.exact.elimination.reduce import Reduced
 from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer, not_a_target
@@ -133,7 +134,7 @@ def cost_and_limits(
 ) -> tuple[EliminationCost, Limits]:
     """Return what an exact answer takes, and what it may take; ``struck`` is `strike` of it."""
     limits = check_limits(None, max_memory, _TASKS[task])
-    struck = struck or strike(target)
+    struck = struck or strike_few(target)
     if task == "marginals":
         return whole_or_parts(struck, limits)[1], limits
     found = ordered(struck, pruned=task != "most_likely", need=_TASKS[task], limits=limits)
@@ -243,7 +244,7 @@ def _joint(
     target: Target, sites: list[int], limits: Limits, verbose: int, n_jobs: int
 ) -> xr.Dataset:
     """Joint distribution of variables, one dimension each."""
-    struck = strike(target)
+    struck = strike_few(target)
     size = math.prod(int(struck.sizes[i]) for i in sites)
     if 8 * size > limits[1] or len(sites) > 32:
         raise ValueError(

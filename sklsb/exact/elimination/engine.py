@@ -101,21 +101,23 @@ def _too_many(target: Target, n: str) -> ValueError:
     )
 
 
-def _check_size(target: Target) -> None:
-    """Refuse a large model of pairs before its tables are listed, which may take minutes.
+def strike_few(target: Target) -> Reduced:
+    """Return a target's tables; refuse a large model of pairs before it lists them for minutes.
 
     A variable is put aside only if it has one neighbour left. Each takes one pair with it, so pairs
     beyond the number of variables stay, and with them their variables.
     """
-    graph = target.graph
-    if getattr(target, "_pairwise", None) is None or graph is None:
-        return
-    free = np.flatnonzero(target.n_possible > 1)
-    if free.size > MOST_VARIABLES:
+    graph, free = target.graph, np.flatnonzero(target.n_possible > 1)
+    if (
+        getattr(target, "_pairwise", None) is not None
+        and graph is not None
+        and free.size > MOST_VARIABLES
+    ):
         degree = np.diff(graph[free][:, free].indptr)
         spare, most = degree.sum() / 2 - free.size, degree.max() / 2 - 1.0
         if spare > 0.0 and spare / most > MOST_VARIABLES:
             raise _too_many(target, f"at least {math.ceil(spare / most)}")
+    return strike(target)
 
 
 def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) -> Ordered:
@@ -482,9 +484,8 @@ def that_fits(
     need: Need = "draws",
 ) -> Ordered:
     """Find an order that keeps the limits; refuse the target if there is none."""
-    _check_size(target)
     with order_sought(verbose):
-        found = ordered(strike(target), pruned=pruned, need=need, limits=limits)
+        found = ordered(strike_few(target), pruned=pruned, need=need, limits=limits)
     check_fits(target, found.cost, limits)
     return found
 

@@ -17,10 +17,11 @@ from sklsb.exact.elimination.engine import (
     order_sought,
     ordered,
     shown,
+    strike_few,
     warn_of_defect,
 )
 from sklsb.exact.elimination.order import greedy_work
-from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, prune, strike
+from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, prune
 from sklsb.exact.elimination.slicing import WAYS
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets.base import Target
@@ -138,7 +139,7 @@ def all_marginals(
 ) -> Array:
     """Probability of each value of each variable, of shape (n_sites, values)."""
     with order_sought(verbose):
-        parts, cost = whole_or_parts(strike(target), limits)
+        parts, cost = whole_or_parts(strike_few(target), limits)
     check_fits(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
     # The pass back takes as much as the pass forward.
