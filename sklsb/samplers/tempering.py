@@ -117,12 +117,13 @@ class ParallelTempering(BaseSampler):
     n_burn_in : int, optional
         Maximum number of scans of each ladder before the first draw; by default 8192, or fewer, but
         at least 512, for more than 1024 variables, and 64 from a million on. Rounds of 16, 32, ...
-        scans each choose the temperatures anew until they are good; then they are frozen, and as many scans as in the
-        last round follow. A better explorer, or a second replica at each temperature, repeats
-        these scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs
-        crossing (``met_after_``), there are at most 256 scans, and only the first explorer. Where
-        4,096 states drawn from the reference are all impossible, so that no replica gets from
-        beta = 0 to 1, there are 512 by default; 64 if no single change is possible either.
+        scans each choose the temperatures anew until they are good; then they are frozen, and as
+        many scans as in the last round follow. A better explorer, or a second replica at each
+        temperature, repeats these scans beyond the burn-in. 0 leaves the states where they start.
+        Where nothing needs crossing (``met_after_``), there are at most 256 scans, and only the
+        first explorer. Where 4,096 states drawn from the reference are all impossible, so that no
+        replica gets from beta = 0 to 1, there are 512 by default; 64 if no single change is
+        possible either.
     init : {"auto", "both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`.
     n_jobs, random_state
