@@ -16,6 +16,7 @@ from sklsb import (
     HammingBallSampler,
     Ising,
     LSBSampler,
+    ParallelTempering,
     Potts,
     SwapSampler,
     exact,
@@ -33,7 +34,11 @@ SAMPLERS = {
     "barker": LSBSampler("barker", random_state=0),
     "sqrt": LSBSampler("sqrt", random_state=0),
     "auto": AutoSampler(random_state=0),
+    "learned": LSBSampler(random_state=0),
+    "tempering": ParallelTempering(random_state=0),
 }
+# CPU seconds of a variable, where many are needed.
+EACH = {"learned": 2e-3, "tempering": 1e-3}
 
 
 def lattice(shape, kind=Ising):
@@ -53,7 +58,7 @@ def seconds_of_fit(sampler, target):
 def test_fit_and_sample_end(name, shape):
     target, sampler = lattice(shape), SAMPLERS[name]
     sampler.fit(lattice((2, 5)))  # compiled
-    assert seconds_of_fit(sampler, target) < 10.0 + 3e-4 * target.n_sites
+    assert seconds_of_fit(sampler, target) < 20.0 + EACH.get(name, 3e-4) * target.n_sites
     draws = sampler.sample(2)
     np.testing.assert_allclose(draws["lp"], target.log_prob(draws["x"].values), rtol=1e-9)
     assert sampler.state_.shape == (sampler.n_chains, target.n_sites)
