@@ -387,7 +387,7 @@ def in_two_parts(x):
 
 PARTS = FunctionTarget(in_two_parts, 10)
 FEW = np.zeros((4, 10), dtype=np.int8)
-WRONG = "by them, variable [0-9] is [01] with probability .* exactly, .* it is 0"
+WRONG = "by them, variable [0-9] is [01] with probability .* exactly, it is 0"
 SINGLE = {
     "gibbs": GibbsSampler("systematic", random_state=0),
     "ball": HammingBallSampler(3, random_state=0),

@@ -7,6 +7,7 @@ import pickle
 import re
 import signal
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -812,6 +813,19 @@ def test_the_cost_of_a_function_is_told_before_the_work(sampler, told):
             sampler.fit(target)
     assert [w.category for w in seen] == [SamplerWarning]
     assert re.search(told, str(seen[0].message))
+
+
+def test_a_slow_function_is_told_before_the_work():
+    def log_prob(x):
+        time.sleep(0.003)
+        return 0.1 * x.sum()
+
+    target = FunctionTarget(log_prob, 30, vectorized=False)
+    with pytest.warns(
+        SamplerWarning, match=r"about 2\.5e\+05 values, [0-9.]+ minutes, of Fun.*Gibbs"
+    ):
+        LSBSampler()._warn_of_cost(target)
+    GibbsSampler()._warn_of_cost(target)
 
 
 def test_usual_functions_are_not_costly():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from scipy.special import betaln
+from scipy.special import betaln, softmax
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 from sklearn.pipeline import make_pipeline
@@ -394,6 +394,23 @@ def test_counted_rows_that_a_model_explains_are_enumerated(seed, monkeypatch):
     model = SpikeSlabRegressor(g=1e4, random_state=0).fit(X, y, weight)
     np.testing.assert_allclose(model.inclusion_probabilities_, pip, atol=1e-6)
     assert pip.min() > 0.99
+
+
+def test_weights_that_are_no_whole_number_of_rows_allow_the_largest_model(monkeypatch):
+    """Of 5.4 rows a g prior has models of up to four columns beside the intercept, not three."""
+    monkeypatch.setattr(search_module, "MOST_UNITS", 13)
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(6, 4)), rng.normal(size=6)
+    Z, r = X - X.mean(axis=0), y - y.mean()
+    logs = np.full(5, -np.inf)
+    for x in itertools.product((False, True), repeat=4):
+        k, A = sum(x), Z[:, np.array(x)]
+        error = 0.9 * (r @ r - 50 / 51 * (A @ np.linalg.lstsq(A, r, rcond=None)[0]) @ r)
+        log_p = betaln(k + 1, 5 - k) - 0.5 * k * math.log(51) - 0.5 * 4.4 * math.log(error)
+        logs[k] = np.logaddexp(logs[k], log_p)
+    model = SpikeSlabRegressor(g=50.0, random_state=0).fit(X, y, np.full(6, 0.9))
+    np.testing.assert_allclose(model.model_sizes_, softmax(logs), atol=1e-9)
+    assert model.model_sizes_[4] > 0.01
 
 
 def common(k, p, n, seed):

@@ -455,6 +455,12 @@ def test_no_exact_answer_where_rounding_hides_it_or_the_function_fails_elsewhere
     sampler.fit(target.condition({0: 0}), initial_states=start).sample(100)
 
 
+def test_an_error_of_ones_own_is_not_taken_for_one_of_the_function(monkeypatch):
+    monkeypatch.setattr("sklsb.samplers._run.reference.rounding_of", None)
+    with pytest.raises(TypeError, match="not callable"):
+        find_reference(dense(6), 1e6)
+
+
 def test_at_fixed_counts_only_states_with_these_count():
     target = dense(6)
     x, p = exact.states(target), exact.probabilities(target)

@@ -256,7 +256,7 @@ def linear_problem(
     # A g prior has no models of more columns than can be told apart.
     allowed = int(first[-1])
     if prior.kind == "g":
-        allowed = min(allowed, max(int(n_rows) - basis.shape[1] - 1, 1))
+        allowed = min(allowed, max(math.ceil(n_rows) - basis.shape[1] - 1, 1))
         widest = max(map(len, groups), default=0)
         if widest > allowed:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -163,6 +164,7 @@ class FunctionTarget(Target):
         self._n_bytes = self.n_sites * self.dtype.itemsize
         self._reset()
         self.vectorized = False
+        self.seconds_of_value = np.inf
         self._try(vectorized)
         self.initial_state = initial_state
         if initial_state is not None:
@@ -274,6 +276,7 @@ class FunctionTarget(Target):
 
     def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values at states of shape (n, n_sites), checked."""
+        began = time.perf_counter()
         if self.vectorized:
             found: Any = self.function(states)
             tick(len(states))
@@ -284,6 +287,9 @@ class FunctionTarget(Target):
                 found.append(self.function(x))
                 tick(1)
             given, wanted, shape = f"a state of shape {states.shape[1:]}", "one number", 1
+        # The least so far: first calls compile, or load a library.
+        took = (time.perf_counter() - began) / max(1, len(states))
+        self.seconds_of_value = min(self.seconds_of_value, took)
         values = as_array(found, "the result of log_prob")
         if values.dtype.kind not in "iufb":
             first = found if self.vectorized else found[0]

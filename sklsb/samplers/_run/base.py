@@ -36,6 +36,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.elimination.cost import duration
 from sklsb.exceptions import InterruptedWarning, SamplerWarning, StoreError
 from sklsb.samplers._run.checks import (
     check_bool,
@@ -75,8 +76,9 @@ _OF_ONE_FIT = (
 )
 # Parameters that count from the next call on, or are used up by `fit`.
 _NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
-# Values of a function, of about a thousand operations each, that `fit` takes without a warning.
-_MOST_VALUES = 1 << 23
+# Values of a function, of about a thousand operations each, and seconds of one that is slower, that
+# `fit` takes without a warning.
+_MOST_VALUES, _MOST_SECONDS = 1 << 23, 300.0
 # Looks at each chain of recorded jumps, at most, to compare the chains.
 _MOST_LOOKS = 1 << 11
 
@@ -225,11 +227,13 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         if not isinstance(plain, FunctionTarget) or plain._compiled:
             return
         n = self._n_values(target)
-        if n > _MOST_VALUES or (n and n * plain.value_cost > _MOST_VALUES):
+        seconds = n * plain.seconds_of_value if n else 0.0
+        if n * max(1, plain.value_cost) > _MOST_VALUES or seconds > _MOST_SECONDS:
+            long = f", {duration(seconds)}," if seconds > _MOST_SECONDS else ""
             warnings.warn(
-                f"The burn-in of {type(self).__name__} takes about {n:.2g} values of {plain!r:.100}"
-                f"{self._cheaper(target)}. verbose=1 shows how fast that goes; n_burn_in makes it "
-                "shorter.",
+                f"The burn-in of {type(self).__name__} takes about {n:.2g} values{long} of "
+                f"{plain!r:.100}{self._cheaper(target)}. verbose=1 shows how fast that goes; "
+                "n_burn_in makes it shorter.",
                 SamplerWarning,
                 stacklevel=4,
             )
@@ -801,7 +805,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             self._tried = made
             fixed = self._ensemble.rule.facts.conserves_counts
             like = self._ensemble.chains.x[0] if fixed else None
-            self._reference = find_reference(self.target_, made, going_on, like)
+            costly = bool(self.verbose) and self.target_.ratio_cost > 1
+            with Progress(costly, "exact answers"):
+                self._reference = find_reference(self.target_, made, going_on, like)
             if self._reference is not None:
                 self._reference_cost = self._reference.cost
         return self._reference

@@ -64,7 +64,7 @@ def find_reference(
     going_on: Callable[[], bool] = lambda: True,
     like: States | None = None,
 ) -> Reference | None:
-    """Return exact answers if they take at most about so many evaluations of chains.
+    """Return exact answers if they take at most so many evaluations, or few where these are cheap.
 
     The decision is by counts alone. None also if ``going_on`` returns False on the way, or log p
     is so large that rounding matters. With ``like``, only states count in which each value occurs
@@ -77,13 +77,9 @@ def find_reference(
     with np.errstate(over="ignore"):
         n_states = float(np.prod(sizes, dtype=float))
     of_listing = n_states * (1 if target.ratio_cost > 1 else _OF_STATE * target.n_sites)
-    try:
-        if of_listing <= most and n_states <= _MOST_STATES:
-            return _listed(target, sizes, int(of_listing), going_on, like)
-        return None if like is not None else _eliminated(target, most)
-    except Exception:  # noqa: BLE001
-        # Of a function at states that chains do not visit, or of factors: chains do without both.
-        return None
+    if of_listing <= most and n_states <= _MOST_STATES:
+        return _listed(target, sizes, int(of_listing), going_on, like)
+    return None if like is not None else _eliminated(target, most)
 
 
 def _listed(
@@ -108,7 +104,10 @@ def _listed(
             return None
         some = slice(begin, min(n, begin + size))
         x = states(np.arange(some.start, some.stop))
-        log_p[some] = target.log_prob(x)
+        try:
+            log_p[some] = target.log_prob(x)
+        except Exception:  # noqa: BLE001
+            return None  # a function may fail at states that chains do not visit
         if like is not None:
             log_p[some][(np.sort(x, axis=1) != np.sort(like)).any(axis=1)] = -np.inf
     top = log_p.max()
@@ -137,9 +136,14 @@ def _eliminated(target: Target, most: float) -> Reference | None:
         return None
     n_factors = target.n_sites + (0 if target.graph is None else target.graph.nnz // 2)
     work = (most - n_factors * _OF_FACTOR) / _OF_ENTRY
-    if work < 1.0 or not target._trusts_factors:
+    if work < 1.0:
         return None
-    struck, limits = strike(target), (work, _MAX_MEMORY)
+    try:
+        if not target._trusts_factors:
+            return None
+        struck, limits = strike(target), (work, _MAX_MEMORY)
+    except (TypeError, ValueError):
+        return None  # wrong factors of a class of one's own, which chains do not need
     if not is_affordable(struck.free, struck.factors, struck.sizes, work):
         return None
     found = ordered(struck, pruned=False, need="marginals", limits=limits)

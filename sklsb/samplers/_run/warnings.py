@@ -336,8 +336,8 @@ class Warned(ABC):
             hint = " sklsb.exact.probabilities gives the probability of each state."
         warnings.warn(
             f"The draws are wrong: by them, variable {self.target_.label(found.site)!r} is "
-            f"{called!r} with probability {found.p:.4g}, with {off}; exactly, by less work than "
-            f"the draws took, it is {found.exact:.4g}. The chains have not converged, or do not "
+            f"{called!r} with probability {found.p:.4g}, with {off}; exactly, it is "
+            f"{found.exact:.4g}. The chains have not converged, or do not "
             "leave a mode, and agree with each other as long as all are in the same one. Draw for "
             f"longer; {self._clusters()}or {self._way_out}.{hint}",
             SeparatedModesWarning,
