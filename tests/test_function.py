@@ -28,6 +28,7 @@ from sklsb import (
     testing,
 )
 from sklsb.exceptions import (
+    CostWarning,
     FrozenSitesWarning,
     InterruptedWarning,
     SamplerWarning,
@@ -811,7 +812,7 @@ def test_the_cost_of_a_function_is_told_before_the_work(sampler, told):
         work.append(True)
         with pytest.raises(InterruptedError):
             sampler.fit(target)
-    assert [w.category for w in seen] == [SamplerWarning]
+    assert [w.category for w in seen] == [CostWarning]
     assert re.search(told, str(seen[0].message))
 
 
