@@ -52,7 +52,10 @@ class PeriodicChainWarning(SamplerWarning):
 
 
 class SeparatedModesWarning(SamplerWarning):
-    """Chains or halves of them disagree: they have not converged, or do not leave their modes."""
+    """Chains, or halves of them, disagree, or draws contradict exact answers.
+
+    They have not converged, or do not leave their modes.
+    """
 
 
 class ShortRunWarning(SamplerWarning):

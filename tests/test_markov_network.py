@@ -474,13 +474,19 @@ def test_evidence_by_names_of_values(tmp_path):
         ),
         (
             {"wet": "wet"},
-            r"\['dry', 'damp', 'soaked'\]\. Give a name; a position is none\.",
+            r"\['dry', 'damp', 'soaked'\]\. Give one of these names\.",
         ),
         ({"rain": True}, r"evidence\['rain'\] is True; this variable takes one of 2 values"),
-        ({"rain": 1}, r"evidence\['rain'\] is 1; .* \['yes', 'no'\]"),
+        (
+            {"rain": 1},
+            r"\['rain'\] is 1; .* \['yes', 'no'\]\. Give one of these names; positions are not acc",
+        ),
         ({"Rain": "yes"}, r"the variable 'Rain'; the target has 2 variables, .* like \['rain'\]"),
         ({"snow": 1}, r"the variable 'snow'; .* with names like \['rain', 'wet'\]"),
-        ({"rain": "no", 0: "no"}, "evidence names variable 0 twice"),
+        (
+            {"rain": "no", 0: "no"},
+            "evidence gives variable 'rain' twice, as 'rain' and 0; keep one",
+        ),
         ({"rain": "yes", "wet": "dry"}, "No state has positive probability and agrees"),
     ],
 )

@@ -150,6 +150,7 @@ def test_a_value_is_looked_up_by_its_name(names, given, place):
         (("TRUE", "true"), True),
         (("01", "1"), 1.0),
         (("1_0", "x"), 10),
+        (("1e99999999999999999999", "x"), 1),
     ],
 )
 def test_what_is_no_name_is_refused_with_all_names(names, given):
@@ -189,7 +190,7 @@ def test_a_variable_is_looked_up_by_its_name():
         assert target.condition({given: 1}).sites.tolist() == [site]
     with pytest.raises(ValueError, match=r"the variable 2; .* names like \['3', '1', '0'\]"):
         target.condition({2: 1})
-    with pytest.raises(ValueError, match="evidence names variable 3 twice"):
+    with pytest.raises(ValueError, match="evidence gives variable '3' twice, as '3' and 3; keep"):
         target.condition({"3": 1, 3: 1})
     words = MarkovNetwork([2] * 3, [], names=["a", "b", "c"])
     assert words.condition({2: 1}).sites.tolist() == [2]  # it can mean nothing else
@@ -301,6 +302,16 @@ def test_labels_that_disagree_are_refused(index):
         Ising(couplings, pd.Series(np.zeros(3), index))
     with pytest.raises(ValueError, match=re.escape(f"the index of couplings is {index}, ")):
         Ising(couplings.set_axis(index))
+
+
+def test_a_mapping_is_no_field():
+    couplings = np.zeros((2, 2))
+    message = (
+        "field is a mapping, {1: 0.5, 0: 2.0}. Give .* such as pandas.Series\\(field\\), or an a"
+    )
+    for target in (Ising, Potts):
+        with pytest.raises(TypeError, match=message):
+            target(couplings, {1: 0.5, 0: 2.0})
 
 
 def test_names_in_an_array():

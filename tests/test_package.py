@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import pathlib
 import re
+import subprocess
 import sys
 import tomllib
 
@@ -397,6 +398,13 @@ def test_the_recipe_asks_for_what_the_package_does():
     assert asked == wanted | {"python" + project["requires-python"]}
     (name, function), *_ = project["scripts"].items()
     assert f"- {name} = {function}\n" in recipe
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+def test_git_tracks_no_links():
+    command = ["git", "ls-files", "--stage"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not [line for line in listed.splitlines() if line.startswith("120000")]
 
 
 def test_documentation_has_no_gaps():

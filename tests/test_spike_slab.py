@@ -622,7 +622,9 @@ def test_data_that_are_refused():
             fit(X, classes)
     with pytest.warns(ModelWarning, match="y has two values only, 0 and 1.*SpikeSlabClassifier"):
         fit(X, (y > 3).astype(int))
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(
+        ValueError, match=r"column \d of X lacks a value \(NaN\) in row \d+; leave the row"
+    ):
         fit(np.where(X > 2, np.nan, X), y)
     with pytest.raises(ValueError, match=r"y is constant \(1\)"):
         fit(X, np.ones(40))
@@ -640,10 +642,15 @@ def test_data_that_are_refused():
         SpikeSlabRegressor(groups=[0] * 10 + [1, 2]).fit(X[:11], y[:11])
     X[:, 2] = 7.0
     for kind in (np.asarray, sparse.csc_array):
-        with pytest.raises(ValueError, match="columns 2 of X are constant; leave them out"):
+        with pytest.raises(ValueError, match=r"^column 2 of X is constant; leave it out: the"):
             fit(kind(X), y)
     with pytest.raises(ValueError, match="column 2, in always, is constant"):
         SpikeSlabRegressor(always=(2,)).fit(X, y)
+    frame = pd.DataFrame(X).add_prefix("x").assign(x0=1.0)
+    with pytest.raises(ValueError, match="columns 'x0', 'x2' of X are constant; leave them out"):
+        fit(frame, y)
+    with pytest.raises(ValueError, match="column 'x2', in always, is constant"):
+        SpikeSlabRegressor(always=("x2",)).fit(frame, y)
     X[:, 2] = X[:, 4]
     with pytest.raises(ValueError, match="always has 2 columns that are collinear or, with 40 ro"):
         SpikeSlabRegressor(always=(2, 4)).fit(X, y)
@@ -672,8 +679,12 @@ def test_masks_and_text_are_refused():
             "inclusion_prior",
         ),
     ):
-        with pytest.raises(TypeError, match=f"^{name} is a masked array, whose mask would be lost"):
+        with pytest.raises(
+            TypeError, match=rf"^{name} is a masked array with 1 of \d+ entries mask"
+        ):
             call()
+    with pytest.raises(TypeError, match=r"^X is .* with 0 of 120 entries masked; give X\.data\."):
+        model.fit(np.ma.masked_array(X), y)
     frame = pd.DataFrame(X, columns=["age", "sex", "bmi"])
     for values, shown in ((["m", "f"] * 20, "'m'"), (pd.Categorical(["m", "f"] * 20), "'m'")):
         with pytest.raises(ValueError, match=f"column 'sex' of X holds {shown}, which is not a n"):
@@ -682,6 +693,16 @@ def test_masks_and_text_are_refused():
         SpikeSlabRegressor().fit(frame.assign(bmi=["1.5", "1,5"] * 20), y)
     with pytest.raises(ValueError, match="column 1 of X holds 'a', which is not a number"):
         SpikeSlabRegressor().fit(np.array([[1, "a", 2]] * 40, dtype=object), y)
+    lacking = [
+        pd.Series([0.5, None] * 20, dtype=kind) for kind in (object, "Float64", float, "category")
+    ]
+    for column in (*lacking, [0.5, pd.NA] * 20):
+        with pytest.raises(ValueError, match=r"column 'sex' of X lacks a value \(NaN\) in row r1;"):
+            model.fit(frame.assign(sex=column).add_prefix("r", axis=0), y)
+    with pytest.raises(
+        ValueError, match=r"column 2 of X lacks a value \(NaN\) in row 0; .* impute"
+    ):
+        SpikeSlabRegressor().fit(np.array([[1, 2.5, None]] * 40, dtype=object), y)
     # Numbers in columns of objects are numbers.
     model.fit(frame.assign(sex=[0, 1] * 20).astype(object), y)
 

@@ -416,11 +416,15 @@ def test_masks_and_text_are_refused():
         ((X, Y, np.ma.masked_array(np.ones(20), mask)), "sample_weight"),
         ((X, Y, None, np.ma.masked_array(np.ones(20), mask)), "n_trials"),
     ):
-        with pytest.raises(TypeError, match=f"^{name} is a masked array, whose mask would be lost"):
+        with pytest.raises(TypeError, match=rf"^{name} is a masked array with \d+ of \d+ entries"):
             SpikeSlabClassifier().fit(*arguments)
     frame = pd.DataFrame(X, columns=["age", "sex", "bmi"]).assign(sex=["m", "f"] * 10)
     with pytest.raises(ValueError, match="column 'sex' of X holds 'm', which is not a number"):
         SpikeSlabClassifier().fit(frame, Y)
+    with pytest.raises(
+        ValueError, match=r"column 'sex' of X lacks a value \(NaN\) in row 1; leave"
+    ):
+        SpikeSlabClassifier().fit(frame.assign(sex=[1.0, None] * 10), Y)
 
 
 def hidden(name, seed=0):

@@ -106,7 +106,8 @@ def marginal_arrays(
 ) -> tuple[Array, Array]:
     """Return marginals and their errors, (n_sites, n_values), of draws that hold the states.
 
-    With ``exact`` marginals, errors that cannot make an answer wrong are not computed, but 1/2.
+    With ``exact`` marginals, errors that cannot make an answer wrong are set to 1/2 instead of
+    being computed.
     """
     flat, weight = states_of(draws, target), weights_of(draws)
     p = np.zeros((target.n_sites, len(target.values)))

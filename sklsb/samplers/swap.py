@@ -57,8 +57,7 @@ class SwapSampler(FixedRuleSampler):
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start if `fit` is given no ``initial_states``: at a random state of the
         target, after random exchanges. "uniform" makes all that are possible, "quenched" those
-        that do not lower p, and "both", or "auto", alternates
-        between chains.
+        that do not lower p, and "both" alternates between chains; "auto" means "both" here.
     n_burn_in : int, optional
         Transitions of each chain before the first draw; by default max(5, 2000 / n_sites) sweeps
         of one transition per variable.

@@ -125,7 +125,8 @@ class ParallelTempering(BaseSampler):
         replica gets from beta = 0 to 1, there are 512 by default; 64 if no single change is
         possible either.
     init : {"auto", "both", "uniform", "quenched"}, default="both"
-        Where the replicas of each ladder start; as the chains of `GibbsSampler`.
+        Where the replicas of each ladder start; as the chains of `GibbsSampler`. Whether anything
+        needs crossing shows only from starts that are far apart: hence "both".
     n_jobs, random_state
         As in `GibbsSampler`.
     verbose : int, default=0

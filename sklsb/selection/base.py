@@ -22,7 +22,8 @@ from sklsb.samplers._run.checks import check_count, is_n_jobs
 from sklsb.selection.plots import Plots
 from sklsb.selection.problem import inclusion_prior
 from sklsb.selection.search import LONGEST, Search, estimate
-from sklsb.targets._checks import positive, refuse_masks
+from sklsb.targets._checks import positive, refuse_mask
+from sklsb.targets._names import is_missing
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,12 +48,12 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
     # ------------------------------------------------------------- parameters
 
     def _read(self, X: Any, *y: Any, **how: Any) -> Any:
-        """Return what `validate_data` does, but refuse masks and name columns of text."""
-        refuse_masks(X=X)
+        """Return what `validate_data` does, but refuse masks and name the column at fault."""
+        refuse_mask(X, "X")
         try:
             return validate_data(self, X, *y, **how)
         except (ValueError, TypeError) as error:
-            _refuse_text(X, error)
+            _refuse_entry(X, error)
             raise
 
     def _names(self) -> list[Any]:
@@ -330,11 +331,27 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         return Plots(self)
 
 
-def _refuse_text(X: Any, cause: Exception) -> None:
+def _missing(column: Any) -> NDArray[np.int64]:
+    """Return the places in a column that lack a value."""
+    if hasattr(column, "isna"):
+        return np.flatnonzero(column.isna())
+    if column.dtype.kind in "biufc":
+        return np.flatnonzero(np.isnan(column))
+    return np.flatnonzero([is_missing(value) for value in column])
+
+
+def _refuse_entry(X: Any, cause: Exception) -> None:
     """Raise an error that names the first column of X with an entry that is not a number."""
     framed, table = hasattr(X, "iloc"), isinstance(X, np.ndarray) and X.ndim == 2
     columns = X.items() if framed else enumerate(X.T) if table else ()
     for name, column in columns:
+        missing = _missing(column)
+        if missing.size:
+            row = column.index[missing[0]] if framed else missing[0]
+            raise ValueError(
+                f"column {name!r} of X lacks a value (NaN) in row {row}; leave the row out, or "
+                "impute it."
+            ) from cause
         for value in () if column.dtype.kind in "biufc" else column:
             try:
                 float(value)

@@ -22,7 +22,7 @@ from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_pr
 from sklsb.selection.problem import refuse_width, warn_of_duplicates
 from sklsb.selection.rows import Rows, counts_of, distinct_rows
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive, refuse_masks
+from sklsb.targets._checks import positive, refuse_mask
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -108,7 +108,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     disagreement_ : float
         Largest difference between two chains' estimates of an inclusion probability.
     converged_ : bool
-        Whether the largest error is at most ``tol`` and no difference of chains is beyond chance.
+        Whether the largest error is at most ``tol``, no difference of chains is beyond chance, and
+        no ridge regression explains far more in rows left out.
     n_iter_ : int
         Jumps of all chains.
     n_features_in_, feature_names_in_
@@ -218,12 +219,14 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         InterruptedWarning
             After Ctrl-C: the results are of what was found so far.
         """
-        refuse_masks(
-            y=y,
-            sample_weight=sample_weight,
-            n_trials=n_trials,
-            inclusion_prior=self.inclusion_prior,
-        )
+        given = {
+            "y": y,
+            "sample_weight": sample_weight,
+            "n_trials": n_trials,
+            "inclusion_prior": self.inclusion_prior,
+        }
+        for name, value in given.items():
+            refuse_mask(value, name)
         X = self._read(X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2)
         refuse_width(X)
         jobs, size = self._check_parameters()
@@ -306,7 +309,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         constant = np.flatnonzero((low == high) | (scale == 0.0))
         if constant.size:
             raise ValueError(
-                f"column {self._names()[constant[0]]} of X is constant; leave it out: the model "
+                f"column {self._names()[constant[0]]!r} of X is constant; leave it out: the model "
                 "has an intercept."
             )
         return centre, scale if self.standardize else np.ones_like(scale)

@@ -214,11 +214,16 @@ def linear_problem(
     always: Ints,
     prior: Prior,
     standardize: bool,
+    names: Sequence[Any] | None = None,
 ) -> LinearProblem:
-    """Return the problem of a regression; X is dense or CSC, groups are columns by unit."""
+    """Return the problem of a regression; X is dense or CSC, groups are columns by unit.
+
+    Errors name columns by ``names``, or else by their numbers.
+    """
+    names = range(X.shape[1]) if names is None else names
     given = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
     n_rows, root = float(weight.sum()), np.sqrt(weight)
-    basis = _basis(X, always, root)
+    basis = _basis(X, always, root, names)
     df = n_rows - basis.shape[1]
     if not df > 2.0:
         raise ValueError(
@@ -245,12 +250,13 @@ def linear_problem(
     # The slab is that of columns as they are given: their lengths are taken before `always` is
     # projected out. Under the prior "g" lengths do not matter.
     by = "left" if prior.kind == "g" else "given" if standardize else ""
-    columns, scale, square, z = make(X, given, root, basis, unit, length, by)
+    columns, scale, square, z = make(X, given, root, basis, unit, length, by, names)
     if prior.kind != "g" and square.max(initial=0.0) > _LARGEST_SCALE:
         j = int(square.argmax())
         raise ValueError(
-            f"slab_sd**2 times the sum of squares of column {given[j]} is {square[j]:g}; it must "
-            f"be at most {_LARGEST_SCALE:g}. Use standardize=True, or give a smaller slab_sd."
+            f"slab_sd**2 times the sum of squares of column {names[given[j]]!r} is {square[j]:g}; "
+            f"it must be at most {_LARGEST_SCALE:g}. Use standardize=True, or give a smaller "
+            "slab_sd."
         )
     first = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
     # A g prior has no models of more columns than can be told apart.
@@ -286,7 +292,7 @@ def linear_problem(
     )
 
 
-def _basis(X: Any, always: Ints, root: Array) -> Array:
+def _basis(X: Any, always: Ints, root: Array, names: Sequence[Any]) -> Array:
     """Orthonormal basis of the constant and the columns that are always in the model."""
     chosen = X[:, always]
     chosen = chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen, dtype=np.float64)
@@ -295,7 +301,7 @@ def _basis(X: Any, always: Ints, root: Array) -> Array:
     length = np.linalg.norm(block, axis=0)
     if (length == 0.0).any():
         j = int(always[int(np.argmin(length)) - 1])
-        raise ValueError(f"column {j}, in always, is constant; leave it out.")
+        raise ValueError(f"column {names[j]!r}, in always, is constant; leave it out.")
     q, r = np.linalg.qr(block / length)
     bad = np.abs(np.diagonal(r)) <= 1e-7
     if bad.any() or block.shape[1] > len(root) - 2:
@@ -356,7 +362,14 @@ def _posterior(
 
 
 def _dense_columns(
-    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, by: str
+    X: Any,
+    given: Ints,
+    root: Array,
+    basis: Array,
+    y: Array,
+    length: float,
+    by: str,
+    names: Sequence[Any],
 ) -> tuple[DenseColumns, Array, Array, Array]:
     """Centre, project and scale dense columns, some at a time.
 
@@ -381,7 +394,7 @@ def _dense_columns(
         for _ in range(2):
             block -= (block @ basis) @ basis.T
         norm = np.linalg.norm(block, axis=1)
-        _refuse_constant(norm**2, before, given[part], basis.shape[1] > 1)
+        _refuse_constant(norm**2, before, given[part], basis.shape[1] > 1, names)
         divisor = {"left": norm, "given": np.sqrt(before), "": 1.0 / largest}[by]
         scale[part] = length / (divisor * largest)
         block *= (scale[part] * largest)[:, None]
@@ -391,20 +404,30 @@ def _dense_columns(
     return DenseColumns(x, np.empty(0)), scale, square, z
 
 
-def _refuse_constant(norm: Array, before: Array, given: Ints, projected: bool) -> None:
+def _refuse_constant(
+    norm: Array, before: Array, given: Ints, projected: bool, names: Sequence[Any]
+) -> None:
     """Refuse columns of which nothing is left."""
     bad = given[norm <= _NOTHING_LEFT * before]
     if bad.size:
-        more = " and others" if bad.size > 5 else ""
+        shown = ", ".join(repr(names[j]) for j in bad[:5]) + " and others" * (bad.size > 5)
+        one = bad.size == 1
+        columns, are, them = ("column", "is", "it") if one else ("columns", "are", "them")
         why = "constant, or explained by the columns in always" if projected else "constant"
         raise ValueError(
-            f"columns {', '.join(map(str, bad[:5]))}{more} of X are {why}; leave them out: the "
-            "model has an intercept."
+            f"{columns} {shown} of X {are} {why}; leave {them} out: the model has an intercept."
         )
 
 
 def _sparse_columns(
-    X: Any, given: Ints, root: Array, basis: Array, y: Array, length: float, by: str
+    X: Any,
+    given: Ints,
+    root: Array,
+    basis: Array,
+    y: Array,
+    length: float,
+    by: str,
+    names: Sequence[Any],
 ) -> tuple[SparseColumns, Array, Array, Array]:
     """Scale sparse columns, as dense ones; the projection is left to the kernel."""
     chosen = sparse.csc_array(X[:, given], dtype=np.float64, copy=True)
@@ -416,7 +439,7 @@ def _sparse_columns(
     before = np.asarray(chosen.multiply(chosen).sum(axis=0)).ravel()
     low = np.asarray(chosen.T @ basis)
     left = before - np.square(low).sum(axis=1)
-    _refuse_constant(left, before, given, basis.shape[1] > 1)
+    _refuse_constant(left, before, given, basis.shape[1] > 1, names)
     # The first of the basis is the constant.
     own = before - low[:, 0] ** 2
     scale = length / {"left": np.sqrt(left), "given": np.sqrt(own), "": 1.0 / largest}[by]

@@ -27,7 +27,7 @@ from sklsb.selection.problem import (
     warn_of_duplicates,
 )
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive, refuse_masks, warn_if_classes
+from sklsb.targets._checks import positive, refuse_mask, warn_if_classes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -118,7 +118,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     disagreement_ : float
         Largest difference between two chains' estimates of an inclusion probability.
     converged_ : bool
-        Whether the largest error is at most ``tol`` and no difference of chains is beyond chance.
+        Whether the largest error is at most ``tol``, no difference of chains is beyond chance, and
+        no ridge regression explains far more in rows left out.
     n_iter_ : int
         Jumps of all chains; 0 if all models were enumerated.
     n_features_in_, feature_names_in_
@@ -234,7 +235,9 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         SpikeSlabRegressor
             Itself.
         """
-        refuse_masks(y=y, sample_weight=sample_weight, inclusion_prior=self.inclusion_prior)
+        given = {"y": y, "sample_weight": sample_weight, "inclusion_prior": self.inclusion_prior}
+        for name, value in given.items():
+            refuse_mask(value, name)
         kind = np.asarray(y).dtype
         if kind.kind in "bUS":
             raise ValueError(
@@ -261,7 +264,9 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         always, unit_of, groups = self._units()
         prior = self._prior(float(weight.sum()), unit_of, len(groups))
-        problem = linear_problem(X, y, weight, groups, always, prior, bool(self.standardize))
+        problem = linear_problem(
+            X, y, weight, groups, always, prior, bool(self.standardize), self._names()
+        )
         refuse_collinear_groups(problem, self._names())
         warn_of_duplicates(problem, self._names())
         warn_if_classes(y)

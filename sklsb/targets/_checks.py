@@ -64,19 +64,20 @@ def _way_to_target(given: Any) -> str:
     return "build one, for example sklsb.targets.Ising(couplings, field)."
 
 
-def refuse_masks(**given: Any) -> None:
-    """Raise if any of some arguments, by name, is a masked array."""
-    for name, value in given.items():
-        if isinstance(value, np.ma.MaskedArray):
-            raise TypeError(
-                f"{name} is a masked array, whose mask would be lost; give {name}.data, or "
-                f"{name}.filled(value)."
-            )
+def refuse_mask(value: Any, name: str) -> None:
+    """Raise if an argument is a masked array."""
+    if isinstance(value, np.ma.MaskedArray):
+        n_masked = int(np.ma.count_masked(value))
+        way = "leave their rows out, or fill them with values that mean something"
+        raise TypeError(
+            f"{name} is a masked array with {n_masked} of {value.size} entries masked; "
+            f"{way if n_masked else f'give {name}.data'}."
+        )
 
 
 def as_array(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return a value as an array."""
-    refuse_masks(**{name: value})
+    refuse_mask(value, name)
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:

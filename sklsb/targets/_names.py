@@ -1,7 +1,7 @@
 """Names of variables and of their values, and the one way in which they are looked up."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+# Decimal refuses exponents of very many digits.
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,9})?", re.IGNORECASE)
 # What Python, pandas and NumPy write for a value that is missing.
 _MISSING = ("None", "nan", "NaT", "<NA>", "--")
 
@@ -19,7 +20,7 @@ def _text(given: Any) -> str:
     return str.__str__(given) if isinstance(given, str) else str(given)
 
 
-def _number(given: Any) -> Decimal | None:
+def number(given: Any) -> Decimal | None:
     """Return the number that a name is, or None."""
     text = _text(given)
     return Decimal(text) if _NUMBER.fullmatch(text) else None
@@ -89,6 +90,11 @@ def aligned(
 
     Whole numbers from 0 on are positions, not labels.
     """
+    if isinstance(given, Mapping):
+        raise TypeError(
+            f"{name} is a mapping, {given!r:.100}. Give a Series or data frame with its keys as "
+            f"index, such as pandas.Series({name}), or an array in the order of the variables."
+        )
     own = labels_of(given)
     if labels is None and own is not None and {*own} != {*range(n)}:
         labels = own
@@ -124,8 +130,8 @@ class Names:
         if not found and is_flag(given):
             found = self._by_lower.get(_text(given).lower(), [])
         if not found and not isinstance(given, str):
-            number = _number(given)
-            found = [] if number is None else self.numbers.get(number, [])
+            as_number = number(given)
+            found = [] if as_number is None else self.numbers.get(as_number, [])
         return found[0] if len(found) == 1 else None
 
     def _by(self, key: Callable[[Any], Any]) -> dict[Any, list[int]]:
@@ -146,4 +152,4 @@ class Names:
     @cached_property
     def numbers(self) -> dict[Decimal, list[int]]:
         """Places of the names that are numbers."""
-        return self._by(_number)
+        return self._by(number)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
-from sklsb.targets._names import Names, coordinate, is_flag, is_missing
+from sklsb.targets._names import Names, coordinate, is_flag, is_missing, number
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -87,10 +87,11 @@ def value_called(target: "Target", site: int, value: Any, what: str) -> int:
             f"{what} is {value!r}; this variable takes one of the values {shown(allowed)}."
         )
     near = difflib.get_close_matches(str(value), names, 1)
+    positions = "" if number(value) is None else "; positions are not accepted"
     raise ValueError(
         f"{what} is {value!r}; this variable takes one of {len(names)} values, with the names "
         f"{list(names[:_MOST_NAMES])}{' and others' if len(names) > _MOST_NAMES else ''}. "
-        + (f"Did you mean {near[0]!r}?" if near else "Give a name; a position is none.")
+        + (f"Did you mean {near[0]!r}?" if near else f"Give one of these names{positions}.")
     )
 
 
@@ -405,11 +406,16 @@ class Target(ABC):
         if not isinstance(evidence, Mapping):
             raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
         by_name = sites_by_name(self)
+        keys: dict[int, Any] = {}
         found: dict[int, int] = {}
         for variable, value in evidence.items():
             site = site_called(self, by_name, variable, "evidence names the variable")
-            if site in found:
-                raise ValueError(f"evidence names variable {variable!r} twice; keep one.")
+            if site in keys:
+                raise ValueError(
+                    f"evidence gives variable {self.label(site)!r} twice, as {keys[site]!r} and "
+                    f"{variable!r}; keep one."
+                )
+            keys[site] = variable
             found[site] = self._value_called(site, value, f"evidence[{variable!r}]")
         fixed = np.array(sorted(found), dtype=np.int64)
         return fixed, np.array([found[site] for site in fixed.tolist()], dtype=np.int64)
