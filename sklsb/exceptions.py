@@ -2,7 +2,6 @@
 
 __all__ = [
     "BlocksWarning",
-    "CostWarning",
     "FrozenSitesWarning",
     "InterruptedWarning",
     "ModelWarning",
@@ -29,10 +28,6 @@ class SamplerWarning(UserWarning):
 
 class BlocksWarning(SamplerWarning):
     """Blocks are needed, and those that are redrawn may not lead everywhere."""
-
-
-class CostWarning(SamplerWarning):
-    """`fit` will take very many values of a function of yours, or very long; others take less."""
 
 
 class FrozenSitesWarning(SamplerWarning):

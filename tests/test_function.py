@@ -28,7 +28,6 @@ from sklsb import (
     testing,
 )
 from sklsb.exceptions import (
-    CostWarning,
     FrozenSitesWarning,
     InterruptedWarning,
     SamplerWarning,
@@ -812,7 +811,7 @@ def test_the_cost_of_a_function_is_told_before_the_work(sampler, told):
         work.append(True)
         with pytest.raises(InterruptedError):
             sampler.fit(target)
-    assert [w.category for w in seen] == [CostWarning]
+    assert [w.category for w in seen] == [SamplerWarning]
     assert re.search(told, str(seen[0].message))
 
 

@@ -37,7 +37,7 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.cost import duration
-from sklsb.exceptions import CostWarning, InterruptedWarning, StoreError
+from sklsb.exceptions import InterruptedWarning, SamplerWarning, StoreError
 from sklsb.samplers._run.checks import (
     check_bool,
     check_count,
@@ -234,7 +234,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 f"The burn-in of {type(self).__name__} takes about {n:.2g} values{long} of "
                 f"{plain!r:.100}{self._cheaper(target)}. verbose=1 shows how fast that goes; "
                 "n_burn_in makes it shorter.",
-                CostWarning,
+                SamplerWarning,
                 stacklevel=4,
             )
 
@@ -286,7 +286,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         PrecisionWarning
             If log p is so large that rounding exceeds 0.01; the message says whether the draws may
             be wrong.
-        CostWarning
+        SamplerWarning
             Before the work, if the burn-in takes very many values of a function of yours; the
             message says what takes fewer.
 
