@@ -164,7 +164,6 @@ class FunctionTarget(Target):
         self._n_bytes = self.n_sites * self.dtype.itemsize
         self._reset()
         self.vectorized = False
-        self.seconds_of_value = np.inf
         self._try(vectorized)
         self.initial_state = initial_state
         if initial_state is not None:
@@ -180,13 +179,14 @@ class FunctionTarget(Target):
         return np.array([integer(k, "n_states", 1, MOST_VALUES) for k in given], np.int64)
 
     def _reset(self) -> None:
-        """Set what belongs to this process: C functions, whose addresses views hold, and runs."""
+        """Set what belongs to this process: C functions, which views point to, runs, and speed."""
         self._c_functions: list[Any] = []
         self._runs: list[_Run] = []
+        self.seconds_of_value = 0.0  # the least so far, 0 before the first
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        del state["_c_functions"], state["_runs"]
+        del state["_c_functions"], state["_runs"], state["seconds_of_value"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -289,7 +289,7 @@ class FunctionTarget(Target):
             given, wanted, shape = f"a state of shape {states.shape[1:]}", "one number", 1
         # The least so far: first calls compile, or load a library.
         took = (time.perf_counter() - began) / max(1, len(states))
-        self.seconds_of_value = min(self.seconds_of_value, took)
+        self.seconds_of_value = min(self.seconds_of_value or took, took)
         values = as_array(found, "the result of log_prob")
         if values.dtype.kind not in "iufb":
             first = found if self.vectorized else found[0]
