@@ -293,7 +293,7 @@ def test_labels_of_pandas_are_names():
     assert VariableSelection(columns, columns["x"]).names == [7, "x"]
 
 
-@pytest.mark.parametrize("index", [list("abd"), list("aab"), [0, 1, 2]])
+@pytest.mark.parametrize("index", [list("abe"), list("aab"), [0, 1, 2]])
 def test_labels_that_disagree_are_refused(index):
     pd = pytest.importorskip("pandas", reason="labels of pandas")
     couplings = pd.DataFrame(np.zeros((3, 3)), list("abc"), list("abc"))
