@@ -34,7 +34,7 @@ _ENDED: set[str] = set()
 # What workers do not need.
 _LEFT_OUT = (
     *("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law"),
-    *("_thin_found", "_thin_evaluations", "_resting", "_reference_cost", "_counted_from"),
+    *("_thin_found", "_thin_evaluations", "_reference_cost", "_counted_from"),
 )
 
 

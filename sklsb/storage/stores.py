@@ -355,9 +355,8 @@ def open_draws(path: PathLike) -> xr.Dataset:
     -------
     xarray.Dataset
         All draws so far, as ``sample`` returns them: ``x``, or the statistics of ``record``, with
-        the coordinate ``lp``; recorded jumps with ``log_weight``. Values are read on demand;
-        ``.load()`` reads all of them into memory. The attribute ``requested_draws`` is the number
-        of draws that were asked for.
+        the coordinate ``lp``. Values are read on demand; ``.load()`` reads all of them into memory.
+        The attribute ``requested_draws`` is the number of draws that were asked for.
 
     Raises
     ------
@@ -384,7 +383,7 @@ def open_draws(path: PathLike) -> xr.Dataset:
 
 
 def open_stats(path: PathLike) -> xr.Dataset:
-    """Open the statistics of draws: lp, the acceptance rate, log weights."""
+    """Open the statistics of draws: lp, the acceptance rate."""
     data = _open_all(Path(path))
     found = data[[name for name in _STATS if name in data]]
     return found.drop_vars([name for name in found.coords if name not in ("chain", "draw")])

@@ -14,7 +14,6 @@ from sklsb._system.memory import at_once, check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
-from sklsb.diagnostics.weights import WEIGHT
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.exceptions import StoreError
@@ -38,10 +37,9 @@ class Call(NamedTuple):
 
 
 # Names of variables and coordinates of draws, and of files beside them in a store.
-_TAKEN = ("chain", "draw", "lp", "acceptance_rate", WEIGHT, "visit", "sklsb", "zarr.json")
-# What may be recorded by name: every jump, or what keeps no draw.
-JUMPS = "jumps"
-_NAMES = ("moments", "marginals", JUMPS)
+_TAKEN = ("chain", "draw", "lp", "acceptance_rate", "visit", "sklsb", "zarr.json")
+# What may be recorded by name.
+_NAMES = ("moments", "marginals")
 
 
 def check_record(record: Any) -> "Record | str":
@@ -204,8 +202,7 @@ class Recorded(InMemory):
             name: np.concatenate(parts, axis=1) if parts else empty
             for name, parts in self.recorded.items()
         }
-        found = stats_dataset(values, attrs, self.first)
-        return found.assign_coords({WEIGHT: known[WEIGHT]} if WEIGHT in known else {})
+        return stats_dataset(values, attrs, self.first)
 
 
 class Running(Sink):
