@@ -1,4 +1,4 @@
-"""Tools to define your own target, rule or objective, with its compiled part.
+"""Tools to define your own target, rule, objective or observer, the first three compiled.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
 functions with `implements`. Functions called from these are decorated with ``inlined``. Kernels for
@@ -24,6 +24,7 @@ from sklsb._kernels.objectives import objective
 from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler
+from sklsb.samplers._run.observers import Observer
 from sklsb.targets._checks import all_touched
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "FixedRuleSampler",
     "Mixture",
     "NoPart",
+    "Observer",
     "RandomBlocks",
     "all_touched",
     "exp",

@@ -1256,9 +1256,9 @@ MUTANTS = {
         "global random states",
     ),
     "lp without the constant of the couplings": Mutant(
-        "samplers/_run/sinks.py",
-        "        stats[:, :, 0] += self.target.constant",
-        "        stats[:, :, 0] += 1.0",
+        "samplers/_run/observers.py",
+        "            stats[:, :, 0] += self.run.target.constant",
+        "            stats[:, :, 0] += 1.0",
         check_sampler,
         "lp of the sample stats",
     ),

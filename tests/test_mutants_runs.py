@@ -18,9 +18,9 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
 )
 RUN = "_kernels/run.py"
 BASE, LSB, SAVING = "samplers/_run/base.py", "samplers/lsb.py", "samplers/_run/saving.py"
-STARTS, UPHILL, SINKS, THINNING, WARNINGS, BURN_IN = (
+STARTS, UPHILL, OBSERVERS, STORED, THINNING, WARNINGS, BURN_IN = (
     f"samplers/_run/{name}.py"
-    for name in ("starts", "uphill", "sinks", "thinning", "warnings", "burn_in")
+    for name in ("starts", "uphill", "observers", "stored", "thinning", "warnings", "burn_in")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
@@ -270,6 +270,35 @@ def check_constant(package):
     assert np.allclose(sampler.sample_stats_["lp"], wanted), "lp of recorded draws"
 
 
+def check_observer(package):
+    """What one of a user is shown of three calls, the last of which has no draw."""
+    sampler = gibbs(package).fit(looped(package))
+    whole = copy.copy(sampler).sample(30)
+
+    class Kept(package.extending.Observer):
+        def init(self, run):
+            return np.empty((2, 0)), np.empty((2, 0, *run.target.shape))
+
+        def see(self, carry, chunk):
+            assert chunk.x.size, "chunks have draws"
+            assert chunk.x.shape[1] <= 7, "no more than it takes"
+            return np.append(carry[0], chunk.lp, 1), np.append(carry[1], chunk.x, 1)
+
+        def most(self, carry):
+            return 7
+
+        def result(self, carry):
+            lp, x = carry
+            return xr.Dataset({"lp": (("chain", "draw"), lp), "x": (("chain", "draw", "site"), x)})
+
+    parts = [sampler.sample(n, thin=1, record=Kept()) for n in (20, 10, 0)]
+    found = xr.concat(parts, "draw")
+    assert found.sizes["draw"] == 30, "all chunks are seen"
+    assert np.array_equal(found["x"], whole["x"]), "states are seen"
+    assert np.array_equal(found["lp"], whole["lp"]), "lp is seen"
+    assert sampler.sample(1, thin=3000, record=Kept()).sizes["draw"] == 1
+
+
 # ----------------------------------------------------------------- storage
 
 
@@ -380,6 +409,7 @@ CHECKS = [
     check_no_warning,
     check_history,
     check_constant,
+    check_observer,
     check_store,
     check_files,
     check_joined,
@@ -654,37 +684,54 @@ MUTANTS = {
         "in the history",
     ),
     "moments of lp without its constant": Mutant(
-        SINKS,
-        "self._stats[:, :, 0] + self.target.constant)",
-        "self._stats[:, :, 0])",
+        OBSERVERS,
+        "            stats[:, :, 0] += self.run.target.constant\n",
+        "",
         check_constant,
         "the mean of lp",
     ),
     "statistics of the states before": Mutant(
-        SINKS,
-        "values = [apply(self.target, name, statistic, x) for x in self._states]",
-        "values = [apply(self.target, name, statistic, x[::-1]) for x in self._states]",
+        OBSERVERS,
+        "values = [apply(name, statistic, x) for x in chunk.x]",
+        "values = [apply(name, statistic, x[::-1]) for x in chunk.x]",
         check_constant,
         "recorded statistics",
     ),
+    "an observer that forgets": Mutant(
+        OBSERVERS,
+        "self._carry = self.observer.see(",
+        "self.observer.see(",
+        check_observer,
+        "all chunks are seen",
+    ),
+    "more draws shown than an observer takes": Mutant(
+        OBSERVERS,
+        "return by_default if found is None else max(1, found)",
+        "return by_default",
+        check_observer,
+        "no more than it takes",
+    ),
+    "chunks without draws": Mutant(
+        OBSERVERS, "        if n:\n", "        if True:\n", check_observer, "chunks have draws"
+    ),
     # Storage
     "stored lp without its constant": Mutant(
-        SINKS,
-        "        self._stats[:, :, 0] += self.target.constant\n        for k, name",
-        "        for k, name",
+        STORED,
+        "places[name][:] = chunk.stats[:, :, k]",
+        "places[name][:] = chunk.stats[:, ::-1, k]",
         check_store,
         "stored lp",
     ),
     "another run goes on in a store": Mutant(
-        SINKS,
+        STORED,
         "            if kept != chains:\n",
         "            if not kept:\n",
         check_store,
         "DID NOT RAISE",
     ),
     "draws of another thin in a store": Mutant(
-        SINKS,
-        'if store.settings["thin"] != settings["thin"]:',
+        STORED,
+        'if store.settings["thin"] != thin:',
         "if False:",
         check_store,
         "DID NOT RAISE",

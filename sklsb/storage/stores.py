@@ -219,6 +219,8 @@ class Store:
 
     def is_due(self) -> bool:
         """Whether draws should be committed now."""
+        if self._n_full < self.n_draws // self.chunk:  # the buffers are full
+            return True
         pause = max(COMMIT_SECONDS, self._cost / COMMIT_SHARE)
         return time.monotonic() - self._committed > pause
 

@@ -44,21 +44,23 @@ from sklsb.samplers._run.checks import (
     is_n_jobs,
 )
 from sklsb.samplers._run.exports import Exports
+from sklsb.samplers._run.observers import (
+    AllDraws,
+    GivenStatistics,
+    Observed,
+    Observer,
+    Record,
+    Run,
+    RunningMarginals,
+    RunningMoments,
+    Statistics,
+    check_record,
+)
 from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
-from sklsb.samplers._run.sinks import (
-    Averaged,
-    Call,
-    InMemory,
-    Record,
-    Recorded,
-    Running,
-    Sink,
-    Stored,
-    check_record,
-)
 from sklsb.samplers._run.starts import INITS, Starts
+from sklsb.samplers._run.stored import Source, StoredDraws
 from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.samplers._run.warnings import CHANGED, Warned
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
@@ -582,7 +584,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         n: int,
         *,
         thin: int | str = 1,
-        record: Record | str | None = None,
+        record: Record | None = None,
         store: str | os.PathLike[str] | None = None,
         stop: StopRule | Sequence[StopRule] | None = None,
     ) -> xr.Dataset:
@@ -596,10 +598,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             Transitions per draw; "sweep" gives each variable one chance to move: n_sites
             transitions if each changes one variable. "auto" makes each draw worth about half an
             independent one (see Notes).
-        record : dict of name to callable, "moments" or "marginals", optional
+        record : dict of name to callable, "moments", "marginals" or Observer, optional
             Statistics to keep instead of the states. Each is called with states of shape (n_draws,
             ``*target.shape``), a segment at a time, and returns an array of leading length n_draws.
-            "moments", "marginals": only running sums, in memory that does not grow with n.
+            "moments", "marginals": only running sums, in memory that does not grow with n. An
+            `sklsb.extending.Observer` keeps what you like.
         store : path-like, optional
             Folder that the draws are written to as they come, with checkpoints to go on from after
             a crash: see `resume` and `sklsb.open_draws`. It is created; an existing one must end
@@ -692,17 +695,17 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         check_count(n * step, "n * thin", 0)
         with deferred_interrupt() as interrupted, self._alone():
             watch = Watch(rules, self.target_, self._ensemble.counters, step)
-            with self._sink(n, step, wanted, store) as sink:
+            with self._observed(n, step, wanted, store) as observed:
                 self._use_threads()
-                done = self._draw(n, step, sink, watch, interrupted)
+                done = self._draw(n, step, observed, watch, interrupted)
                 self._law = by_kernels(self._ensemble)
             told = interrupted()
             attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
-            result, self.sample_stats_ = sink.result(done, attrs)
+            result, self.sample_stats_ = observed.result(attrs)
             self._last_draws = weakref.ref(result)
-            self._warn_about_draws(done, done * step, sink.acceptance(done))
-            held = store is None and (isinstance(wanted, str) or not wanted)
+            self._warn_about_draws(done, done * step, observed.acceptance(done))
+            held = store is None and (isinstance(wanted, str) or wanted == {})
             self._warn_if_wrong(result if held else None, done, lambda: not interrupted())
             if done:
                 self._warn_of(self._findings())
@@ -727,27 +730,39 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 self._reference_cost = self._reference.cost
         return self._reference
 
-    def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
+    def _observed(self, n: int, thin: int, record: Record, store: Any) -> Observed:
+        """Return what is told of n draws, before the first of them."""
         names, counters = self._ensemble.rule.facts.stat_names, self._ensemble.counters
-        call = Call(len(self._ensemble), n, counters.n_draws, names)
-        if isinstance(record, str):
-            if store is not None:
+        run = Run(self.target_, len(self._ensemble), n, counters.n_draws, names)
+        return Observed(self._observer(thin, record, store), run)
+
+    def _observer(self, thin: int, record: Record, store: Any) -> Observer:
+        if store is not None and not isinstance(record, dict):
+            shown = f'"{record}"' if isinstance(record, str) else f"{record!r:.200}"
+            raise ValueError(f"record={shown} keeps no single draws to store; give one of the two.")
+        if isinstance(record, Observer):
+            return record
+        if record == "moments":
+            return RunningMoments()
+        if record == "marginals":
+            if self._ensemble.rule.facts.conserves_counts:
                 raise ValueError(
-                    f'record="{record}" keeps no single draws to store; give one of the two.'
+                    'record="marginals" averages what p says of a variable given the others; '
+                    f"{type(self).__name__} draws at fixed counts of values, where these leave "
+                    'one value. Give record="moments".'
                 )
-            if record == "marginals":
-                if self._ensemble.rule.facts.conserves_counts:
-                    raise ValueError(
-                        'record="marginals" averages what p says of a variable given the others; '
-                        f"{type(self).__name__} draws at fixed counts of values, where these leave "
-                        'one value. Give record="moments".'
-                    )
-                return Averaged(self.target_, call, self._ensemble)
-            return Running(self.target_, call)
+            return RunningMarginals(self._ensemble)
+        statistics = cast(Statistics, record)
         if store is not None:
-            settings = {"thin": thin, "stats": names}
-            return Stored(self, os.fspath(store), settings, record, n)
-        return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
+            source = Source(
+                name=type(self).__name__,
+                attrs=self._attrs() | {"thin": thin},
+                states=self._ensemble.chains.x,
+                sampler=self._packed,
+                chains=self._packed_chains,
+            )
+            return StoredDraws(Path(store), source, statistics)
+        return GivenStatistics(statistics) if statistics else AllDraws()
 
     def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
         """Precompute redraws for the next n transitions; False if interrupted.
@@ -759,7 +774,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
 
     def _draw(
-        self, n: int, thin: int, sink: Sink, watch: Watch, interrupted: Callable[[], bool]
+        self, n: int, thin: int, observed: Observed, watch: Watch, interrupted: Callable[[], bool]
     ) -> int:
         """Make n draws, a segment at a time; return the number of complete ones."""
         ensemble, counters = self._ensemble, self._ensemble.counters
@@ -785,12 +800,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             while made < total and not enough:
                 began = time.perf_counter()
                 end = min(total, watch.next * thin)
-                size = min(segment, most, end - made, thin * sink.most - made % thin)
+                size = min(segment, most, end - made, thin * observed.most - made % thin)
                 if not self._make_ahead(size, end - made, going_on):
                     break
                 room = (made + size) // thin - done
-                states, stats, at = sink.room(room)
-                ensemble.run(size, (thin, made % thin, at), states, stats, *sink.sums)
+                states, stats, at = observed.room(room)
+                ensemble.run(size, (thin, made % thin, at), states, stats, *observed.sums)
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room
@@ -799,7 +814,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     counters.tally.add(states[:, new], stats[:, new, 0], thin)
                 if self.verbose:
                     seen.add(stats[:, new])
-                sink.put(room)
+                observed.put(room)
                 made, done = made + size, done + room
                 progress(size * n_chains)
                 # The next segment is to take a tenth of a second.
@@ -816,7 +831,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 )
             if watch.stopped_by:
                 line.end(f"stopped by {watch.stopped_by}")
-            sink.end(watch.stopped_by if watch.rules else None)
+            observed.end(watch.stopped_by if watch.rules else None)
         return done
 
     def _attrs(self) -> dict[str, Any]:
