@@ -1,15 +1,12 @@
 """Effective draws per CPU second: LSBSampler() against the best fixed Metropolis function.
 
-    python benchmarks/jumps.py [dimers] [pairs] [ising] [glasses] [weighted] [--seeds 3]
-        [--seconds 2]
+    python benchmarks/jumps.py [dimers] [pairs] [ising] [glasses] [--seeds 3] [--seconds 2]
 
 Every sampler is fitted with its defaults and ``blocks=None``, then timed on draws at the best of
 three distances: ``thin="auto"``, twice and four times that. "dimers": 60 of 100 spins of a 10x10 lattice in tied pairs (J = 3); "pairs": 30 pairs
 (J = 3.45) among 40 free spins; both with fields of standard deviation 1 and harmonic means over the
 spins. "ising": the four cases of the paper, for the sum of the spins. "glasses": a 20x20 glass, a
-Potts lattice, a dense glass and a machine, weighted by the variances of the sites. "weighted", not
-by default: recorded jumps, record="jumps", against draws of the same chains at equal distances of
-time and Metropolis steps, each with the best of the fixed functions.
+Potts lattice, a dense glass and a machine, weighted by the variances of the sites.
 """
 
 import argparse
@@ -120,50 +117,6 @@ def compare(name, target, seed, seconds, of_sum):
     )
 
 
-def measured_twice(sampler, target, seconds, of_sum, how):
-    """Return effective draws per second, and per 1,000 log-ratios, after a fit."""
-    began = time.process_time()
-    sampler.sample(500, **how)
-    n = int(np.clip(seconds * 500 / (time.process_time() - began), 2000, 60_000))
-    before, began = sampler.n_evaluations_, time.process_time()
-    draws = sampler.sample(n, **how)
-    spent, made = time.process_time() - began, sampler.n_evaluations_ - before
-    dims = target.dims if of_sum else ()
-    kept = [name for name in ("x", "log_weight") if name in draws]
-    series = draws[kept].assign(x=draws.x.sum(dims, dtype=float))
-    sizes = np.nan_to_num(sklsb.diagnostics.ess(series, method="mean").x.values)
-    mean = float(1 / np.mean(1 / np.maximum(sizes, 1e-9)))  # 0 if a variable never changed
-    return mean / spent, 1000 * mean / made
-
-
-def compare_weighted(name, target, seed, seconds, of_sum):
-    found, spread = {}, {}
-    for g in FIXED:
-        for jumps in (False, True):
-            sampler = sklsb.LSBSampler(
-                g, rejection_free=jumps, blocks=None, factors=None, random_state=seed
-            ).fit(target)
-            hows = [{"thin": thin} for thin in sorted({1, sampler.thin_, 2 * sampler.thin_})]
-            runs = [measured_twice(sampler, target, seconds, of_sum, how) for how in hows]
-            found["times" if jumps else "steps", g] = np.max(runs, axis=0)
-        how = {"record": "jumps"}
-        found["weighted", g] = measured_twice(sampler, target, seconds, of_sum, how)
-        spread[g] = float(sampler.sample(2000, **how).log_weight.std())
-    for k, unit in enumerate(("second", "1,000 log-ratios")):
-        best = {
-            kind: max((found[kind, g][k], g) for g in FIXED)
-            for kind in ("steps", "times", "weighted")
-        }
-        words = ", ".join(f"{kind} {g} {v:.4g}" for kind, (v, g) in best.items())
-        ratios = [best["weighted"][0] / best[kind][0] for kind in ("times", "steps")]
-        print(
-            f"{name:12} seed {seed}, per {unit}: {words}; weighted / times {ratios[0]:.2f}, "
-            f"/ steps {ratios[1]:.2f}",
-            flush=True,
-        )
-    print(", ".join(f"sd of log Z by {g}: {sd:.2g}" for g, sd in spread.items()), flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", default=["dimers", "pairs", "ising", "glasses"])
@@ -179,9 +132,6 @@ def main():
             compare("pairs", pairs(seed), seed, given.seconds, None)
         for case in (1, 2, 3, 4) if "ising" in given.what else ():
             compare(f"Ising case {case}", paper(case, seed), seed, given.seconds, True)
-        if "weighted" in given.what:
-            compare_weighted("Ising case 4", paper(4, seed), seed, given.seconds, True)
-            compare_weighted("pairs", pairs(seed), seed, given.seconds, None)
         for name, target in glasses(seed).items() if "glasses" in given.what else ():
             compare(name, target, seed, given.seconds, False)
 

@@ -1,4 +1,4 @@
-"""Tools to define your own target, rule or objective, with its compiled part.
+"""Tools to define your own target, rule, objective or observer, the first three compiled.
 
 A target has a *view*, a named tuple of arrays; a rule is a named tuple. Both declare compiled
 functions with `implements`. Functions called from these are decorated with ``inlined``. Kernels for
@@ -14,7 +14,6 @@ from sklsb._kernels.contract import (
     init_cache,
     log_prob,
     log_ratio,
-    log_weight_of,
     prepare,
     rebuild,
     row_of,
@@ -25,6 +24,7 @@ from sklsb._kernels.objectives import objective
 from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler
+from sklsb.samplers._run.observers import Observer
 from sklsb.targets._checks import all_touched
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "FixedRuleSampler",
     "Mixture",
     "NoPart",
+    "Observer",
     "RandomBlocks",
     "all_touched",
     "exp",
@@ -43,7 +44,6 @@ __all__ = [
     "inlined",
     "log_prob",
     "log_ratio",
-    "log_weight_of",
     "objective",
     "prepare",
     "rebuild",

@@ -17,20 +17,20 @@ import numpy as np
 
 from sklsb import GibbsSampler, Ising, open_draws
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers._run.sinks import Stored
+from sklsb.samplers._run.stored import StoredDraws
 from sklsb.storage import stores
 
 CHUNK, MOST, AFTER = 20, 5000, 30
 
 
 def run(sampler, path, report):
-    put = Stored.put
+    after = StoredDraws.after
 
-    def told(self, n):
-        put(self, n)
-        os.write(report, int(self.store.n_draws).to_bytes(8, "little"))
+    def told(self, carry):
+        after(self, carry)
+        os.write(report, int(carry.store.n_draws).to_bytes(8, "little"))
 
-    Stored.put = told
+    StoredDraws.after = told
     sampler.sample(10**7, thin=3, store=path)
 
 

@@ -445,8 +445,6 @@ def test_bad_input():
         AutoSampler().fit(Ising(np.zeros((3, 3))), initial_states=np.ones((2, 3)))
     with pytest.raises(TypeError, match="positional"):
         AutoSampler(4)
-    with pytest.raises(ValueError, match="EliminationSampler makes no jumps"):
-        fitted(DIMERS).sample(3, record="jumps")
     with pytest.raises(NotFittedError):
         AutoSampler().sample(3)
 

@@ -28,7 +28,7 @@ from sklsb._kernels.run import places_of
 from sklsb.diagnostics.averages import Averages
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.samplers._run import base as _base
-from sklsb.samplers._run import sinks as _sinks
+from sklsb.samplers._run import observers as _observers
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning"),
@@ -148,7 +148,7 @@ def test_however_the_work_is_divided(monkeypatch):
     parts = copies[1].set_params(n_jobs=2).sample(700, record="marginals")
     assert whole.drop_attrs().identical(parts.drop_attrs())
     # As if a kernel did not do it, in pieces: within rounding.
-    monkeypatch.setattr(_sinks, "Ensemble", Redraws)
+    monkeypatch.setattr(_observers, "Ensemble", Redraws)
     monkeypatch.setattr("sklsb.diagnostics.averages._BLOCK", 100)
     outside = copies[2].sample(700, record="marginals")
     for name in ("p", "mcse", "lp", "lp_mcse"):

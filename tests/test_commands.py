@@ -450,21 +450,21 @@ def test_a_model_without_variables(files, capsys):
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_the_draws(files, capsys, monkeypatch):
-    from sklsb.samplers._run.sinks import Stored
+    from sklsb.samplers._run.stored import StoredDraws
 
-    put = Stored.put
+    after = StoredDraws.after
 
-    def interrupted(self, n):
-        put(self, n)
+    def interrupted(self, carry):
+        after(self, carry)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Stored, "put", interrupted)
+    monkeypatch.setattr(StoredDraws, "after", interrupted)
     words = ["sample", "pair.uai", "--sampler", "elimination", *CHAINS, "--draws", "100000"]
     code, out, err = run(capsys, *words)
     assert (code, "Interrupted: returning" in err) == (130, True)
     stored = open_draws("pair.uai.zarr").sizes["draw"]
     assert f"pair.uai.zarr: {stored} draws" in out
-    monkeypatch.setattr(Stored, "put", put)
+    monkeypatch.setattr(StoredDraws, "after", after)
     assert run(capsys, *words[:-1], f"{stored + 5}", "--resume")[0] == 0
     assert open_draws("pair.uai.zarr").sizes["draw"] == stored + 5
 

@@ -53,6 +53,7 @@ from sklsb.testing._probe import Probe
 OUTSIDE = Path(__file__).parent / "outside"
 SIZES = {
     "balancing_rounded_min.py": "{'chain': 2, 'draw': 100, 'row': 4, 'col': 4}",
+    "observer_changes.py": "{'chain': 2, 'site': 3}",
     "objective_coming_back.py": "{'chain': 2, 'draw': 100, 'site': 3}",
     "rule_metropolis.py": "{'chain': 2, 'draw': 100, 'site': 3}",
     "target_ring.py": "{'chain': 2, 'draw': 100, 'site': 4}",

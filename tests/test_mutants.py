@@ -272,12 +272,6 @@ def check_jumps(package):
         assert abs((ends == 1).mean() - up) < 5 * np.sqrt(up * (1 - up) / n), "mean of the jumps"
 
 
-def check_each_jump(package):
-    rules = inside(package, "ensembles.rules")
-    testing, target = package.testing, pair(package)
-    testing.check_rule(rules.EachJump(package.Barker().table()), target)
-
-
 def ring(package):
     """A zero of each kind: one that strikes a value, and one that ties two variables."""
     rng = np.random.default_rng(1)
@@ -419,7 +413,6 @@ CHECKS = [
     check_clusters,
     check_three_in_clusters,
     check_given_clusters,
-    check_each_jump,
 ]
 
 
@@ -637,28 +630,6 @@ MUTANTS = {
         check_jumps,
         "the first jump|mean of the jumps",
     ),
-    "weight of a jump without the offset": Mutant(
-        JUMP,
-        "return -(chain.part.offset[0] + math.log(total(chain)))",
-        "return -math.log(total(chain))",
-        check_each_jump,
-        "log weights of draws of one state",
-    ),
-    "jumps weighed by Z": Mutant(
-        JUMP,
-        "return -(chain.part.offset[0] + math.log(total(chain)))",
-        "return chain.part.offset[0] + math.log(total(chain))",
-        check_each_jump,
-        STATIONARY,
-    ),
-    "a jump by another number": Mutant(
-        JUMP,
-        "make_jump(view, rule, chain, u[0])",
-        "make_jump(view, rule, chain, u[0] * u[0])",
-        check_each_jump,
-        STATIONARY,
-    ),
-    # The balancing function
     "unbalanced g in the kernel": Mutant(
         NUMERIC, "else 0.5 * u + q", "else 0.501 * u + q", check_step, STEP
     ),
@@ -1285,9 +1256,9 @@ MUTANTS = {
         "global random states",
     ),
     "lp without the constant of the couplings": Mutant(
-        "samplers/_run/sinks.py",
-        "        stats[:, :, 0] += self.target.constant",
-        "        stats[:, :, 0] += 1.0",
+        "samplers/_run/observers.py",
+        "            stats[:, :, 0] += self.run.target.constant",
+        "            stats[:, :, 0] += 1.0",
         check_sampler,
         "lp of the sample stats",
     ),

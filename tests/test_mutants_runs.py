@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import pathlib
-import tempfile
 import warnings
 
 import numpy as np
@@ -18,12 +16,11 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
         *("measures", "moments", "stopping"),
     )
 )
-WEIGHTS = "diagnostics/weights.py"
 RUN = "_kernels/run.py"
 BASE, LSB, SAVING = "samplers/_run/base.py", "samplers/lsb.py", "samplers/_run/saving.py"
-STARTS, UPHILL, SINKS, THINNING, WARNINGS, BURN_IN = (
+STARTS, UPHILL, OBSERVERS, STORED, THINNING, WARNINGS, BURN_IN = (
     f"samplers/_run/{name}.py"
-    for name in ("starts", "uphill", "sinks", "thinning", "warnings", "burn_in")
+    for name in ("starts", "uphill", "observers", "stored", "thinning", "warnings", "burn_in")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
@@ -40,69 +37,6 @@ def gibbs(package, **settings):
 
 
 # ----------------------------------------------------------------- diagnostics
-
-
-def check_weighted_means(package):
-    anew("test_recorded_jumps").test_weighted_means_by_hand()
-
-
-def check_weighted_marginals(package):
-    tests = anew("test_recorded_jumps")
-    tests.test_few_visits_widen_weighted_errors()
-    tests.test_values_that_were_not_seen_have_no_error()
-
-
-def check_resampled(package):
-    tests = anew("test_recorded_jumps")
-    tests.test_resampling_is_unbiased()
-    tests.test_resampled_draws()
-
-
-def check_refused_weights(package):
-    tests = anew("test_recorded_jumps")
-    x = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), size=(2, 70, 2))
-    draws = tests.weighted(x, np.zeros((2, 70))).rename(d0="site")
-    with pytest.raises(ValueError, match="counts every draw once"):
-        package.diagnostics.disagreement(draws, pair(package))
-    with pytest.raises(ValueError, match="log weights must be finite"):
-        package.diagnostics.ess(draws.assign(log_weight=draws.log_weight + np.inf))
-
-
-def jumper(package, **settings):
-    settings = {"n_chains": 2, "n_burn_in": 20, "random_state": 0} | settings
-    return package.LSBSampler("barker", rejection_free=True, blocks=None, **settings)
-
-
-def check_turns(package):
-    """Recorded jumps change no other draw, and go on where they were."""
-    target = pair(package)
-    one, other = (jumper(package).fit(target) for _ in range(2))
-    first = one.sample(20, record="jumps")
-    assert np.array_equal(one.state_, other.state_), "the chains stay"
-    assert np.array_equal(one.sample(20).x, other.sample(20).x), "other draws"
-    forks = copy.copy(one), other
-    other.sample(1, record="jumps")  # begins elsewhere
-    second = one.sample(20, record="jumps")
-    assert np.array_equal(forks[0].sample(20, record="jumps").x, second.x), "a copy"
-    assert second.draw.values[0] == 20, "jumps go on"
-    changes = (np.diff(np.concatenate([first.x, second.x], axis=1), axis=1) != 0).sum(axis=2)
-    assert (changes == 1).all(), "every draw is a jump"
-    with pytest.raises(ValueError, match="do not know"):
-        one.sample(2, record="jumps", stop=package.diagnostics.RHat(1.1))
-
-
-def check_stored_jumps(package):
-    with tempfile.TemporaryDirectory() as folder:
-        path, target = pathlib.Path(folder, "run"), pair(package)
-        memory, sampler = (jumper(package).fit(target) for _ in range(2))
-        whole = memory.sample(30, record="jumps")
-        sampler.sample(10, record="jumps", store=path)
-        resumed = package.LSBSampler.resume(path, target)
-        assert np.array_equal(resumed.state_, sampler.state_), "the other chains"
-        resumed.sample(20, record="jumps", store=path)
-        found = package.open_draws(path)
-        assert "log_weight" in found, "weights in the store"
-        assert np.array_equal(found.x, whole.x), "jumps in the store"
 
 
 def check_visits(package):
@@ -336,6 +270,35 @@ def check_constant(package):
     assert np.allclose(sampler.sample_stats_["lp"], wanted), "lp of recorded draws"
 
 
+def check_observer(package):
+    """What one of a user is shown of three calls, the last of which has no draw."""
+    sampler = gibbs(package).fit(looped(package))
+    whole = copy.copy(sampler).sample(30)
+
+    class Kept(package.extending.Observer):
+        def init(self, run):
+            return np.empty((2, 0)), np.empty((2, 0, *run.target.shape))
+
+        def see(self, carry, chunk):
+            assert chunk.x.size, "chunks have draws"
+            assert chunk.x.shape[1] <= 7, "no more than it takes"
+            return np.append(carry[0], chunk.lp, 1), np.append(carry[1], chunk.x, 1)
+
+        def most(self, carry):
+            return 7
+
+        def result(self, carry):
+            lp, x = carry
+            return xr.Dataset({"lp": (("chain", "draw"), lp), "x": (("chain", "draw", "site"), x)})
+
+    parts = [sampler.sample(n, thin=1, record=Kept()) for n in (20, 10, 0)]
+    found = xr.concat(parts, "draw")
+    assert found.sizes["draw"] == 30, "all chunks are seen"
+    assert np.array_equal(found["x"], whole["x"]), "states are seen"
+    assert np.array_equal(found["lp"], whole["lp"]), "lp is seen"
+    assert sampler.sample(1, thin=3000, record=Kept()).sizes["draw"] == 1
+
+
 # ----------------------------------------------------------------- storage
 
 
@@ -446,15 +409,10 @@ CHECKS = [
     check_no_warning,
     check_history,
     check_constant,
+    check_observer,
     check_store,
     check_files,
     check_joined,
-    check_weighted_means,
-    check_weighted_marginals,
-    check_resampled,
-    check_refused_weights,
-    check_turns,
-    check_stored_jumps,
 ]
 
 
@@ -726,116 +684,54 @@ MUTANTS = {
         "in the history",
     ),
     "moments of lp without its constant": Mutant(
-        SINKS,
-        "self._stats[:, :, 0] + self.target.constant)",
-        "self._stats[:, :, 0])",
+        OBSERVERS,
+        "            stats[:, :, 0] += self.run.target.constant\n",
+        "",
         check_constant,
         "the mean of lp",
     ),
     "statistics of the states before": Mutant(
-        SINKS,
-        "values = [apply(self.target, name, statistic, x) for x in self._states]",
-        "values = [apply(self.target, name, statistic, x[::-1]) for x in self._states]",
+        OBSERVERS,
+        "values = [apply(name, statistic, x) for x in chunk.x]",
+        "values = [apply(name, statistic, x[::-1]) for x in chunk.x]",
         check_constant,
         "recorded statistics",
     ),
+    "an observer that forgets": Mutant(
+        OBSERVERS,
+        "self._carry = self.observer.see(",
+        "self.observer.see(",
+        check_observer,
+        "all chunks are seen",
+    ),
+    "more draws shown than an observer takes": Mutant(
+        OBSERVERS,
+        "return by_default if found is None else max(1, found)",
+        "return by_default",
+        check_observer,
+        "no more than it takes",
+    ),
+    "chunks without draws": Mutant(
+        OBSERVERS, "        if n:\n", "        if True:\n", check_observer, "chunks have draws"
+    ),
     # Storage
     "stored lp without its constant": Mutant(
-        SINKS,
-        "        self._stats[:, :, 0] += self.target.constant\n        for k, name",
-        "        for k, name",
+        STORED,
+        "places[name][:] = chunk.stats[:, :, k]",
+        "places[name][:] = chunk.stats[:, ::-1, k]",
         check_store,
         "stored lp",
     ),
     "another run goes on in a store": Mutant(
-        SINKS,
+        STORED,
         "            if kept != chains:\n",
         "            if not kept:\n",
         check_store,
         "DID NOT RAISE",
     ),
-    "errors of weighted means without weights": Mutant(
-        WEIGHTS,
-        "residual = w * (values - mean)",
-        "residual = values - mean",
-        check_weighted_means,
-        ".",
-    ),
-    "weights that are not used": Mutant(
-        WEIGHTS,
-        "mean = (w * values).mean(axis=(0, 1))",
-        "mean = values.mean(axis=(0, 1))",
-        check_weighted_means,
-        ".",
-    ),
-    "marginals that ignore weights": Mutant(
-        MARGINALS,
-        "p, errors = weighted_mean(hit, weight)",
-        "p, errors = weighted_mean(hit, np.ones_like(weight))",
-        check_weighted_marginals,
-        ".",
-    ),
-    "few visits of weighted draws": Mutant(
-        MARGINALS,
-        "most = _visits(hit) / (2.0 * p * (1.0 - p))",
-        "most = 1e6 + 0.0 * p",
-        check_weighted_marginals,
-        ".",
-    ),
-    "every chain resampled at the same places of its time": Mutant(
-        WEIGHTS,
-        "(np.arange(n) + rng.random(n)) / n",
-        "(np.arange(n) + 0.5) / n",
-        check_resampled,
-        ".",
-    ),
-    "resampled draws without their order": Mutant(
-        WEIGHTS,
-        "(np.arange(n) + rng.random(n)) / n",
-        "rng.random(n)",
-        check_resampled,
-        ".",
-    ),
-    "weights that disagreement ignores": Mutant(
-        WEIGHTS, "    if WEIGHT in draws:\n", "    if False:\n", check_refused_weights, "Regex"
-    ),
-    "infinite weights": Mutant(
-        WEIGHTS, "    if wrong.any():\n", "    if False:\n", check_refused_weights, "RAISE"
-    ),
-    "recorded jumps that move the chains": Mutant(
-        BASE,
-        "            self._change_over()\n            self._law = law\n",
-        "            self._law = law\n",
-        check_turns,
-        "the chains stay",
-    ),
-    "recorded jumps that take numbers of the chains": Mutant(
-        LSB,
-        "for rng in self._ensemble.streams.copy().chain]",
-        "for rng in self._ensemble.streams.chain]",
-        check_turns,
-        "other draws",
-    ),
-    "copies that share chains of jumps": Mutant(
-        BASE,
-        "made._resting = self._resting.copy()",
-        "made._resting = self._resting",
-        check_turns,
-        "a copy",
-    ),
-    "rules that stop by weighted draws": Mutant(
-        BASE, "if timeless and self._weighted:", "if False:", check_turns, "DID NOT RAISE"
-    ),
-    "a store of jumps resumed as draws": Mutant(
-        SAVING,
-        'if hasattr(sampler, "_resting") and sampler._weighted:',
-        "if False:",
-        check_stored_jumps,
-        "the other chains",
-    ),
     "draws of another thin in a store": Mutant(
-        SINKS,
-        'if store.settings["thin"] != settings["thin"]:',
+        STORED,
+        'if store.settings["thin"] != thin:',
         "if False:",
         check_store,
         "DID NOT RAISE",

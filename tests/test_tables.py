@@ -214,14 +214,12 @@ def test_a_row_for_each_draw(path):
         assert [row["rain"], row["wet"]] == names
 
 
-def test_a_grid_has_tuples_as_columns_and_weights_are_kept():
+def test_a_grid_has_tuples_as_columns():
     target = Ising.lattice(np.full((2, 2), 0.3), 0.2)
     draws = exact.sample(target, 5, random_state=0)
-    draws = draws.assign_coords(log_weight=(("chain", "draw"), np.arange(5.0)[np.newaxis]))
     table = to_frame(draws, target)
-    assert list(table.columns) == ["chain", "draw", "log_weight", (0, 0), (0, 1), (1, 0), (1, 1)]
+    assert list(table.columns) == ["chain", "draw", (0, 0), (0, 1), (1, 0), (1, 1)]
     np.testing.assert_array_equal(table[(1, 0)], draws["x"].values[0, :, 1, 0])
-    assert table["log_weight"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_to_frame_refuses_other_draws_and_names():

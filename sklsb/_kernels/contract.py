@@ -82,11 +82,6 @@ def step(view, rule, chain, u):
     """
 
 
-@contract(1, default=lambda view, rule, chain: 0.0)
-def log_weight_of(view, rule, chain):
-    """Log weight of a draw at this state."""
-
-
 @contract(0, default=lambda rule, u: 0)
 def n_used(rule, u):
     """How many of the numbers u the next transition uses, if that varies."""

@@ -20,8 +20,7 @@ class Facts:
         Transitions in which each variable has one chance to move; by default the number of
         variables.
     stat_names : tuple of str
-        Statistics of each draw: a prefix of (lp, acceptance_rate, log_weight). Ladders have lp and
-        visit.
+        Statistics of each draw: lp, perhaps also acceptance_rate. Ladders have lp and visit.
     evaluation : str
         What ``n_evaluations_`` counts.
     carried : tuple of str

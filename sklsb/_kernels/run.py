@@ -13,7 +13,6 @@ from sklsb._kernels.contract import (
     init_cache,
     log_prob,
     log_ratio,
-    log_weight_of,
     n_used,
     prepare,
     rebuild,
@@ -107,9 +106,9 @@ def run(view, rule, chains, span, uniforms, schedule, out, sums):
     ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c; a transition
     takes ``width`` of them, or `n_used` if ``width`` is 0. ``schedule`` = (transitions, width,
     thin, made since the last draw, index of the next draw); thin = 0 stores nothing. ``out`` =
-    (draws, stats); the latter are as many as there is room for of: log p, the mean acceptance
-    probability since the last draw of transitions that could be refused, the log weight of the
-    draw. ``sums`` is None or `Sums`; with None, what makes them is not even compiled.
+    (draws, stats); the latter are log p and, if there is room, the mean acceptance probability
+    since the last draw of transitions that could be refused. ``sums`` is None or `Sums`; with None,
+    what makes them is not even compiled.
     """
     first, last = span
     draws, stats = out
@@ -131,8 +130,6 @@ def run(view, rule, chains, span, uniforms, schedule, out, sums):
                 stats[c, draw, 0] = log_prob(view, chain)
                 if stats.shape[2] > 1:
                     stats[c, draw, 1] = chain.acceptance[0] / np.float64(chain.refusable[0])
-                if stats.shape[2] > 2:
-                    stats[c, draw, 2] = log_weight_of(view, rule, chain)
                 if sums is not None:
                     total = sums.total[c, (sums.before + draw) // sums.batch]
                     add_conditionals(view, chain, sums.place, sums.weight[c], total)

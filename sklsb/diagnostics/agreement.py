@@ -5,7 +5,6 @@ import xarray as xr
 
 from sklsb.diagnostics.draws import states_of
 from sklsb.diagnostics.tally import CHANCE, FEWEST_DRAWS, Tally
-from sklsb.diagnostics.weights import refuse_weights
 from sklsb.targets.base import Target
 
 
@@ -53,8 +52,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If there are fewer than 64 draws per chain, they are not draws of this target, or they have
-        weights.
+        If there are fewer than 64 draws per chain, or they are not draws of this target.
 
     Notes
     -----
@@ -100,7 +98,6 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
 
 def _tally_of(draws: xr.Dataset, target: Target) -> Tally:
     x = states_of(draws, target)
-    refuse_weights(draws, "disagreement")
     if "lp" not in draws.coords:
         raise ValueError("draws has no lp; give what sample returned.")
     thin, sweep = draws.attrs.get("thin", 1), draws.attrs.get("sweep")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Statistics that are coordinates of the draws, not variables.
-OF_DRAWS = ("lp", "visit", "log_weight")
+OF_DRAWS = ("lp", "visit")
 
 
 def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
@@ -116,7 +116,6 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> An
         np.broadcast_to(-draws["lp"].values.ravel() / beta, len(x)),
         chain=np.repeat(draws["chain"].values, n_draws),
         draw=np.tile(draws["draw"].values, n_chains),
-        **({"log_weight": draws["log_weight"].values.ravel()} if "log_weight" in draws else {}),
     )
 
 
@@ -160,11 +159,10 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        The columns chain and draw; log_weight, if draws have weights; and one for each variable,
-        called as in ``target.names``, on a grid (row, col). If the values have names
-        (``target.state_names``), these are the categories of the column; otherwise it holds the
-        numbers that the target uses: -1 and 1 for an `Ising`, also from a QUBO problem. For
-        marginals the columns are variable, value, p and mcse.
+        The columns chain and draw, and one for each variable, called as in ``target.names``, on a
+        grid (row, col). If the values have names (``target.state_names``), these are the categories
+        of the column; otherwise it holds the numbers that the target uses: -1 and 1 for an `Ising`,
+        also from a QUBO problem. For marginals the columns are variable, value, p and mcse.
 
     Raises
     ------
@@ -194,8 +192,6 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
         "chain": np.repeat(draws["chain"].values, n_draws),
         "draw": np.tile(draws["draw"].values, n_chains),
     }
-    if "log_weight" in draws:
-        columns["log_weight"] = draws["log_weight"].values.ravel()
     named = named_columns(states, target)
     taken = [name for name in columns if name in named]
     if taken:

@@ -6,9 +6,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sklsb.diagnostics.batches import error_of, marginal_errors, time_by_visits
+from sklsb.diagnostics.batches import error_of, time_by_visits
 from sklsb.diagnostics.draws import check_order, states_of, value_coords
-from sklsb.diagnostics.weights import weighted_mean, weights_of
 from sklsb.targets.base import Target
 
 # Indicators held at once, of eight bytes each.
@@ -42,13 +41,6 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     over all V such visits w, which are independent but for crossover. A replica comes and goes many
     times within one visit, so ESS does not see how long it is.
 
-    Draws with log weights, ``record="jumps"``, are weighted:
-
-    .. math:: \hat p = \frac{\sum_t w_t [x_i^{(t)} = s]}{\sum_t w_t}, \qquad
-              m = \min\left(\frac{\hat p (1 - \hat p)}{\mathrm{var}(e) / \mathrm{ESS}(e)},
-                            \frac{v}{2 \hat p (1 - \hat p)}\right), \qquad
-              e_t = \frac{w_t}{\bar w} \left([x_i^{(t)} = s] - \hat p\right)
-
     Parameters
     ----------
     draws : xarray.Dataset
@@ -70,8 +62,8 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If the draws do not have the dims chain, draw and the target's, log weights are not finite,
-        or recorded marginals are of another target.
+        If the draws do not have the dims chain, draw and the target's, or recorded marginals are of
+        another target.
 
     Notes
     -----
@@ -109,7 +101,7 @@ def marginal_arrays(
     With ``exact`` marginals, errors that cannot make an answer wrong are set to 1/2 instead of
     being computed.
     """
-    flat, weight = states_of(draws, target), weights_of(draws)
+    flat = states_of(draws, target)
     p = np.zeros((target.n_sites, len(target.values)))
     mcse = np.zeros_like(p)
     within = _together(draws["visit"].values) if "visit" in draws.coords else None
@@ -120,13 +112,9 @@ def marginal_arrays(
         for block in np.array_split(sites, min(sites.size, n_blocks) or 1):
             hit = flat[:, :, block] == value
             unknown = target.n_possible[block] > 1
-            if weight is None:
-                p[block, value_index] = hit.mean(axis=(0, 1))
-                truth = None if exact is None else exact[block, value_index]
-                mcse[block, value_index] = _errors(hit, unknown, within, truth)
-            else:
-                found = _weighted(hit, weight, unknown)
-                p[block, value_index], mcse[block, value_index] = found
+            p[block, value_index] = hit.mean(axis=(0, 1))
+            truth = None if exact is None else exact[block, value_index]
+            mcse[block, value_index] = _errors(hit, unknown, within, truth)
     return p, mcse
 
 
@@ -204,20 +192,6 @@ def _may_be_wrong(hit: NDArray[np.bool_], p: Array, exact: Array) -> NDArray[np.
     n, off = hit.shape[0] * hit.shape[1], np.abs(p - exact)
     tau = np.maximum(time_by_visits(p, n, _visits(hit)), _FEWEST_WORTH)
     return np.asarray((off > LEAST_OFF) & (off > MOST_ERRORS * error_of(p, n / tau)))
-
-
-def _weighted(
-    hit: NDArray[np.bool_], weight: NDArray[np.float64], unknown: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weighted means of indicators, and their errors."""
-    p, errors = weighted_mean(hit, weight)
-    p = np.clip(p, 0.0, 1.0)
-    # A weight that is lost in rounding tells no more than none.
-    moved = (p > 0.0) & (p < 1.0) & hit.any(axis=(0, 1)) & ~hit.all(axis=(0, 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        most = _visits(hit) / (2.0 * p * (1.0 - p))
-    errors = marginal_errors(p, errors, most)
-    return p, np.where(moved, errors, np.where(unknown, np.nan, 0.0))
 
 
 def _visits(hit: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.diagnostics.draws import check_order
-from sklsb.diagnostics.weights import WEIGHT, weighted_mean, weights_of
 from sklsb.exceptions import FrozenSitesWarning
 
 # States whose pairs are compared at once.
@@ -22,32 +21,17 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     ArviZ takes constant draws to be independent. A variable that never changed may be settled or
     stuck; the draws cannot tell.
 
-    Draws with log weights, ``record="jumps"``, are worth as many independent ones as give their
-    weighted mean the same error:
-
-    .. math:: \frac{\sum_t w_t (f_t - \hat f)^2}{\sum_t w_t} \cdot
-              \frac{\mathrm{ESS}(e)}{\mathrm{var}(e)}, \qquad
-              \hat f = \frac{\sum_t w_t f_t}{\sum_t w_t}, \qquad
-              e_t = \frac{w_t}{\bar w} (f_t - \hat f)
-
-    with ArviZ's ESS of e.
-
     Parameters
     ----------
     draws : xarray.Dataset
         As returned by ``sample``, with dims chain and draw.
     **kwargs
-        Passed to ``arviz.ess``. With weights, at most ``method="mean"``.
+        Passed to ``arviz.ess``.
 
     Returns
     -------
     xarray.Dataset
         Effective sample sizes of all chains together.
-
-    Raises
-    ------
-    ValueError
-        If the draws have weights and another method is asked for, or log weights are not finite.
 
     Warns
     -----
@@ -57,12 +41,7 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     import arviz
 
     check_order(draws)
-    weight = weights_of(draws)
-    if weight is None:
-        result = arviz.ess(draws, **kwargs)
-    else:
-        draws = draws.drop_vars(WEIGHT)
-        result = _weighted_ess(draws, weight, kwargs)
+    result = arviz.ess(draws, **kwargs)
     moved = draws.max(("chain", "draw")) > draws.min(("chain", "draw"))
     n_frozen = sum(int((~moved[name]).sum()) for name in result.data_vars)
     if n_frozen:
@@ -72,26 +51,6 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
             stacklevel=2,
         )
     return result.where(moved)
-
-
-def _weighted_ess(
-    draws: xr.Dataset, weight: NDArray[np.float64], kwargs: dict[str, Any]
-) -> xr.Dataset:
-    if kwargs not in ({}, {"method": "mean"}):
-        raise ValueError(
-            f"ess was given {kwargs}, and draws with {WEIGHT}, whose effective size is that of "
-            'their mean: leave out all but method="mean".'
-        )
-    found = {}
-    for name, values in draws.data_vars.items():
-        x = values.transpose("chain", "draw", ...)
-        mean, error = weighted_mean(x.values, weight)
-        w = weight.reshape(*weight.shape, *(1,) * mean.ndim)
-        variance = (w * np.square(x.values - mean)).mean(axis=(0, 1))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found[name] = (x.dims[2:], variance / error**2)
-    coords = {k: v for k, v in draws.coords.items() if not {"chain", "draw"} & set(v.dims)}
-    return xr.Dataset(found, coords=coords)
 
 
 def best_state(draws: xr.Dataset) -> xr.Dataset:
@@ -155,8 +114,6 @@ def mmd(x: ArrayLike, y: ArrayLike) -> float:
 
     Notes
     -----
-    All states count the same, so draws with log weights have no place here.
-
     The kernel is a product over the variables, so it is characteristic: no two distributions have
     the same mean embedding. But it is wide: if n_sites is large, most distances are similar, and
     small discrepancies need many draws. Memory is bounded: 1,024 states are compared with 1,024 at
@@ -221,7 +178,7 @@ def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
     Parameters
     ----------
     trace : array_like of shape (..., n_draws)
-        One or more series, of draws without weights.
+        One or more series.
     lags : int
         Largest lag, less than n_draws.
 
@@ -253,8 +210,7 @@ def paper_ess(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
     Parameters
     ----------
     trace : array_like of shape (..., n_draws)
-        Series of a statistic, one per chain, of draws without weights. The paper's is the sum of
-        the state.
+        Series of a statistic, one per chain. The paper's is the sum of the state.
     lags : int
         Largest lag L.
 

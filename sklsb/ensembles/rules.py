@@ -14,7 +14,7 @@ from sklsb._kernels.rules.chromatic import Chromatic
 from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
-from sklsb._kernels.rules.jump import EachJump, Jump
+from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.path import Path
@@ -26,7 +26,6 @@ __all__ = [
     "Balanced",
     "Bonds",
     "Chromatic",
-    "EachJump",
     "Facts",
     "FirstOrder",
     "HammingBall",

@@ -18,7 +18,6 @@ from sklsb.balancing.sides import log_weights
 from sklsb.ensembles.rules import (
     Balanced,
     Chromatic,
-    EachJump,
     FirstOrder,
     HammingBall,
     Jump,
@@ -137,7 +136,7 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
     return _accept(to, log_q, q, log_a)
 
 
-def _log_weights(rule: Balanced | EachJump | Jump | Path, target: Target) -> Array:
+def _log_weights(rule: Balanced | Jump | Path, target: Target) -> Array:
     return log_weights(rule, target, states(target), log_ratios(target))
 
 
@@ -295,14 +294,6 @@ def _(rule: Path, target: Target) -> Array:
     back = np.where(still[:, 0], 1.0, (found * refused).sum(axis=1))
     with np.errstate(divide="ignore"):
         return np.log(found * (1.0 - refused) + np.diag(back))
-
-
-@log_matrix.register
-def _(rule: EachJump, target: Target) -> Array:
-    """Propose as in a locally balanced step; where nothing can be proposed, stay."""
-    q = _propose(_log_weights(rule, target)).q
-    with np.errstate(divide="ignore"):
-        return np.log(_spread(neighbours(target), q) + np.diag(1.0 * ~(q > 0.0).any(axis=1)))
 
 
 @log_matrix.register

@@ -214,7 +214,7 @@ class AutoSampler(BaseSampler):
         sampler._ensemble.add_evaluations(per_chain)
         tally = choice.first._ensemble.counters.tally
         sampler._count_anew(() if tally is None else tally.kept)
-        old = ("disagreement_", "sample_stats_", "_last_draws", "_resting", "_thin_found")
+        old = ("disagreement_", "sample_stats_", "_last_draws", "_thin_found")
         for name in (*old, "_thin_evaluations", "_reference", "_tried", "_reference_cost"):
             self.__dict__.pop(name, None)
         self.sampler_: BaseSampler = sampler
@@ -287,9 +287,6 @@ class AutoSampler(BaseSampler):
 
     def _copies(self, streams: Streams) -> Any:
         return self.sampler_._copies(streams)
-
-    def _new_jumps(self) -> ChainEnsemble:
-        return self.sampler_._new_jumps()
 
     def _findings(self) -> dict[str, NDArray[Any]]:
         return self.sampler_._findings()

@@ -34,7 +34,7 @@ from sklsb.balancing.sides import balanced, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
-from sklsb.ensembles.rules import Balanced, EachJump, FirstOrder, Jump, Mixture, Path
+from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Path
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
 from sklsb.samplers._lsb.choosing import Choice, Chooser
@@ -53,8 +53,6 @@ from sklsb.targets.torch import TorchTarget
 
 # Values around a state from which one gradient is much cheaper.
 _MANY_VALUES = 12
-# Tells the streams of recorded jumps from others that begin with the same numbers.
-_JUMPS = int.from_bytes(b"jumps", "big")
 # Transitions of a step between two looks for a Ctrl-C.
 _SEGMENT = 256
 
@@ -129,8 +127,7 @@ class LSBSampler(BaseSampler):
         periodic.
     rejection_free : bool or "auto", default="auto"
         True: every proposed move is made, in continuous time, and draws are made at equal distances
-        of time, so they are unweighted; a transition takes the time of one or four jumps in a
-        typical state seen in `fit`. (``sample(n, record="jumps")`` keeps every jump, with weights.)
+        of time; a transition takes the time of one or four jumps in a typical state seen in `fit`.
         False: Metropolis-Hastings steps. "auto": what the pilot finds better; without a pilot, or
         with ``lazy > 0`` or ``fast=True``, steps.
     factors : "auto", "site", None or array_like of shape (n_sites,), default="auto"
@@ -197,8 +194,7 @@ class LSBSampler(BaseSampler):
         compiling_seconds.
     sample_stats_ : xarray.Dataset
         lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
-        balanced transitions since the previous draw, NaN if there were none, 1 for jumps. Of
-        recorded jumps also log_weight.
+        balanced transitions since the previous draw, NaN if there were none, 1 for jumps.
     disagreement_ : xarray.Dataset
         Whether chains agree, as in `GibbsSampler`.
     n_evaluations_ : int
@@ -601,30 +597,6 @@ class LSBSampler(BaseSampler):
     @property
     def _may_stay(self) -> bool:
         return self.blocks_.kind != "whole"  # redraws of the whole model forget the state
-
-    def _new_jumps(self) -> ChainEnsemble:
-        rule, wanted = self._ensemble.rule, "LSBSampler(rejection_free=True, blocks=None)"
-        if not isinstance(rule, Jump):
-            why = "makes Metropolis-Hastings steps: rejection_free_ is False"
-            if self.rejection_free_:
-                why = f"also redraws blocks: blocks_ is {self.blocks_.kind!r}"
-            raise ValueError(
-                f'record is "jumps", but this sampler {why}. Fit {wanted}, which only jumps.'
-            )
-        x, target = self._ensemble.chains.x, self.target_
-        still = ~(target.log_ratios(x) > -np.inf).any(axis=1)
-        if still.any():
-            raise ValueError(
-                f'record is "jumps", but chain {int(still.argmax())} is in a state where no change '
-                "of a variable is possible, and never jumps: Z is 0 there. Fit with other "
-                "initial_states, or with blocks if variables must change together."
-            )
-        # By numbers that the chains have not used, and on copies, so that these do not change.
-        seeds = [int(rng.integers(2**63)) for rng in self._ensemble.streams.copy().chain]
-        streams = Streams([np.random.default_rng([seed, _JUMPS]) for seed in seeds])
-        chains: Any = self.make_ensemble(target, x, streams)
-        chains.start(EachJump(rule.table, rule.sides))
-        return cast(ChainEnsemble, chains)
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int

@@ -24,7 +24,7 @@ from sklsb.exceptions import StoreError
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
 from sklsb.samplers._run.checks import check_count, check_n_chains, check_thin
-from sklsb.samplers._run.sinks import Record, check_record
+from sklsb.samplers._run.observers import Statistics, check_record
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
 from sklsb.storage.stores import needs_zarr, open_draws
@@ -34,7 +34,7 @@ _ENDED: set[str] = set()
 # What workers do not need.
 _LEFT_OUT = (
     *("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law"),
-    *("_thin_found", "_thin_evaluations", "_resting", "_reference_cost", "_counted_from"),
+    *("_thin_found", "_thin_evaluations", "_reference_cost", "_counted_from"),
 )
 
 
@@ -44,7 +44,7 @@ class _Job(NamedTuple):
     name: str
     n: int
     thin: int
-    record: Record
+    record: Statistics
     n_burn_in: int
     n_chains: int
     seed: np.random.SeedSequence
@@ -86,7 +86,7 @@ def sample_chains(
     n_chains: int,
     n_burn_in: int | None = None,
     thin: int | str = 1,
-    record: Record | None = None,
+    record: Statistics | None = None,
     store: str | os.PathLike[str] | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
@@ -161,7 +161,7 @@ def sample_chains(
     check_is_fitted(sampler, "target_")
     sampler = sampler._worker
     thin, wanted = check_thin(thin), check_record(record)
-    if isinstance(wanted, str):
+    if not isinstance(wanted, dict):
         raise ValueError(
             f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
         )
@@ -302,17 +302,18 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
     ensemble, counters = made._ensemble, made._ensemble.counters
     n = max(0, job.n - counters.n_draws)
     watch = _Watch(job.name, made.target_, counters, job.thin)
-    with made._sink(n, job.thin, job.record, path) as sink, deferred_interrupt() as interrupted:
-        done = made._draw(n, job.thin, sink, watch, interrupted)
+    observed = made._observed(n, job.thin, job.record, path)
+    with observed, deferred_interrupt() as interrupted:
+        done = made._draw(n, job.thin, observed, watch, interrupted)
     return _Done(
-        sink.result(done, {})[0] if path is None else None,
+        observed.result({})[0] if path is None else None,
         ensemble.chains.x.copy(),
         # Which variables moved before is unknown.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
         int(ensemble.chains.evaluations.sum()),
         counters.n_transitions,
         counters.tally,
-        sink.acceptance(done),
+        observed.acceptance(done),
         made._findings(),
     )
 

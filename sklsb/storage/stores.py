@@ -219,6 +219,8 @@ class Store:
 
     def is_due(self) -> bool:
         """Whether draws should be committed now."""
+        if self._n_full < self.n_draws // self.chunk:  # the buffers are full
+            return True
         pause = max(COMMIT_SECONDS, self._cost / COMMIT_SHARE)
         return time.monotonic() - self._committed > pause
 
@@ -355,9 +357,8 @@ def open_draws(path: PathLike) -> xr.Dataset:
     -------
     xarray.Dataset
         All draws so far, as ``sample`` returns them: ``x``, or the statistics of ``record``, with
-        the coordinate ``lp``; recorded jumps with ``log_weight``. Values are read on demand;
-        ``.load()`` reads all of them into memory. The attribute ``requested_draws`` is the number
-        of draws that were asked for.
+        the coordinate ``lp``. Values are read on demand; ``.load()`` reads all of them into memory.
+        The attribute ``requested_draws`` is the number of draws that were asked for.
 
     Raises
     ------
@@ -384,7 +385,7 @@ def open_draws(path: PathLike) -> xr.Dataset:
 
 
 def open_stats(path: PathLike) -> xr.Dataset:
-    """Open the statistics of draws: lp, the acceptance rate, log weights."""
+    """Open the statistics of draws: lp, the acceptance rate."""
     data = _open_all(Path(path))
     found = data[[name for name in _STATS if name in data]]
     return found.drop_vars([name for name in found.coords if name not in ("chain", "draw")])

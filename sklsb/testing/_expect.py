@@ -60,22 +60,10 @@ def log_probabilities(target: Target) -> Array:
 
 
 def expect_invariant(
-    matrix: Array,
-    target: Target,
-    reversible: bool,
-    gate: float,
-    which: str,
-    log_weight: Array | None = None,
+    matrix: Array, target: Target, reversible: bool, gate: float, which: str
 ) -> None:
-    """Raise unless a transition matrix leaves the target invariant, reversibly if asked for.
-
-    If draws have weights, by state, the law that these make the target must be invariant.
-    """
-    log_p = log_probabilities(target)
-    if log_weight is not None:
-        log_p = log_p - log_weight
-        log_p = log_p - logsumexp(log_p)
-    p = np.exp(log_p)
+    """Raise unless a transition matrix leaves the target invariant, reversibly if asked for."""
+    p = np.exp(log_probabilities(target))
     expect_near(matrix.sum(axis=1), 1.0, gate, f"rows of the {which} matrix must sum to 1")
     what = f"stationarity of the {which}, sum of p(x) P(x, x') at x'"
     expect_near(p @ matrix, p, gate, what)

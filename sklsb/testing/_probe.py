@@ -96,16 +96,8 @@ class RuleProbe:
 
     def step(self, states: States, uniforms: Array) -> States:
         """Return the ends of transitions from states (n, n_sites) by numbers (n, n_uniforms)."""
-        return self._run(states, uniforms, 0)[0]
-
-    def draws(self, states: States, uniforms: Array) -> tuple[States, Array]:
-        """Return these ends, and the statistics of draws there, (n, n_stats)."""
-        return self._run(states, uniforms, 1)
-
-    def _run(self, states: States, uniforms: Array, thin: int) -> tuple[States, Array]:
         result = np.empty_like(states)
-        width = len(self.rule.facts.stat_names)
-        stats = np.empty((len(states), width))
+        stats = np.empty((self.room, 0, len(self.rule.facts.stat_names)))
         for begin in range(0, len(states), self.room):
             part = slice(begin, begin + self.room)
             size = len(states[part])
@@ -113,10 +105,8 @@ class RuleProbe:
             chains.x[:size] = states[part]
             run.start(view, self.rule, chains, (0, size), True)
             rows = np.ascontiguousarray(uniforms[part])
-            x = np.empty((self.room, 1, states.shape[1]), states.dtype)
-            out = (x, np.empty((self.room, 1, width)))
-            self.ensemble.forget_acceptance()
-            schedule = (1, rows.shape[1], thin, 0, 0)
+            out = (np.empty((self.room, 0, states.shape[1]), states.dtype), stats)
+            schedule = (1, rows.shape[1], 0, 0, 0)
             run.run(view, self.rule, chains, (0, size), rows, schedule, out, None)
-            result[part], stats[part] = chains.x[:size], out[1][:size, 0]
-        return result, stats
+            result[part] = chains.x[:size]
+        return result

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from sklsb import exact
-from sklsb.diagnostics.weights import WEIGHT
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Rule
 from sklsb.ensembles.streams import Streams, spawn
@@ -23,7 +22,6 @@ from sklsb.testing._expect import (
     expect_invariant,
     expect_near,
     log_probabilities,
-    rounding,
 )
 from sklsb.testing._probe import RuleProbe, check_caches, check_same
 
@@ -86,12 +84,8 @@ class _Outcomes:
 
     def ends(self, start: NDArray[np.int64], numbers: Array) -> NDArray[np.int64]:
         """Return the states that transitions lead to."""
-        return self.draws(start, numbers)[0]
-
-    def draws(self, start: NDArray[np.int64], numbers: Array) -> tuple[NDArray[np.int64], Array]:
-        """Return these states, and the statistics of draws there."""
-        there, stats = self.probe.draws(self.x[start], numbers)
-        return np.array([self.index[state.tobytes()] for state in there], dtype=np.int64), stats
+        there = self.probe.step(self.x[start], numbers)
+        return np.array([self.index[state.tobytes()] for state in there], dtype=np.int64)
 
     def __call__(self, cells: _Cells, which: Any, at: int, u: Array) -> NDArray[np.int64]:
         """Return outcomes of boxes with u as the next number, shape (n, continuations)."""
@@ -173,36 +167,16 @@ def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Ar
     ndarray of shape (n_states, n_states)
         In the order of `sklsb.exact.states`. A chain stays in a state of probability zero.
     """
-    return _measured(rule, target, n_continuations)[0]
-
-
-def _measured(rule: Rule, target: Target, n_continuations: int) -> tuple[Array, Array | None]:
-    """Return the measured matrix, and the log weights of draws by state, if they have any.
-
-    A state that no transition leads to has an infinite weight.
-    """
     x = exact.states(target)
     possible = np.flatnonzero(target.log_prob(x) > -np.inf)
     outcomes = _Outcomes(target, rule, n_continuations)
     cells = _divide(possible, outcomes, rule.facts.n_uniforms)
-    there, stats = outcomes.draws(cells.start, cells.numbers)
+    there = outcomes.ends(cells.start, cells.numbers)
     found = np.zeros((len(x), len(x)))
     np.add.at(found, (cells.start, there), cells.mass)
     impossible = np.setdiff1d(np.arange(len(x)), possible)
     found[impossible, impossible] = 1.0
-    if WEIGHT not in rule.facts.stat_names:
-        return found, None
-    weight = np.full(len(x), np.inf)
-    weight[there] = stats[:, 2]
-    x = x[possible]
-    gate = 8 * EPS + rounding(target, target.log_prob(x), target.log_ratios(x))
-    expect_near(stats[:, 2], weight[there], gate, "log weights of draws of one state")
-    return found, weight
-
-
-def log_weights(rule: Rule, target: Target) -> Array | None:
-    """Return the log weights of draws by state, measured; None if draws have none."""
-    return _measured(rule, target, 48)[1] if WEIGHT in rule.facts.stat_names else None
+    return found
 
 
 def check_rule(
@@ -212,10 +186,9 @@ def check_rule(
 
     The transition matrix of the compiled step, measured at all of its breakpoints, must leave the
     target invariant, and be reversible if the rule says so. (That of a rule that seeds further
-    numbers cannot be measured: then the formula must be so, and many draws agree with it.) If draws
-    have log weights w(x), the invariant law must be p(x) / exp(w(x)). What chains keep must equal
-    a rebuild, bit for bit; transitions must not depend on how they are divided into calls, nor on
-    copies.
+    numbers cannot be measured: then the formula must be so, and many draws agree with it.) What
+    chains keep must equal a rebuild, bit for bit; transitions must not depend on how they are
+    divided into calls, nor on copies.
 
     Parameters
     ----------
@@ -238,15 +211,15 @@ def check_rule(
     if rule.facts.seeded:
         _check_draws(rule, target)
     else:
-        _check_matrix(rule, target, *_measured(rule, target, n_continuations))
+        _check_matrix(rule, target, measured_matrix(rule, target, n_continuations))
     _check_chains(rule, target, n_transitions)
 
 
-def _check_matrix(rule: Rule, target: Target, found: Array, log_weight: Array | None) -> None:
+def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
     """Compare a measured matrix with the target, and with the formula of the rule if any."""
     possible = np.isfinite(log_probabilities(target))
     gate = EPS * (8 * target.n_sites + 4 * len(found) * rule.facts.n_uniforms) + cancelled(target)
-    expect_invariant(found, target, rule.facts.reversible, gate, "step", log_weight)
+    expect_invariant(found, target, rule.facts.reversible, gate, "step")
     largest = found[np.ix_(possible, ~possible)].max(initial=0.0)
     expect(largest == 0.0, f"the step goes to impossible states, with probability {largest:g}.")
     if matrix_by_formula(rule):

@@ -3,8 +3,7 @@ r"""The jump process of the locally balanced weights: every move that is propose
 A move m is made at the rate w_m(x), the weight of `Balanced`. Since p(x) w_m(x) is symmetric in the
 two states, the process leaves p invariant and is reversible, without any acceptance: it stays at x
 for an exponential time of mean 1 / Z(x). A transition of `Jump` lets it run for a fixed time, so
-draws at equal distances are distributed by p, unweighted. After each jump, the transition of
-`EachJump`, states are distributed by p Z, and so weighed by 1 / Z.
+draws at equal distances are distributed by p.
 """
 
 import math
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import log_weight_of, prepare, rebuild, step
+from sklsb._kernels.contract import prepare, rebuild, step
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import Table, exp, split_mix
 from sklsb._kernels.rules.balanced import (
@@ -60,31 +59,12 @@ class Jump(NamedTuple):
         return new_weights(target, n_chains)
 
 
-class EachJump(NamedTuple):
-    """The rule: one jump, by the proposal of `Balanced`; a draw weighs 1 / Z(x)."""
-
-    table: Table
-    sides: Sides = PLAIN
-
-    @property
-    def facts(self) -> Facts:
-        return Facts(
-            n_uniforms=1,
-            stat_names=("lp", "acceptance_rate", "log_weight"),
-            carried=("offset",),
-            sees_all_moves=True,
-        )
-
-    def new_part(self, target: Any, n_chains: int) -> Weights:
-        return new_weights(target, n_chains)
-
-
-@implements(rebuild, Jump, EachJump)
+@implements(rebuild, Jump)
 def _rebuild(view, rule, chain):
     weigh_all(view, rule, chain)
 
 
-@implements(prepare, Jump, EachJump)
+@implements(prepare, Jump)
 def _prepare(view, rule, chain):
     rebase(view, rule, chain)
 
@@ -126,18 +106,3 @@ def _step(view, rule, chain, u):
         seed, u_wait = split_mix(seed)
         seed, u_select = split_mix(seed)
     return 0.0  # cut short, which is no longer exact: the sampler tells
-
-
-@implements(step, EachJump)
-def _step_each(view, rule, chain, u):
-    """U = (which jump,)."""
-    if total(chain) > 0.0:  # else no neighbour has positive probability
-        make_jump(view, rule, chain, u[0])
-    return 1.0
-
-
-@implements(log_weight_of, EachJump)
-def _log_weight_of(view, rule, chain):
-    if total(chain) == 0.0:
-        return np.inf
-    return -(chain.part.offset[0] + math.log(total(chain)))

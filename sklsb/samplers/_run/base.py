@@ -27,11 +27,9 @@ from sklsb._system.progress import (
     deferred_interrupt,
     next_segment,
 )
-from sklsb.diagnostics.draws import states_of
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch, check_stop
 from sklsb.diagnostics.tally import Counters, Tally
-from sklsb.diagnostics.weights import WEIGHT, resample
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
@@ -46,22 +44,23 @@ from sklsb.samplers._run.checks import (
     is_n_jobs,
 )
 from sklsb.samplers._run.exports import Exports
+from sklsb.samplers._run.observers import (
+    AllDraws,
+    GivenStatistics,
+    Observed,
+    Observer,
+    Record,
+    Run,
+    RunningMarginals,
+    RunningMoments,
+    Statistics,
+    check_record,
+)
 from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.saving import Keeping
 from sklsb.samplers._run.seen import Seen
-from sklsb.samplers._run.sinks import (
-    JUMPS,
-    Averaged,
-    Call,
-    InMemory,
-    Record,
-    Recorded,
-    Running,
-    Sink,
-    Stored,
-    check_record,
-)
 from sklsb.samplers._run.starts import INITS, Starts
+from sklsb.samplers._run.stored import Source, StoredDraws
 from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.samplers._run.warnings import CHANGED, Warned
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
@@ -72,15 +71,13 @@ from sklsb.targets.function import FunctionTarget
 # Fitted attributes that a fit may not set anew.
 _OF_ONE_FIT = (
     *("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_marginals"),
-    *("_last_draws", "_thin_found", "_thin_evaluations", "_resting", "_reference_cost"),
+    *("_last_draws", "_thin_found", "_thin_evaluations", "_reference_cost"),
 )
 # Parameters that count from the next call on, or are used up by `fit`.
 _NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
 # Values of a function, of about a thousand operations each, and seconds of one that is slower, that
 # `fit` takes without a warning.
 _MOST_VALUES, _MOST_SECONDS = 1 << 23, 300.0
-# Looks at each chain of recorded jumps, at most, to compare the chains.
-_MOST_LOOKS = 1 << 11
 
 
 def _is_of_package(target: Target) -> bool:
@@ -109,8 +106,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     n_burn_in: int | None
 
     _ensemble: ChainEnsemble
-    # The chains of which recorded jumps are made; while these are made, those of other draws.
-    _resting: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
     # Parameters that new chains are made by.
@@ -438,7 +433,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 "impossible; fit again with warm_start=False, or give initial_states."
             )
         self._continue_from(before.chains.x)
-        for old in ("disagreement_", "_thin_found", "_resting"):
+        for old in ("disagreement_", "_thin_found"):
             self.__dict__.pop(old, None)
         self._count_anew(since=CHANGED)
 
@@ -501,8 +496,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         log-densities with their gradients, or drawn units.
         """
         check_is_fitted(self, "target_")
-        sets = [getattr(self, name) for name in ("_ensemble", "_resting") if hasattr(self, name)]
-        counted = sum(int(e.chains.evaluations.sum()) for e in sets)
+        counted = int(self._ensemble.chains.evaluations.sum())
         return counted + self._thin_evaluations + self._reference_cost
 
     @contextmanager
@@ -537,8 +531,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         made = self._twin()
         if hasattr(self, "_ensemble"):
             made._ensemble = self._ensemble.copy()
-        if hasattr(self, "_resting"):
-            made._resting = self._resting.copy()
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -574,58 +566,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._use_threads()
         # Of a copy: the streams of the chains do not know of it.
         streams = Streams(self._ensemble.streams.copy().of("pilot", THINNING))
-        spent = int(self._ensemble.chains.evaluations.sum())  # whatever jumps were recorded
+        spent = int(self._ensemble.chains.evaluations.sum())
         return find_thinning(self._copies(streams), self._sweep, spent)
 
     def _copies(self, streams: Streams) -> Any:
         """Return chains that go on from the present states, on other streams."""
         return self._ensemble.like(self._ensemble.chains.x, streams)
-
-    def _new_jumps(self) -> ChainEnsemble:
-        """Return chains of jumps, which go on from the present states, on streams of their own."""
-        raise ValueError(
-            f'record is "jumps", but {type(self).__name__} makes no jumps; '
-            "LSBSampler(rejection_free=True, blocks=None) does."
-        )
-
-    @property
-    def _weighted(self) -> bool:
-        """Whether the present chains draw with log weights."""
-        return WEIGHT in self._ensemble.rule.facts.stat_names
-
-    @contextmanager
-    def _turn(self, record: Record | str) -> Iterator[None]:
-        """Let the chains be those that draw what is asked for.
-
-        Jumps are recorded of chains of their own. After a number of them a chain is not where p
-        puts it, but p Z; if other draws went on from there they would not be exact.
-        """
-        if record != JUMPS:
-            yield
-            return
-        if not hasattr(self, "_resting"):
-            self._resting = self._as_fitted()._new_jumps()
-        law = self._law
-        self._change_over()
-        try:
-            yield
-        finally:
-            self._ensemble.counters.tally = None
-            self._change_over()
-            self._law = law
-
-    def _change_over(self) -> None:
-        self._ensemble, self._resting = self._resting, self._ensemble
-
-    def _look_at(self, draws: xr.Dataset) -> None:
-        """Count recorded jumps, at equal distances of time, in a tally for `_warn_about_draws`."""
-        known, n = self._resting.counters.tally, draws.sizes["draw"]
-        tally = self._new_tally(len(self._ensemble), () if known is None else known.kept)
-        every = max(tally.every, -(-n // _MOST_LOOKS))
-        if n >= every:
-            found = resample(draws, n // every, 0)
-            tally.add(states_of(found, self.target_), found["lp"].values, every)
-        self._ensemble.counters.tally = tally
 
     def _transitions(self, thin: int | str) -> int:
         """Return the transitions per draw that ``thin``, which is checked, means."""
@@ -638,7 +584,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         n: int,
         *,
         thin: int | str = 1,
-        record: Record | str | None = None,
+        record: Record | None = None,
         store: str | os.PathLike[str] | None = None,
         stop: StopRule | Sequence[StopRule] | None = None,
     ) -> xr.Dataset:
@@ -652,19 +598,17 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             Transitions per draw; "sweep" gives each variable one chance to move: n_sites
             transitions if each changes one variable. "auto" makes each draw worth about half an
             independent one (see Notes).
-        record : dict of name to callable, "moments", "marginals" or "jumps", optional
+        record : dict of name to callable, "moments", "marginals" or Observer, optional
             Statistics to keep instead of the states. Each is called with states of shape (n_draws,
             ``*target.shape``), a segment at a time, and returns an array of leading length n_draws.
-            "moments", "marginals": only running sums, in memory that does not grow with n.
-            "jumps": for a rejection-free `LSBSampler`, the states after each of n jumps, with
-            weights (see Notes).
+            "moments", "marginals": only running sums, in memory that does not grow with n. An
+            `sklsb.extending.Observer` keeps what you like.
         store : path-like, optional
             Folder that the draws are written to as they come, with checkpoints to go on from after
             a crash: see `resume` and `sklsb.open_draws`. It is created; an existing one must end
             where the chains of this sampler are, and the draws are appended.
         stop : callable or list of callable, optional
-            Rules, any of which ends the call: see `sklsb.diagnostics`; with weights only those
-            of time, such as `sklsb.diagnostics.Seconds`. The attribute
+            Rules, any of which ends the call: see `sklsb.diagnostics`. The attribute
             ``stopped_by`` names the one that did; it is "" if none did, so the call made all n
             draws or was interrupted. The draws are a prefix of those that a call without rules
             would return.
@@ -687,9 +631,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             With ``record="marginals"``: ``p`` and ``mcse`` as of `sklsb.diagnostics.marginals`,
             and ``lp`` with its error. Here p is the average over the draws of the probability of
             each value given the other variables (see Notes).
-
-            With ``record="jumps"``, ``x`` as without, and the coordinate ``log_weight`` of dims
-            (chain, draw).
 
         Raises
         ------
@@ -734,21 +675,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         had, or that all draws had, mcse is NaN, however steady its conditional probability was: how
         long it stays once it gets there is unknown. Modes that no chain found leave no trace.
 
-        With ``record="jumps"`` a draw is the state after a jump, and ``log_weight`` is -log Z(x),
-        the logarithm of the mean time until the next jump [2]_. In the long run a share
-        proportional to p(x) Z(x) of the draws is x, so that
-
-        .. math:: \sum_x p(x) f(x) \approx \frac{\sum_t f(x_t) / Z(x_t)}{\sum_t 1 / Z(x_t)}
-
-        `sklsb.diagnostics.marginals` and `ess` use the weights; ArviZ ignores them. This is a ratio
-        of two means, whose bias falls as one over the jumps of *each* chain: many short chains do
-        not help. All jumps are needed: in every second one the number of changed variables has the
-        same parity, and means over these are of half of the states. The jumps are those
-        of chains of their own: they begin where the chains are at the first such call since `fit`,
-        and go on from call to call. The sampler's chains stay where they are, since a chain that
-        has made a given number of jumps is not distributed by p. Warnings about chains that
-        disagree are by such draws without weights, of the last call.
-
         On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning. If a
         statistic raises, the draws of this call are lost (with a store, those since its last
         checkpoint), and the chains are where the statistic was last called.
@@ -759,35 +685,27 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         ----------
         .. [1] A. E. Gelfand and A. F. M. Smith, "Sampling-based approaches to calculating marginal
            densities", Journal of the American Statistical Association 85 (1990).
-        .. [2] G. Zanella, "Informed proposals for local MCMC in discrete spaces", JASA 115 (2020).
         """
         check_is_fitted(self, "target_")
         n, thin = check_count(n, "n", 0), check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
-        if wanted == JUMPS and thin != 1:
-            raise ValueError(
-                f'thin is {thin!r}, but record="jumps" keeps every jump; leave thin at 1.'
-            )
         with self._alone():
             self._follow_target(store)
             step = self._transitions(thin)
         check_count(n * step, "n * thin", 0)
-        with deferred_interrupt() as interrupted, self._alone(), self._turn(wanted):
-            self._check_stop(rules)
+        with deferred_interrupt() as interrupted, self._alone():
             watch = Watch(rules, self.target_, self._ensemble.counters, step)
-            with self._sink(n, step, wanted, store) as sink:
+            with self._observed(n, step, wanted, store) as observed:
                 self._use_threads()
-                done = self._draw(n, step, sink, watch, interrupted)
+                done = self._draw(n, step, observed, watch, interrupted)
                 self._law = by_kernels(self._ensemble)
             told = interrupted()
             attrs = self._attrs() | {"thin": step, "sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
-            result, self.sample_stats_ = sink.result(done, attrs)
+            result, self.sample_stats_ = observed.result(attrs)
             self._last_draws = weakref.ref(result)
-            if wanted == JUMPS:
-                self._look_at(result)
-            self._warn_about_draws(done, done * step, sink.acceptance(done))
-            held = store is None and (isinstance(wanted, str) or not wanted)
+            self._warn_about_draws(done, done * step, observed.acceptance(done))
+            held = store is None and (isinstance(wanted, str) or wanted == {})
             self._warn_if_wrong(result if held else None, done, lambda: not interrupted())
             if done:
                 self._warn_of(self._findings())
@@ -812,42 +730,39 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 self._reference_cost = self._reference.cost
         return self._reference
 
-    def _check_stop(self, rules: Sequence[StopRule]) -> None:
-        timeless = [rule for rule in rules if not getattr(rule, "any_time", False)]
-        if timeless and self._weighted:
-            raise ValueError(
-                f"stop has {timeless[0]!r}, but these draws have log weights, which R-hat and the "
-                "effective size of a run do not know. Leave it out, or give Seconds."
-            )
-
-    def _sink(self, n: int, thin: int, record: Record | str, store: Any) -> Sink:
+    def _observed(self, n: int, thin: int, record: Record, store: Any) -> Observed:
+        """Return what is told of n draws, before the first of them."""
         names, counters = self._ensemble.rule.facts.stat_names, self._ensemble.counters
-        call = Call(len(self._ensemble), n, counters.n_draws, names)
-        if isinstance(record, str) and record != JUMPS:
-            if self._weighted:
+        run = Run(self.target_, len(self._ensemble), n, counters.n_draws, names)
+        return Observed(self._observer(thin, record, store), run)
+
+    def _observer(self, thin: int, record: Record, store: Any) -> Observer:
+        if store is not None and not isinstance(record, dict):
+            shown = f'"{record}"' if isinstance(record, str) else f"{record!r:.200}"
+            raise ValueError(f"record={shown} keeps no single draws to store; give one of the two.")
+        if isinstance(record, Observer):
+            return record
+        if record == "moments":
+            return RunningMoments()
+        if record == "marginals":
+            if self._ensemble.rule.facts.conserves_counts:
                 raise ValueError(
-                    f'record="{record}" counts every draw once, and draws of '
-                    f"{type(self._ensemble.rule).__name__} have log weights. Keep the draws, and "
-                    "give them to sklsb.diagnostics.marginals."
+                    'record="marginals" averages what p says of a variable given the others; '
+                    f"{type(self).__name__} draws at fixed counts of values, where these leave "
+                    'one value. Give record="moments".'
                 )
-            if store is not None:
-                raise ValueError(
-                    f'record="{record}" keeps no single draws to store; give one of the two.'
-                )
-            if record == "marginals":
-                if self._ensemble.rule.facts.conserves_counts:
-                    raise ValueError(
-                        'record="marginals" averages what p says of a variable given the others; '
-                        f"{type(self).__name__} draws at fixed counts of values, where these leave "
-                        'one value. Give record="moments".'
-                    )
-                return Averaged(self.target_, call, self._ensemble)
-            return Running(self.target_, call)
-        record = {} if isinstance(record, str) else record
+            return RunningMarginals(self._ensemble)
+        statistics = cast(Statistics, record)
         if store is not None:
-            settings = {"thin": thin, "stats": names}
-            return Stored(self, os.fspath(store), settings, record, n)
-        return Recorded(self.target_, call, record) if record else InMemory(self.target_, call)
+            source = Source(
+                name=type(self).__name__,
+                attrs=self._attrs() | {"thin": thin},
+                states=self._ensemble.chains.x,
+                sampler=self._packed,
+                chains=self._packed_chains,
+            )
+            return StoredDraws(Path(store), source, statistics)
+        return GivenStatistics(statistics) if statistics else AllDraws()
 
     def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
         """Precompute redraws for the next n transitions; False if interrupted.
@@ -859,7 +774,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
 
     def _draw(
-        self, n: int, thin: int, sink: Sink, watch: Watch, interrupted: Callable[[], bool]
+        self, n: int, thin: int, observed: Observed, watch: Watch, interrupted: Callable[[], bool]
     ) -> int:
         """Make n draws, a segment at a time; return the number of complete ones."""
         ensemble, counters = self._ensemble, self._ensemble.counters
@@ -885,12 +800,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             while made < total and not enough:
                 began = time.perf_counter()
                 end = min(total, watch.next * thin)
-                size = min(segment, most, end - made, thin * sink.most - made % thin)
+                size = min(segment, most, end - made, thin * observed.most - made % thin)
                 if not self._make_ahead(size, end - made, going_on):
                     break
                 room = (made + size) // thin - done
-                states, stats, at = sink.room(room)
-                ensemble.run(size, (thin, made % thin, at), states, stats, *sink.sums)
+                states, stats, at = observed.room(room)
+                ensemble.run(size, (thin, made % thin, at), states, stats, *observed.sums)
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room
@@ -899,7 +814,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                     counters.tally.add(states[:, new], stats[:, new, 0], thin)
                 if self.verbose:
                     seen.add(stats[:, new])
-                sink.put(room)
+                observed.put(room)
                 made, done = made + size, done + room
                 progress(size * n_chains)
                 # The next segment is to take a tenth of a second.
@@ -916,7 +831,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 )
             if watch.stopped_by:
                 line.end(f"stopped by {watch.stopped_by}")
-            sink.end(watch.stopped_by if watch.rules else None)
+            observed.end(watch.stopped_by if watch.rules else None)
         return done
 
     def _attrs(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The draws of a sampler in the containers of other packages."""
 
-import warnings
 import weakref
 from abc import ABC, abstractmethod
 from typing import Any
@@ -9,8 +8,6 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb.diagnostics.draws import to_datatree, to_dimod, to_inference_data
-from sklsb.diagnostics.weights import WEIGHT
-from sklsb.exceptions import SamplerWarning
 from sklsb.targets.base import Target
 
 
@@ -45,13 +42,6 @@ class Exports(ABC):
 
     def _groups(self, draws: xr.Dataset | None) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
         posterior = self._exported(draws)
-        if WEIGHT in posterior:
-            warnings.warn(
-                f"The draws have {WEIGHT}, and ArviZ counts every draw once: what it computes from "
-                'them is wrong. sample(n) without record="jumps" gives draws that count the same.',
-                SamplerWarning,
-                stacklevel=3,
-            )
         groups = {"posterior": posterior}
         if hasattr(self, "_last_draws") and posterior is self._last_draws():
             groups["sample_stats"] = self.sample_stats_
@@ -86,11 +76,6 @@ class Exports(ABC):
             sampler comes from a pickle.
         TypeError
             If draws is not a Dataset.
-
-        Warns
-        -----
-        SamplerWarning
-            If the draws have log weights, which ArviZ ignores.
         """
         return to_datatree(*self._groups(draws))
 
@@ -105,11 +90,6 @@ class Exports(ABC):
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
-
-        Warns
-        -----
-        SamplerWarning
-            As `to_datatree`.
         """
         return to_inference_data(*self._groups(draws))
 
@@ -128,9 +108,8 @@ class Exports(ABC):
         Returns
         -------
         dimod.SampleSet
-            One row per draw, chain after chain, with the vectors ``chain`` and ``draw``, and
-            ``log_weight`` if draws have weights, which dimod itself does not use. Variables are
-            named as in ``target_.names``, on a grid numbered, and for an `Ising` as in its
+            One row per draw, chain after chain, with the vectors ``chain`` and ``draw``. Variables
+            are named as in ``target_.names``, on a grid numbered, and for an `Ising` as in its
             `to_bqm`. The vartype is that of the model given to `Ising.from_bqm`, BINARY after
             `Ising.from_qubo`; otherwise SPIN for values -1 and 1, BINARY for 0 and 1, else INTEGER.
 

@@ -44,8 +44,6 @@ class Keeping:
     _in_files = True  # also classes of users
     target_: Target
     _ensemble: Any
-    _weighted: Any
-    _change_over: Any
 
     def _packed(self) -> bytes:
         """Return the fitted sampler as bytes, with a fingerprint of its target."""
@@ -190,6 +188,4 @@ class Keeping:
             state = unpacked(chains, {"target": target} | before.fixed())
             sampler._ensemble = object.__new__(type(before))
             sampler._ensemble.__setstate__(state)
-        if hasattr(sampler, "_resting") and sampler._weighted:  # a store of jumps
-            sampler._change_over()
         return sampler

@@ -46,12 +46,9 @@ _IMAGES = {
     "cycle": "Here no value is more probable than another, so each must be seen as often. ",
     "reverse": "Here a value is as probable as its opposite, so both must be seen as often. ",
 }
-# By whether draws have weights.
-_MORE_CHANCES = {
-    False: ' They may have had few chances to: draw a sweep apart, sample(n, thin="sweep"), or '
-    "more draws.",
-    True: " They may have had few chances to: make more draws.",
-}
+_MORE_CHANCES = (
+    ' They may have had few chances to: draw a sweep apart, sample(n, thin="sweep"), or more draws.'
+)
 
 # When counts begin anew.
 CHANGED = "its log-density changed"
@@ -86,11 +83,6 @@ class Warned(ABC):
 
     @property
     @abstractmethod
-    def _weighted(self) -> bool:
-        """Whether the present chains draw with log weights."""
-
-    @property
-    @abstractmethod
     def _sweep(self) -> int:
         """Transitions in which each variable has one chance to move."""
 
@@ -118,9 +110,7 @@ class Warned(ABC):
         if acceptance is not None:
             self._warn_if_periodic(acceptance, n_transitions, n_transitions // n_draws)
             self._warn_if_cut_short(acceptance)
-        # Of recorded jumps only those of this call are compared.
-        made = n_transitions if self._weighted else self._ensemble.counters.n_transitions
-        self._warn_if_short(made, n_draws)
+        self._warn_if_short()
         self._warn_if_separated()
         moves = self.target_.cardinalities - 1
         moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
@@ -132,13 +122,11 @@ class Warned(ABC):
             label = self.target_.label(first)
             called = "" if label == first else f", {label!r}"
             # After a few transitions this is normal, and the search for advice takes long.
-            hint = self._exact_hint() if made >= self._sweep else ""
+            many = self._ensemble.counters.n_transitions >= self._sweep
+            hint = self._exact_hint() if many else ""
             # Draws a sweep apart have given each variable its chances.
-            more = (
-                ""
-                if isolated or n_transitions >= n_draws * self._sweep
-                else _MORE_CHANCES[self._weighted]
-            )
+            rare = not isolated and n_transitions < n_draws * self._sweep
+            more = _MORE_CHANCES if rare else ""
             warnings.warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
@@ -169,22 +157,22 @@ class Warned(ABC):
             "they do not leave."
         )
 
-    def _warn_if_short(self, made: int, n_draws: int) -> None:
-        counters, tally = self._ensemble.counters, self._ensemble.counters.tally
+    def _warn_if_short(self) -> None:
+        counters = self._ensemble.counters
+        made, tally = counters.n_transitions, counters.tally
         if self._warned_short or not self.n_sites_ or tally is None:
             return
         apart = 'Draw a sweep apart, sample(n, thin="sweep")'
-        apart = "Make more jumps in a call" if self._weighted else apart
         if made < self._sweep:
             found = (
                 f"fewer than the {self._sweep} of a sweep over the {self.n_sites_} variables: most "
                 f"had no chance to move. {apart}."
             )
-        elif (n_draws if self._weighted else counters.n_draws) >= FEWEST_DRAWS > tally.n_draws:
+        elif counters.n_draws >= FEWEST_DRAWS > tally.n_draws:
             found = (
                 f"{made / self._sweep:.3g} sweeps over the {self.n_sites_} variables: too few to "
                 "compare the chains with each other, so it is not known whether they agree. "
-                f"{apart}{'' if self._weighted else f' with n of {FEWEST_DRAWS} or more'}."
+                f"{apart} with n of {FEWEST_DRAWS} or more."
             )
         elif counters.n_draws >= FEWEST_DRAWS and made * self._most_effective < _FEWEST_EFFECTIVE:
             found = (
@@ -195,9 +183,8 @@ class Warned(ABC):
         else:
             return
         self._warned_short = True
-        since = "jumps in this call" if self._weighted else f"transitions since {self._since}"
         warnings.warn(
-            f"Each chain has made {made} {since}, {found}",
+            f"Each chain has made {made} transitions since {self._since}, {found}",
             ShortRunWarning,
             stacklevel=4,
         )
@@ -270,13 +257,11 @@ class Warned(ABC):
         tally = self._ensemble.counters.tally
         if self._independent or tally is None or tally.n_draws < FEWEST_DRAWS:
             return
-        # Many short calls need not compare every time, unless each is compared by itself.
-        of_call = {"of_call": 1} if self._weighted else {}
-        known = getattr(self, "disagreement_", xr.Dataset(attrs={"of_call": 1}))
-        again = not of_call and "of_call" not in known.attrs
-        if again and tally.n_draws < 1.1 * known.n_draws:
+        # Many short calls need not compare every time.
+        known = getattr(self, "disagreement_", None)
+        if known is not None and tally.n_draws < 1.1 * known.n_draws:
             return
-        self.disagreement_ = found = disagreement(tally, self.target_).assign_attrs(of_call)
+        self.disagreement_ = found = disagreement(tally, self.target_)
         if found.agree:
             return
         if found.lost:
@@ -321,7 +306,7 @@ class Warned(ABC):
         if answer is not None and n_draws >= FEWEST_DRAWS:
             known = of_answer(answer, self.target_, exact)
             found = contradiction(exact, *known, n_draws * n_chains)
-        if found is None and not self._weighted and (answer is None or counters.n_draws > n_draws):
+        if found is None and (answer is None or counters.n_draws > n_draws):
             known = of_tally(tally, exact.shape)
             found = contradiction(exact, *known, tally.n_draws * n_chains)
         if found is None:

@@ -1,0 +1,389 @@
+"""What is kept of the chains: observers see the draws of a call and return a Dataset."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._kernels.run import Sums
+from sklsb._system.memory import at_once, check_fits
+from sklsb.diagnostics.averages import Averages
+from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
+from sklsb.diagnostics.moments import Moments
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.protocol import ChainEnsemble
+from sklsb.targets.base import States, Target
+
+# Bytes of states that an observer is shown at once.
+_MOST_SHOWN = 1 << 24
+# Names of variables and coordinates of draws, and of files beside them in a store.
+_TAKEN = ("chain", "draw", "lp", "acceptance_rate", "visit", "sklsb", "zarr.json")
+# What may be recorded by name.
+_NAMES = ("moments", "marginals")
+
+Array = NDArray[np.float64]
+Statistics = dict[str, Callable[[States], ArrayLike]]
+
+
+class Run(NamedTuple):
+    """A call of `sample`, of which an observer is told before the first draw."""
+
+    target: Target
+    n_chains: int
+    n_draws: int  # of each chain, at most
+    first_draw: int  # draws of each chain in earlier calls
+    stat_names: tuple[str, ...]
+
+
+class Chunk(NamedTuple):
+    """Some successive draws of all chains.
+
+    ``x`` has shape (n_chains, n_draws, ``*target.shape``), ``stats`` (n_chains, n_draws, n_stats).
+    """
+
+    x: States
+    stats: Array
+
+    @property
+    def lp(self) -> Array:
+        """Log-density of each draw, of shape (n_chains, n_draws)."""
+        return self.stats[:, :, 0]
+
+
+class Observer(ABC):
+    """Decides what is kept of the draws of a call: ``sample(n, record=observer)``.
+
+    The methods hand a *carry* on, which may be any object. An observer that stores nothing in
+    itself can be given to several calls, and to several samplers.
+
+    Notes
+    -----
+    The optional methods `room`, `most`, `stats`, `after`, `end` and `close` do what most observers
+    need: the draws of a call come in chunks of at most 16 MiB, in arrays that are the observer's to
+    keep or to change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from sklsb import GibbsSampler, Ising
+    >>> from sklsb.extending import Observer
+    >>> class Highest(Observer):
+    ...     def init(self, run):
+    ...         return np.full(run.n_chains, -np.inf)
+    ...
+    ...     def see(self, carry, chunk):
+    ...         return np.maximum(carry, chunk.lp.max(axis=1))
+    ...
+    ...     def result(self, carry):
+    ...         return xr.Dataset({"highest": ("chain", carry)})
+    >>> sampler = GibbsSampler(random_state=0).fit(Ising([[0.0, 1.0], [1.0, 0.0]]))
+    >>> sampler.sample(100, record=Highest())["highest"].values
+    array([1., 1., 1., 1.])
+    """
+
+    @abstractmethod
+    def init(self, run: Run) -> Any:
+        """Return the first carry.
+
+        ``run`` has ``target``, ``n_chains``, ``n_draws`` (at most, of each chain), ``first_draw``
+        (the number of draws before this call) and ``stat_names``.
+        """
+
+    @abstractmethod
+    def see(self, carry: Any, chunk: Chunk) -> Any:
+        """Take one draw of each chain or more; return the next carry.
+
+        ``chunk.x`` has shape (n_chains, n, ``*target.shape``), ``chunk.lp`` (n_chains, n), and
+        ``chunk.stats`` (n_chains, n, ``len(run.stat_names)``). If this raises an error, the chains
+        are where they were at the end of the chunk.
+        """
+
+    @abstractmethod
+    def result(self, carry: Any) -> xr.Dataset:
+        """Return what `sample` returns; attributes of the call are added."""
+
+    def room(self, carry: Any, n: int) -> tuple[States, Array, int] | None:
+        """Return arrays that n draws go to, and the place of the first; None for new ones.
+
+        The states have shape (n_chains, at least n, n_sites).
+        """
+        return None
+
+    def most(self, carry: Any) -> int | None:
+        """Return how many draws of each chain the next chunk may have; None for 16 MiB."""
+        return None
+
+    def stats(self, carry: Any) -> xr.Dataset | None:
+        """Return the statistics of each draw, for ``sample_stats_``; None if they are not kept."""
+        return None
+
+    def _sums(self, carry: Any) -> tuple[Sums, ...]:
+        return ()
+
+    def after(self, carry: Any) -> None:  # noqa: B027
+        """Do what is due after some transitions, with or without a draw among them."""
+
+    def end(self, carry: Any, stopped_by: str | None) -> None:  # noqa: B027
+        """Finish a call without errors; None if there were no rules to stop it."""
+
+    def close(self, carry: Any) -> None:  # noqa: B027
+        """Close files, also after an error."""
+
+
+def check_record(record: Any) -> "Record":
+    """Return what is to be recorded, {} for the states, or say what is wrong with it."""
+    if record is None:
+        return {}
+    if isinstance(record, Observer):
+        return record
+    if isinstance(record, str):
+        if record not in _NAMES:
+            names = ", ".join(f'"{name}"' for name in _NAMES)
+            raise ValueError(
+                f"record is {record!r}; give one of {names}, a dict of callables, or an Observer."
+            )
+        return record
+    if not isinstance(record, dict) or not record:
+        raise TypeError(
+            f"record is {record!r}; give a dict of names and callables, or an instance of a class "
+            "derived from sklsb.extending.Observer."
+        )
+    for name, statistic in record.items():
+        if not isinstance(name, str) or not callable(statistic):
+            raise TypeError(
+                f"record[{name!r}] is {statistic!r}; names must be strings and values "
+                "callables that take states of shape (n_draws, *target.shape)."
+            )
+        if name in _TAKEN or not name or "/" in name or name[0] in "._":
+            raise ValueError(
+                f"record[{name!r}] has a name that draws or stores use: none of {list(_TAKEN)}, "
+                'no "/", and no dot or underscore at the beginning. Rename it.'
+            )
+    return record
+
+
+def apply(name: str, statistic: Any, states: States) -> NDArray[Any]:
+    """Return a statistic of states of shape (n_draws, ``*target.shape``)."""
+    states = states.copy()
+    try:
+        values = np.asarray(statistic(states))
+    except Exception as error:
+        error.add_note(f"It came from record[{name!r}], given states of shape {states.shape}.")
+        raise
+    if values.shape[:1] != states.shape[:1]:
+        raise ValueError(
+            f"record[{name!r}] returned shape {values.shape} for states of shape "
+            f"{states.shape}; its first axis must have length {states.shape[0]}."
+        )
+    return values
+
+
+Record = Statistics | str | Observer
+
+
+class Observed:
+    """An observer during a call."""
+
+    def __init__(self, observer: Observer, run: Run):
+        self.observer, self.run = observer, run
+        self._accepted = 0.0  # sum of the acceptance rates
+        self._carry = observer.init(run)
+
+    @property
+    def most(self) -> int:
+        """Draws that may be made at once."""
+        found = self.observer.most(self._carry)
+        by_default = at_once(_MOST_SHOWN, self.run.n_chains * self.run.target.n_sites)
+        return by_default if found is None else max(1, found)
+
+    @property
+    def sums(self) -> tuple[Sums, ...]:
+        """What kernels add to while they draw."""
+        return self.observer._sums(self._carry)
+
+    def room(self, n: int) -> tuple[States, Array, int]:
+        """Return arrays with chains and draws as first axes, and the index of the next draw."""
+        target, shape = self.run.target, (self.run.n_chains, n)
+        self._room = self.observer.room(self._carry, n) or (
+            np.empty((*shape, target.n_sites), target.dtype),
+            np.empty((*shape, len(self.run.stat_names))),
+            0,
+        )
+        return self._room
+
+    def put(self, n: int) -> None:
+        """Show n draws, which were written to what `room` returned."""
+        if n:
+            states, stats, at = self._room
+            x, stats = states[:, at : at + n], stats[:, at : at + n]
+            stats[:, :, 0] += self.run.target.constant
+            if "acceptance_rate" in self.run.stat_names:
+                place = self.run.stat_names.index("acceptance_rate")
+                self._accepted += float(stats[:, :, place].sum())
+            x = x.reshape(*x.shape[:2], *self.run.target.shape)
+            self._carry = self.observer.see(self._carry, Chunk(x, stats))
+        self.observer.after(self._carry)
+
+    def acceptance(self, n: int) -> float | None:
+        """Return the mean acceptance rate of n draws, if known."""
+        if "acceptance_rate" not in self.run.stat_names or not n:
+            return None
+        return self._accepted / (n * self.run.n_chains)
+
+    def end(self, stopped_by: str | None = None) -> None:
+        """Finish; ``stopped_by`` names the rule that ended the call, None without rules."""
+        self.observer.end(self._carry, stopped_by)
+
+    def result(self, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
+        """Return what `sample` returns, and the statistics of the draws."""
+        found, known = self.observer.result(self._carry), self.observer.stats(self._carry)
+        if not isinstance(found, xr.Dataset):
+            raise TypeError(
+                f"result of {self.observer!r:.200} returned {found!r:.200}; it must be an "
+                "xarray.Dataset."
+            )
+        if known is None:
+            empty = np.empty((self.run.n_chains, 0))
+            known = stats_dataset({name: empty for name in self.run.stat_names})
+        return found.assign_attrs(attrs), known.assign_attrs(attrs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.observer.close(self._carry)
+
+
+@dataclass
+class _Kept:
+    """Draws of a call so far, in arrays with room for all; without states, these are empty."""
+
+    run: Run
+    states: States
+    values: Array
+    done: int = 0
+    recorded: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls, run: Run, width: int) -> Self:
+        target, n_stats = run.target, len(run.stat_names)
+        check_fits(
+            run.n_chains * run.n_draws * (width * target.dtype.itemsize + 8 * n_stats),
+            f"sample({run.n_draws}) of {run.n_chains} chains of {target.n_sites} variables",
+            'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
+            "make fewer draws that are farther apart, thin.",
+        )
+        shape = run.n_chains, run.n_draws
+        return cls(run, np.empty((*shape, width), target.dtype), np.empty((*shape, n_stats)))
+
+    @cached_property
+    def stats(self) -> xr.Dataset:
+        """Statistics of the draws, once there are all."""
+        names, values = self.run.stat_names, self.values[:, : self.done]
+        found = {name: values[:, :, k].copy() for k, name in enumerate(names)}
+        return stats_dataset(found, first_draw=self.run.first_draw)
+
+
+class AllDraws(Observer):
+    """Keeps all states, where the kernels write them, and their statistics."""
+
+    def init(self, run: Run) -> _Kept:
+        return _Kept.new(run, run.target.n_sites)
+
+    def room(self, carry: _Kept, n: int) -> tuple[States, Array, int]:
+        return carry.states, carry.values, carry.done
+
+    def most(self, carry: _Kept) -> int:
+        return carry.run.n_draws
+
+    def see(self, carry: _Kept, chunk: Chunk) -> _Kept:
+        carry.done += chunk.lp.shape[1]
+        return carry
+
+    def result(self, carry: _Kept) -> xr.Dataset:
+        states, run = carry.states[:, : carry.done], carry.run
+        found = draws_dataset(states, run.target, first_draw=run.first_draw)
+        of_draws = [name for name in OF_DRAWS if name in carry.stats]
+        return found.assign_coords({name: carry.stats[name] for name in of_draws})
+
+    def stats(self, carry: _Kept) -> xr.Dataset:
+        return carry.stats
+
+
+class GivenStatistics(Observer):
+    """Keeps statistics of the user, and those of each draw."""
+
+    def __init__(self, statistics: Statistics):
+        self.statistics = statistics
+
+    def init(self, run: Run) -> _Kept:
+        kept = _Kept.new(run, 0)
+        kept.recorded = {name: [] for name in self.statistics}
+        return kept
+
+    def see(self, carry: _Kept, chunk: Chunk) -> _Kept:
+        begin, carry.done = carry.done, carry.done + chunk.lp.shape[1]
+        carry.values[:, begin : carry.done] = chunk.stats
+        for name, statistic in self.statistics.items():
+            values = [apply(name, statistic, x) for x in chunk.x]
+            carry.recorded[name].append(np.stack(values))
+        return carry
+
+    def result(self, carry: _Kept) -> xr.Dataset:
+        empty = np.empty((carry.run.n_chains, 0))
+        values = {
+            name: np.concatenate(parts, axis=1) if parts else empty
+            for name, parts in carry.recorded.items()
+        }
+        return stats_dataset(values, first_draw=carry.run.first_draw)
+
+    def stats(self, carry: _Kept) -> xr.Dataset:
+        return carry.stats
+
+
+class RunningMoments(Observer):
+    """Sums up moments of the draws; no draw is kept."""
+
+    def init(self, run: Run) -> Moments:
+        return Moments(run.target, run.n_chains)
+
+    def see(self, carry: Moments, chunk: Chunk) -> Moments:
+        carry.add(chunk.x.reshape(*chunk.lp.shape, carry.target.n_sites), chunk.lp)
+        return carry
+
+    def result(self, carry: Moments) -> xr.Dataset:
+        return carry.dataset({"n_draws": carry.n_draws})
+
+
+class RunningMarginals(Observer):
+    """Sums up conditional distributions at the draws of these chains; no draw is kept."""
+
+    def __init__(self, ensemble: ChainEnsemble):
+        self.ensemble, self.by_kernel = ensemble, isinstance(ensemble, Ensemble)
+
+    def init(self, run: Run) -> Averages:
+        return Averages(run.target, run.n_chains)
+
+    def most(self, carry: Averages) -> int:
+        n_chains, target = len(carry.sums), carry.target
+        return min(carry.left, at_once(_MOST_SHOWN, n_chains * target.n_sites))
+
+    def _sums(self, carry: Averages) -> tuple[Sums, ...]:
+        return (carry.of_kernel,) if self.by_kernel else ()
+
+    def see(self, carry: Averages, chunk: Chunk) -> Averages:
+        n_chains, n = chunk.lp.shape
+        carry.add(chunk.x.reshape(n_chains, n, carry.target.n_sites), chunk.lp, self.by_kernel)
+        if not self.by_kernel:
+            n_moves = int((carry.target.cardinalities - 1).sum())
+            self.ensemble.add_evaluations(np.full(n_chains, n * n_moves))
+        return carry
+
+    def result(self, carry: Averages) -> xr.Dataset:
+        return carry.dataset({"n_draws": carry.n_draws})

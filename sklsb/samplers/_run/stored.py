@@ -1,0 +1,169 @@
+"""The observer that writes draws to a store: a new one, or one of this very run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb.exceptions import StoreError
+from sklsb.samplers._run.observers import Chunk, Observer, Run, Statistics, apply
+from sklsb.storage.stores import Coords, Store, chunk_size, open_draws, open_stats
+from sklsb.targets.base import States
+
+# Name, dims, type and shape, from chains on, of a draw of each stored array.
+_Variables = list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]
+
+
+class Source(NamedTuple):
+    """What a store needs to know of the sampler whose draws it holds."""
+
+    name: str  # of its class
+    attrs: dict[str, Any]  # of its draws, with thin
+    states: States  # present ones
+    sampler: Callable[[], bytes]
+    chains: Callable[[], bytes]  # what changes as they move
+
+
+class _Writing(NamedTuple):
+    run: Run
+    store: Store
+    first: int  # draw of this call in the store
+
+
+class StoredDraws(Observer):
+    """Writes draws, or statistics of them, to the store at ``path``."""
+
+    def __init__(self, path: Path, source: Source, statistics: Statistics):
+        self.path, self.source, self.statistics = path, source, statistics
+
+    def init(self, run: Run) -> _Writing:
+        variables, chains = self._variables(run), self.source.chains()
+        new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+        make = self._created if new else self._opened
+        store = make(run, variables, chains)
+        return _Writing(run, store, store.n_draws)
+
+    def _variables(self, run: Run) -> _Variables:
+        target, found = run.target, []
+        if not self.statistics:
+            found.append(("x", target.dims, target.dtype.str, target.shape))
+        for name, statistic in self.statistics.items():
+            values = apply(name, statistic, self.source.states[:1].reshape(1, *target.shape))
+            dims = tuple(f"{name}_dim_{k}" for k in range(values.ndim - 1))
+            found.append((name, dims, values.dtype.str, values.shape[1:]))
+        found += [(name, (), "<f8", ()) for name in run.stat_names]
+        return [
+            (name, ("chain", "draw", *dims), dtype, (run.n_chains, *map(int, shape)))
+            for name, dims, dtype, shape in found
+        ]
+
+    def _created(self, run: Run, variables: _Variables, chains: bytes) -> Store:
+        of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
+        chunk = chunk_size(int(of_draw))
+        settings = {
+            "thin": self.source.attrs["thin"],
+            "stats": run.stat_names,
+            "chunk": chunk,
+            "first": run.first_draw,
+            "variables": [
+                (name, dims, dtype, (shape[0], chunk, *shape[1:]))
+                for name, dims, dtype, shape in variables
+            ],
+        }
+        store = Store(self.path, settings, self.source.attrs, self._coords(run, variables))
+        store.wanted = run.n_draws
+        store.create(self.source.sampler(), chains)
+        return store
+
+    def _opened(self, run: Run, variables: _Variables, chains: bytes) -> Store:
+        store, kept = Store.open(self.path, verify=False)
+        try:
+            self._check(store, variables)
+            if kept != chains:
+                raise StoreError(
+                    f"{self.path} does not end where the chains of this sampler are: it is another "
+                    f"run, or they have moved since. {self.source.name}.resume goes on from where "
+                    "it ends; or give another path."
+                )
+            store.wanted = store.n_draws + run.n_draws
+            store.attrs.pop("stopped_by", None)  # of the previous call
+            store.commit(chains)  # with the number of draws wanted
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _check(self, store: Store, variables: _Variables) -> None:
+        thin = self.source.attrs["thin"]
+        if store.settings["thin"] != thin:
+            raise StoreError(
+                f"thin is {thin}, but {self.path} has draws of thin {store.settings['thin']}; give "
+                "the same, or another path."
+            )
+        known = [(v.name, v.dtype, (v.shape[0], *v.shape[2:])) for v in store.variables]
+        given = [(name, np.dtype(dtype), shape) for name, _, dtype, shape in variables]
+        if known != given:
+            there = ", ".join(name for name, *_ in known)
+            here = ", ".join(name for name, *_ in given)
+            raise StoreError(
+                f"This call would store {here}, but {self.path} has {there}, or arrays of another "
+                "shape or type; give the same record, or another path."
+            )
+
+    def _coords(self, run: Run, variables: _Variables) -> Coords:
+        found: Coords = {"chain": (("chain",), np.arange(run.n_chains))}
+        if not self.statistics:
+            named = run.target.coords.items()
+            return found | {name: ((name,), np.asarray(values)) for name, values in named}
+        for _, dims, _, shape in variables:
+            for dim, size in zip(dims[2:], shape[1:], strict=True):
+                found[dim] = ((dim,), np.arange(size))
+        return found
+
+    def most(self, carry: _Writing) -> int:
+        return carry.store.chunk - carry.store.filled
+
+    def see(self, carry: _Writing, chunk: Chunk) -> _Writing:
+        run, store, _ = carry
+        n = chunk.lp.shape[1]
+        here = slice(store.filled, store.filled + n)
+        places = {v.name: v.buffer[:, here] for v in store.variables}
+        for name, statistic in self.statistics.items():
+            for c, x in enumerate(chunk.x):
+                self._put(name, places[name][c], apply(name, statistic, x))
+        if not self.statistics:
+            places["x"][:] = chunk.x
+        for k, name in enumerate(run.stat_names):
+            places[name][:] = chunk.stats[:, :, k]
+        store.n_draws += n
+        return carry
+
+    @staticmethod
+    def _put(name: str, place: NDArray[Any], values: NDArray[Any]) -> None:
+        if place.shape != values.shape or place.dtype != values.dtype:
+            raise StoreError(
+                f"record[{name!r}] returned {values.dtype} of shape {values.shape}; for the first "
+                f"state it was {place.dtype} of shape {place.shape[1:]} a draw, and must stay so."
+            )
+        place[:] = values
+
+    def after(self, carry: _Writing) -> None:
+        if carry.store.is_due():
+            carry.store.commit(self.source.chains())
+
+    def end(self, carry: _Writing, stopped_by: str | None) -> None:
+        if stopped_by is not None:
+            carry.store.attrs["stopped_by"] = stopped_by
+        carry.store.end(self.source.chains())
+
+    def result(self, carry: _Writing) -> xr.Dataset:
+        return open_draws(self.path).isel(draw=slice(carry.first, carry.store.n_draws))
+
+    def stats(self, carry: _Writing) -> xr.Dataset:
+        return open_stats(self.path).isel(draw=slice(carry.first, carry.store.n_draws))
+
+    def close(self, carry: _Writing) -> None:
+        carry.store.close()
