@@ -12,12 +12,12 @@ import warnings
 
 import arviz
 import numpy as np
+from rbm_mnist import contrastive_divergence
 from sklearn.datasets import load_digits
 
 from sklsb import AutoSampler, GibbsSampler, LSBSampler, ParallelTempering
-from sklsb.samplers import contrastive_divergence
 
-TRAINING = {"n_epochs": 60, "learning_rate": 5e-3, "shape": (8, 8), "random_state": 0}
+TRAINING = {"n_epochs": 60, "rate": 5e-3, "seed": 0}
 
 
 def samplers(p):
@@ -35,7 +35,7 @@ def samplers(p):
 def main():
     warnings.simplefilter("ignore")
     digits = (load_digits().data > 7).astype(np.int8)
-    machine = contrastive_divergence(digits, 64, **TRAINING)
+    machine = contrastive_divergence(digits, 64, (8, 8), **TRAINING)
     some = digits[::180].astype(float)
 
     def distances(x):

@@ -32,7 +32,6 @@ from sklearn.datasets import fetch_openml
 from sklsb import RBM, LSBSampler, Network
 from sklsb.diagnostics import mmd
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers import contrastive_divergence
 
 FEW = 0.01  # probability of ink at the starts of the paper
 # Name to balancing function, flips per gradient and further parameters. The functions of the paper
@@ -135,13 +134,21 @@ def mnist(path):
     return (grey > 127.5).astype(np.int8)
 
 
+def contrastive_divergence(data, n_hidden, shape, **more):
+    """The machine that the first cell of the example "Dreamt digits" makes of data."""
+    example = Path(__file__).parents[1] / "examples" / "plot_dreamt_digits.py"
+    cell = {}
+    exec(example.read_text(encoding="utf-8").split("# Dreams\n")[0], cell)
+    return RBM(*cell["contrastive_divergence"](data, n_hidden, **more), shape)
+
+
 def trained(options):
     """The machine, from the file if it is there, and the data."""
     data = mnist(options.data)
     if not options.machine.exists():
         began = time.perf_counter()
         machine = contrastive_divergence(
-            data[:60_000], 250, n_epochs=options.epochs, random_state=options.seed
+            data[:60_000], 250, (28, 28), n_epochs=options.epochs, seed=options.seed
         )
         np.savez(
             options.machine,

@@ -2,10 +2,64 @@
 Dreamt digits, several flips at a time
 ======================================
 
-With ``fast=True`` one gradient of log p proposes which pixels to change, and with
-``n_flips="auto"`` several change at once. (In :doc:`plot_rbm_digits` a machine is sampled one pixel
-at a time, with the exact log-ratios of all changes.)
+A restricted Boltzmann machine is trained by contrastive divergence. Then one gradient of log p
+proposes which pixels to change (``fast=True``), several at once (``n_flips="auto"``). In
+:doc:`plot_rbm_digits` a machine is sampled one pixel at a time, with the exact log-ratios of all
+changes.
 """
+
+# %%
+# Training
+# --------
+# The gradient of the log-likelihood by a weight is the difference of two means,
+#
+# .. math:: \frac{\partial}{\partial W_{ij}} \langle \log p(x) \rangle
+#           = \langle x_i P(h_j = 1 | x) \rangle_\text{data} - \langle x_i P(h_j = 1 | x) \rangle_p
+#
+# and likewise for the biases. The second mean is taken over the batch after ten steps of block
+# Gibbs sampling, as if these led from the data to p [1]_. Adam follows the gradient. The biases of
+# the pixels start at the logits of their means [2]_: from zero, dark pixels would leave a mode of
+# noise far from the data.
+#
+# More passes over the data are not always better. The Gibbs steps start at the data and do not see
+# modes far from it; in the end these may have most of the probability. Only long chains show that.
+
+import numpy as np
+from scipy.special import expit, logit
+
+from sklsb import RBM
+
+
+def contrastive_divergence(data, n_hidden, n_epochs, rate=1e-3, n_gibbs=10, seed=0):
+    """Return weights, biases of the visible units, and biases of the hidden units."""
+    rng = np.random.default_rng(seed)
+
+    def draw(p):
+        return (rng.random(p.shape, dtype=np.float32) < p).astype(np.float32)
+
+    weights = (0.01 * rng.standard_normal((data.shape[1], n_hidden))).astype(np.float32)
+    visible = logit(np.clip(data.mean(axis=0), 0.01, 0.99)).astype(np.float32)
+    hidden = np.zeros(n_hidden, dtype=np.float32)
+    parameters = weights, visible, hidden
+    means, squares, n_steps = [0.0] * 3, [0.0] * 3, 0
+    for _ in range(n_epochs):
+        order = rng.permutation(len(data))
+        for batch in np.split(order, range(100, len(data), 100)):
+            start = x = data[batch].astype(np.float32)
+            h_start = h = expit(x @ weights + hidden)
+            for _ in range(n_gibbs):
+                x = draw(expit(draw(h) @ weights.T + visible))
+                h = expit(x @ weights + hidden)
+            by_weights = (start.T @ h_start - x.T @ h) / len(x)
+            gradient = by_weights, (start - x).mean(axis=0), (h_start - h).mean(axis=0)
+            n_steps += 1
+            for k, (parameter, g) in enumerate(zip(parameters, gradient, strict=True)):
+                means[k] = 0.9 * means[k] + 0.1 * g
+                squares[k] = 0.999 * squares[k] + 0.001 * g**2
+                spread = np.sqrt(squares[k] / (1 - 0.999**n_steps)) + 1e-8
+                parameter += rate * (means[k] / (1 - 0.9**n_steps)) / spread
+    return parameters
+
 
 # %%
 # Dreams
@@ -22,12 +76,12 @@ from sklearn.datasets import load_digits
 from sklsb import LSBSampler
 from sklsb.diagnostics import autocorrelation
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers import contrastive_divergence
 
 # Some pixels at the border are white in all digits, and these runs are short.
 warnings.filterwarnings("ignore", category=SamplerWarning)
-digits = load_digits().data > 7
-machine = contrastive_divergence(digits, 100, n_epochs=100, shape=(8, 8), random_state=0)
+machine = RBM(
+    *contrastive_divergence(load_digits().data > 7, 100, n_epochs=100), shape=(8, 8)
+)
 settings = {"fast": True, "n_chains": 40}
 sampler = LSBSampler(n_flips="auto", n_burn_in=5000, random_state=0, **settings).fit(machine)
 dreams = sampler.sample(20, thin=200)["x"].to_numpy()[:20, -1]
@@ -58,3 +112,8 @@ for n in (1, sampler.n_flips_):
     axis.plot(memory, label=f"n_flips={n}")
 axis.set(xlabel="gradients", ylabel="autocorrelation of dark pixels")
 axis.legend()
+
+# %%
+# .. [1] G. E. Hinton, "Training products of experts by minimizing contrastive divergence", Neural
+#    Computation 14 (2002).
+# .. [2] G. E. Hinton, "A practical guide to training restricted Boltzmann machines", 2010.

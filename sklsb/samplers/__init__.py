@@ -1,4 +1,4 @@
-"""Samplers, the search for the most probable state, and training by draws."""
+"""Samplers, and the search for the most probable state."""
 
 from sklsb.samplers.annealing import anneal
 from sklsb.samplers.auto import AutoSampler
@@ -11,7 +11,6 @@ from sklsb.samplers.parallel import sample_chains
 from sklsb.samplers.swap import SwapSampler
 from sklsb.samplers.tables import draw
 from sklsb.samplers.tempering import ParallelTempering
-from sklsb.samplers.training import contrastive_divergence
 
 __all__ = [
     "AutoSampler",
@@ -23,7 +22,6 @@ __all__ = [
     "ParallelTempering",
     "SwapSampler",
     "anneal",
-    "contrastive_divergence",
     "draw",
     "sample_chains",
 ]

@@ -58,8 +58,7 @@ def _way_to_target(given: Any) -> str:
     if isinstance(given, np.ndarray | list | tuple):
         return (
             "samplers need a distribution. Couplings become one by sklsb.Ising(couplings, field); "
-            "for data there are sklsb.SpikeSlabRegressor and "
-            "sklsb.samplers.contrastive_divergence."
+            "to select columns of data there is sklsb.SpikeSlabRegressor."
         )
     return "build one, for example sklsb.targets.Ising(couplings, field)."
 
