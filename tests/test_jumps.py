@@ -448,9 +448,6 @@ def test_the_sampler_wins_on_tied_pairs():
         {"rejection_free": True, "pilot": False},
         {"objective": "kl", "rejection_free": True},
         {"balancing": "barker", "rejection_free": True, "n_burn_in": 0},
-        {"balancing": "sqrt", "proposal": "path"},
-        {"balancing": "wtgs", "proposal": "path", "factors": "site"},
-        {"proposal": "path", "n_burn_in": 1000},
     ],
     ids=str,
 )
@@ -523,10 +520,6 @@ def test_jumps_with_evidence_and_blocks():
         ),
         ({"rejection_free": True, "fast": True}, ValueError, "rejection_free is True but fast"),
         ({"factors": "site", "fast": True}, ValueError, "factors is 'site' but fast is True"),
-        ({"proposal": "paths"}, ValueError, "proposal is 'paths'; it must be \"single\" or"),
-        ({"proposal": "path", "fast": True}, ValueError, 'proposal is "path" but fast is True'),
-        ({"proposal": "path", "lazy": 0.1}, ValueError, 'proposal is "path" but lazy is 0.1'),
-        ({"proposal": "path", "rejection_free": True}, ValueError, "but rejection_free is True"),
         ({"factors": "sites"}, ValueError, "factors is 'sites'; it must be \"auto\""),
         ({"factors": [1.0, 2.0]}, ValueError, r"factors has dtype float64 and shape \(2,\)"),
         ({"factors": [1.0, 0.0, 2.0]}, ValueError, r"factors\[1\] is 0.0; factors must be pos"),
@@ -618,7 +611,7 @@ def test_explorers_are_made_for_their_target():
     explorer = LSBSampler("wtgs").fit(small)
     tempering = sklsb.ParallelTempering(explorer, n_replicas=3, n_chains=2, random_state=0)
     assert tempering.fit(large).sample(20).x.shape == (2, 20, 8, 8)
-    for settings in ({"rejection_free": True}, {"proposal": "path"}, {"factors": np.ones(64)}):
+    for settings in ({"rejection_free": True}, {"factors": np.ones(64)}):
         wrong = sklsb.ParallelTempering(LSBSampler("sqrt", **settings))
         with pytest.raises(ValueError, match="Replicas make single steps without factors"):
             wrong.fit(large)

@@ -233,14 +233,6 @@ def check_mixture(package):
         )
 
 
-def check_path(package):
-    rules, target = inside(package, "ensembles.rules"), package.Ising([[0.0]], [0.4])
-    table = package.Max().table()
-    package.testing.check_rule(rules.Path(table, 2, 1), target, n_continuations=6)
-    # A move out of a path of three spins does not change the weights of all.
-    inside(package, "testing._rules")._check_chains(rules.Path(table, 3, 3), ising(package), 40)
-
-
 def with_sides(package, target):
     """Return the rule of a function with two sides, and factors by site."""
     sides, functions = (inside(package, f"balancing.{name}") for name in ("sides", "functions"))
@@ -453,11 +445,11 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, JUMP, GIBBS_RULES, CHROMATIC, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP, PATH = (
+BALANCED, JUMP, GIBBS_RULES, CHROMATIC, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP = (
     f"_kernels/rules/{name}.py"
     for name in (
         *("balanced", "jump", "gibbs", "chromatic", "hamming_ball", "layers"),
-        *("mixture", "clusters", "swap", "path"),
+        *("mixture", "clusters", "swap"),
     )
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
@@ -988,24 +980,6 @@ MUTANTS = {
         "field += 0.0 * model.couplings[:, fixed]",
         check_given_clusters,
         STATIONARY,
-    ),
-    # Paths
-    "every path accepted": Mutant(
-        PATH, "if u[1 + longest] < ratio:", "if u[1 + longest] < 1.0:", check_path, STATIONARY
-    ),
-    "the number of moves by what the first one finds": Mutant(
-        PATH,
-        "while made < n and total(chain) > 0.0:",
-        "while made < n and (made == 0 or total(chain) > before):",
-        check_path,
-        "stationarity|detailed balance|against the formula",
-    ),
-    "old weights of the last move for all": Mutant(
-        PATH,
-        "part.old_weight[k], part.group",
-        "part.old_weight[0], part.group",
-        check_path,
-        f"{REBUILD}|what chains keep in a copy",
     ),
     # Exchanges
     "every exchange accepted": Mutant(

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
-from sklsb._kernels.rules.path import Path
 from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction, Lipschitz
 from sklsb.balancing.jumps import JumpFlux, jump, learn_factors
 from sklsb.balancing.sides import balanced
@@ -16,8 +15,6 @@ from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# Mean number of moves of a path.
-PATH_LENGTH = 4
 # Fixed functions that are tried with jumps beside steps, and those that get factors by site. The
 # fewer candidates, the longer their runs.
 _JUMPS, _BY_FLUX, _BY_ESS = ("barker",), ("barker",), ("barker", "sqrt")
@@ -42,8 +39,6 @@ class Candidate:
         Logarithm of the time of a transition, if ``jumps``.
     sweep : int
         Transitions in which there are as many jumps as variables.
-    paths : bool
-        Whether several moves are proposed together.
     of_seen, of_runs : bool
         Whether the factors were fitted to flows at visited states, or to runs.
     """
@@ -53,7 +48,6 @@ class Candidate:
     factors: Array | None = None
     log_time: float = 0.0
     sweep: int = 0
-    paths: bool = False
     of_seen: bool = False
     of_runs: bool = False
 
@@ -62,11 +56,9 @@ class Candidate:
         """Whether the function or the factors were learned."""
         return isinstance(self.function, LearnableFunction) or self.of_seen or self.of_runs
 
-    def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump | Path:
+    def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump:
         """Return the rule that moves the chains."""
         rule = balanced(target, self.function, lazy, self.factors)
-        if self.paths:
-            return Path(rule.table, PATH_LENGTH, target.n_sites, rule.sides)
         return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
 
     def timed(self, visited: "Visited") -> "Candidate":
@@ -100,7 +92,6 @@ class Allowed:
     plain: bool  # without learned factors
     by_site: bool  # with learned factors
     given: Array | None = None  # factors of the user
-    paths: bool = False
 
     @property
     def asks_factors(self) -> bool:
@@ -114,7 +105,6 @@ class Allowed:
         factors: "str | Array | None",
         *,
         steps: bool = True,
-        paths: bool = False,
     ) -> "Allowed":
         """Return what is allowed by the parameter ``factors``, and whether jumps and steps are."""
         learned = isinstance(factors, str)
@@ -124,7 +114,6 @@ class Allowed:
             plain=not learned or factors == "auto",
             by_site=learned,
             given=None if isinstance(factors, str) else factors,
-            paths=paths,
         )
 
 
@@ -146,7 +135,7 @@ def plain_candidates(
     if allowed.steps:
         of_steps = {name: f for name, f in learned.items() if not name.startswith("jump_")}
         for name, f in (of_steps | fixed).items():
-            found[name] = Candidate(f, False, allowed.given, paths=allowed.paths)
+            found[name] = Candidate(f, False, allowed.given)
     if allowed.jumps:
         of_jumps = {
             name: f for name, f in learned.items() if name.startswith("jump_") or not allowed.steps
@@ -174,10 +163,10 @@ def factor_candidates(
     for name in _BY_FLUX:
         function = FIXED[name]()
         factors = flux.factors(function.table())
-        made = Candidate(function, allowed.jumps, factors, paths=allowed.paths, of_seen=True)
+        made = Candidate(function, allowed.jumps, factors, of_seen=True)
         found[f"{prefix}{name}_by_flux"] = made.timed(visited)
     for k, name in enumerate(_BY_ESS):
-        plain = Candidate(FIXED[name](), allowed.jumps, paths=allowed.paths)
+        plain = Candidate(FIXED[name](), allowed.jumps)
         chains = new_ensemble(k)
         made = learned_factors(plain, chains, visited, budget / len(_BY_ESS))
         evaluations += int(chains.chains.evaluations.sum())
@@ -193,7 +182,7 @@ def learned_factors(
     def with_factors(factors: Array) -> Candidate:
         return replace(candidate, factors=factors).timed(visited)
 
-    def rule_of(factors: Array) -> Balanced | Jump | Path:
+    def rule_of(factors: Array) -> Balanced | Jump:
         return with_factors(factors).rule(visited.target)
 
     found = learn_factors(rule_of, np.ones(visited.target.n_sites), chains, budget)

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
-from sklsb._kernels.rules.path import Path
 from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction
 from sklsb.balancing.learning import Flux
@@ -72,10 +71,8 @@ def jumps_of_transition(target: Target) -> int:
     return _JUMPS if target.ratio_cost * view.touched.size <= _CHEAP * n_moves else 1
 
 
-def moves_of_transition(rule: Balanced | Jump | Path, target: Target) -> int:
+def moves_of_transition(rule: Balanced | Jump, target: Target) -> int:
     """Return how many moves a transition of a rule proposes on average."""
-    if isinstance(rule, Path):
-        return rule.length
     return jumps_of_transition(target) if isinstance(rule, Jump) else 1
 
 

@@ -5,7 +5,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.rules.balanced import PLAIN, Balanced, Sides
 from sklsb._kernels.rules.jump import Jump
-from sklsb._kernels.rules.path import Path
 from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.targets.base import States, Target
 
@@ -79,9 +78,7 @@ def check_factors(factors: ArrayLike, target: Target) -> Array:
     return found
 
 
-def log_weights(
-    rule: "Balanced | Jump | Path", target: Target, states: States, ratios: Array
-) -> Array:
+def log_weights(rule: "Balanced | Jump", target: Target, states: States, ratios: Array) -> Array:
     """Return the log weights of all moves from some states, (n, n_moves), from their log-ratios."""
     sided = rule.sides.site.size > 0
     function = Tabulated(rule.table, sided)

@@ -17,7 +17,6 @@ from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.rules.mixture import Mixture
-from sklsb._kernels.rules.path import Path
 from sklsb._kernels.rules.swap import Swap
 from sklsb.targets.base import Target
 
@@ -33,7 +32,6 @@ __all__ = [
     "Layers",
     "Mixture",
     "NoPart",
-    "Path",
     "RandomBlocks",
     "Rule",
     "Sides",

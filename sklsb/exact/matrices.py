@@ -23,7 +23,6 @@ from sklsb.ensembles.rules import (
     Jump,
     Layers,
     Mixture,
-    Path,
     RandomBlocks,
     Swap,
     SwendsenWang,
@@ -136,7 +135,7 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
     return _accept(to, log_q, q, log_a)
 
 
-def _log_weights(rule: Balanced | Jump | Path, target: Target) -> Array:
+def _log_weights(rule: Balanced | Jump, target: Target) -> Array:
     return log_weights(rule, target, states(target), log_ratios(target))
 
 
@@ -276,24 +275,6 @@ def _spread(to: NDArray[np.int64], values: Array) -> Array:
 @log_matrix.register
 def _(rule: Swap, target: Target) -> Array:
     return _log_matrix_of(_exchanges(rule, target))
-
-
-@log_matrix.register
-def _(rule: Path, target: Target) -> Array:
-    """Paths of each number of moves: powers of the matrix of proposals."""
-    to, n = neighbours(target), count(target)
-    _, shift, log_sum, q = _propose(_log_weights(rule, target))
-    proposal = _spread(to, q)
-    still = np.isneginf(log_sum)  # no move is possible
-    log_sum = np.where(still, 0.0, log_sum)
-    refused = -np.expm1(np.minimum(0.0, (shift - shift.T) + (log_sum - log_sum.T)))
-    found, ends = np.zeros((n, n)), np.eye(n)
-    for _ in range(rule.longest):
-        ends = ends @ proposal
-        found += ends / rule.longest
-    back = np.where(still[:, 0], 1.0, (found * refused).sum(axis=1))
-    with np.errstate(divide="ignore"):
-        return np.log(found * (1.0 - refused) + np.diag(back))
 
 
 @log_matrix.register

@@ -34,7 +34,7 @@ from sklsb.balancing.sides import balanced, check_sided
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Path
+from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
 from sklsb.samplers._lsb.choosing import Choice, Chooser
@@ -134,10 +134,6 @@ class LSBSampler(BaseSampler):
         Factors s_i by which the weights of the moves of each variable are multiplied, in `sample`.
         "auto": learned if the pilot finds them better. "site": learned, within 1/100 to 100. None:
         all 1. An array: these; only their ratios matter.
-    proposal : {"single", "path"}, default="single"
-        "path": one to seven moves, each drawn by the weights at the state just reached, are
-        accepted or refused together; see the page "Paths of several moves". Then there are no
-        jumps, and ``lazy`` must be 0.
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
         without a GPU at hand and never run: see the limits in the documentation.
@@ -243,7 +239,6 @@ class LSBSampler(BaseSampler):
     lazy: float = 0.0
     rejection_free: bool | str = "auto"
     factors: Any = "auto"
-    proposal: str = "single"
     device: str | None = None
     blocks: str | int | None = "auto"
     n_jobs: int | None = None
@@ -291,10 +286,10 @@ class LSBSampler(BaseSampler):
             device_of(target, self.device)
             check_objective(of_burn_in(self.objective, True))
 
-    def make_rule(self, target: Target) -> Balanced | Jump | Path | FirstOrder | Mixture:
+    def make_rule(self, target: Target) -> Balanced | Jump | FirstOrder | Mixture:
         """Return the rule of the frozen function; before `fit`, of the initial one."""
         if hasattr(self, "balancing_"):  # whatever parameters were set since
-            return cast(Balanced | Jump | Path | FirstOrder | Mixture, self._ensemble.rule)
+            return cast(Balanced | Jump | FirstOrder | Mixture, self._ensemble.rule)
         function, lazy = get_balancing(self.balancing), float(self.lazy)
         if not self._by_gradients(target):
             return self._unfitted_rule(target, function)
@@ -311,7 +306,7 @@ class LSBSampler(BaseSampler):
         exact = target._linear and self.n_flips == 1 and self.device in (None, "cpu")
         return bool(self.fast) and not exact
 
-    def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump | Path:
+    def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump:
         allowed = allowed_by(self, target)
         if allowed.asks_factors or not allowed.steps:
             name = "factors" if allowed.asks_factors else "rejection_free"
@@ -319,7 +314,7 @@ class LSBSampler(BaseSampler):
                 f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
                 "fit; fit the sampler first."
             )
-        candidate = Candidate(function, False, allowed.given, paths=allowed.paths)
+        candidate = Candidate(function, False, allowed.given)
         return candidate.rule(target, float(self.lazy))
 
     def _check_n_flips(self) -> None:

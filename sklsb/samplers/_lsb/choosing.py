@@ -174,7 +174,7 @@ class Chooser:
     ) -> Candidate:
         """Return the way to sample with a function that is not compared with others."""
         allowed = self._allowed
-        plain = Candidate(function, not allowed.steps, allowed.given, paths=allowed.paths)
+        plain = Candidate(function, not allowed.steps, allowed.given)
         if not self._ensemble.target.n_sites or not (plain.jumps or allowed.asks_factors):
             return plain
         if stored is None:

@@ -1,4 +1,4 @@
-"""Checks of the parameters that say how `LSBSampler` may sample: jumps, factors, paths."""
+"""Checks of the parameters that say how `LSBSampler` may sample: jumps and factors."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from sklsb.targets.base import Target
 
 
 def allowed_by(sampler: Any, target: Target) -> Allowed:
-    """Return what ``rejection_free``, ``factors`` and ``proposal`` allow, or raise."""
+    """Return what ``rejection_free`` and ``factors`` allow, or raise."""
     must_jump = _must_jump(sampler)
     factors = _checked_factors(sampler.factors, target)
     if must_jump:
@@ -22,10 +22,9 @@ def allowed_by(sampler: Any, target: Target) -> Allowed:
             f"rejection_free is True and lazy is {sampler.lazy}; the jump process is never "
             "periodic: set lazy=0."
         )
-    paths = _checked_proposal(sampler, must_jump)
     auto = isinstance(sampler.rejection_free, str)
-    may_jump = (auto or must_jump) and not (sampler.fast or sampler.lazy or paths)
-    return Allowed.by(may_jump, factors, steps=not must_jump, paths=paths)
+    may_jump = (auto or must_jump) and not (sampler.fast or sampler.lazy)
+    return Allowed.by(may_jump, factors, steps=not must_jump)
 
 
 def _must_jump(sampler: Any) -> bool:
@@ -50,19 +49,3 @@ def _refuse_fast(name: str, sampler: Any) -> None:
             f"{name} is {getattr(sampler, name)!r:.100} but fast is True; only exact log-ratios, "
             "fast=False, go with it."
         )
-
-
-def _checked_proposal(sampler: Any, must_jump: bool) -> bool:
-    """Return whether several moves are proposed together."""
-    proposal = sampler.proposal
-    if not isinstance(proposal, str) or proposal not in ("single", "path"):
-        raise ValueError(f'proposal is {proposal!r}; it must be "single" or "path".')
-    others = {"fast": sampler.fast, "rejection_free": must_jump, "lazy": sampler.lazy}
-    for name, asked in others.items():
-        if proposal == "path" and asked:
-            raise ValueError(
-                f'proposal is "path" but {name} is {getattr(sampler, name)!r}; paths are proposed '
-                f"by exact log-ratios, and some are refused: leave {name} out, or set "
-                'proposal="single".'
-            )
-    return bool(proposal == "path")

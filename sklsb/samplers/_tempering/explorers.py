@@ -95,7 +95,7 @@ def _check_parameters(given: BaseSampler) -> None:
         if key in used or value is default or (np.ndim(value) == 0 and value == default):
             continue
         where = f"Set {key} of ParallelTempering, or leave it out."
-        if key in ("rejection_free", "factors", "proposal"):
+        if key in ("rejection_free", "factors"):
             where = "Replicas make single steps without factors: leave it out."
         raise ValueError(
             f"explorer has {key}={value!r:.100}, which is not used: only the rule of a sampler "
