@@ -9,7 +9,6 @@ from scipy.special import logsumexp
 from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.objectives import Objective
 from sklsb.balancing import BalancingFunction
 from sklsb.balancing.sides import balanced, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -97,7 +96,6 @@ def _objectives(
             "bound": proposed + bound.mean(axis=1),
             "exact": proposed + omega * stay * (log_m - log_omega),
             "kl": moving + stay * log_m,
-            "sampled_kl": moving,
             "flux": np.log(local),
             "flow": flow @ weight,
             "global_flux": np.log([whole]),
@@ -105,15 +103,15 @@ def _objectives(
 
 
 # Those that `_objectives` defines; flux objectives are no entries of the registry.
-_OF_PACKAGE = ("bound", "exact", "kl", "sampled_kl")
+_OF_PACKAGE = ("bound", "exact", "kl")
 
 Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
 
 
 def _found_sampled(
-    objective: Objective, eta: float, rule: Balanced, target: Target, log_omega: Array, probe: Any
+    eta: float, rule: Balanced, target: Target, log_omega: Array, probe: Any
 ) -> Found:
-    """Average a sampled objective of the kernel over its random neighbours.
+    """Average the bound of the kernel over its random neighbours.
 
     The proposed neighbour comes with the probability of its proposal, the uniform one evenly.
     """
@@ -128,10 +126,7 @@ def _found_sampled(
     rows = n * d * d
     out = (np.empty((rows, 1, rule.table.value.size)), np.empty(rows), np.empty(rows))
     uniforms, weights = uniforms.reshape(rows, 2), np.repeat(log_omega, d * d)
-    settings = (objective.compiled, eta)
-    objectives.sampled(
-        chains.view, rule, chains.chains, (0, rows), settings, uniforms, weights, out
-    )
+    objectives.sampled(chains.view, rule, chains.chains, (0, rows), eta, uniforms, weights, out)
     weight = np.repeat(q / d, d, axis=1)
     gradient = np.einsum("xm,xmk->xk", weight, out[0][:, 0].reshape(n, d * d, -1))
     value, by_eta = ((weight * v.reshape(n, d * d)).sum(axis=1) for v in out[1:])
@@ -168,7 +163,7 @@ def _found_objectives(
         if objective.enumerated:
             found[name] = _found_enumerated(objective, rule, omega, probe(x))
         else:
-            found[name] = _found_sampled(objective, eta, rule, target, omega, probe)
+            found[name] = _found_sampled(eta, rule, target, omega, probe)
     chains = probe(x)
     found["flux"] = _found_flux(rule, none, chains)
     found["flow"] = _found_flux(rule, weight, chains)

@@ -114,10 +114,7 @@ def _moved(function, size=0.5):
 
 LEARNABLE = {
     "mixture": _moved(Mixture()),
-    "sum-mlp": _moved(Network("sum", "mlp")),
-    "min-mlp": _moved(Network("min", "mlp")),
-    "sum-monotonic": _moved(Network("sum", "monotonic")),
-    "min-monotonic": _moved(Network("min", "monotonic")),
+    "mlp": _moved(Network()),
     "monotone": _moved(Lipschitz(0.5, "knots")),
     "bounded-network": _moved(Lipschitz(1.5, "network")),
 }

@@ -26,14 +26,6 @@ from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import FIXED, Tabulated, get_balancing
 
 
-def networks():
-    return {
-        f"{form} {architecture}": Network(form, architecture)
-        for form in ("sum", "min")
-        for architecture in ("mlp", "monotonic")
-    }
-
-
 def moved(function, seed=0, scale=0.3):
     """The same function away from its initialisation."""
     rng = np.random.default_rng(seed)
@@ -58,8 +50,8 @@ LEARNABLE = {
     **{f"lipschitz {name}": function for name, function in LIPSCHITZ.items()},
     **{f"lipschitz {name} moved": moved(f, 3, 0.5) for name, f in LIPSCHITZ.items()},
     "mixture moved": moved(Mixture(), 1, 2.0),
-    **networks(),
-    **{f"{name} moved": moved(function, 2) for name, function in networks().items()},
+    "network": Network(),
+    "network moved": moved(Network(), 2),
 }
 # With parameters of their own for each side.
 SIDED = {
@@ -67,7 +59,7 @@ SIDED = {
     for name, function in {
         "mixture": Mixture(sides=True),
         **{f"lipschitz {a}": Lipschitz(1.5, a, sides=True) for a in ("knots", "network")},
-        **{name: f.set_params(sides=True) for name, f in networks().items()},
+        "network": Network(sides=True),
     }.items()
 }
 EVERY = {**FIXED_FUNCTIONS, **LEARNABLE, "user": Rounded()}
@@ -116,66 +108,34 @@ def literal_mlp(theta, t):
     return float(log1p(np.exp(out)))
 
 
-def literal_monotonic(theta, t):
-    """Minimum over 20 groups of the maximum over 20 lines with slopes softplus(a)."""
-    a, b = theta[:400], theta[400:]
-    groups = []
-    for first in range(0, 400, 20):
-        lines = [log1p(np.exp(a[k])) * t + b[k] for k in range(first, first + 20)]
-        groups.append(max(lines))
-    m = min(groups)
-    return float(m if m >= 0.1 else 0.1 * np.exp(m / 0.1 - 1.0))
-
-
-LITERAL = {"mlp": literal_mlp, "monotonic": literal_monotonic}
-
-
 @pytest.mark.parametrize("seed", [None, 0, 1])
-@pytest.mark.parametrize("name", networks())
-def test_networks_are_their_formula_in_plain_t(name, seed):
-    form, architecture = name.split()
-    function = Network(form, architecture)
-    if seed is not None:
-        function = moved(function, seed)
-    f = LITERAL[architecture]
+def test_network_is_its_formula_in_plain_t(seed):
+    function = Network() if seed is None else moved(Network(), seed)
     for u in np.linspace(-12, 12, 25):
         t = np.exp(u)
-        one, other = f(function.theta, t), t * f(function.theta, 1 / t)
-        wanted = min(one, other) if form == "min" else (one + other) / 2
-        assert np.exp(function.log_g(u)) == pytest.approx(wanted, rel=1e-11)
+        one, other = literal_mlp(function.theta, t), t * literal_mlp(function.theta, 1 / t)
+        assert np.exp(function.log_g(u)) == pytest.approx((one + other) / 2, rel=1e-11)
 
 
 def test_parameter_counts():
     assert Mixture().theta.shape == (4,)
-    for form in ("sum", "min"):
-        assert Network(form, "mlp").theta.shape == (31,)
-        assert Network(form, "monotonic").theta.shape == (800,)
-    assert (Network().form, Network().architecture) == ("sum", "mlp")
+    assert Network().theta.shape == (31,)
 
 
 # ----------------------------------------------------------------- initial functions
 
 
-@pytest.mark.parametrize("form", ["sum", "min"])
-def test_mlp_starts_near_the_square_root(form):
-    h = Network(form, "mlp").even_part(np.linspace(-8, 8, 1601))
-    assert np.abs(h).max() < {"sum": 0.1, "min": 0.25}[form]
-
-
-@pytest.mark.parametrize("form", ["sum", "min"])
-def test_monotonic_network_starts_at_max(form):
-    u = np.linspace(-50, 50, 2001)
-    difference = Network(form, "monotonic").log_g(u) - Max().log_g(u)
-    assert np.abs(difference).max() < 0.01
+def test_network_starts_near_the_square_root():
+    h = Network().even_part(np.linspace(-8, 8, 1601))
+    assert np.abs(h).max() < 0.1
 
 
 def test_every_network_starts_from_the_same_parameters():
-    for name, function in networks().items():
-        again = Network(*name.split())
-        np.testing.assert_array_equal(function.theta, again.theta)
-        assert function.theta is not again.theta
-        with pytest.raises(ValueError, match="read-only"):
-            again.theta[0] += 1.0
+    function, again = Network(), Network()
+    np.testing.assert_array_equal(function.theta, again.theta)
+    assert function.theta is not again.theta
+    with pytest.raises(ValueError, match="read-only"):
+        again.theta[0] += 1.0
 
 
 # ----------------------------------------------------------------- balancing, evenness, log domain
@@ -230,9 +190,7 @@ def test_impossible_moves_have_no_weight(function):
         (Sqrt(), np.inf),
         (Max(), np.inf),
         (Mixture(), np.inf),
-        (Network("sum", "mlp"), np.inf),
-        (Network("sum", "monotonic"), np.inf),
-        (Network("min", "monotonic"), np.inf),
+        (Network(), np.inf),
     ],
     ids=repr,
 )
@@ -240,12 +198,6 @@ def test_limit_for_a_certain_gain(function, limit, tabulated):
     """g(inf): out of an impossible state every function has its textbook limit."""
     g = function.tabulated() if tabulated else function
     assert g.log_g(np.inf) == pytest.approx(limit, abs=1e-12)
-
-
-def test_limit_of_a_bounded_network():
-    function = Network("min", "mlp")
-    for g in (function, function.tabulated()):
-        assert g.log_g(np.inf) == pytest.approx(g.log_g(60.0))
 
 
 @every
@@ -274,13 +226,13 @@ def test_table_of_a_fixed_function(name):
     assert error.max() <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["mixture", *networks()])
+@pytest.mark.parametrize("name", ["mixture", "network"])
 def test_table_of_a_learnable_function(name):
     function = LEARNABLE[name]
     u = np.linspace(0, 100, 40001)
     error = np.abs(function.tabulated().even_part(u) - function.even_part(u))
     # The kinks of rectified units fall between knots.
-    assert error.max() <= (0.04 if "mlp" in name else 1e-3)
+    assert error.max() <= (0.04 if name == "network" else 1e-3)
 
 
 @every
@@ -364,48 +316,6 @@ def test_vjp_is_linear_and_does_not_remember(function):
     )
 
 
-def literal_penalty(theta):
-    """Mean of max(0, -d/dt [t f(1/t)]) on midpoints of (0, 2), by differences."""
-    t = (np.arange(64) + 0.5) / 32
-    step = 1e-6
-    total = 0.0
-    for point in t:
-        ends = [
-            (point + sign * step) * literal_monotonic(theta, 1 / (point + sign * step))
-            for sign in (1, -1)
-        ]
-        total += max(0.0, -(ends[0] - ends[1]) / (2 * step))
-    return total / 64
-
-
-@pytest.mark.parametrize("shift", [0.0, -0.5, -3.0])
-def test_penalty_is_the_decrease_of_t_f_of_1_over_t(shift):
-    theta = Network("min", "monotonic").theta.copy()
-    theta[400:] += shift + 0.1 * np.random.default_rng(1).standard_normal(400)
-    function = Network("min", "monotonic", theta)
-    value, grad = function.penalty()
-    assert value == pytest.approx(literal_penalty(theta), rel=1e-5, abs=1e-9)
-    assert grad.shape == (800,)
-    step = 1e-6
-    for k in np.concatenate([np.flatnonzero(grad)[:25], [0, 400]]):
-        ends = []
-        for sign in (1, -1):
-            other = theta.copy()
-            other[k] += sign * step
-            ends.append(Network("min", "monotonic", other).penalty()[0])
-        assert grad[k] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-8)
-
-
-def test_penalty_is_zero_where_there_is_nothing_to_punish():
-    # Lines of non-negative bias: t f(1/t) increases.
-    theta = np.concatenate([np.zeros(400), np.ones(400)])
-    assert Network("sum", "monotonic", theta).penalty()[0] == 0.0
-    for function in (Mixture(), Network("sum", "mlp"), moved(Network("min", "mlp"))):
-        value, grad = function.penalty()
-        assert value == 0.0
-        np.testing.assert_array_equal(grad, np.zeros_like(function.theta))
-
-
 @learnable
 def test_with_theta_returns_another_function(function):
     u = np.linspace(0, 5, 11)
@@ -423,7 +333,7 @@ def test_with_theta_returns_another_function(function):
 
 def test_wild_parameters_give_no_warning():
     u = np.linspace(0, 40, 81)
-    for function in (Mixture(), *networks().values()):
+    for function in (Mixture(), Network()):
         for scale in (1e2, 1e4):
             other = moved(function, 3, scale)
             assert not np.isnan(other.tabulated().even_part(u)).any()
@@ -536,14 +446,11 @@ def test_each_side_is_a_function_of_the_class(name):
     np.testing.assert_allclose(function.even_part(MODERATE), np.mean(up_down, axis=0), atol=1e-13)
     for of_table, one in zip(np.split(function.table().value, 2), (up, down), strict=True):
         np.testing.assert_array_equal(of_table, one.table().value - one.table().value[0])
-    by_side = up.penalty()[0], down.penalty()[0]
-    assert function.penalty()[0] == sum(by_side)
-    assert (min(by_side) > 0) == ("monotonic" in name)
     with pytest.raises(TypeError, match="no function g of u alone"):
         function.log_g(1.0)
 
 
-@pytest.mark.parametrize("name", [name for name in SIDED if "monotonic" not in name])
+@sided
 def test_two_sides_pass_the_public_check(name):
     testing.check_balancing(SIDED[name])
 
@@ -560,7 +467,7 @@ def test_the_public_check_of_two_sides_finds_errors():
 
     with pytest.raises(AssertionError, match=r"side_part must be finite; .* u = \[0.25\]"):
         testing.check_balancing(Wild())
-    with pytest.raises(AssertionError, match=r"vjp \(0\) and penalty \(1\)"):
+    with pytest.raises(AssertionError, match="vjp against finite differences"):
         testing.check_balancing(Reversed(sides=True))
 
 
@@ -664,12 +571,6 @@ class BadTail(BalancingFunction):
             r"Overflowing\.even_part\(2\.5\) is inf .*must be finite",
         ),
         (lambda: BadTail().table(), ValueError, r"BadTail.*slope of the tail nan.*finite"),
-        (lambda: Network(form="product"), ValueError, "form is 'product'; it must be \"sum\" or"),
-        (
-            lambda: Network(architecture="cnn"),
-            ValueError,
-            r"architecture is 'cnn'; it must be one of \['mlp', 'monotonic'\]",
-        ),
         (lambda: Lipschitz(0), ValueError, "bound is 0; it must be a positive number"),
         (lambda: Lipschitz(-0.5), ValueError, r"bound is -0\.5; it must be a positive number"),
         (lambda: Lipschitz(np.inf), ValueError, "bound is inf; it must be a positive number"),
@@ -758,7 +659,7 @@ def test_pickle_and_copy(function):
 
 def test_repr_is_how_to_make_it():
     assert repr(Barker()) == "Barker()"
-    for function in (Barker(), Sqrt(), Network("min", "monotonic"), *LIPSCHITZ.values()):
+    for function in (Barker(), Sqrt(), Network(), *LIPSCHITZ.values()):
         assert repr(eval(repr(function))) == repr(function)
     assert repr(Mixture()) == "Mixture()"
     assert repr(Mixture([1, 2, 3, 4])) == "Mixture(theta=[1., 2., 3., 4.])"
@@ -802,7 +703,7 @@ def test_plot_into_given_axes_without_drawing_a_function_twice(plt):
     _, ax = plt.subplots()
     assert Sqrt().plot(ax) is ax
     assert sorted(line.get_label() for line in ax.get_lines()) == ["barker", "max", "min", "sqrt"]
-    for function in (Mixture(), Network("min", "monotonic")):
+    for function in (Mixture(), Network()):
         function.plot(plt.subplots()[1]).figure.canvas.draw()
 
 
@@ -862,7 +763,7 @@ def test_parameters_as_scikit_learn_has_them():
 def test_a_clone_has_parameters_of_its_own():
     learned = Lipschitz().with_theta(np.linspace(-1, 1, 41))
     assert repr(learned) == "Lipschitz(bound=0.5, architecture='knots', theta=<41 numbers>)"
-    for function in (learned, Mixture([1, 2, 3, 4]), Network("min"), Bent(2.0), Min().tabulated()):
+    for function in (learned, Mixture([1, 2, 3, 4]), Network(), Bent(2.0), Min().tabulated()):
         copied = clone(LSBSampler(function)).balancing
         assert copied is not function
         assert np.array_equal(copied.table().value, function.table().value)

@@ -312,7 +312,7 @@ def test_fit_changes_no_parameter_of_other_samplers(target, rule):
     assert repr(sampler) == repr(clone(sampler))
 
 
-@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned", Network("min", "monotonic")])
+@pytest.mark.parametrize("balancing", ["sqrt", "mixture", "learned", Network()])
 def test_fit_changes_no_parameter(target, balancing):
     pilot = balancing == "learned"
     sampler = make(balancing, random_state=np.random.SeedSequence(4), pilot=pilot)
@@ -356,7 +356,7 @@ def test_not_fitted(target, sampler):
         *(
             make(balancing, objective=objective, pilot=False)
             for balancing in ("mixture", "learned")
-            for objective in ("auto", "bound", "kl", "sampled_kl")
+            for objective in ("auto", "bound", "kl")
         ),
         *RULES.values(),
     ],
@@ -579,8 +579,12 @@ class Slope(BalancingFunction):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("min", "max"), (Slope(-0.4), Slope(0.4)), (Network("sum"), Network("min"))],
-    ids=["names", "same class", "forms"],
+    [
+        ("min", "max"),
+        (Slope(-0.4), Slope(0.4)),
+        (Lipschitz(0.5), Lipschitz(1.5, theta=np.ones(41))),
+    ],
+    ids=["names", "same class", "parameters"],
 )
 def test_warm_start_uses_the_function_that_is_asked_for(target, first, second):
     sampler = make(first, warm_start=True, n_burn_in=0).fit(target)
@@ -721,7 +725,7 @@ def test_pickle_unfitted():
         make("mixture", pilot=False),
         make("learned"),
         make("learned", pilot=False, n_jobs=2),
-        make(Network("min", "monotonic"), pilot=False),
+        make(Network(), pilot=False),
         *RULES.values(),
         clone(RULES["random"]).set_params(n_jobs=2),
     ],
@@ -1038,7 +1042,7 @@ FIT_ERRORS = [
         {"objective": "entropy"},
         ValueError,
         r"objective is 'entropy'; it must be one of \['auto', 'bound', 'exact', 'flux', "
-        r"'global_flux', 'kl', 'sampled_kl'\]",
+        r"'global_flux', 'kl'\]",
     ),
     ({"objective": ["bound"]}, ValueError, r"objective is \['bound'\]; it must be one of"),
     (

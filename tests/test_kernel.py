@@ -132,7 +132,7 @@ SAMPLERS = {
     "user": LSBSampler(FUNCTIONS["user"], n_burn_in=60),
     "lazy": LSBSampler("max", n_burn_in=60, lazy=0.3),
     "bound": LSBSampler(n_burn_in=60, objective="bound", optimizer="sgd"),
-    "kl": LSBSampler(FUNCTIONS["min-monotonic"], n_burn_in=60, objective="kl", n_chains=1),
+    "kl": LSBSampler(FUNCTIONS["mlp"], n_burn_in=60, objective="kl", n_chains=1),
     "no burn-in": LSBSampler("barker", n_burn_in=0),
 }
 

@@ -10,7 +10,6 @@ from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
 from sklsb.balancing import Barker, LearnableFunction, Min, Sqrt
-from sklsb.balancing.first_version import FirstVersionLearner
 from sklsb.balancing.functions import FIXED, get_balancing
 from sklsb.balancing.learning import (
     MIXING,
@@ -39,10 +38,7 @@ pytestmark = [
 
 FUNCTIONS = {
     "mixture": Mixture(),
-    "sum mlp": Network("sum", "mlp"),
-    "min mlp": Network("min", "mlp"),
-    "sum monotonic": Network("sum", "monotonic"),
-    "min monotonic": Network("min", "monotonic"),
+    "network": Network(),
     "monotone": Lipschitz(0.5, "knots"),
     "bounded network": Lipschitz(1.5, "network"),
     "mixture, two sides": Mixture(sides=True),
@@ -139,9 +135,9 @@ def test_learning_rate_zero_leaves_theta_bit_equal(target, function, objective):
 
 
 def test_learning_rate_by_objective(target):
-    rates = {"bound": 0.01, "exact": None, "kl": None, "sampled_kl": 0.01}
+    rates = {"bound": 0.01, "exact": None, "kl": None}
     assert rates.keys() == OBJECTIVES.keys()
-    names = ("mixture", "sum mlp", "monotone", "bounded network")
+    names = ("mixture", "network", "monotone", "bounded network")
     for (objective, rate), name in itertools.product(rates.items(), names):
         function = FUNCTIONS[name]
         rate = rate or function.learning_rate
@@ -191,7 +187,6 @@ def test_a_users_learnable_function_is_learned(target, objective):
         ("bound", 150, 150),
         ("bound", 2000, 2000),
         ("bound", 5000, 2000),
-        ("sampled_kl", 3000, 2000),
         ("exact", 150, 150),
         ("kl", 5000, 2000),
         ("flux", 2500, 2000),
@@ -338,7 +333,7 @@ def nan_everything(result):
 
 @pytest.mark.parametrize("spoil", [nan_gradient, infinite_gradient, nan_everything])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("balancing", ["mixture", "learned", Network("min", "monotonic")])
+@pytest.mark.parametrize("balancing", ["mixture", "learned", Network()])
 def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, optimizer, spoil):
     which = {0, 7, 8, 9, 40, 119}
     spoiled = Spoiled(which, spoil)
@@ -378,7 +373,7 @@ def test_a_step_into_parameters_without_a_finite_function_is_left_out(target, mo
         "objective",
         lambda self, rule, *args: (0.0, np.full(rule.table.value.size, 1e300), 0),
     )
-    for balancing in ("mixture", "learned", Network("sum", "monotonic")):
+    for balancing in ("mixture", "learned", Network()):
         sampler = fitted(target, balancing, objective="kl", optimizer="sgd", learning_rate=1.0)
         assert np.isfinite(sampler.balancing_.theta).all()
         assert np.isfinite(sampler.balancing_.table().value).all()
@@ -443,52 +438,6 @@ def test_eta_starts_at_one_and_moves_only_for_the_bound():
             assert learner.rho == pytest.approx(math.log(math.expm1(1.0)) - 0.1, rel=1e-6)
         else:
             assert learner.eta == pytest.approx(1.0)
-
-
-def test_the_penalty_belongs_to_sampled_kl_only():
-    function = Network("min", "monotonic")
-    theta = function.theta.copy()
-    theta[400:] -= 0.7
-    function = function.with_theta(theta)
-    penalty, gradient = function.penalty()
-    assert penalty > 0
-    knots = np.zeros(function.knots.size)
-    sampler = LSBSampler(function)
-    chains = every_state(Ising([[0.0]], [0.3]), function)
-    learner = FirstVersionLearner(function, Momentum(0.0), chains, sampler.make_ensemble)
-    value, norm = learner.update(0.0, knots, 0.0)
-    assert value == pytest.approx(penalty)
-    assert norm == pytest.approx(np.linalg.norm(gradient))
-    for objective in OBJECTIVES.keys() - {"sampled_kl"}:
-        value, norm = Learner(function, objective, Momentum(0.0)).update(0.0, knots, 0.0)
-        assert (value, norm) == (0.0, 0.0)
-
-
-def test_sampled_kl_is_added_up_over_the_chains_and_new_draws():
-    function, rng = Mixture([0.3, -0.2, 0.5, 0.0]), np.random.default_rng(0)
-    target, rule = Ising([[0.0, 0.7], [0.7, 0.0]], [0.3, -0.2]), Balanced(function.table())
-    chains = every_state(target, function)
-    drawn = []
-
-    def new_ensemble(target, states, streams):
-        drawn.append(LSBSampler().make_ensemble(target, states, streams))
-        return drawn[-1]
-
-    learner = FirstVersionLearner(function, Momentum(0.0), chains, new_ensemble)
-    first, extra = rng.random((2, len(chains), 2))
-    log_prob = chains.log_prob()
-    for _ in range(2):
-        found = learner.gradient(chains, rule, log_prob, extra, first)
-        sampled_kl, equal = OBJECTIVES["sampled_kl"], np.zeros(len(chains))
-        events = np.column_stack([first[:, 0], extra[:, 1]])
-        own = chains.objective(rule, (sampled_kl, 1.0, 1), events, equal)
-        new = drawn[-1].objective(rule, (sampled_kl, 1.0, 1), extra, equal)
-        assert found[0] == pytest.approx(own[0] + new[0], rel=1e-12)
-        np.testing.assert_allclose(found[1], own[1] + new[1], atol=1e-12)
-        assert found[2] == 0.0
-    # New draws for each update.
-    assert len(drawn) == 2
-    assert not np.array_equal(drawn[0].chains.x, drawn[1].chains.x)
 
 
 def test_update_is_the_optimisers_step():

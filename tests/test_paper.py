@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sklsb import MarkovNetwork
+from sklsb import LSBSampler, MarkovNetwork, Max, Mixture, exact
+from sklsb.balancing.functions import Tabulated
+from sklsb.balancing.learning import Momentum
+from sklsb.ensembles.rules import Balanced
+from sklsb.ensembles.streams import Streams
+from sklsb.exact.matrices import transitions
+from sklsb.testing import check_balancing
+from sklsb.testing._objectives import _numeric_gradient
 
 ROOT = Path(__file__).parents[1]
 RUN = {"burn_in": 20, "settle": 20}
@@ -115,6 +122,113 @@ def test_monotonic_network_comes_closer_and_stays_balancing(paper, data, tmp_pat
         assert row["after"] < 0.3 * row["before"]
         log_g = np.array(row["log_g"])
         np.testing.assert_allclose(log_g - log_g[::-1], u, atol=1e-9)  # g(t) = t g(1/t)
+
+
+# ----------------------------------------------------------------- the first version of the paper
+
+
+@pytest.fixture
+def first_version(paper):
+    return importlib.import_module("benchmarks.paper.first_version")
+
+
+def moved(network, shift=0.0):
+    """The network away from its start, with biases shifted."""
+    theta = network.theta + 0.1 * np.random.default_rng(1).standard_normal(network.theta.size)
+    theta[400:] += shift
+    return network.with_theta(theta)
+
+
+def literal_f(theta, t):
+    """Minimum over 20 groups of the maximum over 20 lines with slopes softplus(a)."""
+    a, b = theta[:400], theta[400:]
+    groups = []
+    for first in range(0, 400, 20):
+        lines = [np.log1p(np.exp(a[k])) * t + b[k] for k in range(first, first + 20)]
+        groups.append(max(lines))
+    m = min(groups)
+    return float(m if m >= 0.1 else 0.1 * np.exp(m / 0.1 - 1.0))
+
+
+@pytest.mark.parametrize("form", ["sum", "min"])
+def test_monotonic_network_is_its_formula_in_plain_t(first_version, form):
+    network = first_version.MonotonicNetwork(form)
+    u = np.linspace(-50, 50, 2001)
+    assert np.abs(network.log_g(u) - Max().log_g(u)).max() < 0.01
+    network = moved(network)
+    for u in np.linspace(-12, 12, 25):
+        t = np.exp(u)
+        one, other = literal_f(network.theta, t), t * literal_f(network.theta, 1 / t)
+        wanted = min(one, other) if form == "min" else (one + other) / 2
+        assert np.exp(network.log_g(u)) == pytest.approx(wanted, rel=1e-11)
+    check_balancing(network)
+
+
+@pytest.mark.parametrize("shift", [0.0, -0.5, -3.0])
+def test_penalty_is_the_decrease_of_t_f_of_1_over_t(first_version, shift):
+    """Mean of max(0, -d/dt [t f(1/t)]) on midpoints of (0, 2), by differences."""
+    network, step = moved(first_version.MonotonicNetwork(), shift), 1e-6
+    value, gradient = network.penalty()
+    wanted = 0.0
+    for t in (np.arange(64) + 0.5) / 32:
+        low, high = (s * literal_f(network.theta, 1 / s) for s in (t - step, t + step))
+        wanted += max(0.0, (low - high) / (2 * step)) / 64
+    assert value == pytest.approx(wanted, rel=1e-5, abs=1e-9)
+    for k in np.concatenate([np.flatnonzero(gradient)[:25], [0, 400]]):
+        away = step * (np.arange(800) == k)
+        ends = [network.with_theta(network.theta + s * away).penalty()[0] for s in (-1, 1)]
+        assert gradient[k] == pytest.approx((ends[1] - ends[0]) / (2 * step), rel=1e-4, abs=1e-8)
+
+
+def small_network():
+    rng = np.random.default_rng(0)
+    tables = [((0, 1), rng.random((2, 3)) + 0.1), ((1, 2), rng.random((3, 2)) + 0.1)]
+    return MarkovNetwork([2, 3, 2], tables)
+
+
+def test_objective_is_the_sum_over_the_next_states(first_version):
+    target, table = small_network(), Mixture([0.3, -0.2, 0.5, 0.0]).table()
+    x = exact.states(target)
+    ratios = target.log_ratios(x)
+    log_w = Tabulated(table).log_g(ratios)
+    q = np.exp(log_w - np.logaddexp.reduce(log_w, axis=1)[:, None])
+    u = np.cumsum(q, axis=1) - 0.5 * q
+
+    def by_definition(table):
+        log_t = transitions(Balanced(table), target).log_move
+        return (np.exp(log_t) * (log_t - ratios)).sum(axis=1)
+
+    wanted, slopes = by_definition(table), _numeric_gradient(by_definition, table)
+    for k, state in enumerate(x):
+        found = [first_version.surprise(target, table, state[None], u[k, [m]]) for m in range(4)]
+        assert sum(p * value for p, (value, _) in zip(q[k], found, strict=True)) == (
+            pytest.approx(wanted[k], rel=1e-10)
+        )
+        gradient = sum(p * by_knots for p, (_, by_knots) in zip(q[k], found, strict=True))
+        np.testing.assert_allclose(gradient, slopes[k], atol=1e-6 * np.abs(slopes).max())
+
+
+def test_objective_is_added_up_over_the_chains_and_new_draws(first_version):
+    network = moved(first_version.MonotonicNetwork(), -0.7)
+    target, x, rule = small_network(), exact.states(small_network()), Balanced(network.table())
+    streams, same = (Streams([np.random.default_rng(k) for k in range(len(x))]) for _ in range(2))
+    chains = LSBSampler().make_ensemble(target, x, streams)
+    learner = first_version.FirstVersionLearner(network, "kl", Momentum(0.0))
+    first, extra = np.random.default_rng(0).random((2, len(x), 2))
+    rngs = [np.random.default_rng(rng.integers(2**63)) for rng in same.of("scout")]
+    for _ in range(2):  # new draws for each update
+        value, by_knots, _ = learner.gradient(chains, rule, None, extra, first)
+        drawn = np.stack([target.draw_state(rng) for rng in rngs])
+        own = first_version.surprise(target, rule.table, x, first[:, 0])
+        new = first_version.surprise(target, rule.table, drawn, extra[:, 0])
+        assert value == own[0] + new[0]
+        np.testing.assert_array_equal(by_knots, own[1] + new[1])
+    penalty, by_theta = network.penalty()
+    assert penalty > 0
+    found = learner.update(value, by_knots, 0.0)
+    assert found == pytest.approx(
+        (value + penalty, np.linalg.norm(network.vjp(by_knots) + by_theta)), rel=1e-12
+    )
 
 
 def test_picture(paper, data, tmp_path, monkeypatch):

@@ -5,8 +5,7 @@ From a random start, by gradient steps on the squared difference of the even par
 
 import numpy as np
 
-from sklsb import Network
-
+from .first_version import MonotonicNetwork
 from .report import columns, said, table
 
 SIZES = {"full": {"seeds": 30, "steps": 5000}, "quick": {"seeds": 10, "steps": 2000}}
@@ -15,7 +14,7 @@ SIZES = {"full": {"seeds": 30, "steps": 5000}, "quick": {"seeds": 10, "steps": 2
 def fitted(form, seed, steps):
     """Return the network and its largest error of log g before and after."""
     rng = np.random.default_rng(seed)
-    network = Network(form, "monotonic")
+    network = MonotonicNetwork(form)
     network = network.with_theta(network.theta + rng.standard_normal(network.theta.size))
     mean, square, errors = 0.0, 0.0, []
     for step in range(1, steps + 1):
@@ -50,7 +49,7 @@ def run(data, seeds, steps):
 
 def tables(result):
     cells = [
-        [f'``Network("{form}", "monotonic")``']
+        [f'``MonotonicNetwork("{form}")``']
         + [said(columns(result["rows"], key, form=form), 3) for key in ("before", "after", "at_0")]
         for form in ("sum", "min")
     ]

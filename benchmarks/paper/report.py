@@ -47,14 +47,14 @@ def paper_run(target, function, *, lags, chains, burn_in, settle, draws, seed):
     ``settle`` transitions of the function for sampling follow the burn-in and are not counted.
     """
     balancing, more = function
-    sampler = LSBSampler(
+    sampler = more.get("class", LSBSampler)(
         balancing,
         n_chains=chains,
         n_burn_in=burn_in,
         keep_burn_in=True,
         random_state=seed,
         **STEPS,
-        **more,
+        **{name: value for name, value in more.items() if name != "class"},
     ).fit(target)
     moving = np.stack([total(x) for x in sampler.burn_in_["x"].values])
     settling = sampler.sample(settle, record={"sum": total})["sum"].values

@@ -7,8 +7,8 @@ With T_m = w_m / max(Z(x), Z(x^m)) the probability of making move m,
 and Z(x^m) differs from Z(x) by the touched weights only. The terms with d Z are gathered over all
 moves in one number, the "mass", and spread over the knots once at the end.
 
-An objective is a compiled function and an entry of `OBJECTIVES`. Most are sums over all next states
-of a `term`; others are estimated at neighbours that are drawn (`sampled_term`).
+An objective is a compiled function and an entry of `OBJECTIVES`. All are sums over all next states
+of a `term` but the `Bound`, which is estimated at neighbours that are drawn.
 """
 
 import math
@@ -47,16 +47,6 @@ def term(objective, t, log_t, log_ratio, stays):
     """Contribution of one next state, and its derivative by t; see `objective`."""
 
 
-@contract(0)
-def sampled_term(objective, event, transition, omega, eta):
-    """Contribution of a neighbour, and its derivatives by log T and by eta.
-
-    Event 0 is a neighbour drawn from the proposal, event 1 a uniform one; the field ``n_events``
-    says whether there is an event 1. ``transition`` = (log T, log-ratio, acceptance probability),
-    ``omega`` = (omega, log omega).
-    """
-
-
 class Divergence(NamedTuple):
     """KL divergence of the next state from p: sum_i T_i (log T_i - l_i) + M log M."""
 
@@ -67,32 +57,25 @@ def _divergence(objective, t, log_t, log_ratio, stays):
     return t * by_t, by_t
 
 
-class Surprise(NamedTuple):
-    """(Q'/Q) A log(T'/p') at a proposed x'."""
-
-    n_events: int = 1
-
-
 class Bound(NamedTuple):
-    """`Surprise`, and M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour."""
-
-    n_events: int = 2
+    """Omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound at a uniform one; see `_bound`."""
 
 
-@implements(sampled_term, Surprise)
-def _surprise(objective, event, transition, omega, eta):
+@inlined
+def _bound(event, transition, omega, eta):
+    """Contribution of a neighbour to the bound, and its derivatives by log T and by eta.
+
+    Event 0 is a proposed neighbour. Event 1 is a uniform one: M [eta M - omega (log eta + 1)] with
+    M = 1 - T. ``transition`` = (log T, log-ratio, acceptance probability), ``omega`` = (omega, log
+    omega).
+    """
     log_t, ratio, acceptance = transition
     weight, log_weight_ = omega
-    surprise = log_t - ratio - log_weight_
-    scale = weight * acceptance
-    return scale * surprise, scale * (surprise + 1.0), 0.0
-
-
-@implements(sampled_term, Bound)
-def _bound(objective, event, transition, omega, eta):
     if event == 0:
-        return sampled_term(Surprise(1), event, transition, omega, eta)
-    t, weight = math.exp(transition[0]), omega[0]
+        surprise = log_t - ratio - log_weight_
+        scale = weight * acceptance
+        return scale * surprise, scale * (surprise + 1.0), 0.0
+    t = math.exp(log_t)
     stay, rest = 1.0 - t, weight * (math.log(eta) + 1.0)
     by_t = 2.0 * eta * stay - rest
     return stay * (eta * stay - rest), -t * by_t, stay * (stay - weight / eta)
@@ -110,7 +93,7 @@ class Objective:
     name : str
         Its name in ``LSBSampler(objective=name)``.
     compiled : named tuple
-        Implements `term` or `sampled_term`.
+        Implements `term`, or is a `Bound`.
     learning_rate : float, optional
         Step size of the optimiser in the burn-in; by default the function's own.
     weighted : bool, default=False
@@ -127,7 +110,7 @@ class Objective:
     learns_eta: bool = False
 
     def __post_init__(self) -> None:
-        if not any(type(self.compiled) in f.implementations for f in (term, sampled_term)):
+        if not (self.enumerated or isinstance(self.compiled, Bound)):
             raise TypeError(
                 f"{type(self.compiled).__name__} is no compiled objective; declare one by "
                 "sklsb.extending.objective."
@@ -172,7 +155,6 @@ OBJECTIVES = {
         Objective("bound", Bound(), learning_rate=0.01, weighted=True, learns_eta=True),
         Objective("exact", Divergence(), weighted=True),
         Objective("kl", Divergence()),
-        Objective("sampled_kl", Surprise(), learning_rate=0.01),
     )
 }
 # Including names that mean something else to `LSBSampler`.
@@ -327,14 +309,13 @@ def _weigh_again(view, rule, chain):
 
 
 @inlined
-def _sampled(view, rule, chain, settings, uniforms, log_omega, gradient):
-    """One or two terms of a sampled objective at one chain: (value, d / d eta)."""
-    objective, eta = settings
+def _sampled(view, rule, chain, eta, uniforms, log_omega, gradient):
+    """Evaluate the two terms of the bound at one chain: (value, d / d eta)."""
     before = total(chain)
     n_moves = view.touched_start.size - 1
     omega = math.exp(log_omega), log_omega
     mass = value = d_eta = 0.0
-    for event in range(objective.n_events):
+    for event in range(2):
         move = np.uint64(min(np.int64(uniforms[1] * n_moves), n_moves - 1))
         if event == 0:
             move = select(view, chain, uniforms[0] * before)
@@ -346,7 +327,7 @@ def _sampled(view, rule, chain, settings, uniforms, log_omega, gradient):
         if chain.part.tree[move] > 0.0 and acceptance > 0.0:
             log_t = log_w - chain.part.offset[0] - math.log(largest)
             transition = log_t, ratio, acceptance
-            worth, by_log_t, by_eta = sampled_term(objective, event, transition, omega, eta)
+            worth, by_log_t, by_eta = _bound(event, transition, omega, eta)
             share = _undo_and_add(view, rule, chain, peeked, (by_log_t,), gradient)
             mass += by_log_t * share
             value += worth
@@ -354,7 +335,7 @@ def _sampled(view, rule, chain, settings, uniforms, log_omega, gradient):
         else:  # T = 0: no gradient
             flip(view, chain, peeked[1])
             if event == 1:
-                worth, _, by_eta = sampled_term(objective, event, (-np.inf, ratio, 0.0), omega, eta)
+                worth, _, by_eta = _bound(event, (-np.inf, ratio, 0.0), omega, eta)
                 value += worth
                 d_eta += by_eta
     _spread(view, rule, chain, mass, gradient)
@@ -419,12 +400,12 @@ def _enumerated(view, rule, chain, settings, u, log_omega, gradient):
 
 
 @kernel
-def sampled(view, rule, chains, span, settings, uniforms, log_omega, out):
-    """Weigh all moves, then evaluate a sampled objective and its gradient per chain.
+def sampled(view, rule, chains, span, eta, uniforms, log_omega, out):
+    """Weigh all moves, then evaluate the bound and its gradient per chain.
 
-    ``span`` = (first, last) chain, ``settings`` = (compiled objective, eta), ``uniforms[c]`` = (for
-    the proposed neighbour, for the uniform one), ``log_omega[c]`` = log importance weight, ``out``
-    = (gradient (n, 1, knots), value (n,), derivative by eta (n,)).
+    ``span`` = (first, last) chain, ``uniforms[c]`` = (for the proposed neighbour, for the uniform
+    one), ``log_omega[c]`` = log importance weight, ``out`` = (gradient (n, 1, knots), value (n,),
+    derivative by eta (n,)).
     """
     gradients, values, d_eta = out
     for c in range(span[0], span[1]):
@@ -434,7 +415,7 @@ def sampled(view, rule, chains, span, settings, uniforms, log_omega, out):
         _weigh_again(view, rule, chain)
         if total(chain) > 0.0:
             u, w = (uniforms[c, 0], uniforms[c, 1]), log_omega[c]
-            values[c], d_eta[c] = _sampled(view, rule, chain, settings, u, w, gradients[c])
+            values[c], d_eta[c] = _sampled(view, rule, chain, eta, u, w, gradients[c])
 
 
 @kernel

@@ -110,13 +110,10 @@ class MLP:
         by_w1, by_b1 = w2 * (active @ (by_out * s)), w2 * (active @ by_out)
         return np.concatenate([by_w1, by_b1, hidden @ by_out, [by_out.sum()]])
 
-    @staticmethod
-    def penalty(theta: Array) -> tuple[float, Array]:
-        return 0.0, np.zeros_like(theta)
-
     @classmethod
-    def initial(cls, form: str) -> Array:
-        # f(t) = 1/cosh(u/2) gives exactly sqrt(t) in the form "sum". Ten kinks approximate it,
+    @lru_cache
+    def initial(cls) -> Array:
+        # f(t) = 1/cosh(u/2) gives exactly sqrt(t). Ten kinks approximate it,
         # denser towards the ends of s, where t is extreme; least squares then fits the even part
         # itself to 0, the even part of sqrt(t), up to abs(u) = 8.
         u = np.arange(0.0, 8.01, 0.125)
@@ -132,88 +129,7 @@ class MLP:
         def residual(theta: Array) -> Array:
             log_f = cls.forward(theta, both)[0]
             one, other = log_f[: u.size], log_f[u.size :] + u
-            h = np.minimum(one, other) if form == "min" else np.logaddexp(one, other) - np.log(2)
+            h = np.logaddexp(one, other) - np.log(2)
             return np.concatenate([h - 0.5 * u, 1e-3 * (theta - guess)])
 
         return least_squares(residual, guess, max_nfev=100).x
-
-
-class Monotonic:
-    """log P(min over groups of max over lines of softplus(a) t + b); theta = (a, b).
-
-    P(m) = m for m >= d and d exp(m/d - 1) below: positive, increasing and smooth.
-    """
-
-    n_groups = 20
-    group_size = 20
-    floor = 0.1
-
-    @classmethod
-    def _lines(cls, theta: Array, t: Array) -> tuple[Array, Array]:
-        """Return the network's value before P at each t, and the index of the active line."""
-        a, b = np.split(theta, 2)
-        lines = (softplus(a) * t[:, None] + b).reshape(t.size, cls.n_groups, cls.group_size)
-        best = lines.argmax(axis=2)
-        tops = np.take_along_axis(lines, best[:, :, None], 2)[:, :, 0]
-        group = tops.argmin(axis=1)
-        at = np.arange(t.size)
-        return tops[at, group], group * cls.group_size + best[at, group]
-
-    @classmethod
-    def forward(cls, theta: Array, u: Array) -> tuple[Array, Any]:
-        t = np.exp(u)  # abs(u) <= 32: no overflow
-        m, active = cls._lines(theta, t)
-        above = np.maximum(m, cls.floor)
-        log_p = np.where(m >= cls.floor, np.log(above), np.log(cls.floor) + m / cls.floor - 1.0)
-        return log_p, (t, active, 1.0 / above)
-
-    @classmethod
-    def _scatter(cls, theta: Array, active: Array, by_slope: Array, by_bias: Array) -> Array:
-        n = theta.size // 2
-        slopes = np.bincount(active, by_slope, n) * expit(theta[:n])
-        return np.concatenate([slopes, np.bincount(active, by_bias, n)])
-
-    @classmethod
-    def backward(cls, theta: Array, memory: Any, by_log_f: Array) -> Array:
-        t, active, slope = memory
-        by_m = by_log_f * slope
-        return cls._scatter(theta, active, by_m * t, by_m)
-
-    @classmethod
-    def penalty(cls, theta: Array) -> tuple[float, Array]:
-        # d/dt [t f(1/t)] = f(s) - s f'(s) at s = 1/t; on a line this is its bias b, and below
-        # the floor P'(m) (d - a s). Midpoints of 64 intervals of (0, 2).
-        s = 1.0 / ((np.arange(64) + 0.5) / 32)
-        m, active = cls._lines(theta, s)
-        a, b = softplus(theta[: theta.size // 2])[active], theta[theta.size // 2 :][active]
-        low = m < cls.floor
-        p = np.where(low, np.exp(np.minimum(m, cls.floor) / cls.floor - 1.0), 1.0)
-        slope = np.where(low, p * (cls.floor - a * s), b)
-        negative = slope < 0
-        weight = negative / s.size
-        by_slope = np.where(low, slope * s / cls.floor - p * s, 0.0)
-        by_bias = np.where(low, slope / cls.floor, 1.0)
-        grad = cls._scatter(theta, active, -weight * by_slope, -weight * by_bias)
-        return float(-(weight * slope).sum()), grad
-
-    @classmethod
-    def initial(cls, form: str) -> Array:
-        # In every group, half of the lines are t and half are 1; distinct by a thousandth.
-        rng = np.random.default_rng(0)
-        n = cls.n_groups * cls.group_size
-        steep = np.arange(n) % 2 == 0
-        a = np.where(steep, np.log(np.expm1(1.0)), -20.0) + 1e-3 * rng.standard_normal(n)
-        b = np.where(steep, 0.0, 1.0) + 1e-3 * rng.standard_normal(n)
-        return np.concatenate([a, b])
-
-
-# The architectures of `sklsb.Network`.
-NETWORKS: dict[str, type[MLP] | type[Monotonic]] = {"mlp": MLP, "monotonic": Monotonic}
-
-
-@lru_cache
-def initial_theta(form: str, architecture: str) -> Array:
-    """Return the parameters that `sklsb.Network` starts with, read-only."""
-    theta = NETWORKS[architecture].initial(form)
-    theta.flags.writeable = False
-    return theta

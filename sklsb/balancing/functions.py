@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 
 from sklsb._kernels.numeric import Table
-from sklsb.balancing.curves import MLP, NETWORKS, SLOPES, Monotonic, initial_theta, softplus
+from sklsb.balancing.curves import MLP, SLOPES, softplus
 
 Array = NDArray[np.float64]
 _LAST_KNOT = 32.0
@@ -538,10 +538,6 @@ class LearnableFunction(BalancingFunction):
         ndarray of shape (n_parameters,)
         """
 
-    def penalty(self) -> tuple[float, Array]:
-        """Return a penalty for the objective "sampled_kl" and its gradient by theta; default 0."""
-        return 0.0, np.zeros_like(self.theta)
-
 
 class TwoSided(LearnableFunction):
     r"""A learnable function that may have parameters of its own for each side.
@@ -623,14 +619,6 @@ class TwoSided(LearnableFunction):
         grads[:, 0] -= grads.sum(axis=1)  # h at 0 is subtracted
         parts = [one._even_vjp(g) for one, g in zip(self._of_sides, grads, strict=True)]
         return np.concatenate(parts)
-
-    def penalty(self) -> tuple[float, Array]:
-        """Return a penalty and its gradient; see `LearnableFunction.penalty`. Sides are added."""
-        values, grads = zip(*(one._even_penalty() for one in self._of_sides), strict=True)
-        return float(sum(values)), np.concatenate(grads)
-
-    def _even_penalty(self) -> tuple[float, Array]:
-        return 0.0, np.zeros_like(self.theta)
 
 
 def _fixed_parts(u: Array) -> Array:
@@ -773,65 +761,33 @@ class Lipschitz(TwoSided):
 class Network(TwoSided):
     r"""LSB 2: a network f(t), made balancing.
 
-    .. math::
-        g(t) = \tfrac12 \left( f(t) + t f(1/t) \right) \quad \text{or} \quad
-        g(t) = \min \left( f(t), t f(1/t) \right)
+    .. math:: g(t) = \tfrac12 \left( f(t) + t f(1/t) \right)
+
+    f has one hidden layer of 10 rectified units on t/(1+t) - 1/2 and a softplus output [1]_.
 
     Parameters
     ----------
-    form : {"sum", "min"}, default="sum"
-        The first formula, from the paper [1]_, or the second, from its first version.
-    architecture : {"mlp", "monotonic"}, default="mlp"
-        "mlp": one hidden layer of 10 rectified units on t/(1+t) - 1/2 and a softplus output
-        (31 parameters), initialised as closely to sqrt(t) as possible. "monotonic": the minimum
-        over 20 groups of the maximum over 20 lines of non-negative slope in t [2]_ (800
-        parameters), initialised to max(1, t); to the objective "sampled_kl" is then added the mean
-        of max(0, -d/dt [t f(1/t)]) over t in (0, 2), as in the paper's first version.
-    theta : array_like, optional
-        Parameters; if not given, as just described.
+    theta : array_like of shape (31,), or (62,) with two sides, optional
+        Parameters; if not given, those for which g is as close to sqrt(t) as possible.
     sides : bool, default=False
         Whether positive and negative log-odds have networks of their own, with twice as many
         parameters, those of positive log-odds first: the weights then depend on the direction of
-        a move, and targets must have two-valued variables; see `sklsb.balancing.Directional`. The
-        penalties of both networks are added.
+        a move, and targets must have two-valued variables; see `sklsb.balancing.Directional`.
 
     References
     ----------
     .. [1] E. Sansone, "LSB: Local Self-Balancing MCMC in Discrete Spaces", ICML 2022.
-    .. [2] J. Sill, "Monotonic networks", NeurIPS 1997.
     """
 
-    def __init__(
-        self,
-        form: str = "sum",
-        architecture: str = "mlp",
-        theta: ArrayLike | None = None,
-        sides: bool = False,
-    ):
-        if form not in ("sum", "min"):
-            raise ValueError(f'form is {form!r}; it must be "sum" or "min".')
-        if architecture not in NETWORKS:
-            raise ValueError(
-                f"architecture is {architecture!r}; it must be one of {sorted(NETWORKS)}."
-            )
-        self.form = form
-        self.architecture = architecture
-        self._start(initial_theta(form, architecture), theta, sides)
+    tail_slope = 0.5  # f is bounded, and t f(1/t) grows like t
 
-    @property
-    def _net(self) -> type[MLP] | type[Monotonic]:
-        return NETWORKS[self.architecture]
-
-    def _tail_slope(self) -> float:
-        # f(0) > 0, so t f(1/t) grows like t. f of an "mlp" is bounded; the other grows like t.
-        return -0.5 if (self.form, self.architecture) == ("min", "mlp") else 0.5
+    def __init__(self, theta: ArrayLike | None = None, sides: bool = False):
+        self._start(MLP.initial(), theta, sides)
 
     def _combine(self, u: Array) -> tuple[Array, Array, Any]:
         """Even part at u >= 0, the share of f(t) in it, and the network's memory for a vjp."""
-        log_f, memory = self._net.forward(self.theta, np.concatenate([u, -u]))
+        log_f, memory = MLP.forward(self.theta, np.concatenate([u, -u]))
         one, other = log_f[: u.size], log_f[u.size :] + u
-        if self.form == "min":
-            return np.minimum(one, other) - 0.5 * u, (one <= other).astype(float), memory
         h = one + softplus(other - one) - (np.log(2) + 0.5 * u)
         return h, expit(one - other), memory
 
@@ -843,18 +799,15 @@ class Network(TwoSided):
         a = np.abs(np.asarray(u, dtype=np.float64))
         inside = np.minimum(a, _LAST_KNOT)
         h = self._combine(inside.ravel())[0]
-        return h.reshape(a.shape) + self._tail_slope() * (a - inside)
+        return h.reshape(a.shape) + self.tail_slope * (a - inside)
 
     def _even_table(self) -> Table:
-        return self._as_table(self._at_knots[0], self._tail_slope())
+        return self._as_table(self._at_knots[0], self.tail_slope)
 
     def _even_vjp(self, grad_knots: Array) -> Array:
         _, share, memory = self._at_knots
         by_log_f = np.concatenate([grad_knots * share, grad_knots * (1.0 - share)])
-        return self._net.backward(self.theta, memory, by_log_f)
-
-    def _even_penalty(self) -> tuple[float, Array]:
-        return self._net.penalty(self.theta)
+        return MLP.backward(self.theta, memory, by_log_f)
 
 
 _NAMES: dict[str, Callable[[], BalancingFunction]] = {

@@ -1,12 +1,9 @@
 """The objective that a sampler was given, and the learner for it."""
 
-from collections.abc import Callable
 from typing import Any
 
-from sklsb.balancing.first_version import FirstVersionLearner
 from sklsb.balancing.functions import LearnableFunction
 from sklsb.balancing.learning import MIXING, OBJECTIVES, OPTIMIZERS, Learner, Objective
-from sklsb.ensembles.protocol import LearnableEnsemble
 
 
 def name_of(given: Any) -> str:
@@ -29,17 +26,9 @@ def of_burn_in(given: Any, fast: bool) -> Objective:
 
 
 def new_learner(
-    objective: Objective,
-    function: LearnableFunction,
-    settings: tuple[str, float | None],
-    ensemble: LearnableEnsemble,
-    new_ensemble: Callable[..., LearnableEnsemble],
+    objective: Objective, function: LearnableFunction, optimizer: str, rate: float | None
 ) -> Learner:
-    """Return a learner; ``settings`` are the optimizer and the learning rate, or None."""
-    name, rate = settings
+    """Return a learner; ``rate`` is the learning rate, or None."""
     if rate is None:
         rate = objective.learning_rate or function.learning_rate
-    optimizer = OPTIMIZERS[name](float(rate))
-    if objective.name == "sampled_kl":
-        return FirstVersionLearner(function, optimizer, ensemble, new_ensemble)
-    return Learner(function, objective, optimizer)
+    return Learner(function, objective, OPTIMIZERS[optimizer](float(rate)))

@@ -11,7 +11,6 @@ log-ratio of neighbour i and p' / p = exp l_i, the objectives are
 "exact"          the same, weighted by p: the paper's mutual information, case a
 "bound"          omega (Q'/Q) A log(T'/p') at a proposed x', plus the bound
                  M [eta M - omega (log eta + 1)] with M = 1 - T at a uniform neighbour (case b)
-"sampled_kl"     the objective of the paper's first version (`sklsb.balancing.first_version`)
 *sampling*       (minimised on stored states at the end of the burn-in, `fit_flux`)
 "flux"           mean of log sum_i a_i^2 / phi_i with a_i = p_i (1 - p_i), phi_i = p_i T_i; p_i is
                  the probability of the present value of variable i given the others, T_i the
@@ -210,14 +209,10 @@ class Learner:
         log_share[visited] = np.log(n_chains / n_visited)
         return every, log_share
 
-    def by_theta(self, value: float, by_knots: Array) -> tuple[float, Array]:
-        """Return the objective and its gradient by theta."""
-        return value, self.function.vjp(by_knots)
-
     def update(self, value: float, by_knots: Array, by_eta: float) -> tuple[float, float]:
         """Make one step unless something is not finite; return the objective and gradient norm."""
         with np.errstate(all="ignore"):
-            value, gradient = self.by_theta(value, by_knots)
+            gradient = self.function.vjp(by_knots)
             if self.objective.learns_eta:
                 gradient = np.append(gradient, by_eta * expit(self.rho))
             norm = float(np.linalg.norm(gradient))

@@ -295,9 +295,8 @@ class BalancedEnsemble(Ensemble):
                 out = (gradients, values)
                 objectives.enumerated(*chains, how, uniforms[:, 1], log_omega, out)
             else:
-                weights = log_omega if objective.weighted else np.zeros(n)
                 sampled = (gradients, values, d_eta)
-                objectives.sampled(*chains, (objective.compiled, eta), uniforms, weights, sampled)
+                objectives.sampled(*chains, eta, uniforms, log_omega, sampled)
 
         self._over_chains(work)
         return float(values.mean()), gradients[:, 0].mean(axis=0), float(d_eta.mean())

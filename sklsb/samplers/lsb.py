@@ -101,9 +101,9 @@ class LSBSampler(BaseSampler):
     objective : str or Objective, default="auto"
         What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
         "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with.
-        "flux" or "global_flux": only that one. "kl", "exact" (case a of [1]_), "bound" (case b) or
-        "sampled_kl" (the paper's first version): one function, for both burn-in and sampling. Or,
-        with ``fast=False``, an objective declared by `sklsb.extending.objective`, or its name.
+        "flux" or "global_flux": only that one. "kl", "exact" (case a of [1]_) or "bound"
+        (case b): one function, for both burn-in and sampling. Or, with ``fast=False``, an objective
+        declared by `sklsb.extending.objective`, or its name.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
@@ -113,8 +113,8 @@ class LSBSampler(BaseSampler):
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start; see `GibbsSampler`.
     learning_rate : float, optional
-        Step size of the optimiser in the burn-in; by default 0.01 for the objectives "bound" and
-        "sampled_kl", and the function's own for the others.
+        Step size of the optimiser in the burn-in; by default 0.01 for the objective "bound", and
+        the function's own for the others.
     optimizer : {"adam", "sgd"}, default="adam"
         Adam, or gradient descent with momentum 0.9, in the burn-in.
     pilot : bool, default=True
@@ -528,7 +528,7 @@ class LSBSampler(BaseSampler):
 
     def burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n = self._length(target)
-        learner = self._learner(ensemble) if n else None
+        learner = self._learner() if n else None
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
             rule = balanced(target, function, float(self.lazy))
@@ -613,13 +613,12 @@ class LSBSampler(BaseSampler):
             )
         return *found, draws
 
-    def _learner(self, ensemble: LearnableEnsemble) -> Learner | None:
+    def _learner(self) -> Learner | None:
         """Return the learner of the burn-in function, if that is learned."""
         if not isinstance(self._function, LearnableFunction):
             return None
         objective = of_burn_in(self.objective, self.fast)
-        settings = self.optimizer, self.learning_rate
-        return new_learner(objective, self._function, settings, ensemble, self.make_ensemble)
+        return new_learner(objective, self._function, self.optimizer, self.learning_rate)
 
     def warn_about_fit(self) -> None:
         warn_of_doubt(self.blocks_, stacklevel=3)

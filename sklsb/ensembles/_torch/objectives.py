@@ -51,9 +51,7 @@ def objective(
     given, eta, every = settings
     check_objective(given)
     if isinstance(walkers, CompiledWalkers) and not given.enumerated:
-        bound = isinstance(given.compiled, objectives.Bound)
-        weights = log_omega if bound else np.zeros_like(log_omega)
-        return _by_kernels(walkers, bound, eta, uniforms, weights)
+        return _by_kernels(walkers, eta, uniforms, log_omega)
     values = _leaf(walkers, table.value)
     eta_ = _leaf(walkers, np.array(eta))
     u, weights = _tensor(walkers, uniforms), _tensor(walkers, log_omega)
@@ -61,12 +59,8 @@ def objective(
         every = max(every, -(-len(walkers) * walkers.moves.existing.size**2 // _MOST_NUMBERS))
         shift = weights if given.weighted else torch.zeros_like(weights)
         loss, looked = _enumerated(walkers, values, every, u[:, 1], (weights, shift))
-    elif isinstance(given.compiled, objectives.Bound):
-        loss, looked = _bound(walkers, values, eta_, u, weights)
     else:
-        drawn = walkers.select(u[:, :1])[0]
-        neighbours = _neighbours(walkers, values, drawn)
-        loss, looked = _surprise(neighbours, torch.zeros_like(weights)), drawn.shape[1]
+        loss, looked = _bound(walkers, values, eta_, u, weights)
     mean = loss.mean()
     by_values, by_eta = torch.autograd.grad(mean, (values, eta_), allow_unused=True)
     by_eta = 0.0 if by_eta is None else float(by_eta)
@@ -75,7 +69,7 @@ def objective(
 
 def check_objective(given: objectives.Objective) -> None:
     """Raise a ValueError if an objective has no form on torch."""
-    known = (objectives.Divergence, objectives.Surprise, objectives.Bound)
+    known = (objectives.Divergence, objectives.Bound)
     if not isinstance(given.compiled, known):
         names = [n for n, one in objectives.OBJECTIVES.items() if isinstance(one.compiled, known)]
         raise ValueError(
@@ -109,21 +103,15 @@ def _look(walkers: Walkers, moves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return there.back, model.first_order(there.y, new), log_ratio
 
 
-def _by_kernels(
-    walkers: CompiledWalkers, bound: bool, eta: float, uniforms: Array, log_omega: Array
-) -> Found:
-    """Return the objective of drawn neighbours, and its gradient, without torch's derivatives."""
+def _by_kernels(walkers: CompiledWalkers, eta: float, uniforms: Array, log_omega: Array) -> Found:
+    """Return the bound at drawn neighbours, and its gradient, without torch's derivatives."""
     weighing, here = walkers.weighing, walkers.here()
-    moves = [walkers.proposed(uniforms[:, 0])]
-    if bound:
-        moves.append(walkers.uniform(uniforms[:, 1]))
+    moves = [walkers.proposed(uniforms[:, 0]), walkers.uniform(uniforms[:, 1])]
     there = walkers.look(moves)
-    gradient, by_eta = np.zeros(weighing.knots.size + 1), 0.0
+    gradient = np.zeros(weighing.knots.size + 1)
     value = learning.surprise(weighing, log_omega, here, there, gradient)
-    if bound:
-        more, by_eta = learning.refusal(weighing, eta, log_omega, here, there, gradient)
-        value += more
-    n = len(walkers)
+    more, by_eta = learning.refusal(weighing, eta, log_omega, here, there, gradient)
+    value, n = value + more, len(walkers)
     return Found(value / n, gradient[:-1] / n, by_eta / n, len(moves))
 
 
