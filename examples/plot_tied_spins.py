@@ -11,7 +11,7 @@ import arviz
 import matplotlib.pyplot as plt
 import numpy as np
 
-from sklsb import Ising, LSBSampler, Mixture, VariableSelection
+from sklsb import Ising, LSBSampler
 
 rng = np.random.default_rng(1)
 couplings = np.zeros((100, 100))
@@ -58,32 +58,3 @@ right.axvline(59.5, color="0.7", linewidth=1)
 left.axvline(59.5, color="0.7", linewidth=1)
 left.set_title("the first sixty are tied in pairs")
 right.set_title("factors by site that fit learned")
-
-# %%
-# By the direction of a move
-# --------------------------
-# A function with two sides weighs moves by the log-odds l of the upper value of their variable,
-# :math:`\log w = u/2 + q(l)` with any q. Here both sides are mixtures of the four fixed functions.
-# On tied pairs up and down are alike, and the q that was learned is nearly even. In a regression,
-# where the upper value takes a column in, it is not; what it is differs between data sets.
-
-X = rng.normal(size=(200, 60))
-for j in range(1, 60):
-    X[:, j] = 0.6 * X[:, j - 1] + 0.8 * X[:, j]
-signal = np.array([2, -3, 2, 2, -3, 3, -2, 3, -2, 3]) * np.sqrt(np.log(60) / 200)
-regression = VariableSelection(X, X[:, :10] @ signal + rng.normal(size=200))
-
-figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-log_odds = np.linspace(-8, 8, 201)
-for name, model in {"tied pairs": target, "a regression": regression}.items():
-    sampler = LSBSampler(
-        Mixture(sides=True),
-        objective="global_flux",
-        rejection_free=True,
-        pilot=False,
-        blocks=None,
-    )
-    q = sampler.set_params(random_state=0).fit(model).balancing_.side_part(log_odds)
-    axis.plot(log_odds, q, label=name)
-axis.set(xlabel="log-odds l of the upper value", ylabel="q(l)")
-axis.legend()

@@ -10,7 +10,7 @@ from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb.balancing import BalancingFunction
-from sklsb.balancing.sides import balanced, log_weights
+from sklsb.balancing.weights import balanced, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
@@ -78,8 +78,7 @@ def _objectives(
     All have one entry for each state of positive probability but "global_flux", which is over
     them all; "flow" is what the flux kernel gives with a ``weight`` for each site.
     """
-    x = exact.states(target.target)
-    found = by_weight(target.to, log_weights(rule, target.target, x, target.ratios))
+    found = by_weight(target.to, log_weights(rule, target.ratios))
     log_t, stay = found.log_move[target.possible], found.stay[target.possible]
     ratios, omega, t = target.ratios[target.possible], np.exp(log_omega), np.exp(log_t)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -118,7 +117,7 @@ def _found_sampled(
     x = _possible_states(target)
     n, d = target.log_ratios(x).shape
     chains = probe(np.repeat(x, d * d, axis=0))
-    log_w = log_weights(rule, target, x, target.log_ratios(x))
+    log_w = log_weights(rule, target.log_ratios(x))
     q = np.exp(log_w - logsumexp(log_w, axis=1, keepdims=True))
     middle = np.cumsum(q, axis=1) - 0.5 * q
     uniforms: Any = np.empty((n, d, d, 2))
@@ -211,7 +210,7 @@ def check_objectives(function: BalancingFunction, target: Target, eta: float = 0
     found = _found_objectives(function, target, log_omega, eta, weight)
     expected = _objectives(rule, enumerated, log_omega, eta, weight)
     ends = np.cumsum([values.size for values in expected.values()])[:-1]
-    numeric = np.split(_numeric_gradient(by_definition, table, step, 1 + function.sided), ends)
+    numeric = np.split(_numeric_gradient(by_definition, table, step), ends)
     slope = (by_definition(table, eta + step) - by_definition(table, eta - step)) / (2 * step)
     for (name, values), by_knots, slopes in zip(
         expected.items(), numeric, np.split(slope, ends), strict=True

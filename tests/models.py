@@ -118,11 +118,6 @@ LEARNABLE = {
     "monotone": _moved(Lipschitz(0.5, "knots")),
     "bounded-network": _moved(Lipschitz(1.5, "network")),
 }
-SIDED = {
-    "mixture-sides": _moved(Mixture(sides=True)),
-    "mlp-sides": _moved(Network(sides=True)),
-    "knots-sides": _moved(Lipschitz(1.5, sides=True)),
-}
 FUNCTIONS = {
     "barker": Barker(),
     "sqrt": Sqrt(),

@@ -53,20 +53,9 @@ LEARNABLE = {
     "network": Network(),
     "network moved": moved(Network(), 2),
 }
-# With parameters of their own for each side.
-SIDED = {
-    name: moved(function, 4, 0.5)
-    for name, function in {
-        "mixture": Mixture(sides=True),
-        **{f"lipschitz {a}": Lipschitz(1.5, a, sides=True) for a in ("knots", "network")},
-        "network": Network(sides=True),
-    }.items()
-}
 EVERY = {**FIXED_FUNCTIONS, **LEARNABLE, "user": Rounded()}
 every = pytest.mark.parametrize("function", EVERY.values(), ids=EVERY)
-WITH_SIDES = LEARNABLE | {f"{name} two sides": f for name, f in SIDED.items()}
-learnable = pytest.mark.parametrize("function", WITH_SIDES.values(), ids=WITH_SIDES)
-sided = pytest.mark.parametrize("name", SIDED)
+learnable = pytest.mark.parametrize("function", LEARNABLE.values(), ids=LEARNABLE)
 
 MODERATE = np.concatenate([np.linspace(-30, 30, 601), [1e-12, -1e-12, 0.0]])
 TEXTBOOK = {
@@ -428,49 +417,6 @@ def test_a_bounded_slope_is_a_parameter_like_any_other(name):
     np.testing.assert_array_equal(again.sample(9)["x"], sampler.sample(9)["x"])
 
 
-# ----------------------------------------------------------------- two sides
-
-
-@sided
-def test_each_side_is_a_function_of_the_class(name):
-    """theta holds the parameters of positive log-odds, then of negative ones; q(0) = 0."""
-    function = SIDED[name]
-    up, down = (
-        type(function)(**function.get_params() | {"theta": theta, "sides": False})
-        for theta in np.split(function.theta, 2)
-    )
-    up_down = [one.even_part(MODERATE) - one.even_part(0.0) for one in (up, down)]
-    wanted = np.where(MODERATE < 0.0, up_down[1], up_down[0])
-    np.testing.assert_allclose(function.side_part(MODERATE), wanted, rtol=1e-13, atol=1e-13)
-    assert function.side_part(0.0) == 0.0
-    np.testing.assert_allclose(function.even_part(MODERATE), np.mean(up_down, axis=0), atol=1e-13)
-    for of_table, one in zip(np.split(function.table().value, 2), (up, down), strict=True):
-        np.testing.assert_array_equal(of_table, one.table().value - one.table().value[0])
-    with pytest.raises(TypeError, match="no function g of u alone"):
-        function.log_g(1.0)
-
-
-@sided
-def test_two_sides_pass_the_public_check(name):
-    testing.check_balancing(SIDED[name])
-
-
-def test_the_public_check_of_two_sides_finds_errors():
-    class Wild(BalancingFunction):
-        sided = True
-
-        def even_part(self, u):
-            return np.zeros(np.shape(u))
-
-        def side_part(self, log_odds):
-            return np.where(np.asarray(log_odds) == 0.25, np.nan, 0.0)
-
-    with pytest.raises(AssertionError, match=r"side_part must be finite; .* u = \[0.25\]"):
-        testing.check_balancing(Wild())
-    with pytest.raises(AssertionError, match="vjp against finite differences"):
-        testing.check_balancing(Reversed(sides=True))
-
-
 class Reversed(Mixture):
     """Its gradient has the wrong sign."""
 
@@ -478,34 +424,9 @@ class Reversed(Mixture):
         return -super().vjp(grad_knots)
 
 
-@sided
-def test_two_sides_are_a_parameter_like_any_other(name):
-    function = SIDED[name]
-    assert "sides=True" in repr(function)
-    assert "theta" in repr(function)
-    np.testing.assert_array_equal(clone(LSBSampler(function)).balancing.theta, function.theta)
-    plain = type(function)(**{k: v for k, v in function.get_params().items() if k != "theta"})
-    assert plain.theta.size == function.theta.size
-    np.testing.assert_array_equal(*np.split(plain.theta, 2))
-    with pytest.raises(ValueError, match=rf"theta has shape \({function.theta.size},\)"):
-        function.with_theta(function.theta).set_params(sides=False)
-    assert plain.set_params(sides=False).theta.size == function.theta.size // 2
-    with pytest.raises(ValueError, match="sides is 'both'; it must be True or False"):
-        type(function)(sides="both")
-    sampler = LSBSampler(function, pilot=False, n_burn_in=20, n_chains=2, random_state=0)
-    sampler.fit(Ising([[0.0, 0.5], [0.5, 0.0]], [0.3, -0.2]))
-    assert sampler.balancing_.sides
-    assert (sampler.burn_in_balancing_.theta != function.theta).any()
-    again = pickle.loads(pickle.dumps(sampler))
-    np.testing.assert_array_equal(again.balancing_.theta, sampler.balancing_.theta)
-    np.testing.assert_array_equal(again.sample(9)["x"], sampler.sample(9)["x"])
-
-
-def test_wtgs_is_a_mixture_with_two_sides():
-    log_odds = np.linspace(-32, 32, 65)
-    wtgs = Mixture([0, 0, 0, 800, 0, 0, 800, 0], sides=True)
-    np.testing.assert_allclose(wtgs.side_part(log_odds), log_odds / 2, atol=1e-14)
-    assert wtgs.weights.tolist() == [[0, 0, 0, 1], [0, 0, 1, 0]]
+def test_the_public_check_finds_a_wrong_gradient():
+    with pytest.raises(AssertionError, match="vjp against finite differences"):
+        testing.check_balancing(Reversed())
 
 
 # ----------------------------------------------------------------- a user's own function
@@ -615,7 +536,7 @@ class BadTail(BalancingFunction):
             lambda: get_balancing("barkr"),
             ValueError,
             r"balancing is 'barkr'; it must be one of "
-            r"\['barker', 'learned', 'max', 'min', 'mixture', 'sqrt', 'wtgs'\]",
+            r"\['barker', 'learned', 'max', 'min', 'mixture', 'sqrt'\]",
         ),
         (lambda: get_balancing(3), TypeError, r"balancing is 3; give one of .* or a Balancing"),
         (
@@ -642,7 +563,7 @@ def test_names():
 # ----------------------------------------------------------------- repr, pickle, plot
 
 
-@pytest.mark.parametrize("function", (EVERY | WITH_SIDES).values(), ids=EVERY | WITH_SIDES)
+@pytest.mark.parametrize("function", EVERY.values(), ids=EVERY)
 def test_pickle_and_copy(function):
     function.table()
     u = np.linspace(-40, 40, 33)
@@ -651,7 +572,7 @@ def test_pickle_and_copy(function):
         copy.copy(function),
         copy.deepcopy(function),
     ):
-        np.testing.assert_array_equal(again.side_part(u), function.side_part(u))
+        np.testing.assert_array_equal(again.even_part(u), function.even_part(u))
         np.testing.assert_array_equal(again.table().value, function.table().value)
         assert repr(again) == repr(function)
     assert b"sklsb._" not in pickle.dumps(type(function))  # found by its public name
@@ -687,15 +608,6 @@ def test_plot(plt):
     np.testing.assert_allclose(drawn, Barker().even_part(u) - Barker().even_part(0.0))
     assert ax.get_xlabel()
     assert ax.get_ylabel() == "even part of log g"
-    ax.figure.canvas.draw()
-
-
-@sided
-def test_plot_of_two_sides(name, plt):
-    ax = SIDED[name].plot(u_max=6.0)
-    assert ax.get_xlabel() == "log-odds of the upper value"
-    log_odds, q = ax.get_lines()[-1].get_data()
-    np.testing.assert_allclose(q, SIDED[name].side_part(log_odds), atol=1e-15)
     ax.figure.canvas.draw()
 
 

@@ -295,7 +295,7 @@ def test_set_params(target):
 def test_repr_shows_what_was_changed():
     assert repr(LSBSampler()) == "LSBSampler()"
     assert repr(LSBSampler("min", lazy=0.5)) == "LSBSampler(balancing='min', lazy=0.5)"
-    assert repr(LSBSampler(Mixture(sides=True))) == "LSBSampler(balancing=Mixture(sides=True))"
+    assert repr(LSBSampler(Lipschitz(1.5))) == "LSBSampler(balancing=Lipschitz(bound=1.5))"
     assert "LSBSampler" in LSBSampler()._repr_html_()
     assert repr(GibbsSampler()) == "GibbsSampler()"
     assert repr(GibbsSampler("layers", n_jobs=2)) == "GibbsSampler(n_jobs=2, scan='layers')"

@@ -1,11 +1,9 @@
-"""Jumps, factors by site and functions with two sides: against enumeration, autograd, by hand."""
+"""Jumps and factors by site: against enumeration, autograd, by hand."""
 
 import copy
 import pickle
-import re
 
 import arviz
-import models
 import networkx as nx
 import numpy as np
 import pytest
@@ -14,14 +12,12 @@ from models import dense, ising, potts
 
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
-from sklsb.balancing import BalancingFunction, Barker, Directional, Lipschitz, Max, Min, Sqrt
+from sklsb.balancing import Barker, Lipschitz, Max, Min, Sqrt
 from sklsb.balancing.candidates import Allowed, Candidate, Visited, plain_candidates
-from sklsb.balancing.functions import get_balancing
 from sklsb.balancing.jumps import JumpFlux, clipped, jump, learn_factors, site_times
-from sklsb.balancing.pilot import starved
-from sklsb.balancing.sides import balanced, log_typical_rate, log_weights, sides_of
+from sklsb.balancing.weights import balanced, log_typical_rate, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.rules import Balanced, Jump, Mixture, Sides
+from sklsb.ensembles.rules import Balanced, Jump, Mixture
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import neighbours
@@ -46,12 +42,6 @@ TARGETS = {
     "mixed": MIXED,
     "one site": dense(1),
 }
-TWO_VALUED = [name for name, t in TARGETS.items() if t.cardinalities.max() == 2]
-SIDED = {
-    "wtgs": Directional("wtgs"),
-    "both terms": Directional(c=0.7),
-    "learnable": Lipschitz(1.5, sides=True).with_theta(np.linspace(-1.0, 0.7, 82)),
-}
 FUNCTIONS = {"barker": Barker(), "sqrt": Sqrt(), "min": Min(), "max": Max()}
 
 
@@ -71,12 +61,12 @@ def timed(target, function, factors=None, time=1.0):
     rule = balanced(target, function, factors=factors)
     possible = log_p > -np.inf
     ratios = target.log_ratios(x[possible])
-    log_z = np.logaddexp.reduce(log_weights(rule, target, x[possible], ratios), axis=1)
+    log_z = np.logaddexp.reduce(log_weights(rule, ratios), axis=1)
     mean = np.logaddexp.reduce(log_p[possible] + log_z) - np.logaddexp.reduce(log_p)
-    return Jump(rule.table, np.log(time) - (mean if np.isfinite(mean) else 0.0), rule.sides)
+    return Jump(rule.table, np.log(time) - (mean if np.isfinite(mean) else 0.0), rule.log_factor)
 
 
-# ----------------------------------------------------------------- steps with factors and sides
+# ----------------------------------------------------------------- steps with factors
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -86,53 +76,22 @@ def test_steps_with_factors_are_exact(name, function):
     testing.check_rule(balanced(target, function, 0.1, factors_of(target)), target)
 
 
-@pytest.mark.parametrize("name", TWO_VALUED)
-@pytest.mark.parametrize("function", SIDED.values(), ids=SIDED)
-@pytest.mark.parametrize("with_factors", [False, True])
-def test_steps_with_sides_are_exact(name, function, with_factors):
-    target = TARGETS[name]
-    factors = factors_of(target) if with_factors else None
-    testing.check_rule(balanced(target, function, 0.0, factors), target)
-
-
 def test_weights_by_hand():
-    """S exp(u/2 + q(l)) with l the log-odds of the upper value, for both directions."""
+    """S exp(u) / (1 + exp(u)) by Barker's function."""
     target = dense(4)
-    factors, function = factors_of(target), Directional(c=0.7)
+    factors = factors_of(target)
     x = exact.states(target)
-    up = x == -1
     ratios = target.log_ratios(x)
-    odds = np.exp(np.where(up, ratios, -ratios))
-    expected = factors * (
-        odds / (1 + odds) * np.where(up, 1, 1 / odds) + 0.7 * np.where(up, odds, 1)
-    )
-    rule = balanced(target, function, factors=factors)
+    expected = factors * np.exp(ratios) / (1 + np.exp(ratios))
+    rule = balanced(target, Barker(), factors=factors)
     # The table is linear between knots that are 1/64 apart.
-    assert np.allclose(log_weights(rule, target, x, ratios), np.log(expected), atol=1e-4)
+    assert np.allclose(log_weights(rule, ratios), np.log(expected), atol=1e-4)
     measured = measured_matrix(rule, target)
     total = expected.sum(axis=1)
     to = neighbours(target)
     formula = expected / np.maximum(total[:, None], total[to])
     rows = np.arange(len(x))[:, None]
     assert np.allclose(measured[rows, to], formula, atol=1e-4)
-
-
-def test_wtgs_adds_by_the_odds_and_removes_at_rate_one():
-    target = dense(3)
-    x = exact.states(target)
-    ratios = target.log_ratios(x)
-    found = log_weights(balanced(target, Directional("wtgs")), target, x, ratios)
-    assert np.allclose(found, np.where(x == -1, ratios, 0.0), atol=1e-12)
-
-
-@pytest.mark.parametrize("u", [0.0, -0.0])
-def test_both_sides_agree_at_even_odds(u):
-    """A flat site has l = 0 from both sides; then a move and its reverse have the same weight."""
-    target = Ising(np.zeros((1, 1)), [u])
-    function = SIDED["learnable"]
-    p = exact.transition_matrix(balanced(target, function), target)
-    assert np.array_equal(p, p.T)
-    assert np.array_equal(measured_matrix(balanced(target, function), target), p)
 
 
 # ----------------------------------------------------------------- the jump process
@@ -143,11 +102,6 @@ def test_both_sides_agree_at_even_odds(u):
 def test_jumps_are_exact(name, function):
     target = TARGETS[name]
     testing.check_rule(timed(target, function, factors_of(target), 1.7), target)
-
-
-@pytest.mark.parametrize("function", SIDED.values(), ids=SIDED)
-def test_jumps_with_sides_are_exact(function):
-    testing.check_rule(timed(dense(3), function, factors_of(dense(3))), dense(3))
 
 
 @pytest.mark.parametrize("time", [1e-3, 1.0, 30.0])
@@ -183,7 +137,7 @@ def test_the_first_jump_is_at_the_right_time_and_of_the_right_move():
     rule = timed(target, Barker(), factors, 1.0)
     probe = RuleProbe(target, rule, room=1)
     x = exact.states(target)[5:6]
-    w = np.exp(log_weights(rule, target, x, target.log_ratios(x))[0] + rule.log_time)
+    w = np.exp(log_weights(rule, target.log_ratios(x))[0] + rule.log_time)
 
     def end(wait, select):
         return probe.step(x, np.array([[wait, select, 0.5]]))[0]
@@ -276,17 +230,12 @@ def stored(target, function, n=None):
 
 
 @pytest.mark.parametrize("kind", ["flux", "global_flux"])
-@pytest.mark.parametrize("sides", [False, True])
 @pytest.mark.parametrize("name", ["ising", "evidence", "isolated states", "mixed", "potts zeros"])
-def test_gradients_of_the_objectives_for_jumps(kind, sides, name):
+def test_gradients_of_the_objectives_for_jumps(kind, name):
     """Against autograd of the formulas, written in torch from log-ratios alone."""
     torch = pytest.importorskip("torch")
     target = TARGETS[name]
-    if sides and target.cardinalities.max() > 2:
-        with pytest.raises(ValueError, match=r"variable 1 has 3 values|variable 0 has 3 values"):
-            sides_of(target, Lipschitz(sides=True))
-        return
-    base = Lipschitz(1.5, sides=sides)
+    base = Lipschitz(1.5)
     theta = np.random.default_rng(2).normal(size=base.theta.size)
     function = base.with_theta(theta)
     flux = JumpFlux(stored(target, function), function, kind)
@@ -297,16 +246,11 @@ def test_gradients_of_the_objectives_for_jumps(kind, sides, name):
     x, ratios = flux.states, flux.ratios
     site = np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
     u = np.where(np.isfinite(ratios), ratios, 0.0)
-    low = x[:, site] == target.values[0]
-    log_odds = np.where(low, u, -u)
-    half = table.value.size // (1 + sides)
-    place = np.minimum(np.abs(u) * table.inverse_step, half - 1.0)
-    k = np.minimum(place, half - 2.0).astype(int)
-    first = half * (log_odds < 0) if sides else 0 * k
-    q = knots[first + k] * torch.tensor(1 - (place - k)) + knots[first + k + 1] * torch.tensor(
-        place - k
-    )
-    w = torch.where(torch.tensor(np.isfinite(ratios)), torch.exp(torch.tensor(u) / 2 + q), 0.0)
+    last = table.value.size - 1.0
+    place = np.minimum(np.abs(u) * table.inverse_step, last)
+    k = np.minimum(place, last - 1.0).astype(int)
+    h = knots[k] * torch.tensor(1 - (place - k)) + knots[k + 1] * torch.tensor(place - k)
+    w = torch.where(torch.tensor(np.isfinite(ratios)), torch.exp(torch.tensor(u) / 2 + h), 0.0)
     one_hot = torch.tensor((site[:, None] == np.arange(target.n_sites)).astype(float))
     of_site = w @ one_hot
     odds = torch.tensor(np.exp(ratios)) @ one_hot
@@ -401,7 +345,7 @@ def test_names_of_candidates():
         "flux", "barker", "sqrt", "min", "max"]  # fmt: skip
     assert [name for name, c in both.items() if c.jumps] == [
         "jump_global_flux", "jump_barker"]  # fmt: skip
-    rate = log_typical_rate(balanced(target, Barker()), target, visited.states, visited.ratios)
+    rate = log_typical_rate(balanced(target, Barker()), visited.ratios)
     assert both["jump_barker"].log_time == np.log(4) - rate
     assert both["jump_barker"].sweep == 1
     given = plain_candidates(Allowed.by(True, np.full(3, 2.0), steps=False), learned, visited)
@@ -438,11 +382,11 @@ def test_the_sampler_wins_on_tied_pairs():
         {"balancing": "barker", "rejection_free": True},
         {"balancing": "sqrt", "rejection_free": True, "factors": "site"},
         {"balancing": "min", "factors": "site"},
-        {"balancing": "wtgs", "rejection_free": True},
-        {"balancing": Directional(c=0.5), "factors": np.array([1.0, 2.0, 0.5, 3.0])},
-        {"balancing": Lipschitz(sides=True), "rejection_free": True},
-        {"balancing": sklsb.Mixture(sides=True), "objective": "kl", "factors": None},
-        {"balancing": sklsb.Network(sides=True)},
+        {"balancing": "max", "rejection_free": True},
+        {"balancing": "barker", "factors": np.array([1.0, 2.0, 0.5, 3.0])},
+        {"balancing": Lipschitz(1.5), "rejection_free": True},
+        {"balancing": "mixture", "objective": "kl", "factors": None},
+        {"balancing": sklsb.Network()},
         {"rejection_free": True, "factors": None},
         {"rejection_free": False, "factors": "site"},
         {"rejection_free": True, "pilot": False},
@@ -532,17 +476,6 @@ def test_errors_of_the_sampler(settings, error, message):
         LSBSampler(**settings).fit(dense(3))
 
 
-def test_parameters_of_functions_with_sides():
-    with pytest.raises(TypeError, match="no function g of u alone"):
-        Directional("wtgs").log_g(1.0)
-    with pytest.raises(ValueError, match="name is 'add'"):
-        Directional("add")
-    with pytest.raises(ValueError, match="c is 0; it must be a positive number"):
-        Directional(c=0)
-    with pytest.raises(ValueError, match="sides is 2; it must be True or False"):
-        Lipschitz(sides=2)
-
-
 @pytest.mark.parametrize("settings", [{"rejection_free": True}, {"factors": "site"}])
 def test_rules_that_need_a_fit(settings):
     name = next(iter(settings))
@@ -555,9 +488,9 @@ def test_candidate_rules():
     rule = Candidate(Barker(), False, factors_of(target)).rule(target, 0.2)
     assert isinstance(rule, Balanced)
     assert rule.lazy == 0.2
-    assert np.allclose(rule.sides.log_factor, np.log(factors_of(target)))
+    assert np.allclose(rule.log_factor, np.log(factors_of(target)))
     assert isinstance(Candidate(Barker(), True).rule(target), Jump)
-    assert Candidate(Barker()).rule(target).sides == Sides()
+    assert not Candidate(Barker()).rule(target).log_factor.size
 
 
 def test_jumps_that_never_move_end_the_pilot():
@@ -587,15 +520,6 @@ def test_transitions_of_too_many_jumps_are_told():
         sampler.sample(2)
 
 
-@pytest.mark.parametrize("function", ["wtgs", *models.SIDED.values()])
-def test_functions_with_sides_are_refused_where_they_mean_nothing(function):
-    name = re.escape(repr(get_balancing(function)))
-    with pytest.raises(ValueError, match=f"{name}, which weighs .* and fast is True"):
-        LSBSampler(function, fast=True).fit(dense(3))
-    with pytest.raises(ValueError, match=f"{name}, which weighs .* but variable 0 has 3 values"):
-        LSBSampler(function).fit(potts(PATH, "random"))
-
-
 def test_numpy_booleans():
     target = dense(3)
     settings = {"random_state": 0, "n_burn_in": 100, "blocks": None}
@@ -608,28 +532,10 @@ def test_numpy_booleans():
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 def test_explorers_are_made_for_their_target():
     small, large = Ising(np.zeros((2, 2))), Ising.lattice(np.zeros((8, 8)), coupling=0.3)
-    explorer = LSBSampler("wtgs").fit(small)
+    explorer = LSBSampler("sqrt").fit(small)
     tempering = sklsb.ParallelTempering(explorer, n_replicas=3, n_chains=2, random_state=0)
     assert tempering.fit(large).sample(20).x.shape == (2, 20, 8, 8)
     for settings in ({"rejection_free": True}, {"factors": np.ones(64)}):
         wrong = sklsb.ParallelTempering(LSBSampler("sqrt", **settings))
         with pytest.raises(ValueError, match="Replicas make single steps without factors"):
             wrong.fit(large)
-
-
-def test_a_users_function_with_two_sides():
-    class Odd(BalancingFunction):
-        @property
-        def sided(self):
-            return True
-
-        def side_part(self, log_odds):
-            return 0.5 * np.asarray(log_odds, dtype=np.float64)
-
-        def even_part(self, u):
-            return np.zeros(np.shape(u))
-
-    assert np.allclose(Odd().tabulated().side_part([-2.0, 3.0, -50.0]), [-1.0, 1.5, -25.0])
-    ratios = np.array([[-10.0, 0.5, 10.0]])
-    wild = Lipschitz(1.5, sides=True, theta=[3.0] * 41 + [-3.0] * 41)
-    assert starved(wild, ratios)[0] > 5.0

@@ -26,7 +26,7 @@ from sklsb.balancing.learning import (
     relative_weights,
     site_variances,
 )
-from sklsb.balancing.sides import balanced
+from sklsb.balancing.weights import balanced
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 
@@ -41,9 +41,6 @@ FUNCTIONS = {
     "network": Network(),
     "monotone": Lipschitz(0.5, "knots"),
     "bounded network": Lipschitz(1.5, "network"),
-    "mixture, two sides": Mixture(sides=True),
-    "network, two sides": Network(sides=True),
-    "knots, two sides": Lipschitz(0.5, sides=True),
 }
 each_function = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 each_objective = pytest.mark.parametrize("objective", OBJECTIVES)
@@ -486,7 +483,7 @@ FLUX_TARGETS = {
 @pytest.mark.parametrize("kind", MIXING)
 @pytest.mark.parametrize("function", MIXED.values(), ids=MIXED)
 def test_gradient_of_a_flux_objective_by_theta(function, kind):
-    for target in [FLUX_TARGETS[name] for name in ("ising", "zeros")[: 1 + (not function.sided)]]:
+    for target in [FLUX_TARGETS[name] for name in ("ising", "zeros")]:
         function = moved(function)
         flux = Flux(every_state(target, function), function, kind)
         rng = np.random.default_rng(2)

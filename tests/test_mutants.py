@@ -233,14 +233,10 @@ def check_mixture(package):
         )
 
 
-def with_sides(package, target):
-    """Return the rule of a function with two sides, and factors by site."""
-    sides, functions = (inside(package, f"balancing.{name}") for name in ("sides", "functions"))
-    return sides.balanced(target, functions.Directional(c=0.7), 0.0, np.array([0.5, 2.0]))
-
-
-def check_sides(package):
-    package.testing.check_rule(with_sides(package, pair(package)), pair(package))
+def check_factors(package):
+    weights, target = inside(package, "balancing.weights"), pair(package)
+    rule = weights.balanced(target, package.Barker(), 0.0, np.array([0.5, 2.0]))
+    package.testing.check_rule(rule, target)
 
 
 def check_jumps(package):
@@ -579,19 +575,12 @@ MUTANTS = {
         check_evidence,
         "log-ratios of the kernel",
     ),
-    # Factors by site, functions with two sides, jumps
+    # Factors by site, jumps
     "factor of a neighbouring variable at some states": Mutant(
         BALANCED,
-        "found += rule.sides.log_factor[np.int64(move)]",
-        "found += rule.sides.log_factor[0 if u < 0.0 else np.int64(move)]",
-        check_sides,
-        STATIONARY,
-    ),
-    "side of a move by its log-ratio alone": Mutant(
-        BALANCED,
-        "log_odds = u if goes_up else -u",
-        "log_odds = u",
-        check_sides,
+        "found += rule.log_factor[np.int64(move)]",
+        "found += rule.log_factor[0 if u < 0.0 else np.int64(move)]",
+        check_factors,
         STATIONARY,
     ),
     "time of a transition that forgets the offset": Mutant(
@@ -623,12 +612,12 @@ MUTANTS = {
         "the first jump|mean of the jumps",
     ),
     "unbalanced g in the kernel": Mutant(
-        NUMERIC, "else 0.5 * u + q", "else 0.501 * u + q", check_step, STEP
+        NUMERIC, "else 0.5 * u + h", "else 0.501 * u + h", check_step, STEP
     ),
     "last knot's slope everywhere": Mutant(
         NUMERIC,
-        "q = table.value[first + knot] + table.slope[first + knot]",
-        "q = table.value[first + knot] + table.slope[first + size - 1]",
+        "h = table.value[knot] + table.slope[knot]",
+        "h = table.value[knot] + table.slope[table.value.size - 1]",
         check_step,
         STEP,
     ),

@@ -30,7 +30,7 @@ from sklsb import (
     sample_chains,
     testing,
 )
-from sklsb.balancing import Barker, Directional, Mixture
+from sklsb.balancing import Barker, Mixture
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Swap
 from sklsb.ensembles.streams import Streams, spawn
@@ -546,11 +546,6 @@ ERRORS = [
     ({"balancing": "mixture"}, ValueError, "balancing is 'mixture'; it must be one of"),
     ({"balancing": "odd"}, ValueError, "balancing is 'odd'; it must be one of"),
     ({"balancing": Barker}, TypeError, "balancing is .*Barker.*Did you forget the parentheses"),
-    (
-        {"balancing": Directional("wtgs")},
-        ValueError,
-        "balancing is Directional.*exchanges have none. Give a function without sides",
-    ),
     ({"n_partners": 0}, ValueError, "n_partners is 0; it must be at least 1"),
     ({"n_partners": 1.5}, TypeError, r"n_partners is 1\.5; give an integer"),
     ({"n_partners": True}, TypeError, "n_partners is True; give an integer"),

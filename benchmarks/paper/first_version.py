@@ -9,7 +9,7 @@ from sklsb import LSBSampler
 from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import Tabulated
 from sklsb.balancing.learning import OPTIMIZERS, Learner
-from sklsb.balancing.sides import site_of_moves
+from sklsb.balancing.weights import site_of_moves
 
 
 class FirstVersion(LSBSampler):

@@ -97,13 +97,13 @@ def rough_weight(x):
 
 
 @inlined
-def log_weight(table, first, size, u):
-    """Return u/2 + q by ``size`` knots from ``first`` on; -inf at u = -inf whatever q is."""
-    last = np.float64(size) - 1.0
+def log_weight(table, u):
+    """Return log g(exp u) = u/2 + h(abs(u)); -inf at u = -inf whatever h is."""
+    last = np.float64(table.value.size) - 1.0
     a = abs(u) * table.inverse_step
     knot = np.uint64(min(a, last))
-    q = table.value[first + knot] + table.slope[first + knot] * (a - np.float64(knot))
-    return -np.inf if u == -np.inf else 0.5 * u + q
+    h = table.value[knot] + table.slope[knot] * (a - np.float64(knot))
+    return -np.inf if u == -np.inf else 0.5 * u + h
 
 
 @inlined

@@ -30,7 +30,6 @@ from sklsb._kernels.rules.balanced import (
     log_weight_at,
     log_weight_by,
     rebase,
-    table_row,
     weigh_all,
 )
 from sklsb._kernels.tree import select, total
@@ -224,14 +223,12 @@ def objective(
 
 
 @inlined
-def _add_knots(rule, chain, move, u, amount, share, weight, gradient):
-    """gradient[k] += amount[k] * share * weight * d q / d table.value, for each row k."""
-    first, size = table_row(rule, chain, move, u)
-    last = np.float64(size) - 1.0
-    a = min(abs(u) * rule.table.inverse_step, last)
+def _add_knots(table, u, amount, share, weight, gradient):
+    """gradient[k] += amount[k] * share * weight * d h / d table.value, for each row k."""
+    last = np.float64(table.value.size) - 1.0
+    a = min(abs(u) * table.inverse_step, last)
     knot = np.uint64(min(a, last - 1.0))
     upper = a - np.float64(knot)
-    knot += first
     for k in range(len(amount)):
         whole = amount[k] * share * weight
         part = whole * upper
@@ -262,9 +259,9 @@ def _peek(view, rule, chain, move):
 def _undo_and_add(view, rule, chain, peeked, amount, gradient):
     """Undo a peek and add amount[k] * d log T to row k of the gradient; return 1 / Z.
 
-    With Z = max(Z(x), Z(x')), d log T = d h(l) - d Z / Z, in which
+    With Z = max(Z(x), Z(x')), d log T = d h - d Z / Z, in which
 
-    - d h(l) of the move itself is added last;
+    - d h of the move itself is added last;
     - d Z(x') - d Z(x), if Z(x') is larger, has the touched moves: with a minus at x', a plus at x;
     - d Z(x) has all moves and is the same for every move peeked at: the caller sums the factors
       amount / Z, and `_spread` adds that part once.
@@ -277,16 +274,15 @@ def _undo_and_add(view, rule, chain, peeked, amount, gradient):
         for k in range(begin, end):
             t = np.uint64(view.touched[k])
             u = log_ratio(view, chain, t)
-            _add_knots(
-                rule, chain, t, u, amount, share, -chain.part.old_weight[k - begin], gradient
-            )
+            weight = -chain.part.old_weight[k - begin]
+            _add_knots(rule.table, u, amount, share, weight, gradient)
     flip(view, chain, inverse)
     if before < after:
         for k in range(begin, end):
             t = np.uint64(view.touched[k])
             u = log_ratio(view, chain, t)
-            _add_knots(rule, chain, t, u, amount, share, chain.part.tree[t], gradient)
-    _add_knots(rule, chain, move, log_ratio(view, chain, move), amount, 1.0, 1.0, gradient)
+            _add_knots(rule.table, u, amount, share, chain.part.tree[t], gradient)
+    _add_knots(rule.table, log_ratio(view, chain, move), amount, 1.0, 1.0, gradient)
     return share
 
 
@@ -297,7 +293,7 @@ def _spread(view, rule, chain, mass, gradient):
         part = mass * chain.part.tree[m]
         if part != 0.0:
             u = log_ratio(view, chain, np.uint64(m))
-            _add_knots(rule, chain, np.uint64(m), u, (-part,), 1.0, 1.0, gradient)
+            _add_knots(rule.table, u, (-part,), 1.0, 1.0, gradient)
 
 
 @inlined
@@ -320,7 +316,7 @@ def _sampled(view, rule, chain, eta, uniforms, log_omega, gradient):
         if event == 0:
             move = select(view, chain, uniforms[0] * before)
         ratio = log_ratio(view, chain, move)
-        log_w = log_weight_by(rule, chain, move, ratio)
+        log_w = log_weight_by(rule, move, ratio)
         peeked = _peek(view, rule, chain, move)
         largest = max(before, peeked[2])
         acceptance = before / largest
@@ -366,7 +362,7 @@ def _enumerated(view, rule, chain, settings, u, log_omega, gradient):
         q = chain.part.tree[move] / before
         if q == 0.0:
             continue
-        log_w = log_weight_by(rule, chain, move, ratio)
+        log_w = log_weight_by(rule, move, ratio)
         peeked = _peek(view, rule, chain, move)
         largest = max(before, peeked[2])
         acceptance = before / largest
@@ -380,7 +376,7 @@ def _enumerated(view, rule, chain, settings, u, log_omega, gradient):
             slope += score
             moved += t
             share = _undo_and_add(view, rule, chain, peeked, (score, t), gradient)
-            _add_knots(rule, chain, move, ratio, (q,), 1.0, 1.0, gradient[2:])
+            _add_knots(rule.table, ratio, (q,), 1.0, 1.0, gradient[2:])
             mass = (mass[0] + score * share, mass[1] + t * share, mass[2] + q / before)
         else:  # T = 0: no gradient
             flip(view, chain, peeked[1])

@@ -16,7 +16,6 @@ exactly balancing however coarse the table, and all functions take the same time
 from sklsb.balancing.functions import (
     BalancingFunction,
     Barker,
-    Directional,
     LearnableFunction,
     Lipschitz,
     Max,
@@ -29,7 +28,6 @@ from sklsb.balancing.functions import (
 __all__ = [
     "BalancingFunction",
     "Barker",
-    "Directional",
     "LearnableFunction",
     "Lipschitz",
     "Max",

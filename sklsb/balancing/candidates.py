@@ -10,7 +10,7 @@ from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction, Lipschitz
 from sklsb.balancing.jumps import JumpFlux, jump, learn_factors
-from sklsb.balancing.sides import balanced
+from sklsb.balancing.weights import balanced
 from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
@@ -59,7 +59,7 @@ class Candidate:
     def rule(self, target: Target, lazy: float = 0.0) -> Balanced | Jump:
         """Return the rule that moves the chains."""
         rule = balanced(target, self.function, lazy, self.factors)
-        return Jump(rule.table, self.log_time, rule.sides, self.sweep) if self.jumps else rule
+        return Jump(rule.table, self.log_time, rule.log_factor, self.sweep) if self.jumps else rule
 
     def timed(self, visited: "Visited") -> "Candidate":
         """Return the same, with the time of a few jumps in a typical state."""

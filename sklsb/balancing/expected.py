@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from sklsb.balancing.candidates import Candidate, Visited
 from sklsb.balancing.learning import site_variances
-from sklsb.balancing.sides import log_weights, site_of_moves
+from sklsb.balancing.weights import log_weights, site_of_moves
 
 Array = NDArray[np.float64]
 # Nats below the best at which a candidate is no longer told from worse ones.
@@ -45,7 +45,7 @@ def expected_sizes(candidates: Mapping[str, Candidate], seen: Visited) -> Array:
 
 def _log_size(candidate: Candidate, seen: Visited, variance: Array) -> float:
     target = seen.target
-    log_w = log_weights(candidate.rule(target), target, seen.states, seen.ratios)
+    log_w = log_weights(candidate.rule(target), seen.ratios)
     log_z = logsumexp(log_w, axis=1, keepdims=True)
     log_z = np.where(np.isfinite(log_z), log_z, 0.0)
     log_w = log_w - (log_z.max() if candidate.jumps else log_z)

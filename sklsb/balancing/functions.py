@@ -42,13 +42,8 @@ class BalancingFunction(ABC):
 
     A subclass implements one method, `even_part`. Adding a constant to h changes nothing.
 
-    A `Directional` function distinguishes moves to the upper value of a two-valued variable from
-    moves to the lower one; see there.
-
     Attributes
     ----------
-    sided : bool
-        Whether weights depend on the direction of a move.
     knot_step : float
         Distance between the knots on [0, 32] at which h is tabulated.
     tail_slope : float or None
@@ -68,27 +63,6 @@ class BalancingFunction(ABC):
     knot_step: ClassVar[float] = 1 / 64
     tail_slope: ClassVar[float | None] = None
     _in_files: ClassVar[bool] = True  # so are classes of users
-
-    @property
-    def sided(self) -> bool:
-        """Whether weights depend on the direction of a move."""
-        return False
-
-    def side_part(self, log_odds: ArrayLike) -> Array:
-        """Part q of the log weight u/2 + q(l) of a move.
-
-        Parameters
-        ----------
-        log_odds : array_like
-            l = log p(x_i = upper value | others) / p(x_i = lower value | others), which is u for
-            moves to the upper value, and -u for moves to the lower one.
-
-        Returns
-        -------
-        ndarray of float64 of the same shape
-            h(abs(l)), unless the function is `sided`.
-        """
-        return self.even_part(log_odds)
 
     @abstractmethod
     def even_part(self, u: ArrayLike) -> Array:
@@ -117,17 +91,7 @@ class BalancingFunction(ABC):
         ndarray of float64 of the same shape
             -inf at u = -inf for every g, since an impossible move has no weight; at u = inf the
             limit, which is inf unless g is bounded.
-
-        Raises
-        ------
-        TypeError
-            If the function is `sided`: there is no g. See `side_part`.
         """
-        if self.sided:
-            raise TypeError(
-                f"{self!r} weighs moves by their direction, so it is no function g of u alone; "
-                "take side_part(log_odds)."
-            )
         u = np.asarray(u, dtype=np.float64)
         bounded = np.isposinf(u) & (self._tail_slope() <= -0.5)
         finite = np.where(np.isinf(u), 2 * _LAST_KNOT * bounded, u)
@@ -155,40 +119,31 @@ class BalancingFunction(ABC):
         Returns
         -------
         Table
-            NamedTuple of the values at the knots, the slopes per knot and 1 / knot_step. If the
-            function is `sided`, the knots of positive log-odds come first, then the negative ones.
+            NamedTuple of the values at the knots, the slopes per knot and 1 / knot_step.
 
         Raises
         ------
         ValueError
             If `even_part` returns an array of the wrong shape, or numbers that are not finite.
         """
-        if self.sided:
-            return join_sides(*(self._tabulate(self.side_part, sign) for sign in (1.0, -1.0)))
-        return self._tabulate(self.even_part)
-
-    def _tabulate(self, part: Callable[[ArrayLike], Array], sign: float = 1.0) -> Table:
-        """Tabulate a part of log g at the knots, or at minus the knots."""
-        knots, name = self.knots, f"{type(self).__name__}.{part.__name__}"
-        value = np.asarray(part(sign * knots), dtype=np.float64)
+        knots, name = self.knots, f"{type(self).__name__}.even_part"
+        value = np.asarray(self.even_part(knots), dtype=np.float64)
         if value.shape != knots.shape:
             raise ValueError(
                 f"{name} returned shape {value.shape} for an input of shape {knots.shape}; it must "
                 "return one number per element of u."
             )
         with np.errstate(invalid="ignore"):
-            ends = np.asarray(part(sign * np.array([_LAST_KNOT, 2 * _LAST_KNOT])))
-            tail = float(ends[1] - ends[0]) / _LAST_KNOT if self.sided else self._tail_slope()
+            tail = self._tail_slope()
         if not (np.isfinite(value).all() and np.isfinite(tail)):
             k = int(np.argmin(np.isfinite(value)))
             raise ValueError(
-                f"{name}({sign * knots[k]}) is {value[k]} (slope of the tail {tail}); "
-                f"{'q' if self.sided else 'the even part of log g'} must be finite."
+                f"{name}({knots[k]}) is {value[k]} (slope of the tail {tail}); "
+                "the even part of log g must be finite."
             )
         return self._as_table(np.array(value, order="C"), tail)
 
     def _as_table(self, value: Array, tail_slope: float) -> Table:
-        """Return the table of an even function, or of one side."""
         slope = np.append(np.diff(value), tail_slope * self.knot_step)
         return Table(value, slope, 1 / self.knot_step)
 
@@ -204,11 +159,11 @@ class BalancingFunction(ABC):
             )
 
     def tabulated(self) -> "Tabulated":
-        """Return the function that the kernels use, with q linear between the knots."""
-        return Tabulated(self.table(), self.sided)
+        """Return the function that the kernels use, with h linear between the knots."""
+        return Tabulated(self.table())
 
     def plot(self, ax: Any = None, u_max: float = 10.0, label: str | None = None) -> Any:
-        """Plot the even part, or q if `sided`, beside the even parts of the four fixed functions.
+        """Plot the even part beside those of the four fixed functions.
 
         Parameters
         ----------
@@ -228,7 +183,6 @@ class BalancingFunction(ABC):
 
             ax = plt.subplots(layout="constrained")[1]
         u = np.linspace(-u_max, u_max, 401)
-        of_mine = self.side_part if self.sided else self.even_part
         for name, style in zip(FIXED, ("--", "-.", ":", (0, (5, 1))), strict=True):
             fixed = FIXED[name]()
             if type(fixed) is not type(self):
@@ -236,15 +190,12 @@ class BalancingFunction(ABC):
                 ax.plot(u, h, color="0.6", linestyle=style, linewidth=1.2, label=name)
         ax.plot(
             u,
-            of_mine(u) - of_mine(0.0),
+            self.even_part(u) - self.even_part(0.0),
             color="C3",
             linewidth=2.2,
             label=label or type(self).__name__.lower(),
         )
-        if self.sided:
-            ax.set(xlabel="log-odds of the upper value", ylabel="q, log weight less half of u")
-        else:
-            ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
+        ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
         ax.legend(frameon=False)
         return ax
 
@@ -353,107 +304,18 @@ class Max(BalancingFunction):
 FIXED: dict[str, type[BalancingFunction]] = {"barker": Barker, "sqrt": Sqrt, "min": Min, "max": Max}
 
 
-class Directional(BalancingFunction):
-    r"""Weights that depend on the direction of a move, on two-valued variables.
-
-    With l the log-odds of the upper value of a variable given the others, a move to it has
-    log-ratio u = l, and back u = -l. The weight of a move is
-
-    .. math:: \log w = u/2 + q(l).
-
-    l is the same before and after the move, so p(x) w(x, x') = sqrt(p(x) p(x')) exp(q(l)) is
-    symmetric, and the Metropolis-Hastings acceptance is min(1, Z(x) / Z(x')), for *every* q. If q
-    is even, w is a balancing function of exp u. The functions here are
-
-    .. math:: w = c \cdot (\text{up: } e^{u}, \text{ down: } 1) + [\text{barker}]\; e^u / (1 + e^u).
-
-    The first term alone is q(l) = l/2: in variable selection, add by the odds, remove at rate 1, as
-    weighted tempered Gibbs sampling does [1]_. It removes variables that are tied to others, which
-    every balancing function leaves for long; but adds noise, which Barker's function does not.
-
-    Parameters
-    ----------
-    name : {"barker+wtgs", "wtgs"}, default="barker+wtgs"
-        Both terms, or the first alone.
-    c : float, default=0.3
-        Weight of the first term, positive. No effect on "wtgs".
-
-    References
-    ----------
-    .. [1] G. Zanella and G. Roberts, "Scalable importance tempering and Bayesian variable
-       selection", JRSS B 81 (2019).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklsb.balancing import Directional
-    >>> np.round(Directional("wtgs").side_part([-2.0, 0.0, 2.0]), 3).tolist()
-    [-1.0, 0.0, 1.0]
-    """
-
-    def __init__(self, name: str = "barker+wtgs", c: float = 0.3):
-        if name not in ("barker+wtgs", "wtgs"):
-            raise ValueError(f'name is {name!r}; it must be "barker+wtgs" or "wtgs".')
-        if not (isinstance(c, numbers.Real) and 0 < float(c) < np.inf):
-            raise ValueError(f"c is {c!r}; it must be a positive number.")
-        self.name: str = name
-        self.c: float = float(c)
-
-    @property
-    def sided(self) -> bool:
-        """True."""
-        return True
-
-    def side_part(self, log_odds: ArrayLike) -> Array:
-        """Part q of the log weight; see `BalancingFunction.side_part`."""
-        half = 0.5 * np.asarray(log_odds, dtype=np.float64)
-        if self.name == "wtgs":
-            return half
-        return np.logaddexp(np.log(self.c) + half, Barker().even_part(log_odds))
-
-    def even_part(self, u: ArrayLike) -> Array:
-        """Mean of q at u and -u."""
-        u = np.asarray(u, dtype=np.float64)
-        return 0.5 * (self.side_part(u) + self.side_part(-u))
-
-
-def join_sides(up: Table, down: Table) -> Table:
-    """Join the tables of q at positive and at negative log-odds."""
-    return Table(np.append(up.value, down.value), np.append(up.slope, down.slope), up.inverse_step)
-
-
 class Tabulated(BalancingFunction):
-    """The part q of a table, as the kernels evaluate it, operation by operation."""
+    """The even part of a table, as the kernels evaluate it, operation by operation."""
 
-    _sided = False  # in files of older versions
-
-    def __init__(self, table: Table, sided: bool = False):
+    def __init__(self, table: Table):
         self._table = table
-        self._sided = sided
-
-    @property
-    def sided(self) -> bool:
-        """Whether the table has two sides."""
-        return self._sided
-
-    def _at(self, u: ArrayLike, down: Any) -> Array:
-        value, slope, inverse_step = self._table
-        size = value.size // (1 + self._sided)
-        a = np.abs(np.asarray(u, dtype=np.float64)) * inverse_step
-        knot = np.minimum(a, size - 1.0).astype(np.int64)
-        place = knot + size * np.asarray(down, dtype=np.int64)
-        return value[place] + slope[place] * (a - knot)
-
-    def side_part(self, log_odds: ArrayLike) -> Array:
-        """Part q, linear between the knots and beyond the last."""
-        u = np.asarray(log_odds, dtype=np.float64)
-        return self._at(u, (u < 0.0) & self._sided)
 
     def even_part(self, u: ArrayLike) -> Array:
         """Even part, linear between the knots and beyond the last."""
-        if self._sided:
-            return 0.5 * (self._at(u, False) + self._at(u, True))
-        return self._at(u, False)
+        value, slope, inverse_step = self._table
+        a = np.abs(np.asarray(u, dtype=np.float64)) * inverse_step
+        knot = np.minimum(a, value.size - 1.0).astype(np.int64)
+        return value[knot] + slope[knot] * (a - knot)
 
     def table(self) -> Table:
         """Return the table."""
@@ -462,7 +324,7 @@ class Tabulated(BalancingFunction):
     @property
     def knots(self) -> Array:
         """Values of abs(u) at which it is tabulated."""
-        return np.arange(self._table.value.size // (1 + self._sided)) / self._table.inverse_step
+        return np.arange(self._table.value.size) / self._table.inverse_step
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return {}: a table has no parameters to set."""
@@ -509,8 +371,12 @@ class LearnableFunction(BalancingFunction):
         return params | ({"theta": None} if self._is_initial and "theta" in params else {})
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("_at_knots", "_of_sides")
-        return {name: value for name, value in self.__dict__.items() if name not in computed}
+        return {name: value for name, value in self.__dict__.items() if name != "_at_knots"}
+
+    def _start(self, initial: Array, theta: ArrayLike | None) -> None:
+        """Set the parameters."""
+        self.theta = self._check_theta(initial if theta is None else theta, initial.size)
+        self._is_initial = theta is None
 
     @staticmethod
     def _check_theta(theta: ArrayLike, size: int) -> Array:
@@ -529,96 +395,13 @@ class LearnableFunction(BalancingFunction):
 
         Parameters
         ----------
-        grad_knots : array_like of shape (n_knots,), or (2 * n_knots,) if `sided`
-            Derivative of the loss by each value of `table`: by h at `knots`, or by q at the knots
-            of positive log-odds and then at those of negative ones.
+        grad_knots : array_like of shape (n_knots,)
+            Derivative of the loss by each value of `table`: by h at `knots`.
 
         Returns
         -------
         ndarray of shape (n_parameters,)
         """
-
-
-class TwoSided(LearnableFunction):
-    r"""A learnable function that may have parameters of its own for each side.
-
-    With ``sides=True`` it has two even parts of its class, with parameters theta = (up, down):
-
-    .. math:: q(l) = h_{up}(|l|) - h_{up}(0) \text{ for } l \ge 0, \qquad
-              q(l) = h_{down}(|l|) - h_{down}(0) \text{ for } l < 0.
-
-    A subclass implements `_even`, `_even_table` and `_even_vjp`, of a function with one side.
-    """
-
-    sides: bool = False  # in files of older versions
-
-    def _start(self, initial: Array, theta: ArrayLike | None, sides: bool) -> None:
-        """Set the parameters, by default the initial ones of each side."""
-        if not isinstance(sides, bool | np.bool_):
-            raise ValueError(f"sides is {sides!r}; it must be True or False.")
-        self.sides = bool(sides)
-        both = np.tile(initial, 1 + self.sides)
-        self.theta = self._check_theta(both if theta is None else theta, both.size)
-        self._is_initial = theta is None
-
-    @property
-    def sided(self) -> bool:
-        """Whether weights depend on the direction of a move."""
-        return self.sides
-
-    @cached_property
-    def _of_sides(self) -> list["TwoSided"]:
-        """A function with one side for each side; itself if it has one only."""
-        if not self.sides:
-            return [self]
-        found = []
-        for theta in np.split(self.theta, 2):
-            one = copy.copy(self)
-            one.sides, one.theta = False, theta
-            found.append(one)
-        return found
-
-    @abstractmethod
-    def _even(self, u: ArrayLike) -> Array:
-        """Return the even part of a function with one side."""
-
-    def _even_table(self) -> Table:
-        return self._tabulate(self.even_part)
-
-    @abstractmethod
-    def _even_vjp(self, grad_knots: Array) -> Array:
-        """Return the gradient by theta of a function with one side."""
-
-    def even_part(self, u: ArrayLike) -> Array:
-        """Even part of log g; with two sides, the mean of q at u and -u."""
-        if not self.sides:
-            return self._even(u)
-        u = np.asarray(u, dtype=np.float64)
-        return 0.5 * (self.side_part(u) + self.side_part(-u))
-
-    def side_part(self, log_odds: ArrayLike) -> Array:
-        """Part q of the log weight; see `BalancingFunction.side_part`."""
-        if not self.sides:
-            return self._even(log_odds)
-        up, down = (one._even(log_odds) - one._even(0.0) for one in self._of_sides)
-        return np.where(np.asarray(log_odds) < 0.0, down, up)
-
-    def table(self) -> Table:
-        """Tabulate for the kernels; see `BalancingFunction.table`."""
-        tables = [one._even_table() for one in self._of_sides]
-        if not self.sides:
-            return tables[0]
-        return join_sides(*(one._replace(value=one.value - one.value[0]) for one in tables))
-
-    def vjp(self, grad_knots: ArrayLike) -> Array:
-        """Gradient by theta; see `LearnableFunction.vjp`."""
-        grad = np.asarray(grad_knots, dtype=np.float64)
-        if not self.sides:
-            return self._even_vjp(grad)
-        grads = grad.reshape(2, -1).copy()
-        grads[:, 0] -= grads.sum(axis=1)  # h at 0 is subtracted
-        parts = [one._even_vjp(g) for one, g in zip(self._of_sides, grads, strict=True)]
-        return np.concatenate(parts)
 
 
 def _fixed_parts(u: Array) -> Array:
@@ -633,39 +416,26 @@ def _fixed_at_knots(step: float) -> Array:
     return parts
 
 
-class Mixture(TwoSided):
+class Mixture(LearnableFunction):
     r"""LSB 1: softmax mixture of Barker, square root, min and max.
 
     .. math:: g(t) = \sum_k w_k g_k(t), \quad w = \mathrm{softmax}(\theta)
 
     Parameters
     ----------
-    theta : array_like of shape (4,), or (8,) with two sides, optional
+    theta : array_like of shape (4,), optional
         Logits of the weights of barker, sqrt, min and max; zeros if not given.
-    sides : bool, default=False
-        Whether positive and negative log-odds have mixtures of their own; ``theta`` holds the
-        logits of the one for positive log-odds first. The weights of moves then depend on their
-        direction, and targets must have two-valued variables; see `sklsb.balancing.Directional`,
-        whose "wtgs" is max on the positive side and min on the negative one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklsb import Mixture
-    >>> wtgs = Mixture([0, 0, 0, 50, 0, 0, 50, 0], sides=True)
-    >>> np.round(wtgs.side_part([-2.0, 0.0, 2.0]), 3).tolist()
-    [-1.0, 0.0, 1.0]
     """
 
     tail_slope = 0.5  # max outgrows the other three, whatever its weight
 
-    def __init__(self, theta: ArrayLike | None = None, sides: bool = False):
-        self._start(np.zeros(4), theta, sides)
+    def __init__(self, theta: ArrayLike | None = None):
+        self._start(np.zeros(4), theta)
 
     @property
     def weights(self) -> Array:
-        """Weights of barker, sqrt, min and max, (4,), or (2, 4) with two sides."""
-        return softmax(self.theta.reshape(-1, 4), axis=1).reshape((2, 4) if self.sides else 4)
+        """Weights of barker, sqrt, min and max, (4,)."""
+        return softmax(self.theta)
 
     def _mixed(self, parts: Array) -> tuple[Array, Array]:
         """Even part, (n,), and the share of each in g, (4, n), from the four even parts, (4, n)."""
@@ -680,18 +450,22 @@ class Mixture(TwoSided):
     def _at_knots(self) -> tuple[Array, Array]:
         return self._mixed(_fixed_at_knots(self.knot_step))
 
-    def _even(self, u: ArrayLike) -> Array:
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
         u = np.asarray(u, dtype=np.float64)
         return self._mixed(_fixed_parts(u.ravel()))[0].reshape(u.shape)
 
-    def _even_table(self) -> Table:
+    def table(self) -> Table:
+        """Tabulate for the kernels; see `BalancingFunction.table`."""
         return self._as_table(self._at_knots[0].copy(), self._tail_slope())
 
-    def _even_vjp(self, grad_knots: Array) -> Array:
-        return self._at_knots[1] @ grad_knots - self.weights * grad_knots.sum()
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        grad = np.asarray(grad_knots, dtype=np.float64)
+        return self._at_knots[1] @ grad - self.weights * grad.sum()
 
 
-class Lipschitz(TwoSided):
+class Lipschitz(LearnableFunction):
     r"""Even part of bounded slope; with the bound 1/2, exactly all increasing functions g.
 
     .. math:: h(u) = \int_0^{|u|} b \tanh \psi(v) \, dv
@@ -710,10 +484,6 @@ class Lipschitz(TwoSided):
         one hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
     theta : array_like, optional
         Parameters; those of psi = 0, or g(t) = sqrt(t), if not given.
-    sides : bool, default=False
-        Whether positive and negative log-odds have functions psi of their own, with twice as many
-        parameters, those of positive log-odds first: the weights then depend on the direction of
-        a move, and targets must have two-valued variables; see `sklsb.balancing.Directional`.
     """
 
     def __init__(
@@ -721,7 +491,6 @@ class Lipschitz(TwoSided):
         bound: float = 0.5,
         architecture: str = "knots",
         theta: ArrayLike | None = None,
-        sides: bool = False,
     ):
         if not (isinstance(bound, numbers.Real) and 0 < float(bound) < np.inf):
             raise ValueError(f"bound is {bound!r}; it must be a positive number.")
@@ -732,7 +501,7 @@ class Lipschitz(TwoSided):
         self.bound: float = float(bound)
         self.architecture: str = architecture
         self.learning_rate = SLOPES[architecture].learning_rate
-        self._start(SLOPES[architecture].initial(), theta, sides)
+        self._start(SLOPES[architecture].initial(), theta)
 
     @cached_property
     def _at_knots(self) -> tuple[Array, Array, Any]:
@@ -742,23 +511,27 @@ class Lipschitz(TwoSided):
         steps = 0.5 * self.knot_step * (slope[1:] + slope[:-1])
         return np.append(0.0, np.cumsum(steps)), slope, memory
 
-    def _even(self, u: ArrayLike) -> Array:
-        return Tabulated(self._even_table()).even_part(u)  # a line beyond the last knot
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
+        return Tabulated(self.table()).even_part(u)  # a line beyond the last knot
 
-    def _even_table(self) -> Table:
+    def table(self) -> Table:
+        """Tabulate for the kernels; see `BalancingFunction.table`."""
         value, slope, _ = self._at_knots
         return self._as_table(value, slope[-1])
 
-    def _even_vjp(self, grad_knots: Array) -> Array:
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        grad = np.asarray(grad_knots, dtype=np.float64)
         _, slope, memory = self._at_knots
-        by_step = 0.5 * self.knot_step * np.cumsum(grad_knots[:0:-1])[::-1]
+        by_step = 0.5 * self.knot_step * np.cumsum(grad[:0:-1])[::-1]
         by_slope = np.append(by_step, 0.0)
         by_slope[1:] += by_step
         by_psi = by_slope * (self.bound - slope**2 / self.bound)
         return SLOPES[self.architecture].backward(self.theta, memory, by_psi)
 
 
-class Network(TwoSided):
+class Network(LearnableFunction):
     r"""LSB 2: a network f(t), made balancing.
 
     .. math:: g(t) = \tfrac12 \left( f(t) + t f(1/t) \right)
@@ -767,12 +540,8 @@ class Network(TwoSided):
 
     Parameters
     ----------
-    theta : array_like of shape (31,), or (62,) with two sides, optional
+    theta : array_like of shape (31,), optional
         Parameters; if not given, those for which g is as close to sqrt(t) as possible.
-    sides : bool, default=False
-        Whether positive and negative log-odds have networks of their own, with twice as many
-        parameters, those of positive log-odds first: the weights then depend on the direction of
-        a move, and targets must have two-valued variables; see `sklsb.balancing.Directional`.
 
     References
     ----------
@@ -781,8 +550,8 @@ class Network(TwoSided):
 
     tail_slope = 0.5  # f is bounded, and t f(1/t) grows like t
 
-    def __init__(self, theta: ArrayLike | None = None, sides: bool = False):
-        self._start(MLP.initial(), theta, sides)
+    def __init__(self, theta: ArrayLike | None = None):
+        self._start(MLP.initial(), theta)
 
     def _combine(self, u: Array) -> tuple[Array, Array, Any]:
         """Even part at u >= 0, the share of f(t) in it, and the network's memory for a vjp."""
@@ -795,18 +564,22 @@ class Network(TwoSided):
     def _at_knots(self) -> tuple[Array, Array, Any]:
         return self._combine(self.knots)
 
-    def _even(self, u: ArrayLike) -> Array:
+    def even_part(self, u: ArrayLike) -> Array:
+        """Even part of log g."""
         a = np.abs(np.asarray(u, dtype=np.float64))
         inside = np.minimum(a, _LAST_KNOT)
         h = self._combine(inside.ravel())[0]
         return h.reshape(a.shape) + self.tail_slope * (a - inside)
 
-    def _even_table(self) -> Table:
+    def table(self) -> Table:
+        """Tabulate for the kernels; see `BalancingFunction.table`."""
         return self._as_table(self._at_knots[0], self.tail_slope)
 
-    def _even_vjp(self, grad_knots: Array) -> Array:
+    def vjp(self, grad_knots: ArrayLike) -> Array:
+        """Gradient by theta; see `LearnableFunction.vjp`."""
+        grad = np.asarray(grad_knots, dtype=np.float64)
         _, share, memory = self._at_knots
-        by_log_f = np.concatenate([grad_knots * share, grad_knots * (1.0 - share)])
+        by_log_f = np.concatenate([grad * share, grad * (1.0 - share)])
         return MLP.backward(self.theta, memory, by_log_f)
 
 
@@ -814,7 +587,6 @@ _NAMES: dict[str, Callable[[], BalancingFunction]] = {
     **FIXED,
     "mixture": Mixture,
     "learned": partial(Lipschitz, 0.5, "network"),
-    "wtgs": partial(Directional, "wtgs"),
 }
 
 

@@ -27,7 +27,7 @@ from sklsb._kernels.rules.jump import Jump
 from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction
 from sklsb.balancing.learning import Flux
-from sklsb.balancing.sides import (
+from sklsb.balancing.weights import (
     MOST_FACTOR,
     balanced,
     log_typical_rate,
@@ -60,8 +60,8 @@ def jump(
 ) -> Jump:
     """Return the rule whose transition takes the time of a few jumps in a typical state."""
     rule, n = balanced(target, function, factors=factors), jumps_of_transition(target)
-    log_time = math.log(n) - log_typical_rate(rule, target, states, ratios)
-    return Jump(rule.table, log_time, rule.sides, -(-target.n_sites // n))
+    log_time = math.log(n) - log_typical_rate(rule, ratios)
+    return Jump(rule.table, log_time, rule.log_factor, -(-target.n_sites // n))
 
 
 def jumps_of_transition(target: Target) -> int:
@@ -86,7 +86,7 @@ class JumpFlux(Flux):
         self.site = site_of_moves(target)
         odds = self._by_site(np.exp(np.minimum(self.ratios, 700.0)))
         self.present = 1.0 / (1.0 + odds)
-        self.knots = _Knots(function, target, self.states, self.ratios)
+        self.knots = _Knots(function, self.ratios)
         self.sites = np.arange(target.n_sites)
         self.variance = self._variances()
 
@@ -100,7 +100,7 @@ class JumpFlux(Flux):
     def _weights(self, table: Table) -> tuple[Array, Array, float]:
         """Return weights of moves and of variables, and the mean of Z, up to a common factor."""
         rule = balanced(self.ensemble.target, self.function)._replace(table=table)
-        log_w = log_weights(rule, self.ensemble.target, self.states, self.ratios)
+        log_w = log_weights(rule, self.ratios)
         shift = log_w.max(initial=-np.inf)
         w = np.exp(log_w - (shift if np.isfinite(shift) else 0.0))
         return w, self._by_site(w), float(w.sum() / len(w))
@@ -153,20 +153,13 @@ class JumpFlux(Flux):
 class _Knots:
     """Adds derivatives by the weights of moves up to derivatives by the values at the knots."""
 
-    def __init__(self, function: BalancingFunction, target: Target, states: States, ratios: Array):
+    def __init__(self, function: BalancingFunction, ratios: Array):
         table = function.table()
         self.size = table.value.size
-        of_side = self.size // (1 + function.sided)
         a = np.abs(np.where(np.isfinite(ratios), ratios, 0.0)) * table.inverse_step
-        a = np.minimum(a, of_side - 1.0)
-        knot = np.minimum(a, of_side - 2.0).astype(np.int64)
-        self.upper = (a - knot).ravel()
-        down = np.zeros(ratios.shape, dtype=np.int64)
-        if function.sided:
-            sides = balanced(target, function).sides
-            goes_up = states[:, sides.site] == sides.low
-            down = np.where(goes_up, ratios < 0.0, ratios > 0.0).astype(np.int64)
-        self.knot = (knot + of_side * down).ravel()
+        a = np.minimum(a, self.size - 1.0)
+        knot = np.minimum(a, self.size - 2.0).astype(np.int64)
+        self.upper, self.knot = (a - knot).ravel(), knot.ravel()
 
     def gather(self, by_weight: Array) -> Array:
         """Return the derivative by each value of the table."""

@@ -55,7 +55,6 @@ from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
-from sklsb.balancing.sides import sides_of
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
@@ -321,8 +320,7 @@ def burn_in(
     done = 0
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
-    sides = sides_of(ensemble.target, function)
-    rule = Balanced(function.table(), lazy, sides)
+    rule = Balanced(function.table(), lazy)
     adaptive = ensemble if isinstance(ensemble, Adaptive) else None
     ensemble.start(rule)
     log_prob = ensemble.log_prob()
@@ -348,7 +346,7 @@ def burn_in(
         if learner is not None and gradient is not None:
             store.offer(block, ensemble.chains.x)
             value, norm = learner.update(*gradient)
-            function, rule = learner.function, Balanced(learner.table, lazy, sides)
+            function, rule = learner.function, Balanced(learner.table, lazy)
         shown = _shown(function, rule.table)
         rows.append((done, log_prob, acceptance, value, norm, *shown))
         on_block(length)
@@ -359,7 +357,7 @@ def burn_in(
 
 def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
     """Return the parameters and the even part, as the histories keep them."""
-    even_part = Tabulated(table, function.sided).even_part(PLACES)
+    even_part = Tabulated(table).even_part(PLACES)
     return getattr(function, "theta", np.empty(0)), even_part
 
 
@@ -402,7 +400,6 @@ class Flux:
         affordable = FLUX_COST * n // max(1, ensemble.cost * len(ensemble))
         n_sites = min(n, max(FEWEST_SITES, affordable))
         self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
-        self.sides = sides_of(ensemble.target, function)
         if kind == "global_flux":
             self.variance = self._variances()[self.sites]
         self.rows: list[tuple[Any, ...]] = []
@@ -413,7 +410,7 @@ class Flux:
         return site_variances(self.ensemble.target, states, ratios)
 
     def _flux(self, table: Table, weight: Array) -> tuple[float, Array, Array]:
-        return self.ensemble.flux(Balanced(table, sides=self.sides), self.sites, weight)
+        return self.ensemble.flux(Balanced(table), self.sites, weight)
 
     def _local(self, table: Table) -> tuple[float, Array]:
         return self._flux(table, np.empty(0))[:2]
@@ -471,7 +468,7 @@ def fit_flux(
         return found
 
     table = function.table()
-    ensemble.start(Balanced(table, sides=flux.sides))
+    ensemble.start(Balanced(table))
     # Its matrices have few rows: several threads of BLAS would take ten times as long as one.
     with threadpool_limits(1, user_api="blas"):
         minimize(

@@ -44,7 +44,6 @@ from sklsb._kernels.facts import Rule
 from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, Barker
 from sklsb.balancing.learning import MIXING, site_variances
-from sklsb.balancing.sides import balanced, log_weights
 from sklsb.balancing.times import (
     FEWEST_KEPT,
     UNKNOWN,
@@ -54,6 +53,7 @@ from sklsb.balancing.times import (
     time_of,
     window,
 )
+from sklsb.balancing.weights import balanced, log_weights
 from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
 from sklsb.targets.base import States, Target
 
@@ -546,11 +546,8 @@ def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tupl
         return 0.0, (0.0, 0.0)
     if a.size > 512:
         a = a[np.linspace(0, a.size - 1, 512).astype(int)]
-    deficit = np.zeros(a.size)
-    for sign in (1.0, -1.0):
-        q = function.tabulated().side_part(sign * a)
-        below = (q[:, None] - 0.5 * np.abs(a[:, None] - a)).max(axis=0) - q
-        deficit = np.maximum(deficit, below)
+    h = function.tabulated().even_part(a)
+    deficit = (h[:, None] - 0.5 * np.abs(a[:, None] - a)).max(axis=0) - h
     largest = float(deficit.max())
     where = a[deficit >= min(largest, STARVED)]
     return largest, (float(where[0]), float(where[-1]))
@@ -570,7 +567,7 @@ def neglectful(
     variance = np.repeat(by_site, n_moves)
 
     def log_share(function: BalancingFunction) -> Array:
-        weight = log_weights(balanced(target, function), target, states, log_ratios)
+        weight = log_weights(balanced(target, function), log_ratios)
         total = logsumexp(weight, axis=1, keepdims=True)
         share = np.exp(weight - np.where(np.isfinite(total), total, 0.0)).mean(axis=0)
         return np.log(np.maximum(share, 1e-300))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.rules.balanced import PLAIN, Balanced, Sides
+from sklsb._kernels.rules.balanced import PLAIN, Balanced
 from sklsb._kernels.rules.chromatic import Chromatic
 from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
@@ -34,7 +34,6 @@ __all__ = [
     "NoPart",
     "RandomBlocks",
     "Rule",
-    "Sides",
     "Swap",
     "SwendsenWang",
     "Systematic",

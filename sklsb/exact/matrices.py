@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb.balancing.functions import BalancingFunction, Tabulated
-from sklsb.balancing.sides import log_weights
+from sklsb.balancing.weights import log_weights
 from sklsb.ensembles.rules import (
     Balanced,
     Chromatic,
@@ -136,7 +136,7 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
 
 
 def _log_weights(rule: Balanced | Jump, target: Target) -> Array:
-    return log_weights(rule, target, states(target), log_ratios(target))
+    return log_weights(rule, log_ratios(target))
 
 
 def locally_balanced(rule: Balanced, target: Target) -> Transitions:

@@ -30,7 +30,7 @@ from sklsb.balancing.learning import (
     Objective,
     burn_in,
 )
-from sklsb.balancing.sides import balanced, check_sided
+from sklsb.balancing.weights import balanced
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
@@ -84,9 +84,8 @@ class LSBSampler(BaseSampler):
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
         "mixture": learned mixture of these four (LSB 1). "learned": learned functions of bounded
         slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing and other
-        ones for sampling. "wtgs": see `sklsb.balancing.Directional`. Or any
-        `sklsb.balancing.BalancingFunction`; a learnable one, such as the paper's `Network` (LSB 2),
-        is learned.
+        ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable one, such as the
+        paper's `Network` (LSB 2), is learned.
     fast : bool, default=False
         False: exact log-ratios of all neighbours, in compiled kernels. True: first-order log-ratios
         from one gradient, in torch (FLSB; with "sqrt" it is Gibbs with gradients [3]_). The full
@@ -263,7 +262,6 @@ class LSBSampler(BaseSampler):
         for name in ("fast", "pilot"):
             check_bool(getattr(self, name), name)
         self._check_n_flips()
-        check_sided(target, self._function, bool(self.fast))
         self._allowed = allowed_by(self, target)
         check_blocks(self.blocks, self.fast, target)
         if self.device not in (None, "cpu") and not self.fast:

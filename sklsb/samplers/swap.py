@@ -121,11 +121,6 @@ class SwapSampler(FixedRuleSampler):
                 "BalancingFunction: SwapSampler learns none."
             )
         function = get_balancing(self.balancing)
-        if function.sided:
-            raise ValueError(
-                f"balancing is {self.balancing!r}, which weighs moves by their direction; "
-                "exchanges have none. Give a function without sides."
-            )
         if not (isinstance(self.lazy, numbers.Real) and 0 <= float(self.lazy) < 1):
             raise ValueError(f"lazy is {self.lazy!r}; it must be in [0, 1).")
         sites = free_sites(target)

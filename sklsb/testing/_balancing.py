@@ -12,9 +12,6 @@ from sklsb.testing._expect import EPS, Array, expect, expect_equal, expect_near
 def check_balancing(function: BalancingFunction) -> None:
     """Check that a function and its table are balancing, and its gradient if it is learnable.
 
-    Weights of a function that is `sided` are symmetric for any q: then q is checked against its
-    table.
-
     Parameters
     ----------
     function : BalancingFunction
@@ -26,24 +23,18 @@ def check_balancing(function: BalancingFunction) -> None:
         If a property does not hold; the message says which, and what was found.
     """
     u = np.concatenate([np.linspace(-40, 40, 1281), [1e-300, 1e-9, 63.7, 99.0, 700.0, 1e4]])
-    part = function.side_part if function.sided else function.even_part
-    name, q = part.__name__, part(u)
+    h, of_number = function.even_part(u), function.even_part(1.5)
     expect(
-        np.shape(q) == u.shape and np.shape(part(1.5)) == (),
-        f"{name} returned shape {np.shape(q)} for an input of shape {u.shape}, and "
-        f"{np.shape(part(1.5))} for a number; it must keep the shape.",
+        np.shape(h) == u.shape and np.shape(of_number) == (),
+        f"even_part returned shape {np.shape(h)} for an input of shape {u.shape}, and "
+        f"{np.shape(of_number)} for a number; it must keep the shape.",
     )
-    expect(np.isfinite(q), f"{name} must be finite; it is not at u = {u[~np.isfinite(q)]}.")
-    if not function.sided:
-        _check_even(function, u)
-    value, tabulated = function.table().value, function.tabulated()
-    # The second side begins just below 0.
-    sides = function.knots, -np.maximum(function.knots, 1e-300)
-    knots = np.concatenate(sides[: 1 + function.sided])
-    of_table = tabulated.side_part if function.sided else tabulated.even_part
+    expect(np.isfinite(h), f"even_part must be finite; it is not at u = {u[~np.isfinite(h)]}.")
+    _check_even(function, u)
+    value, knots = function.table().value, function.knots
     gate = 8 * EPS * (1 + np.abs(knots) + np.abs(value))
-    expect_near(value, part(knots), gate, "the table at the knots")
-    expect_near(of_table(knots), value, 1e-298, "tabulated at the knots")
+    expect_near(value, function.even_part(knots), gate, "the table at the knots")
+    expect_equal(function.tabulated().even_part(knots), value, "tabulated at the knots")
     cls = type(function)
     # A class made inside a function or a console cell cannot be pickled, and need not be.
     if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:

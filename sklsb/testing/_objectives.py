@@ -10,7 +10,7 @@ from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY, Objective
 from sklsb.balancing.functions import BalancingFunction
-from sklsb.balancing.sides import balanced
+from sklsb.balancing.weights import balanced
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.matrices import locally_balanced, log_ratios
@@ -39,9 +39,7 @@ def _found_enumerated(
     return out[1], out[0][:, 0], np.zeros(n)
 
 
-def _numeric_gradient(
-    f: Callable[[Table], Array], table: Table, step: float = 1e-5, n_sides: int = 1
-) -> Array:
+def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
     """Return central differences by the values at the knots, with the slopes of tails fixed."""
     columns = []
     for k in range(table.value.size):
@@ -49,9 +47,8 @@ def _numeric_gradient(
         for sign in (1.0, -1.0):
             value = table.value.copy()
             value[k] += sign * step
-            rise = np.diff(value.reshape(n_sides, -1), axis=1)
-            tail = table.slope.reshape(n_sides, -1)[:, -1:]
-            ends.append(f(Table(value, np.hstack([rise, tail]).ravel(), table.inverse_step)))
+            slope = np.append(np.diff(value), table.slope[-1])
+            ends.append(f(Table(value, slope, table.inverse_step)))
         columns.append((ends[0] - ends[1]) / (2 * step))
     return np.stack(columns, axis=-1)
 
@@ -98,7 +95,7 @@ def check_objective(
         return _sum_of_terms(given, rule._replace(table=table), target)
 
     expected = by_definition(rule.table)
-    by_knots = _numeric_gradient(by_definition, rule.table, n_sides=1 + function.sided)
+    by_knots = _numeric_gradient(by_definition, rule.table)
     expect_near(value, expected, 1e-10 * (1 + np.abs(expected)), f"{name} against enumeration")
     gate = 1e-6 * np.abs(by_knots).max(initial=1e-3)
     expect_near(gradient, by_knots, gate, f"gradient of {name} at (state, knot)")

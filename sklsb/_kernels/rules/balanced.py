@@ -3,13 +3,11 @@
 The proposal is Q(m|x) = w_m / Z(x), with the weight of move m, which changes variable i by the
 log-ratio u,
 
-    log w_m = log s_i + u/2 + q(l)
+    log w_m = log s_i + u/2 + h(abs(u)) = log s_i + log g(exp u)
 
-where l is the log-odds of the upper value of i given the other variables: u if the move leads to
-it, else -u. Both s_i and l are the same at x and at x' = x after the move, and p(x) exp(u/2) =
-sqrt(p(x) p(x')), so p(x) w_m(x) is symmetric in x and x'. Hence the Metropolis-Hastings acceptance
-of x' is min(1, Z(x) / Z(x')), whatever s and q are. If q is even, q(l) = h(abs(u)), then exp(u/2 +
-h) = g(exp u) with a balancing function g.
+with a factor s_i and the even part h of log g. Both are the same at x and at x' = x after the move,
+and p(x) exp(u/2) = sqrt(p(x) p(x')), so p(x) w_m(x) is symmetric in x and x'. Hence the
+Metropolis-Hastings acceptance of x' is min(1, Z(x) / Z(x')), whatever s and h are.
 """
 
 from typing import Any, NamedTuple
@@ -42,15 +40,8 @@ def _row_of(part, c):
     return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.group[c], part.level)
 
 
-class Sides(NamedTuple):
-    """How moves are weighed beyond one even function; empty arrays: not at all."""
-
-    log_factor: NDArray[np.float64] = np.empty(0)  # log s of the variable, by move
-    site: NDArray[np.int64] = np.empty(0, np.int64)  # by move, if q is not even
-    low: int = 0  # value from which a move leads up
-
-
-PLAIN = Sides()
+# Log factors where all are 1.
+PLAIN: NDArray[np.float64] = np.empty(0)
 
 
 def new_weights(target: Any, n_chains: int) -> Weights:
@@ -72,7 +63,7 @@ class Balanced(NamedTuple):
 
     table: Table
     lazy: float = 0.0
-    sides: Sides = PLAIN
+    log_factor: NDArray[np.float64] = PLAIN  # log s of the variable, by move; empty: all s are 1
 
     @property
     def facts(self) -> Facts:
@@ -89,34 +80,18 @@ class Balanced(NamedTuple):
 
 
 @inlined
-def table_row(rule, chain, move, u):
-    """Return the first knot and the number of knots that q at this move uses.
-
-    If q is not even, the knots of l >= 0 come first, then those of l < 0.
-    """
-    size = np.uint64(rule.table.value.size)
-    if rule.sides.site.size == 0:
-        return np.uint64(0), size
-    half = size // np.uint64(2)
-    goes_up = chain.x[rule.sides.site[np.int64(move)]] == rule.sides.low
-    log_odds = u if goes_up else -u
-    return half * np.uint64(log_odds < 0.0), half
-
-
-@inlined
-def log_weight_by(rule, chain, move, u):
+def log_weight_by(rule, move, u):
     """Log weight of a move with log-ratio u."""
-    first, size = table_row(rule, chain, move, u)
-    found = log_weight(rule.table, first, size, u)
-    if rule.sides.log_factor.size > 0:
-        found += rule.sides.log_factor[np.int64(move)]
+    found = log_weight(rule.table, u)
+    if rule.log_factor.size > 0:
+        found += rule.log_factor[np.int64(move)]
     return found
 
 
 @inlined
 def log_weight_at(view, rule, chain, move):
     """Log weight of a move."""
-    return log_weight_by(rule, chain, move, log_ratio(view, chain, move))
+    return log_weight_by(rule, move, log_ratio(view, chain, move))
 
 
 @inlined

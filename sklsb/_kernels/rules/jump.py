@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements, inlined
 from sklsb._kernels.contract import prepare, rebuild, step
@@ -19,7 +20,6 @@ from sklsb._kernels.rules.balanced import (
     LARGEST_TOTAL,
     PLAIN,
     SMALLEST_TOTAL,
-    Sides,
     Weights,
     new_weights,
     propose,
@@ -41,7 +41,7 @@ class Jump(NamedTuple):
 
     table: Table
     log_time: float = 0.0
-    sides: Sides = PLAIN
+    log_factor: NDArray[np.float64] = PLAIN
     sweep: int = 0  # transitions in which there are as many jumps as variables; 0: not known
 
     @property

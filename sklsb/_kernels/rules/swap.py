@@ -142,7 +142,6 @@ def _weigh(view, rule, chain, place):
     _group(rule, chain)
     forget_way(view, chain)
     reference, known = 0.0, False
-    n_knots = np.uint64(rule.table.value.size)
     for k in range(part.block.size):
         part.log_weight[k] = -np.inf
     for rank in range(part.first.size):
@@ -158,7 +157,7 @@ def _weigh(view, rule, chain, place):
             partner = np.uint64(part.block[k])
             if _takes(view, partner, own):
                 u = _log_ratio_after(view, rule, chain, partner, own, between, reference)
-                part.log_weight[k] = log_weight(rule.table, np.uint64(0), n_knots, u)
+                part.log_weight[k] = log_weight(rule.table, u)
                 chain.evaluations[0] += 1
             k = np.int64(part.after[k])
         flip(view, chain, inverse)

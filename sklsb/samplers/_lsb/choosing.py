@@ -23,7 +23,7 @@ from sklsb.balancing.jumps import draws as make_draws
 from sklsb.balancing.learners import name_of
 from sklsb.balancing.learning import MIXING, OBJECTIVES, Flux, Trace, fit_flux, n_stored
 from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
-from sklsb.balancing.sides import balanced
+from sklsb.balancing.weights import balanced
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States

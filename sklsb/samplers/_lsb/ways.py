@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from sklsb.balancing.candidates import Allowed
-from sklsb.balancing.sides import check_factors
+from sklsb.balancing.weights import check_factors
 from sklsb.targets.base import Target
 
 
