@@ -214,9 +214,6 @@ class AutoSampler(BaseSampler):
         sampler._ensemble.add_evaluations(per_chain)
         tally = choice.first._ensemble.counters.tally
         sampler._count_anew(() if tally is None else tally.kept)
-        old = ("disagreement_", "sample_stats_", "_last_draws", "_thin_found")
-        for name in (*old, "_thin_evaluations", "_reference", "_tried", "_reference_cost"):
-            self.__dict__.pop(name, None)
         self.sampler_: BaseSampler = sampler
         self.candidates_: xr.Dataset = choice.table()
         self.why_: str = choice.why

@@ -249,12 +249,13 @@ class LSBSampler(BaseSampler):
     def check_parameters(self, target: Target) -> None:
         self._function = copy.deepcopy(get_balancing(self.balancing))
         self._function.table()
-        if self.warm_start and hasattr(self, "balancing_"):
+        before = self._before
+        if before is not None and hasattr(before, "balancing_"):
             learned = isinstance(self._function, LearnableFunction)
-            given, function = self._fitted_with
+            given, function = before._fitted_with
             same = self.balancing is given or (isinstance(given, str) and self.balancing == given)
             if learned and same and self._function._same(function):
-                self._function = self.burn_in_balancing_
+                self._function = before.burn_in_balancing_
         name_of(self.objective)
         if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
             allowed = sorted(OPTIMIZERS)

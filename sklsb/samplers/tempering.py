@@ -330,7 +330,7 @@ class ParallelTempering(BaseSampler):
             self.__dict__.pop("_core", None)
 
     def make_ensemble(self, target: Target, states: States, streams: Streams) -> Ladders:
-        old: Ladders | None = getattr(self, "_ensemble", None) if self.warm_start else None
+        old: Ladders | None = getattr(self._before, "_ensemble", None)
         beta = np.linspace(0.0, 1.0, FIRST_REPLICAS) if old is None else old.beta
         core, again = self._core, old is not None and old.target is target and self._going_on
         product = None if self.reference is None else product_of(self.reference, target)

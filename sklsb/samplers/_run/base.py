@@ -33,6 +33,7 @@ from sklsb.diagnostics.tally import Counters, Tally
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
+from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.cost import duration
 from sklsb.exceptions import InterruptedWarning, SamplerWarning, StoreError
@@ -68,11 +69,6 @@ from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 from sklsb.targets.function import FunctionTarget
 
-# Fitted attributes that a fit may not set anew.
-_OF_ONE_FIT = (
-    *("burn_in_", "candidates_", "disagreement_", "sample_stats_", "_marginals"),
-    *("_last_draws", "_thin_found", "_thin_evaluations", "_reference_cost"),
-)
 # Parameters that count from the next call on, or are used up by `fit`.
 _NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
 # Values of a function, of about a thousand operations each, and seconds of one that is slower, that
@@ -108,6 +104,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
+    # In a fit with warm_start, the sampler as it was.
+    _before: Self | None = None
     # Parameters that new chains are made by.
     _frozen: dict[str, Any]
     # States of the chains, and log p there at the end of the last call.
@@ -290,8 +288,12 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         A Ctrl-C raises a KeyboardInterrupt, and leaves the sampler as it was before the call.
         """
         try:
-            with self._alone(), self._as_before():
-                self._fit(target, initial_states)
+            with self._alone():
+                made = self._unfitted()
+                made._before = self if getattr(self, "warm_start", False) else None
+                made._fit(target, initial_states)
+                del made._before
+                self.__dict__ = made.__dict__  # at once, and only if all went well
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
@@ -303,17 +305,16 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._warn_of_rounding()
         return self
 
-    @contextmanager
-    def _as_before(self) -> Iterator[None]:
-        """Restore all attributes if a fit fails, wherever that is."""
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            for name in self.__dict__.keys() - before.keys():
-                del self.__dict__[name]
-            self.__dict__.update(before)
-            raise
+    def _unfitted(self) -> Self:
+        """Return a sampler without anything that `fit` or `sample` found."""
+        made = type(self).__new__(type(self))
+        params = self.get_params(deep=False)
+        made.__dict__.update(
+            (name, value)
+            for name, value in vars(self).items()
+            if name in params or name == "_metadata_request" or name.strip("_") == name
+        )
+        return made
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
         if not isinstance(target, Target):
@@ -337,19 +338,7 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self.check_parameters(target)
         target._check_function()
         self._warn_of_cost(target)
-        again = self.warm_start and hasattr(self, "_ensemble")
-        if again and (
-            self._ensemble.chains.x.shape != (n_chains, target.n_sites)
-            or self._ensemble.target.values != target.values
-        ):
-            raise ValueError(
-                f"warm_start continues chains of shape {self._ensemble.chains.x.shape} with "
-                f"values {self._ensemble.target.values}, but now n_chains is {n_chains} and the "
-                f"target has {target.n_sites} sites with values {target.values}. "
-                "Set warm_start=False."
-            )
-        # A copy: a fit that fails must leave the streams of the last one where they were.
-        before = self._ensemble.state() if again else None
+        before = self._state_before(target, n_chains)
         streams = before.streams if before else Streams(spawn(self.random_state, n_chains))
         found = Starts(np.empty(0, np.int8), np.zeros(n_chains, np.int64))
         with Clock() as clock:
@@ -372,8 +361,6 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             fitted["history_"].attrs |= clock.attrs()
         self._never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
-        for old in _OF_ONE_FIT:
-            self.__dict__.pop(old, None)
         self.__dict__.update(fitted)
         self._freeze()
         self._ensemble = ensemble
@@ -382,6 +369,23 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         self._count_anew(found.kept)
         if found.reference is not None:
             self._reference, self._reference_cost = found.reference, found.reference.cost
+
+    def _state_before(self, target: Target, n_chains: int) -> ChainState | None:
+        """Return a copy of the state of the last fit's chains, if these are to go on."""
+        if self._before is None or not hasattr(self._before, "target_"):
+            return None
+        ensemble = self._before._ensemble
+        if (
+            ensemble.chains.x.shape != (n_chains, target.n_sites)
+            or ensemble.target.values != target.values
+        ):
+            raise ValueError(
+                f"warm_start continues chains of shape {ensemble.chains.x.shape} with "
+                f"values {ensemble.target.values}, but now n_chains is {n_chains} and the "
+                f"target has {target.n_sites} sites with values {target.values}. "
+                "Set warm_start=False."
+            )
+        return ensemble.state()
 
     def _freeze(self) -> None:
         """Keep the parameters, whatever is set later."""
