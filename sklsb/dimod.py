@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import evenly, flat_states
 from sklsb.diagnostics.draws import to_dimod as _to_dimod
 from sklsb.exact.elimination.answers import is_affordable
@@ -311,7 +312,7 @@ def _drawn(
         warnings.simplefilter("always")
         states, info = kinds[method](target, n, seconds, seed)
     for warning in told:
-        warnings.warn(warning.message, stacklevel=3)
+        warn(warning.message)
     known = {"log_z": None, "log_z_error": None, "r_hat": None, "proven": False}
     # Filters belong to the process: other threads may have warned meanwhile.
     own = [warning.message for warning in told if isinstance(warning.message, SamplerWarning)]

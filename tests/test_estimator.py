@@ -295,7 +295,8 @@ def test_set_params(target):
 def test_repr_shows_what_was_changed():
     assert repr(LSBSampler()) == "LSBSampler()"
     assert repr(LSBSampler("min", lazy=0.5)) == "LSBSampler(balancing='min', lazy=0.5)"
-    assert repr(LSBSampler(Lipschitz(1.5))) == "LSBSampler(balancing=Lipschitz(bound=1.5))"
+    repr_of_function = "Lipschitz(bound=0.7, architecture='knots')"
+    assert repr(LSBSampler(Lipschitz(0.7))) == f"LSBSampler(balancing={repr_of_function})"
     assert "LSBSampler" in LSBSampler()._repr_html_()
     assert repr(GibbsSampler()) == "GibbsSampler()"
     assert repr(GibbsSampler("layers", n_jobs=2)) == "GibbsSampler(n_jobs=2, scan='layers')"

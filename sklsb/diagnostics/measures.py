@@ -1,13 +1,13 @@
 """Effective sample sizes, the best state, and the distance of two samples."""
 
 import numbers
-import warnings
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import check_order
 from sklsb.exceptions import FrozenSitesWarning
 
@@ -45,10 +45,9 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     moved = draws.max(("chain", "draw")) > draws.min(("chain", "draw"))
     n_frozen = sum(int((~moved[name]).sum()) for name in result.data_vars)
     if n_frozen:
-        warnings.warn(
+        warn(
             f"{n_frozen} variables never changed; their effective sample size is NaN.",
             FrozenSitesWarning,
-            stacklevel=2,
         )
     return result.where(moved)
 

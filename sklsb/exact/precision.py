@@ -1,10 +1,9 @@
 """Log p made of large terms: what rounding loses of it, and how answers avoid the loss."""
 
-import warnings
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.warn import warn
 from sklsb.exact.elimination.reduce import LARGE, Factor, log_factors, strike, without_top
 from sklsb.exceptions import PrecisionWarning
 from sklsb.targets.base import Target
@@ -51,14 +50,13 @@ def told_log_prob(target: Target, x: ArrayLike, *, likely: bool = False) -> Arra
     return found
 
 
-def warn_if_lost(target: Target, size: float, stacklevel: int = 4) -> None:
+def warn_if_lost(target: Target, size: float) -> None:
     """Warn if terms of log p of this size cancel and rounding loses what they leave."""
     if rounding_of(size) > MOST_ROUNDING:
-        warnings.warn(
+        warn(
             f"Terms of log p of {target!r:.200} as large as {size:.3g} cancel, and a float holds "
             f"what they leave to about {rounding_of(size):.2g}: the answer may be wrong. {WAY_OUT}",
             PrecisionWarning,
-            stacklevel=stacklevel,
         )
 
 

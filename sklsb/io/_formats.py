@@ -1,6 +1,5 @@
 """The formats of model files, by name and suffix."""
 
-import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
@@ -8,6 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, TypeVar
 
+from sklsb._system.warn import warn
 from sklsb.io._compression import SUFFIXES, without_suffix
 from sklsb.io._tokens import PathLike, Tokens
 from sklsb.io.qubo import read_maxcut, read_qubo
@@ -129,11 +129,10 @@ def _load_entry_points() -> None:
         try:
             point.load()
         except Exception as error:  # noqa: BLE001  # one at fault must not stop all others
-            warnings.warn(
+            warn(
                 f"The entry point {point.name} = {point.value} of the group {_GROUP} failed, so "
                 f"its formats are not known: {type(error).__name__}: {error}",
                 UserWarning,
-                stacklevel=2,
             )
 
 

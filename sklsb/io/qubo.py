@@ -1,13 +1,13 @@
 """Weighted graphs of max-cut (rudy, G-set) and quadratic binary problems in three dialects."""
 
 import re
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io._tokens import PathLike, Tokens, floats, show
 
@@ -138,12 +138,11 @@ def _read_hercules(tokens: Tokens, lengths: NDArray[np.int64]) -> sp.csr_array:
     i = _from_zero(tokens, single, values[single - 1], 0, n, _QUBO)
     _check(tokens, single, _first_of_each(i), "a variable", "one weight alone for each variable")
     if not i.size:
-        warnings.warn(
+        warn(
             f"{tokens.path} begins with the number of variables alone, so it is read as hercules "
             "does: the value of x is x'Qx / 2, and variables are counted from 0. If x'Qx is meant, "
             "give beta=2.",
             ModelWarning,
-            stacklevel=3,
         )
     linear = np.zeros(n)
     linear[i] = values[single]
@@ -280,11 +279,10 @@ def read_qubo(path: PathLike) -> sp.csr_array:
         matrix = _read_rudy(tokens, _QUBO)
     scale, offset = _read_constants(tokens)
     if (scale, offset) != (1.0, 0.0):
-        warnings.warn(
+        warn(
             f"Comments of {tokens.path} give the scale {scale:g} and the offset {offset:g}: the "
             f"value of x is scale * (x'Qx + offset). The entries are multiplied by the scale; add "
             f"{scale * offset:.17g} to x'Qx for the value.",
             ModelWarning,
-            stacklevel=2,
         )
     return sp.csr_array(scale * matrix)

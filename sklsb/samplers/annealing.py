@@ -2,7 +2,6 @@
 
 import numbers
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -16,6 +15,7 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
+from sklsb._system.warn import warn
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
@@ -234,7 +234,7 @@ def anneal(
             _for_sweeps(annealer, int(n_sweeps), verbose)
     if annealer.interrupted():
         message = "Interrupted: returning the best states so far."
-        warnings.warn(message, InterruptedWarning, stacklevel=2)
+        warn(message, InterruptedWarning)
     return _dataset(target, annealer.best, annealer.log_prob, proven=False)
 
 
@@ -242,7 +242,7 @@ def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.
     """Label the best states; where rounding loses which of them is best, warn."""
     height = log_prob_from_top(target, x) if target._has_factors else log_prob
     size = float(np.abs(height.max()))
-    warn_if_lost(target, size, stacklevel=4)
+    warn_if_lost(target, size)
     if target._log_prob_size > LARGE:  # lp may be the same where one is better
         order = np.argsort(-height, kind="stable")
         x, log_prob = x[order], log_prob[order]

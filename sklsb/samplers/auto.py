@@ -1,6 +1,5 @@
 """The sampler that finds out which sampler suits a target."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress
+from sklsb._system.warn import warn
 from sklsb.balancing.pilot import Outcome
 from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.ensembles.streams import Streams
@@ -229,7 +229,7 @@ class AutoSampler(BaseSampler):
         self.sampler_.warn_about_fit()
         self.sampler_._warn_if_isolated()
         if self._doubt:
-            warnings.warn(self._doubt, SeparatedModesWarning, stacklevel=3)
+            warn(self._doubt, SeparatedModesWarning)
 
     # ----------------------------------------------------------------- what the winner does
 

@@ -2,7 +2,6 @@
 
 import copy
 import numbers
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self, cast
 
@@ -12,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.progress import Progress, deferred_interrupt
+from sklsb._system.warn import warn
 from sklsb.balancing.candidates import (
     Candidate,
 )
@@ -620,22 +620,20 @@ class LSBSampler(BaseSampler):
         return new_learner(objective, self._function, self.optimizer, self.learning_rate)
 
     def warn_about_fit(self) -> None:
-        warn_of_doubt(self.blocks_, stacklevel=3)
+        warn_of_doubt(self.blocks_)
         for name, deficit, least, most in self._starving:
-            warnings.warn(
+            warn(
                 f"The function learned by {name!r} starves moves with abs(log p(x')/p(x)) from "
                 f"{least:g} to {most:g}: they get exp(-{deficit:.1f}) of the weight that an "
                 "increasing function would give them, and are practically never made. Use "
                 "sklsb.Lipschitz(0.5), which cannot do that.",
                 StarvedMovesWarning,
-                stacklevel=3,
             )
         if self._allowed.asks_factors and self.n_sites_ and (self.factors_ == 1.0).all():
-            warnings.warn(
+            warn(
                 'factors="site", but fit was too short to learn any, and all are 1. Raise '
                 "n_burn_in, or give factors as an array.",
                 ShortRunWarning,
-                stacklevel=3,
             )
         rates = self.history_["acceptance_rate"].values
         if rates.size:

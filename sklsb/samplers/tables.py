@@ -2,13 +2,13 @@
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sklsb import exact
+from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import evenly, flat_states, frame, named_columns
 from sklsb.exact.elimination.answers import is_affordable, observing
 from sklsb.exceptions import SamplerWarning
@@ -139,10 +139,9 @@ def _chains(target: Target, n: int, random_state: Any, max_memory: float | None)
             f"{float(found['ess'].min()):.0f} "
             "independent ones."
         )
-    warnings.warn(
+    warn(
         f"The rows come from chains and depend on each other; {why.rstrip('.')}.{worth} "
         "sklsb.AutoSampler, fitted to the target, says more.",
         SamplerWarning,
-        stacklevel=3,
     )
     return x

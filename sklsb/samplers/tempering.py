@@ -1,6 +1,5 @@
 """Parallel tempering."""
 
-import warnings
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -11,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Progress, Told
+from sklsb._system.warn import warn
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import TemperingWarning
@@ -400,13 +400,12 @@ class ParallelTempering(BaseSampler):
             " Draws are right only if single changes lead everywhere, as from GibbsSampler; "
             "log_z_ is not found."
         )
-        warnings.warn(
+        warn(
             TemperingWarning(
                 f"All of {_DRAWN} states drawn from the reference are impossible, so replicas will "
                 f"not get from beta = 0 to 1, and fit makes only {length} scans.{advice} Or give a "
                 "reference that draws possible states, or n_burn_in for more scans."
-            ),
-            stacklevel=6,
+            )
         )
 
     def _settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
@@ -534,11 +533,11 @@ class ParallelTempering(BaseSampler):
         return ax
 
     def warn_about_fit(self) -> None:
-        def warn(message: str, needless: bool = False) -> None:
-            warnings.warn(TemperingWarning(message, needless), stacklevel=4)
+        def tell(message: str, needless: bool = False) -> None:
+            warn(TemperingWarning(message, needless))
 
         if self.met_after_ is not None:
-            warn(
+            tell(
                 "Tempering is not worth it here: chains from all states that take the same random "
                 f"numbers met within {self.met_after_} sweeps, so there are no modes to cross. Use "
                 "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
@@ -548,13 +547,13 @@ class ParallelTempering(BaseSampler):
             )
             return
         if self._capped:
-            warn(
+            tell(
                 f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
                 f"{self.barrier_:.3g}): swaps are refused often. See n_round_trips_ before you "
                 "trust the draws; n_replicas sets a larger number."
             )
         if self._needless:
-            warn(
+            tell(
                 "Tempering is not worth it here: plain chains agree, and take less work for an "
                 f"independent draw than {self.betas_.size} replicas do. Use the explorer by "
                 "itself, as GibbsSampler, unless you want log_z_.",
@@ -565,12 +564,12 @@ class ParallelTempering(BaseSampler):
         long = self.n_burn_in is None or self._length(self.target_) >= _FEWEST_SCANS
         if long and _too_few(trips := self.n_round_trips_):
             told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
-            warn(
+            tell(
                 f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "
                 "see n_round_trips_ after that; or take another sampler."
             )
         if self._ensemble.ladder.impossible.any() and not self._ensemble.softened:
-            warn(
+            tell(
                 "log p is -inf at some states, which stays so at every temperature but the first: "
                 "replicas may be unable to move between parts of the space. Where that may be, "
                 "give such states a small probability, or a MarkovNetwork, whose zeros are "
@@ -604,9 +603,7 @@ class ParallelTempering(BaseSampler):
             )
         else:
             return
-        warnings.warn(
-            f"{found}. Draw for longer, or take another sampler.", TemperingWarning, stacklevel=3
-        )
+        warn(f"{found}. Draw for longer, or take another sampler.", TemperingWarning)
 
 
 def _too_few(trips: NDArray[np.int64]) -> bool:

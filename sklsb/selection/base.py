@@ -4,7 +4,6 @@ import copy
 import numbers
 import os
 import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklsb._kernels.selection import state as places
 from sklsb._system.progress import Progress
+from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import to_inference_data
 from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRunWarning
 from sklsb.samplers._run.checks import check_count, is_n_jobs
@@ -216,11 +216,10 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         found, names = self._estimate, self._names()
         worst = int(np.argmax(np.where(found.disagree, np.ptp(found.by_chain, axis=0), -1.0)))
         if search.interrupted:
-            warnings.warn(
+            warn(
                 "Ctrl-C ended the fit early; results are of what was found so far, with a largest "
                 f"error of {found.mcse.max():.2g}.",
                 InterruptedWarning,
-                stacklevel=4,
             )
         if found.disagree.any():
             column = search.problem.free[search.problem.posterior.first[worst]]
@@ -228,24 +227,22 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
             advice = ", more n_chains, or tempering=0.3"
             if "tempering" not in self.get_params():
                 advice = " or more n_chains"
-            warnings.warn(
+            warn(
                 f"{int(found.disagree.sum())} inclusion probabilities differ between chains beyond "
                 f"chance, most for column {names[column]!r}: from {low:.2g} to {high:.2g}. The "
                 "posterior may have several supports, between which chains move too rarely; "
                 f"inclusion_mcse_ allows for it. Give more max_time{advice}.",
                 SeparatedModesWarning,
-                stacklevel=4,
             )
         elif not self.converged_ and not search.interrupted:
             after, advice = "", "more max_time"
             if self.max_time is None:
                 after = f" after {LONGEST:g} times the work of the first look at it"
                 advice = "max_time (seconds), which lifts this bound"
-            warnings.warn(
+            warn(
                 f"the largest error of an inclusion probability is {found.mcse.max():.2g}, above "
                 f"tol={self.tol:g}{after}. Give {advice}, or a larger tol.",
                 ShortRunWarning,
-                stacklevel=4,
             )
         other = 0.0 if search.ridge is None else search.ridge.explained
         more = other - explained
@@ -253,22 +250,20 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         far = more > 0.05 and more > _MUCH * (1.0 - explained)
         if far and 0.5 * search.problem.n_data * np.log1p(more / (1.0 - other + 1e-9)) > 10.0:
             self.converged_ = False
-            warnings.warn(
+            warn(
                 f"a ridge regression on all columns explains {other:.2f} of the response in rows "
                 f"that are left out, coef_ only {explained:.2f} of it. Either many columns matter "
                 "a little each, or chains missed columns that say something only together. Give "
                 "sums or differences of such columns as further columns, or fewer columns than "
                 "rows; for predictions, take the ridge regression.",
                 SeparatedModesWarning,
-                stacklevel=4,
             )
         largest = max(chain.sums.total[places.LARGEST] for chain in search.chains)
         if search.problem.artificial and largest >= search.problem.most:
-            warnings.warn(
+            warn(
                 f"chains reached models of {search.problem.most} columns, the most that are "
                 "kept: larger ones are left out. Give a prior of smaller models.",
                 ShortRunWarning,
-                stacklevel=4,
             )
 
     # ------------------------------------------------------------- results

@@ -1,7 +1,6 @@
 """From data and priors to what the kernels need."""
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from scipy.stats import t as student
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior
 from sklsb._system.memory import check_fits
+from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 
 Array = NDArray[np.float64]
@@ -499,11 +499,10 @@ def warn_of_duplicates(problem: Problem, names: Sequence[Any]) -> None:
     if found:
         more = f" and {len(found) - 3} more pairs" if len(found) > 3 else ""
         shown = ", ".join(f"{a!r} and {b!r}" for a, b in found[:3])
-        warnings.warn(
+        warn(
             f"columns {shown}{more} of X are equal up to location and scale: no data can tell them "
             "apart, and they share a probability of inclusion. Leave one of each pair out.",
             ModelWarning,
-            stacklevel=4,
         )
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import OF_DRAWS
 from sklsb.exceptions import StoreError, StoreWarning
 from sklsb.storage.codec import DamagedError, check, digest_of, packed, unpacked, write_file
@@ -317,10 +317,9 @@ def _last_checkpoint(path: Path) -> dict[str, Any]:
         raise StoreError("; ".join([*reasons, f"{path} has no checkpoint to go on from"]) + ".")
     last: dict[str, Any] = max(found, key=lambda state: int(state["sequence"]))
     if reasons:
-        warnings.warn(
+        warn(
             f"{reasons[0]}. Going on from the other checkpoint, at {last['n_draws']} draws.",
             StoreWarning,
-            stacklevel=5,
         )
     return last
 

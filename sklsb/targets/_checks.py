@@ -3,13 +3,13 @@
 import math
 import numbers
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._names import are_plain, plain
 
@@ -101,12 +101,11 @@ def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule:
 def warn_if_classes(y: NDArray[Any]) -> None:
     """Warn if the measurements of a regression have two values only."""
     if not ((y != y.min()) & (y != y.max())).any():
-        warnings.warn(
+        warn(
             f"y has two values only, {y.min():g} and {y.max():g}. The model is a linear regression "
             "with Gaussian noise: it takes them for measurements, and gives the posterior of that. "
             "If they are classes, take SpikeSlabClassifier.",
             ModelWarning,
-            stacklevel=3,
         )
 
 

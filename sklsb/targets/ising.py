@@ -1,7 +1,6 @@
 """The Ising model."""
 
 import numbers
-import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
+from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array, positive, real_array, refuse
 from sklsb.targets._graphs import GraphTarget, labelled, of_field, square_matrix, symmetric_matrix
@@ -251,14 +251,13 @@ class Ising(GraphTarget):
         low, high = seen.min(initial=np.inf), seen.max(initial=-np.inf)
         if 0.0 <= low < high:
             white = next((top for top in (1.0, 255.0) if high <= top), high)
-            warnings.warn(
+            warn(
                 f"image has pixels from {low:g} to {high:g}, none of them negative. The model "
                 f"expects black pixels around -mean = {-mean:g} and white ones around mean = "
                 f"{mean:g}; the image is taken as it is, so that 0 means halfway between the two. "
                 f"If 0 is black and {white:g} is white, give levels=(0, {white:g}), and noise_sd "
                 "in the same units.",
                 ModelWarning,
-                stacklevel=2,
             )
         return cls.lattice(pixels * scale, coupling, periodic)
 

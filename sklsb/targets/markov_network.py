@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -13,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
+from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io.bif import read_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
@@ -516,13 +516,12 @@ def _warn_of_sums(model: Model) -> None:
     bad = [f for f, total in enumerate(sums) if np.abs(total - 1.0).max() > _LARGEST_DEFECT]
     if bad:
         total, child = sums[bad[0]].ravel(), model.scopes[bad[0]][-1]
-        warnings.warn(
+        warn(
             f"The probabilities of variable {model.names[child] if model.names else child!r} given "
             f"its parents sum to {total[np.abs(total - 1.0).argmax()]:g} in one case, not to 1"
             f"{f', nor do those of {len(bad) - 1} others' if len(bad) > 1 else ''}. The tables are "
             "taken as they are: the distribution is their product.",
             ModelWarning,
-            stacklevel=4,
         )
 
 

@@ -1,6 +1,5 @@
 """Anything with a gradient on torch as a target."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.warn import warn
 from sklsb.exceptions import PrecisionWarning
 from sklsb.targets.function import FunctionTarget
 
@@ -129,12 +129,11 @@ class TorchTarget(FunctionTarget):
         self._look_twice(states, self._evaluate(states))
         precision = self.density.result_dtype
         if precision in ("float16", "bfloat16"):
-            warnings.warn(
+            warn(
                 f"The log-density of {self!r:.100} is {precision}, which has 2 or 3 digits. The "
                 "draws follow the rounded values. Let its last layers and sums be float32, for "
                 "example outside of torch.autocast.",
                 PrecisionWarning,
-                stacklevel=2,
             )
 
     def _check_mode(self) -> None:

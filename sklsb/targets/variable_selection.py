@@ -1,7 +1,6 @@
 """Variable selection in linear regression."""
 
 import math
-import warnings
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
 from sklsb._kernels.targets.variable_selection import VariableSelectionView
+from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
     all_touched,
@@ -161,11 +161,10 @@ class VariableSelection(Target):
         warn_if_classes(response)
         self.n_samples, p = columns.shape
         if p > _MANY_COLUMNS:
-            warnings.warn(
+            warn(
                 f"X has {p} columns: the Gram matrix and the list of moves take {12 * p**2} bytes. "
                 "SpikeSlabRegressor has the same posterior in a fraction of memory and time.",
                 ModelWarning,
-                stacklevel=2,
             )
         self.shape = (p,)
         self._labels = _names(X)

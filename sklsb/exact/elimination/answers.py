@@ -206,7 +206,7 @@ def log_partition(
     limits = check_limits(max_work, max_memory, "sum")
     found = that_fits(target, limits, verbose, need="sum")
     elimination = eliminated(found, verbose, _threads(n_jobs))
-    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
+    warn_if_lost(target, elimination.rounding_size)
     return log_partition_of(elimination)
 
 
@@ -386,7 +386,7 @@ def most_likely(
     limits = check_limits(max_work, max_memory, "state")
     found = that_fits(target, limits, verbose, pruned=False, need="state")
     x, elimination = best_state(found, verbose, _threads(n_jobs))
-    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
+    warn_if_lost(target, elimination.rounding_size)
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
 
@@ -452,7 +452,7 @@ def sample(
     nowhere = np.zeros((1, target.n_sites), target.dtype)  # draws do not depend on it
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
     log_partition_of(elimination)  # warns if rows of tables do not sum to 1
-    warn_if_lost(target, elimination.rounding_size, stacklevel=3)
+    warn_if_lost(target, elimination.rounding_size)
     draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
     chains.run(1, (0, 0, 0), draws, stats)  # the draws are those of `EliminationSampler`
     most = at_once(MOST_NUMBERS, chains.rule.n_uniforms)

@@ -1,7 +1,6 @@
 """Eliminations: a model is reduced, ordered and sliced, then its answers are computed."""
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
 from sklsb._kernels.elimination.draws import emit
 from sklsb._system.progress import Progress
+from sklsb._system.warn import warn
 from sklsb.exact.elimination.cost import (
     MAX_MEMORY,
     MAX_WORK,
@@ -457,11 +457,10 @@ def log_partition_of(elimination: Elimination) -> float:
 def warn_of_defect(model: Reduced, what: str) -> None:
     """Warn how far answers may be off because rows of tables sum to 1 only approximately."""
     off = sum(b.log_low < 0.0 for b in model.barren)
-    warnings.warn(
+    warn(
         f"The rows of {off} conditional tables of {model.target!r:.100} sum to 1 only "
         f"approximately, and an exact treatment would exceed the limits: {what}.",
         ModelWarning,
-        stacklevel=4,
     )
 
 

@@ -3,7 +3,6 @@
 import copy
 import os
 import time
-import warnings
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from sklsb._system.progress import (
     deferred_interrupt,
     next_segment,
 )
+from sklsb._system.warn import warn
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch, check_stop
 from sklsb.diagnostics.tally import Counters, Tally
@@ -69,6 +69,11 @@ from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 from sklsb.targets.function import FunctionTarget
 
+# What is found after `fit`, or holds for a call.
+_FOUND_LATER = (
+    *("disagreement_", "sample_stats_", "_marginals", "_last_draws", "_thin_found"),
+    *("_thin_evaluations", "_reference", "_tried", "_holder"),
+)
 # Parameters that count from the next call on, or are used up by `fit`.
 _NOT_FROZEN = ("n_jobs", "verbose", "n_burn_in", "random_state")
 # Values of a function, of about a thousand operations each, and seconds of one that is slower, that
@@ -104,6 +109,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
     _ensemble: ChainEnsemble
     _known_hint: str | None
     disagreement_: xr.Dataset
+    # Names of what the last fit found.
+    _found: tuple[str, ...] = ()
     # In a fit with warm_start, the sampler as it was.
     _before: Self | None = None
     # Parameters that new chains are made by.
@@ -223,12 +230,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         seconds = n * plain.seconds_of_value if n else 0.0
         if n * max(1, plain.value_cost) > _MOST_VALUES or seconds > _MOST_SECONDS:
             long = f", {duration(seconds)}," if seconds > _MOST_SECONDS else ""
-            warnings.warn(
+            warn(
                 f"The burn-in of {type(self).__name__} takes about {n:.2g} values{long} of "
                 f"{plain!r:.100}{self._cheaper(target)}. verbose=1 shows how fast that goes; "
                 "n_burn_in makes it shorter.",
                 SamplerWarning,
-                stacklevel=4,
             )
 
     def _after_burn_in(self) -> None:
@@ -290,9 +296,11 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         try:
             with self._alone():
                 made = self._unfitted()
+                given = vars(made).keys() | {"_before"}
                 made._before = self if getattr(self, "warm_start", False) else None
                 made._fit(target, initial_states)
                 del made._before
+                made._found = (*(vars(made).keys() - given),)
                 self.__dict__ = made.__dict__  # at once, and only if all went well
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
@@ -309,11 +317,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         """Return a sampler without anything that `fit` or `sample` found."""
         made = type(self).__new__(type(self))
         params = self.get_params(deep=False)
-        made.__dict__.update(
-            (name, value)
-            for name, value in vars(self).items()
-            if name in params or name == "_metadata_request" or name.strip("_") == name
-        )
+        found = {*self._found, *_FOUND_LATER} - params.keys()
+        # Others stay: a subclass, or scikit-learn, may have set them before.
+        made.__dict__.update((name, v) for name, v in vars(self).items() if name not in found)
         return made
 
     def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
@@ -714,10 +720,9 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
             if done:
                 self._warn_of(self._findings())
             if interrupted() and not told:
-                warnings.warn(
+                warn(
                     f"Interrupted after the last draw: returning all {done} draws per chain.",
                     InterruptedWarning,
-                    stacklevel=2,
                 )
         return result
 
@@ -827,11 +832,10 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
                 if stop or interrupted():
                     break
             if interrupted():
-                warnings.warn(
+                warn(
                     f"Interrupted: returning {done} of {n} draws per chain. Call sample again to "
                     "go on.",
                     InterruptedWarning,
-                    stacklevel=3,
                 )
             if watch.stopped_by:
                 line.end(f"stopped by {watch.stopped_by}")

@@ -4,7 +4,6 @@ Scouts, copies of the chains that go on after the burn-in, show whether single c
 """
 
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from scipy.stats import f as f_distribution
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress
+from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -168,16 +168,15 @@ def _doubt(target: Target, source: Source | None, blocks: Any) -> str:
     return f"whether {moves} lead from mode to mode is not known" if blocks == "auto" else ""
 
 
-def warn_of_doubt(choice: BlockChoice, stacklevel: int) -> None:
+def warn_of_doubt(choice: BlockChoice) -> None:
     """Warn of what remains uncertain."""
     if choice.doubt:
         why, doubt = (text[0].upper() + text[1:] for text in (choice.why, choice.doubt))
-        warnings.warn(
+        warn(
             f"{why}. {doubt}: answers may be wrong even if the chains agree. Compare runs from "
             "other initial_states, observe more variables, set larger blocks, or take "
             "ParallelTempering.",
             BlocksWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -1,7 +1,6 @@
 """What samplers warn of after drawing."""
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from scipy.special import softmax
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.jump import MOST_JUMPS
+from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.exact.elimination.cost import MAX_MEMORY, fits
@@ -95,13 +95,12 @@ class Warned(ABC):
 
     def _warn_if_cut_short(self, acceptance: float) -> None:
         if self._ensemble.rule.facts.seeded and acceptance < 1.0:
-            warnings.warn(
+            warn(
                 f"{1.0 - acceptance:.2g} of the transitions made more than {MOST_JUMPS} jumps and "
                 "were cut short: the chains are where moves are thousands of times faster than "
                 "anywhere fit saw, and these draws are not exact. Fit again with initial_states "
                 "from there, or set rejection_free=False.",
                 SeparatedModesWarning,
-                stacklevel=4,
             )
 
     def _warn_about_draws(self, n_draws: int, n_transitions: int, acceptance: float | None) -> None:
@@ -127,14 +126,13 @@ class Warned(ABC):
             # Draws a sweep apart have given each variable its chances.
             rare = not isolated and n_transitions < n_draws * self._sweep
             more = _MORE_CHANCES if rare else ""
-            warnings.warn(
+            warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN."
                 f"{isolated}{more}{self._certainty(frozen)}{hint}",
                 FrozenSitesWarning,
-                stacklevel=3,
             )
 
     def _certainty(self, frozen: NDArray[np.bool_]) -> str:
@@ -183,10 +181,8 @@ class Warned(ABC):
         else:
             return
         self._warned_short = True
-        warnings.warn(
-            f"Each chain has made {made} transitions since {self._since}, {found}",
-            ShortRunWarning,
-            stacklevel=4,
+        warn(
+            f"Each chain has made {made} transitions since {self._since}, {found}", ShortRunWarning
         )
 
     def _warn_if_bounded(self, found: Thinning) -> None:
@@ -199,12 +195,11 @@ class Warned(ABC):
                 f"a draw seems to need {found.needed:.3g} transitions to be worth half an "
                 "independent one, more than so short a run can tell"
             )
-        warnings.warn(
+        warn(
             f'thin="auto" is {found.thin} transitions: in {found.n_transitions} transitions of '
             f"copies of the chains {needed}. Draws will be worth less than half each. Make more "
             "of them, give a larger thin, or look for a sampler that moves faster.",
             ShortRunWarning,
-            stacklevel=5,
         )
 
     def _warn_of_rounding(self) -> None:
@@ -212,13 +207,12 @@ class Warned(ABC):
         target = self.target_
         size = target._log_prob_size or float(np.abs(self._ensemble.log_prob()).max(initial=0.0))
         if rounding_of(size) > MOST_ROUNDING:
-            warnings.warn(
+            warn(
                 f"Log p of {target!r:.200} is a sum of numbers as large as {size:.3g}, which a "
                 f"float holds to about {rounding_of(size):.2g}: so is the lp of draws, and best "
                 "states and the R-hat of lp may mean nothing. "
                 f"{self._doubt_of_draws() or 'The draws themselves are right'}. {WAY_OUT}",
                 PrecisionWarning,
-                stacklevel=3,
             )
 
     def _doubt_of_draws(self) -> str:
@@ -238,7 +232,7 @@ class Warned(ABC):
         if self._never_moved and history.sizes.get("iteration"):
             found = self._isolation(int(history["iteration"][-1]))
             if found:
-                warnings.warn(found.strip(), FrozenSitesWarning, stacklevel=3)
+                warn(found.strip(), FrozenSitesWarning)
 
     def _isolation(self, n_transitions: int) -> str:
         """Say so if chains that did not move in a sweep or more cannot move; else return ""."""
@@ -272,13 +266,12 @@ class Warned(ABC):
             )
         else:
             what = self._described(found)
-        warnings.warn(
+        warn(
             f"{what} (disagreement_ and sklsb.diagnostics.disagreement have the numbers). Answers "
             "and errors from these draws may be wrong. Draw for longer, and see whether R-hat "
             "falls; start elsewhere, by initial_states or another random_state; "
             f"{self._clusters()}or {self._way_out}.{self._exact_hint()}",
             SeparatedModesWarning,
-            stacklevel=4,
         )
 
     @abstractmethod
@@ -319,14 +312,13 @@ class Warned(ABC):
         few = np.log2(self.target_.cardinalities).sum() <= np.log2(MAX_STATES)
         if few and not hint and not restricted:
             hint = " sklsb.exact.probabilities gives the probability of each state."
-        warnings.warn(
+        warn(
             f"The draws are wrong: by them, variable {self.target_.label(found.site)!r} is "
             f"{called!r} with probability {found.p:.4g}, with {off}; exactly, it is "
             f"{found.exact:.4g}. The chains have not converged, or do not "
             "leave a mode, and agree with each other as long as all are in the same one. Draw for "
             f"longer; {self._clusters()}or {self._way_out}.{hint}",
             SeparatedModesWarning,
-            stacklevel=3,
         )
 
     def _clusters(self) -> str:
@@ -365,12 +357,11 @@ class Warned(ABC):
         if max(rejected * self.n_sites_, 0.0) + self._third_values() < _FEWEST_PER_SWEEP:
             self._warned_periodic = True
             found = f" These draws, {thin} transitions apart, are of one kind only." if even else ""
-            warnings.warn(
+            warn(
                 f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
                 "or nearly so, and a chain that moves at every step visits even and odd states in "
                 f"turn.{found} Set lazy=0.5, or thin by an odd number.",
                 PeriodicChainWarning,
-                stacklevel=4,
             )
 
     def _third_values(self) -> float:
