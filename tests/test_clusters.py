@@ -6,6 +6,7 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
+from exact_matrices import eigenvalues
 from models import GRAPHS, KINDS, POTTS_KINDS, dense, ising, potts
 from test_rules import by_hand, check_edges, check_formula
 
@@ -20,7 +21,7 @@ from sklsb import (
     exact,
     testing,
 )
-from sklsb.exact.transitions import eigenvalues, rule_of
+from sklsb.exact.transitions import rule_of
 
 INF = np.inf
 PATH, TRIANGLE = nx.path_graph(3), nx.complete_graph(3)

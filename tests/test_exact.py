@@ -4,13 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from exact_matrices import eigenvalues, spectral_gap
 from local_step import n_terms, sum_gate
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 
 from sklsb import Ising, LSBSampler, Sqrt, Target, exact
 from sklsb.balancing import Barker, Max, Min
 from sklsb.exact.enumeration import neighbours
-from sklsb.exact.transitions import eigenvalues, log_transition_matrix, spectral_gap
+from sklsb.exact.transitions import log_transition_matrix
 from sklsb.exceptions import PeriodicChainWarning
 
 EPS = np.finfo(float).eps

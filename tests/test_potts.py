@@ -9,13 +9,13 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from exact_matrices import eigenvalues, spectral_gap
 from local_step import check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels.contract import first_move
 from sklsb.ensembles.rules import Balanced
-from sklsb.exact.transitions import eigenvalues, spectral_gap
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe, check_caches
 

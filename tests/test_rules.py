@@ -7,6 +7,7 @@ import networkx as nx
 import numba
 import numpy as np
 import pytest
+from exact_matrices import spectral_gap
 from models import dense, ising, potts
 
 from sklsb import (
@@ -32,7 +33,7 @@ from sklsb.ensembles.rules import (
     RandomBlocks,
     Systematic,
 )
-from sklsb.exact.transitions import log_transition_matrix, rule_of, spectral_gap
+from sklsb.exact.transitions import log_transition_matrix, rule_of
 from sklsb.extending import implements
 from sklsb.testing import _rules as measuring
 

@@ -11,6 +11,7 @@ import networkx as nx
 import numba
 import numpy as np
 import pytest
+from exact_matrices import eigenvalues
 from models import FUNCTIONS, dense, potts
 from scipy.stats import chi2
 
@@ -34,7 +35,7 @@ from sklsb.balancing import Barker, Mixture
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Swap
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.transitions import eigenvalues, log_transition_matrix, rule_of
+from sklsb.exact.transitions import log_transition_matrix, rule_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,

@@ -65,7 +65,7 @@ class Candidate:
         """Return the same, with the time of a few jumps in a typical state."""
         if not self.jumps:
             return self
-        rule = jump(visited.target, self.function, self.factors, visited.states, visited.ratios)
+        rule = jump(visited.target, self.function, self.factors, visited.ratios)
         return replace(self, log_time=rule.log_time, sweep=rule.sweep)
 
 

@@ -51,14 +51,11 @@ _PIECES = 32
 _PRIOR = 10.0
 
 
-def jump(
-    target: Target,
-    function: BalancingFunction,
-    factors: Array | None,
-    states: States,
-    ratios: Array,
-) -> Jump:
-    """Return the rule whose transition takes the time of a few jumps in a typical state."""
+def jump(target: Target, function: BalancingFunction, factors: Array | None, ratios: Array) -> Jump:
+    """Return the rule whose transition takes the time of a few jumps in a typical state.
+
+    ``ratios`` are the log-ratios of all moves in some states.
+    """
     rule, n = balanced(target, function, factors=factors), jumps_of_transition(target)
     log_time = math.log(n) - log_typical_rate(rule, ratios)
     return Jump(rule.table, log_time, rule.log_factor, -(-target.n_sites // n))
@@ -71,17 +68,12 @@ def jumps_of_transition(target: Target) -> int:
     return _JUMPS if target.ratio_cost * view.touched.size <= _CHEAP * n_moves else 1
 
 
-def moves_of_transition(rule: Balanced | Jump, target: Target) -> int:
-    """Return how many moves a transition of a rule proposes on average."""
-    return jumps_of_transition(target) if isinstance(rule, Jump) else 1
-
-
 class JumpFlux(Flux):
     """A flux objective of the jump process as a function of the parameters."""
 
     def __init__(self, ensemble: LearnableEnsemble, function: LearnableFunction, kind: str):
         super().__init__(ensemble, function, kind)
-        target, self.states = ensemble.target, ensemble.chains.x
+        target = ensemble.target
         self.ratios = ensemble.proposal_log_ratios()
         self.site = site_of_moves(target)
         odds = self._by_site(np.exp(np.minimum(self.ratios, 700.0)))
@@ -99,8 +91,7 @@ class JumpFlux(Flux):
 
     def _weights(self, table: Table) -> tuple[Array, Array, float]:
         """Return weights of moves and of variables, and the mean of Z, up to a common factor."""
-        rule = balanced(self.ensemble.target, self.function)._replace(table=table)
-        log_w = log_weights(rule, self.ratios)
+        log_w = log_weights(Balanced(table), self.ratios)
         shift = log_w.max(initial=-np.inf)
         w = np.exp(log_w - (shift if np.isfinite(shift) else 0.0))
         return w, self._by_site(w), float(w.sum() / len(w))
@@ -208,7 +199,8 @@ def learn_factors(
     n = int(budget / (n_chains * max(1.0, chains.step_cost)))  # changes of each chain
     for share in _ROUNDS:
         rule = rule_of(clipped(log_s))
-        length = int(share * n) // moves_of_transition(rule, chains.target)
+        moves = jumps_of_transition(chains.target) if isinstance(rule, Jump) else 1
+        length = int(share * n) // moves
         n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
         if n_draws < 2 * _BATCHES:
             return clipped(log_s)

@@ -135,13 +135,9 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
     return _accept(to, log_q, q, log_a)
 
 
-def _log_weights(rule: Balanced | Jump, target: Target) -> Array:
-    return log_weights(rule, log_ratios(target))
-
-
 def locally_balanced(rule: Balanced, target: Target) -> Transitions:
     """Transitions of a locally balanced step that is not lazy."""
-    return by_weight(neighbours(target), _log_weights(rule, target))
+    return by_weight(neighbours(target), log_weights(rule, log_ratios(target)))
 
 
 def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -265,13 +261,6 @@ def _(rule: Any, target: Target) -> Array:
     return _log_matrix_of(transitions(rule, target))
 
 
-def _spread(to: NDArray[np.int64], values: Array) -> Array:
-    """Return a matrix of the values of moves, by where these lead."""
-    found = np.zeros((len(to), len(to)))
-    np.add.at(found, (np.arange(len(to))[:, None], to), values)
-    return found
-
-
 @log_matrix.register
 def _(rule: Swap, target: Target) -> Array:
     return _log_matrix_of(_exchanges(rule, target))
@@ -281,7 +270,9 @@ def _(rule: Swap, target: Target) -> Array:
 def _(rule: Jump, target: Target) -> Array:
     """Exponential of the rates times the time: a sum over numbers of jumps, then squared."""
     to, n = neighbours(target), count(target)
-    rates = _spread(to, np.exp(_log_weights(rule, target) + rule.log_time))
+    rates = np.zeros((n, n))
+    log_rates = log_weights(rule, log_ratios(target)) + rule.log_time
+    np.add.at(rates, (np.arange(n)[:, None], to), np.exp(log_rates))
     leaving = rates.sum(axis=1)
     most = max(leaving.max(initial=0.0), 1e-300)
     halvings = max(0, int(np.ceil(np.log2(most))))
