@@ -737,14 +737,14 @@ MUTANTS = {
     ),
     "mass of the gradient of Z with the wrong sign": Mutant(
         OBJECTIVES,
-        "share, -chain.part.old_weight[k - begin], gradient",
-        "share, chain.part.old_weight[k - begin], gradient",
+        "weight = -chain.part.old_weight[k - begin]",
+        "weight = chain.part.old_weight[k - begin]",
         check_objectives,
         "gradient of",
     ),
     "what others lose by a move not counted": Mutant(
         OBJECTIVES,
-        "_add_knots(rule, chain, t, u, amount, share, chain.part.tree[t], gradient)",
+        "_add_knots(rule.table, u, amount, share, chain.part.tree[t], gradient)",
         "pass",
         check_objectives,
         "gradient of",
