@@ -464,7 +464,7 @@ def test_a_second_process_and_touched_files_take_what_is_kept(copied):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("numeric.py", "else 0.5 * u + q", "else 0.7 * u + q"),
+        ("numeric.py", "else 0.5 * u + h", "else 0.7 * u + h"),
         ("tree.py", "return ((t[b] + t[b + 1])", "return ((t[b] + 2 * t[b + 1])"),
         ("targets/ising.py", "(-2.0 * chain.x[move])", "(-1.9 * chain.x[move])"),
         ("rules/balanced.py", "largest if np.isfinite", "0.5 * largest if np.isfinite"),

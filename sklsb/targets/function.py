@@ -257,7 +257,7 @@ class FunctionTarget(Target):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
         # A function that takes both must return the same, up to rounding in single precision.
         self.vectorized = True in found and np.allclose(
-            found[True], found.get(False, found[True]), rtol=1e-5
+            found[True], found.get(False, found[True]), rtol=1e-5, atol=1e-6
         )
         if self.vectorized:
             self._try_one_by_one(states, found[True])
@@ -265,7 +265,7 @@ class FunctionTarget(Target):
     def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
         """Check that the value of a state does not depend on the others in the batch."""
         alone = np.concatenate([self._evaluate(states[[i]]) for i in range(len(states))])
-        different = np.flatnonzero(~np.isclose(together, alone, rtol=1e-5))
+        different = np.flatnonzero(~np.isclose(together, alone, rtol=1e-5, atol=1e-6))
         if different.size:
             i = different[0]
             raise ValueError(
