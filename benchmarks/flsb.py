@@ -68,7 +68,7 @@ def measure(chains, n_jobs=1, device="cpu", steps=25, rounds=60, names=tuple(SAM
     times, ground = dict.fromkeys(names, np.inf), np.inf
     before = torch.get_num_threads()
     torch.set_num_threads(n_jobs)
-    chains_of = {name: sampler._ensemble for name, sampler in fitted.items()}
+    chains_of = {name: sampler.run_.ensemble for name, sampler in fitted.items()}
     uniforms = rng.random((chains, steps, 2))
     for _ in range(rounds):
         ground = min(ground, floor(chains, device, steps))
@@ -98,8 +98,8 @@ def ising(n_jobs=1, steps=2000, rounds=20):
     uniforms, best = np.random.default_rng(0).random((16, steps, 2)), [np.inf, np.inf]
     for _ in range(rounds):
         for k, sampler in enumerate(fitted):
-            with sampler._ensemble.threads():
-                took = seconds(lambda e=sampler._ensemble: e.advance(uniforms), "cpu")
+            with sampler.run_.ensemble.threads():
+                took = seconds(lambda e=sampler.run_.ensemble: e.advance(uniforms), "cpu")
             best[k] = min(best[k], took)
     return [16 * steps / took for took in best]
 

@@ -131,7 +131,7 @@ def measured(sampler, target):
     if not isinstance(sampler, EliminationSampler | ParallelTempering):
         sampler.set_params(n_burn_in=200)
     sampler.fit(target)
-    chains, n, least = sampler._ensemble, 4, np.inf
+    chains, n, least = sampler.run_.ensemble, 4, np.inf
     none = np.empty((1, 0, target.n_sites), target.dtype), np.empty((1, 0, 2))
     took = 0.0
     while took < SECONDS:

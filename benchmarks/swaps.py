@@ -54,7 +54,7 @@ def sizes(sampler, seconds):
     began = time.process_time()
     draws = sampler.sample(n, thin=thin)
     took = time.process_time() - began
-    x = draws["x"].values.reshape(sampler._ensemble.chains.x.shape[0], n, -1)
+    x = draws["x"].values.reshape(sampler.run_.ensemble.chains.x.shape[0], n, -1)
     values = np.unique(x)[1:][:5]
     found = []
     for i in range(0, x.shape[2], max(1, x.shape[2] // 100)):

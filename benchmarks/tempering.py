@@ -72,7 +72,7 @@ def measure(folder, name, seconds, seed, eliminate):
     drawing = time.process_time() - began - fitted
     return {
         "network": name,
-        "sites": int((sampler._ensemble.inner.n_possible > 1).sum()),
+        "sites": int((sampler.run_.ensemble.inner.n_possible > 1).sum()),
         "replicas": int(sampler.betas_.size),
         "barrier": sampler.barrier_,
         "fit": fitted,

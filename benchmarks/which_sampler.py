@@ -192,7 +192,7 @@ def rate(sampler, target, thin, seconds, variances):
 
 def best_rate(sampler, target, seconds, variances):
     """Return that of the best of three thinnings, and which that is."""
-    step = sampler._transitions("sweep")
+    step = sampler.run_.sweep
     thinnings = sorted({max(1, step // k) for k in THINNINGS})
     found = {thin: rate(sampler, target, thin, seconds, variances)[0] for thin in thinnings}
     thin = max(found, key=lambda t: found[t])

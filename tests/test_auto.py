@@ -134,7 +134,7 @@ def test_independent_draws_are_priced_by_variables_and_tables():
     pairs = np.kron(np.eye(50), [[0.0, 0.5], [0.5, 0.0]])
     rates = []
     for target in (Ising(pairs), Ising(pairs[:50, :50])):
-        chains = EliminationSampler(n_chains=1, random_state=0).fit(target)._ensemble
+        chains = EliminationSampler(n_chains=1, random_state=0).fit(target).run_.ensemble
         elimination, n = chains.elimination, target.n_sites
         assert elimination.entries_per_draw == 2 * n  # a table and a message in each pair
         assert elimination.work_per_draw == 8 * n
@@ -237,7 +237,7 @@ def test_a_first_order_step_of_all_chains_is_one_call():
     for fast in (False, True):
         for n in (1, 8):
             sampler = LSBSampler("barker", fast=fast, n_chains=n, n_burn_in=0, random_state=0)
-            chains = sampler.fit(target)._ensemble
+            chains = sampler.fit(target).run_.ensemble
             work[fast, n] = work_of(100, 100 * n * (1 if fast else 5), chains)
     assert work[False, 8] == 8 * work[False, 1]
     assert work[True, 1] < work[True, 8] < 1.2 * work[True, 1]
@@ -374,7 +374,7 @@ def test_candidates_that_disagree_are_told(monkeypatch):
     monkeypatch.setattr(auto, "begun", others)
     monkeypatch.setattr(auto._Choice, "temper", lambda self: None)
     monkeypatch.setattr(
-        auto.AutoSampler,
+        auto._Race,
         "_first",
         lambda self, *_: LSBSampler("barker", blocks=None, random_state=0, n_burn_in=20_000),
     )
@@ -387,7 +387,7 @@ def test_tempering_is_tried_and_taken_where_it_agrees(monkeypatch):
     target = magnet()
     monkeypatch.setattr(auto, "begun", lambda *given: {})
     monkeypatch.setattr(
-        auto.AutoSampler,
+        auto._Race,
         "_first",
         lambda self, *_: LSBSampler("barker", blocks=None, random_state=0, n_burn_in=150_000),
     )
@@ -395,7 +395,7 @@ def test_tempering_is_tried_and_taken_where_it_agrees(monkeypatch):
     sampler = AutoSampler(random_state=0).fit(target, initial_states=x)
     assert sampler.candidates_.attrs["chosen"] == "tempering"
     draws = sampler.sample(500, thin="auto")
-    assert sampler._findings().keys() == sampler.sampler_._findings().keys() != set()
+    assert sampler.run_ is sampler.sampler_.run_
     assert abs(float((draws["x"].mean("site") > 0).mean()) - 0.5) < 0.2
 
 
@@ -418,7 +418,7 @@ def test_a_rare_value_that_the_start_found_is_not_forgotten():
         warnings.simplefilter("ignore", SamplerWarning)
         sampler.fit(target)
         plain.fit(target)
-    assert sampler._ensemble.counters.tally.kept == plain._ensemble.counters.tally.kept
+    assert sampler.run_.ensemble.counters.tally.kept == plain.run_.ensemble.counters.tally.kept
 
 
 # ----------------------------------------------------------------- an estimator like the others
@@ -521,7 +521,7 @@ def test_many_chains():
     draws, again = (sample_chains(sampler, 20, n_chains=6, n_jobs=n) for n in (1, 1))
     assert draws.sizes["chain"] == 6
     np.testing.assert_array_equal(draws["x"], again["x"])
-    assert sampler.burn_in_length() > 0
+    assert sampler.run_.algorithm.burn_in_length() > 0
 
 
 def test_exports():
@@ -583,7 +583,7 @@ def test_candidates_count_by_what_their_draws_know(seed):
         "sweeps": GibbsSampler("systematic", n_burn_in=0, random_state=seed),
         "blocks": GibbsSampler(block_size=4, n_burn_in=0, random_state=seed + 20),
     }
-    chains = {k: s.fit(target, initial_states=states)._ensemble for k, s in made.items()}
+    chains = {k: s.fit(target, initial_states=states).run_.ensemble for k, s in made.items()}
     contest = Contest(chains, 6e8)
     contest.run(lambda work: None)
     assert contest.entrant("blocks").n_transitions > contest.entrant("sweeps").n_transitions
@@ -596,8 +596,8 @@ def test_draws_that_the_race_knows_to_be_worth_little_are_told():
     target = Ising.lattice(np.zeros((12, 12)), 0.2)
     sampler = AutoSampler(random_state=0).fit(target)
     won = sampler.candidates_.sel(candidate=sampler.candidates_.attrs["chosen"])
-    assert won.ess_per_step < sampler._most_effective < 2.0
-    sampler._most_effective = 0.001
+    assert won.ess_per_step < sampler.run_.most_effective < 2.0
+    sampler.run_.most_effective = 0.001
     with pytest.warns(ShortRunWarning, match="worth 0.4 independent draws at most, as fit saw"):
         sampler.sample(400, thin=1)
 
@@ -613,7 +613,6 @@ def test_sweeps_win_on_large_lattices_with_fields():
     target = large(128, 1030, 0.3, 0.4)
     sampler = AutoSampler(random_state=0).fit(target)
     assert sampler.candidates_.attrs["chosen"] == "chromatic"
-    assert not sampler._doubt
     assert (sampler.candidates_["transitions"] > 0).all()
     assert sampler.n_evaluations_ < 500 * target.n_sites * sampler.n_chains
 

@@ -25,6 +25,7 @@ from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.matrices import _conditional
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
+from sklsb.samplers._lsb.fitting import Learning
 from sklsb.samplers._run.warnings import exact_hint
 
 SQRT = Balanced(Sqrt().table())
@@ -315,7 +316,7 @@ def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
     assert sampler.blocks_.kind == "pool"
     assert "blocks are redrawn, of tables of 2**4" in sampler.blocks_.why
     assert 1 < len(sampler.blocks_.sites) <= 16
-    assert rule_of(sampler, sampler.target_) is sampler._ensemble.rule
+    assert rule_of(sampler, sampler.target_) is sampler.run_.ensemble.rule
 
 
 def test_blocks_of_a_model_with_zeros_are_doubted():
@@ -362,7 +363,7 @@ def test_what_is_counted():
     sampler = fitted(target)
     before = sampler.n_evaluations_
     draws(sampler, 100)
-    source = sampler._ensemble.source
+    source = sampler.run_.ensemble.source
     rate = (sampler.n_evaluations_ - before) / 300
     share = sampler.blocks_.share
     # A redraw looks at its table entries and weighs all moves, a step those that it touches.
@@ -449,7 +450,7 @@ def test_draws_are_the_same_however_they_are_made(name, monkeypatch):
     make, blocks = CASES[name]
     target = make()
     one, other = fitted(target, blocks), fitted(target, blocks, n_jobs=2)
-    ensemble = one._ensemble
+    ensemble = one.run_.ensemble
     assert isinstance(ensemble, BlockedEnsemble)
     assert ensemble.source.whole == (name in ("whole", "sliced"))
     if name == "sliced":
@@ -552,12 +553,12 @@ def test_numbers_do_not_come_from_outside():
 @pytest.mark.parametrize(("blocks", "kind"), [(None, "none"), (10, "whole")])
 def test_modes_that_redraws_forget_are_not_watched(blocks, kind, monkeypatch):
     """A rare value that single changes keep for long is drawn as often as it weighs."""
-    kept, starts = (RareValue(0, 1, 50.0),), LSBSampler.make_starts
+    kept, starts = (RareValue(0, 1, 50.0),), Learning.make_starts
 
-    def found(sampler, target, streams):
-        return starts(sampler, target, streams)._replace(kept=kept)
+    def found(algorithm, streams):
+        return starts(algorithm, streams)._replace(kept=kept)
 
-    monkeypatch.setattr(LSBSampler, "make_starts", found)
+    monkeypatch.setattr(Learning, "make_starts", found)
     sampler = LSBSampler("barker", blocks=blocks, n_burn_in=20, random_state=0).fit(chain_network())
     assert sampler.blocks_.kind == kind
-    assert sampler._ensemble.counters.tally.kept == (kept if blocks is None else ())
+    assert sampler.run_.ensemble.counters.tally.kept == (kept if blocks is None else ())

@@ -145,10 +145,10 @@ def test_rounding_is_no_difference(name):
         warnings.simplefilter("ignore", SamplerWarning)
         for new in (lsb, SAMPLERS["random"]):
             sampler = new().set_params(n_burn_in=5).fit(target)
-            first = sampler._ensemble
+            first = sampler.run_.ensemble
             for _ in range(5):
                 sampler.sample(2)
-            assert sampler._ensemble is first
+            assert sampler.run_.ensemble is first
 
 
 @pytest.mark.parametrize("way", [True, False], ids=["fast", "exact"])
@@ -162,10 +162,10 @@ def test_single_precision_is_no_difference(way):
         TorchTarget(lambda x: 1e4 + module(x), 12).condition({0: 1}),
     ):
         sampler = lsb(fast=way).fit(target)
-        first = sampler._ensemble
+        first = sampler.run_.ensemble
         for _ in range(20):
             sampler.sample(3)
-        assert sampler._ensemble is first
+        assert sampler.run_.ensemble is first
 
 
 def check_difference_of_small_terms():
@@ -216,7 +216,7 @@ def test_chains_go_on_from_the_present_log_p(name):
     assert (p["mcse"] < 0.02).all()
     # What is counted begins anew.
     assert draws["draw"].values[0] == 0
-    assert sampler._ensemble.counters.n_draws == 2000
+    assert sampler.run_.ensemble.counters.n_draws == 2000
     assert sampler.sample(1)["draw"].item() == 2000
 
 
@@ -255,11 +255,11 @@ def test_what_has_become_impossible():
 
 def test_what_did_not_change_stays_as_it_was():
     one, other = (lsb().fit(FunctionTarget(Slope(0.5), 3)) for _ in range(2))
-    first = one._ensemble
+    first = one.run_.ensemble
     whole = other.sample(30)["x"]
     parts = [one.sample(n)["x"].values for n in (10, 0, 15, 5)]
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
-    assert one._ensemble is first
+    assert one.run_.ensemble is first
 
 
 def test_a_change_between_a_copy_and_its_draws():

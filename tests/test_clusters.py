@@ -423,7 +423,7 @@ def test_a_target_without_couplings_of_pairs(target):
         r"ClusterSampler needs couplings of pairs of variables, as Ising and Potts models have; "
         rf"this {name} has none\. Use GibbsSampler or LSBSampler\."
     )
-    for call in (ClusterSampler().fit, ClusterSampler().make_rule):
+    for call in (ClusterSampler().fit, ClusterSampler()._rule):
         with pytest.raises(TypeError, match=message):
             call(target)
 

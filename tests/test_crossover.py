@@ -240,9 +240,9 @@ def test_draws_are_the_same_however_they_are_made(explorer):
 def test_both_copies_make_draws_and_visits():
     """Against the index process: which replica is seen at beta = 1, and since when it is there."""
     sampler = make().fit(glass(1, (4, 4), 1.0))
-    ladder, n_levels = sampler._ensemble.ladder, sampler.betas_.size
+    ladder, n_levels = sampler.run_.ensemble.ladder, sampler.betas_.size
     before, heading = ladder.trips.copy(), ladder.heading.copy()
-    first = sampler._ensemble.n_scans
+    first = sampler.run_.ensemble.n_scans
     draws(sampler, 1000)
     visit = sampler.sample_stats_["visit"].values
     process = sampler.index_process_.sel(scan=slice(first, None)).values
@@ -298,7 +298,7 @@ def test_replicas_that_hand_a_part_on_do_not_vouch_for_it():
         sampler.fit(target, initial_states=np.zeros((4, n + n_free), int))
     with pytest.warns(TemperingWarning, match="are worth about|round trips between"):
         sampler.sample(500)
-    ladder = sampler._ensemble.ladder
+    ladder = sampler.run_.ensemble.ladder
     assert sampler.exchanged_ > 0.5
     assert ladder.trips.sum() > 4 * sampler.n_round_trips_.sum()
     squares = ladder.visits[:, 1] + (ladder.stay.astype(float) ** 2).sum(axis=1)
@@ -324,12 +324,12 @@ def test_it_is_chosen_where_parts_are_exchanged():
 def test_warm_start_goes_on_with_both():
     target = glass(0, (4, 4), 1.0)
     sampler = make(warm_start=True).fit(target)
-    before = sampler._ensemble.states
+    before = sampler.run_.ensemble.states
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TemperingWarning)
         sampler.set_params(crossover="auto", n_burn_in=0).fit(target)
     assert sampler.crossover_
-    np.testing.assert_array_equal(sampler._ensemble.states, before)
+    np.testing.assert_array_equal(sampler.run_.ensemble.states, before)
 
 
 def test_errors():

@@ -187,7 +187,7 @@ def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
     sampler = make(memory).fit(target)
     monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)
     seen = []
-    run = sampler._ensemble.run
+    run = sampler.run_.ensemble.run
 
     def interrupted(*args):
         seen.append(args)
@@ -195,7 +195,7 @@ def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
             signal.raise_signal(signal.SIGINT)
         run(*args)
 
-    monkeypatch.setattr(sampler._ensemble, "run", interrupted)
+    monkeypatch.setattr(sampler.run_.ensemble, "run", interrupted)
     with pytest.warns(InterruptedWarning, match="returning"):
         first = draws(sampler, 3000)
     assert 0 < first.shape[1] < 3000
@@ -220,7 +220,7 @@ def eliminations(monkeypatch):
 
 def test_a_sliced_model_is_eliminated_once_for_all_chains(target, eliminations):
     sampler = make("sliced").fit(target)
-    n_draws = [len(ahead) for ahead, _ in sampler._ensemble.source._ahead]
+    n_draws = [len(ahead) for ahead, _ in sampler.run_.ensemble.source._ahead]
     assert min(n_draws) > 1000
     calls, _ = eliminations
     calls.clear()
@@ -228,7 +228,7 @@ def test_a_sliced_model_is_eliminated_once_for_all_chains(target, eliminations):
     draws(sampler, 3000)
     n = sampler.cost_.n_configurations
     assert n / 2 < len(calls) <= n
-    own = 2 * 3000 * sampler._ensemble.elimination.entries_per_draw
+    own = 2 * 3000 * sampler.run_.ensemble.elimination.entries_per_draw
     made = len(calls) * int(2**sampler.cost_.log2_work) // n
     assert sampler.n_evaluations_ - before - own == pytest.approx(made, abs=n)
 

@@ -184,7 +184,9 @@ def test_chains_are_those_of_the_compiled_target(name, balancing, settings):
         for statistic, values in mine.sample_stats_.items():
             np.testing.assert_array_equal(values, other.sample_stats_[statistic])
     # Of the chains: exact answers, with which draws are compared, are counted by kind.
-    assert mine._ensemble.chains.evaluations.sum() == other._ensemble.chains.evaluations.sum()
+    assert (
+        mine.run_.ensemble.chains.evaluations.sum() == other.run_.ensemble.chains.evaluations.sum()
+    )
 
 
 @pytest.mark.parametrize("name", ["batched", "compiled"])
@@ -540,7 +542,7 @@ def test_a_failure_in_sample_is_raised_and_taken_back(name, n_jobs):
     action, error, message = FAILURES[name]
     f = Failing(action)
     sampler = fit(FunctionTarget(f, D), n_jobs=n_jobs)
-    sampler._ensemble.chains.scratch[:] = 0  # so that f is called
+    sampler.run_.ensemble.chains.scratch[:] = 0  # so that f is called
     before = sampler.state_
     f.left = 9
     with pytest.raises(error, match=message):
@@ -564,7 +566,7 @@ def test_a_failure_in_one_thread_does_not_disturb_another(evidence):
 
     def sample(sampler, fails):
         failing.soon = False
-        sampler._ensemble.chains.scratch[:] = 0  # so that f is called
+        sampler.run_.ensemble.chains.scratch[:] = 0  # so that f is called
         together.wait()
         failing.soon = fails
         return sampler.sample(2000)["x"].values
@@ -660,7 +662,7 @@ def test_ctrl_c(n_jobs):
     with pytest.raises(KeyboardInterrupt):
         LSBSampler("learned", n_burn_in=10**5, n_jobs=n_jobs, random_state=0).fit(target)
     sampler = fit(target, n_jobs=n_jobs)
-    sampler._ensemble.chains.scratch[:] = 0
+    sampler.run_.ensemble.chains.scratch[:] = 0
     f.left = 5
     with pytest.warns(InterruptedWarning, match="Interrupted: returning"):
         sampler.sample(10**5)
@@ -680,7 +682,7 @@ def test_pickle_and_copy(target):
     for other, again in forks:
         assert repr(other) == repr(target)
         np.testing.assert_array_equal(other.log_prob(x), target.log_prob(x))
-        assert again._ensemble.view.address != sampler._ensemble.view.address
+        assert again.run_.ensemble.view.address != sampler.run_.ensemble.view.address
         np.testing.assert_array_equal(again.sample(50)["x"].values, draws)
 
 
@@ -824,18 +826,23 @@ def test_a_slow_function_is_told_before_the_work():
     with pytest.warns(
         SamplerWarning, match=r"about 2\.5e\+05 values, [0-9.]+ minutes, of Fun.*Gibbs"
     ):
-        LSBSampler()._warn_of_cost(target)
-    GibbsSampler()._warn_of_cost(target)
+        cost_of(LSBSampler(), target)
+    cost_of(GibbsSampler(), target)
+
+
+def cost_of(sampler, target):
+    sampler._algorithm(sampler, target)._warn_of_cost()
 
 
 def test_usual_functions_are_not_costly():
     for n_sites, n_states in ((20, 2), (200, 2), (64, 3)):
         target = FunctionTarget(lambda x: -0.1 * x.sum(axis=-1), n_sites, n_states)
         for sampler in (LSBSampler(), GibbsSampler(), ParallelTempering()):
-            sampler.check_parameters(target)
-            sampler._warn_of_cost(target)
+            fit = sampler._algorithm(sampler, target)
+            fit.check_parameters()
+            fit._warn_of_cost()
     compiled = FunctionTarget(numba.njit(lambda x: 0.1 * x.sum()), 52, 51)
-    LSBSampler()._warn_of_cost(compiled)
+    cost_of(LSBSampler(), compiled)
 
 
 @pytest.mark.parametrize(("n_ones", "n_scans"), [((3,), 32), ((3, 4), 368)])
@@ -865,7 +872,7 @@ def test_tempering_from_a_reference_that_reaches_the_support_is_not_cut():
     own = np.tile([37 / 40, 3 / 40], (40, 1))
     for reference, reaches, share in ((own, True, 3 / 40), (None, False, 1 / 2)):
         sampler = ParallelTempering(reference=reference, n_chains=1, n_burn_in=0, random_state=0)
-        ladders = sampler.fit(target)._ensemble
+        ladders = sampler.fit(target).run_.ensemble
         assert ladders.reaches(4096) == reaches
         drawn = ladders._maker.drawn(np.zeros((2000, 40), np.int8), np.random.default_rng(0))
         assert abs(drawn.mean() - share) < 5 * np.sqrt(share * (1 - share) / drawn.size)

@@ -287,9 +287,11 @@ def test_draws_are_those_of_kept_local_fields(name, evidence):
     (one, sampler), (other, kept) = found
     np.testing.assert_array_equal(one["x"], other["x"])
     np.testing.assert_allclose(one["lp"], other["lp"], rtol=1e-12)
-    np.testing.assert_array_equal(sampler._ensemble.chains.moved, kept._ensemble.chains.moved)
+    np.testing.assert_array_equal(
+        sampler.run_.ensemble.chains.moved, kept.run_.ensemble.chains.moved
+    )
     assert sampler.n_evaluations_ == kept.n_evaluations_
-    views = [getattr(s._ensemble.view, "inner", s._ensemble.view) for s in (sampler, kept)]
+    views = [getattr(s.run_.ensemble.view, "inner", s.run_.ensemble.view) for s in (sampler, kept)]
     assert [type(view) for view in views] == [UniformIsingView, IsingView]
 
 
@@ -504,7 +506,7 @@ def test_variables_that_move_are_noted():
         changes = (x[:, 1:] != x[:, :-1]).any(axis=(0, 1))
         k = sampler.target_.cardinalities
         first = np.concatenate([[0], np.cumsum(k - 1)])
-        moved = sampler._ensemble.chains.moved.any(axis=0)
+        moved = sampler.run_.ensemble.chains.moved.any(axis=0)
         noted = [moved[a:b].any() for a, b in itertools.pairwise(first)]
         np.testing.assert_array_equal(noted, changes)
 
@@ -654,12 +656,12 @@ def test_an_error_in_the_middle_of_a_block(outcome, error, message, nth, n_jobs)
     target = FunctionTarget(f, 6, vectorized=False)
     sampler = fitted(target, block_size=4, n_jobs=n_jobs)
     quietly(sampler, 3)
-    before, copy = sampler.state_, pickle.loads(pickle.dumps(sampler._ensemble.state()))
+    before, copy = sampler.state_, pickle.loads(pickle.dumps(sampler.run_.ensemble.state()))
     f.left = nth
     with pytest.raises(error, match=message):
         quietly(sampler, 20)
     np.testing.assert_array_equal(sampler.state_, before)
-    state = sampler._ensemble.state()
+    state = sampler.run_.ensemble.state()
     assert state.counters == copy.counters
     for name in ("acceptance", "refusable"):
         np.testing.assert_array_equal(state.arrays[name], copy.arrays[name])

@@ -514,8 +514,8 @@ def test_the_time_of_a_transition_is_that_of_typical_states():
 def test_transitions_of_too_many_jumps_are_told():
     target = dense(3)
     sampler = LSBSampler("barker", rejection_free=True, random_state=0, blocks=None).fit(target)
-    rule = sampler._ensemble.rule
-    sampler._ensemble.start(rule._replace(log_time=rule.log_time + 15.0))
+    rule = sampler.run_.ensemble.rule
+    sampler.run_.ensemble.start(rule._replace(log_time=rule.log_time + 15.0))
     with pytest.warns(SeparatedModesWarning, match="more than 8192 jumps and were cut short"):
         sampler.sample(2)
 

@@ -12,7 +12,7 @@ from sklsb import EliminationSampler, GibbsSampler, Ising, MarkovNetwork, diagno
 from sklsb._system import memory as _memory
 from sklsb.diagnostics.moments import Moments
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers._run import base as _base
+from sklsb.samplers._run import run as _run
 
 TARGET = dense(6, scale=0.4)
 MIXED = MarkovNetwork([2, 3, 1, 2], [((0, 1), np.arange(1.0, 7.0).reshape(2, 3))])
@@ -26,7 +26,7 @@ def chains(target, sampler=GibbsSampler, **params):
 @pytest.mark.parametrize("target", [TARGET, MIXED, Ising.lattice(np.zeros((2, 3)), 0.1)])
 def test_they_are_those_of_the_draws(target, monkeypatch):
     draws = chains(target, EliminationSampler).sample(1000)
-    monkeypatch.setattr(_base, "FIRST_SEGMENT", 7)
+    monkeypatch.setattr(_run, "FIRST_SEGMENT", 7)
     sampler = chains(target, EliminationSampler)
     found = sampler.sample(1000, record="moments")
     x = draws["x"].values.reshape(-1, target.n_sites).astype(float)
@@ -153,7 +153,7 @@ def test_what_is_refused(tmp_path):
         sampler.sample(3, record="means")
     with pytest.raises(ValueError, match=r"keeps no single draws to store; give one of the two\."):
         sampler.sample(3, record="moments", store=tmp_path / "run.zarr")
-    assert sampler._ensemble.counters.n_draws == 0
+    assert sampler.run_.ensemble.counters.n_draws == 0
 
 
 # ----------------------------------------------------------------- memory
@@ -169,7 +169,7 @@ def test_a_request_that_does_not_fit(monkeypatch):
     assert "10 MB of memory are free" in text
     for way in ('store="run.zarr"', 'record="moments"', "thin"):
         assert way in text
-    assert sampler._ensemble.counters.n_transitions == 0
+    assert sampler.run_.ensemble.counters.n_transitions == 0
     with pytest.raises(MemoryError, match="takes 16000000 bytes"):
         sampler.sample(10**6, record={"m": lambda x: x.mean(axis=1)})
     sampler.set_params(keep_burn_in=True, n_burn_in=10**6)

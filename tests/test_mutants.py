@@ -432,7 +432,10 @@ BALANCING, LEARNING = "balancing/functions.py", "balancing/learning.py"
 PILOT, TIMES = "balancing/pilot.py", "balancing/times.py"
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
-BASE, LSB, GIBBS = "samplers/_run/base.py", "samplers/lsb.py", "samplers/gibbs.py"
+BASE, SAMPLING, FITTING, LSB, GIBBS = (
+    f"samplers/{name}.py"
+    for name in ("_run/base", "_run/run", "_run/algorithm", "_lsb/fitting", "gibbs")
+)
 CHOOSING = "samplers/_lsb/choosing.py"
 STATE, STREAMS, ENSEMBLE = "ensembles/state.py", "ensembles/streams.py", "ensembles/compiled.py"
 NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
@@ -1167,14 +1170,14 @@ MUTANTS = {
         "draws against single steps|lp of the sample stats|after fit against the burn-in",
     ),
     "thinning off by one": Mutant(
-        BASE,
+        SAMPLING,
         "(thin, made % thin, at), states",
         "(thin, (made + 1) % thin, at), states",
         check_sampler,
         "draws",
     ),
     "function moves after fit": Mutant(
-        BASE,
+        SAMPLING,
         "        total, done = n * thin, 0\n",
         "        total, done = n * thin, 0\n"
         "        table = ensemble.rule.table\n"
@@ -1185,15 +1188,15 @@ MUTANTS = {
     ),
     "draws made with the function before the last update": Mutant(
         LSB,
-        "drawing = choice.candidate.rule(target, float(self.lazy))",
-        "drawing = balanced(target, self._function, float(self.lazy))",
+        "drawing = chosen.rule(target, float(params.lazy))",
+        "drawing = balanced(target, self._function, float(params.lazy))",
         check_sampler,
         "the table that draws are made with",
     ),
     "draws made with the function of the burn-in": Mutant(
         LSB,
-        "drawing = choice.candidate.rule(target, float(self.lazy))",
-        'drawing = balanced(target, fitted["burn_in_balancing_"], float(self.lazy))',
+        "drawing = chosen.rule(target, float(params.lazy))",
+        'drawing = balanced(target, fitted["burn_in_balancing_"], float(params.lazy))',
         check_exactness,
         "the table that draws are made with",
     ),
@@ -1205,22 +1208,22 @@ MUTANTS = {
         "the chosen one is used",
     ),
     "parameters changed by fit": Mutant(
-        LSB,
-        "        self._function = copy.deepcopy(get_balancing(self.balancing))\n",
-        "        self.balancing = self._function = copy.deepcopy(get_balancing(self.balancing))\n",
+        BASE,
+        "algorithm = self._algorithm(given, target, goes_on)",
+        "algorithm = self._algorithm(self, target, goes_on)",
         check_sampler,
         "fit changed parameters",
     ),
     "global random state used": Mutant(
-        BASE,
-        "else Streams(spawn(self.random_state, n_chains))",
-        "else (np.random.random(), Streams(spawn(self.random_state, n_chains)))[1]",
+        FITTING,
+        "else Streams(spawn(params.random_state, n_chains))",
+        "else (np.random.random(), Streams(spawn(params.random_state, n_chains)))[1]",
         check_sampler,
         "global random states",
     ),
     "lp without the constant of the couplings": Mutant(
         "samplers/_run/observers.py",
-        "            stats[:, :, 0] += self.run.target.constant",
+        "            stats[:, :, 0] += self.call.target.constant",
         "            stats[:, :, 0] += 1.0",
         check_sampler,
         "lp of the sample stats",

@@ -17,7 +17,7 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
     )
 )
 RUN = "_kernels/run.py"
-BASE, LSB, SAVING = "samplers/_run/base.py", "samplers/lsb.py", "samplers/_run/saving.py"
+SAVING = "samplers/_run/saving.py"
 STARTS, UPHILL, OBSERVERS, STORED, THINNING, WARNINGS, BURN_IN = (
     f"samplers/_run/{name}.py"
     for name in ("starts", "uphill", "observers", "stored", "thinning", "warnings", "burn_in")
@@ -135,9 +135,9 @@ def check_distance(package):
     """Half an independent draw at T log 3, and streams of its own."""
     anew("test_thinning").test_the_distance_of_two_states(8.0, 4)
     sampler = gibbs(package).fit(pair(package))
-    before = sampler._packed_chains()
+    before = sampler.run_.packed_chains()
     assert 2 <= sampler.thin_ <= 4, "two spins need a few transitions"
-    assert sampler._packed_chains() == before, "chains do not notice"
+    assert sampler.run_.packed_chains() == before, "chains do not notice"
 
 
 def check_stopping(package):
@@ -276,8 +276,8 @@ def check_observer(package):
     whole = copy.copy(sampler).sample(30)
 
     class Kept(package.extending.Observer):
-        def init(self, run):
-            return np.empty((2, 0)), np.empty((2, 0, *run.target.shape))
+        def init(self, call):
+            return np.empty((2, 0)), np.empty((2, 0, *call.target.shape))
 
         def see(self, carry, chunk):
             assert chunk.x.size, "chunks have draws"
@@ -567,9 +567,9 @@ MUTANTS = {
         ".",
     ),
     "the distance found on the streams of the chains": Mutant(
-        "samplers/_run/base.py",
-        'self._ensemble.streams.copy().of("pilot", THINNING)',
-        'self._ensemble.streams.of("pilot", THINNING)',
+        "samplers/_run/algorithm.py",
+        'ensemble.streams.copy().of("pilot", THINNING)',
+        'ensemble.streams.of("pilot", THINNING)',
         check_distance,
         "chains do not notice",
     ),
@@ -642,8 +642,8 @@ MUTANTS = {
     # Warnings
     "periodic chains not told": Mutant(
         WARNINGS,
-        "n_transitions < 2 * self.n_sites_",
-        "n_transitions > 2 * self.n_sites_",
+        "n_transitions < 2 * self.target.n_sites",
+        "n_transitions > 2 * self.target.n_sites",
         check_warnings,
         "DID NOT WARN|even and odd",
     ),
@@ -656,15 +656,15 @@ MUTANTS = {
     ),
     "what is observed told as frozen": Mutant(
         WARNINGS,
-        "frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)",
-        "frozen = ~np.isin(np.arange(self.n_sites_), moved)",
+        "frozen = ~np.isin(sites, moved) & (self.target.n_possible > 1)",
+        "frozen = ~np.isin(sites, moved)",
         check_no_warning,
         "nothing is to be told",
     ),
     "short runs not told": Mutant(
         WARNINGS,
-        "if made < self._sweep:\n            found",
-        "if made > self._sweep:\n            found",
+        "if made < self.sweep:\n            found",
+        "if made > self.sweep:\n            found",
         check_warnings,
         "of a sweep|DID NOT WARN",
     ),
@@ -685,7 +685,7 @@ MUTANTS = {
     ),
     "moments of lp without its constant": Mutant(
         OBSERVERS,
-        "            stats[:, :, 0] += self.run.target.constant\n",
+        "            stats[:, :, 0] += self.call.target.constant\n",
         "",
         check_constant,
         "the mean of lp",

@@ -127,7 +127,7 @@ def check_copies(package):
     again = np.concatenate([fork.sample(n)["x"].values for n in (7, 53)], axis=1)
     assert np.array_equal(again, found["x"]), "draws in parts by a copy"
     assert fork.log_z_ == sampler.log_z_, "log Z of a copy"
-    ladders = sampler._ensemble
+    ladders = sampler.run_.ensemble
     for one, other in zip(ladders.best(), ladders.at(np.array([0, 0.3, 1])).best(), strict=True):
         assert np.array_equal(one, other), "the best state is kept at other temperatures"
     best = sampler.best_state_
@@ -383,7 +383,7 @@ MUTANTS = {
         ".",
     ),
     "few round trips not told": Mutant(
-        "samplers/tempering.py",
+        "samplers/_tempering/fitting.py",
         "trips.min() == 0 or trips.sum() < _FEWEST_TRIPS",
         "trips.min() < 0",
         check_told,

@@ -19,6 +19,7 @@ from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
 from sklsb.exceptions import PrecisionWarning, SamplerWarning
+from sklsb.samplers._lsb.fitting import Learning
 from sklsb.testing._probe import Probe
 
 EVERY_OBJECTIVE = ("auto", *OBJECTIVES, *MIXING)
@@ -439,7 +440,7 @@ def test_objectives_of_the_fast_path_are_those_of_the_kernel(name):
     rule = Balanced(FUNCTIONS["mixture"].table())
     results = []
     for fast in (True, False):
-        ensemble = LSBSampler(fast=fast).make_ensemble(target, states, Streams(rngs))
+        ensemble = Learning(LSBSampler(fast=fast), target).make_ensemble(states, Streams(rngs))
         ensemble.start(rule)
         results.append(ensemble.objective(rule, settings, uniforms, log_omega))
     found, expected = results

@@ -12,8 +12,8 @@ from outside.observer_changes import Changes, example
 from sklsb import GibbsSampler, Ising, LSBSampler, ParallelTempering, sample_chains
 from sklsb.exceptions import InterruptedWarning, ShortRunWarning
 from sklsb.extending import Observer
-from sklsb.samplers._run import base as _base
 from sklsb.samplers._run import observers as _observers
+from sklsb.samplers._run import run as _run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning")
 SAMPLERS = {
@@ -38,9 +38,9 @@ class Spy(Observer):
     def __init__(self):
         self.told = []
 
-    def init(self, run):
+    def init(self, call):
         self.told.append("init")
-        self.run = run
+        self.call = call
         return []
 
     def see(self, carry, chunk):
@@ -50,7 +50,7 @@ class Spy(Observer):
     def result(self, carry):
         self.told.append("result")
         x = np.concatenate([chunk.x for chunk in carry], axis=1)
-        return xr.Dataset({"y": (("chain", "draw", *self.run.target.dims), x)})
+        return xr.Dataset({"y": (("chain", "draw", *self.call.target.dims), x)})
 
     def after(self, carry):
         self.told.append("after")
@@ -65,7 +65,7 @@ class Spy(Observer):
 @pytest.mark.parametrize("thin", [1, 3])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_an_observer_of_ones_own_sees_the_draws(name, thin, monkeypatch):
-    monkeypatch.setattr(_base, "FIRST_SEGMENT", 13)
+    monkeypatch.setattr(_run, "FIRST_SEGMENT", 13)
     sampler = copy.copy(SAMPLERS[name]).fit(example())
     memory = copy.copy(sampler)
     draws = memory.sample(400, thin=thin)
@@ -85,8 +85,8 @@ def test_it_is_shown_lp_and_shapes_of_the_target():
     spy = Spy()
     found = sampler.sample(60, record=spy)
     assert np.array_equal(found["y"], draws["x"])
-    assert spy.run[1:] == (3, 60, 0, ("lp",))
-    assert spy.run.target is target
+    assert spy.call[1:] == (3, 60, 0, ("lp",))
+    assert spy.call.target is target
     assert spy.told == ["init", "see", "after", "end None", "close", "result"]
 
 
@@ -175,7 +175,7 @@ def test_an_observer_says_how_much_it_takes_and_where():
 
 def test_draws_in_memory_are_written_once():
     kept = _observers.AllDraws()
-    run = _observers.Run(example(), 2, 5, 10, ("lp",))
+    run = _observers.Call(example(), 2, 5, 10, ("lp",))
     observed = _observers.Observed(kept, run)
     states, stats, at = observed.room(3)
     states[:, at : at + 3], stats[:, at : at + 3] = 1, -2.0
@@ -208,7 +208,7 @@ def test_what_is_refused(tmp_path):
         sampler.sample(3, record=Changes(), store=tmp_path / "run.zarr")
     with pytest.raises(ValueError, match=r"record is <.*Changes .*>, which one sampler keeps"):
         sample_chains(sampler, 3, n_chains=2, record=Changes())
-    assert sampler._ensemble.counters.n_draws == 0
+    assert sampler.run_.ensemble.counters.n_draws == 0
 
     class Wrong(Changes):
         def result(self, carry):

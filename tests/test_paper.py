@@ -15,6 +15,7 @@ from sklsb.balancing.learning import Momentum
 from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
+from sklsb.samplers._lsb.fitting import Learning
 from sklsb.testing import check_balancing
 from sklsb.testing._objectives import _numeric_gradient
 
@@ -212,7 +213,7 @@ def test_objective_is_added_up_over_the_chains_and_new_draws(first_version):
     network = moved(first_version.MonotonicNetwork(), -0.7)
     target, x, rule = small_network(), exact.states(small_network()), Balanced(network.table())
     streams, same = (Streams([np.random.default_rng(k) for k in range(len(x))]) for _ in range(2))
-    chains = LSBSampler().make_ensemble(target, x, streams)
+    chains = Learning(LSBSampler(), target).make_ensemble(x, streams)
     learner = first_version.FirstVersionLearner(network, "kl", Momentum(0.0))
     first, extra = np.random.default_rng(0).random((2, len(x), 2))
     rngs = [np.random.default_rng(rng.integers(2**63)) for rng in same.of("scout")]

@@ -75,7 +75,7 @@ def same(one, other):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_however_they_are_divided(name):
     sampler = fitted(name)
-    before = sampler._packed_chains()
+    before = sampler.run_.packed_chains()
     whole = sample_chains(sampler, 20, n_chains=7, thin=2)
     assert whole["x"].shape[:2] == (7, 20)
     np.testing.assert_allclose(whole["lp"], sampler.target_.log_prob(whole["x"].values), rtol=1e-12)
@@ -83,7 +83,7 @@ def test_however_they_are_divided(name):
     with joblib.parallel_config(backend="threading"):
         for n_jobs in (2, 7):
             same(sample_chains(sampler, 20, n_chains=7, thin=2, n_jobs=n_jobs), whole)
-    assert sampler._packed_chains() == before
+    assert sampler.run_.packed_chains() == before
     # Others, and the first of more.
     same_seed = sample_chains(sampler, 20, n_chains=3, thin=2, random_state=5)
     assert not same_seed["x"].equals(whole["x"][:3])
@@ -197,10 +197,10 @@ def test_statistics():
 def test_starts_are_those_of_the_whole():
     """Every second chain is quenched, and every second of these in another way."""
     sampler = LSBSampler("sqrt", n_burn_in=2000, random_state=0, n_chains=2).fit(TARGET)
-    whole = sampler.make_starts(TARGET, Streams(spawn(3, 8)))
+    algorithm = sampler.run_.algorithm
+    whole = algorithm.make_starts(Streams(spawn(3, 8)))
     parts = [
-        sampler.make_starts(TARGET, Streams(spawn(3, b - a, a), a))
-        for a, b in ((0, 1), (1, 4), (4, 8))
+        algorithm.make_starts(Streams(spawn(3, b - a, a), a)) for a, b in ((0, 1), (1, 4), (4, 8))
     ]
     assert np.array_equal(whole.x, np.concatenate([part.x for part in parts]))
     assert np.array_equal(whole.evaluations, np.concatenate([part.evaluations for part in parts]))

@@ -801,7 +801,7 @@ def check_start(package):
         patch.setattr(module(package, "samplers._lsb.choosing"), "compare", spy)
         sampler = package.LSBSampler(n_chains=8, n_burn_in=100, random_state=0).fit(target)
     assert np.array_equal(sampler.state_, states[0]), "chains go on where the burn-in ended"
-    ours = [rng.random() for rng in sampler._ensemble.streams.copy().chain]
+    ours = [rng.random() for rng in sampler.run_.ensemble.streams.copy().chain]
     assert len({*ours, *followed}) == 8 + len(followed), "streams are nobody else's"
 
 
@@ -990,7 +990,7 @@ def test_measurements_are_shrunk_by_their_errors():
 def test_a_sweep_of_more_numbers_than_a_buffer_has():
     """A chunk of no transitions would never end."""
     target = Ising.lattice(np.zeros((2, MOST_NUMBERS // 4 + 1)), 0.2)
-    chains = ClusterSampler(n_chains=1, n_burn_in=0, random_state=0).fit(target)._ensemble
+    chains = ClusterSampler(n_chains=1, n_burn_in=0, random_state=0).fit(target).run_.ensemble
     assert chains.rule.facts.n_uniforms > MOST_NUMBERS
     x, stats = draw_sites(chains, 2, 1, np.arange(3))
     assert x.shape == (1, 2, 3)

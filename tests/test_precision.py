@@ -103,7 +103,7 @@ def test_mutual_information_of_exact_draws(name):
     target, (_, p) = MODELS[name](1e16), expected(name)
     found = exact.mutual_information(Sqrt(), target)
     assert found == pytest.approx(exact.mutual_information(Sqrt(), small(name)), rel=1e-9)
-    rule = EliminationSampler().make_rule(target)
+    rule = EliminationSampler()._rule(target)
     np.testing.assert_allclose(
         exact.transition_matrix(rule, target)[p.argmax()], p, rtol=1e-9, atol=1e-300
     )

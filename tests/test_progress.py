@@ -142,7 +142,7 @@ def test_columns():
     sampler = LSBSampler("barker", n_chains=20, n_burn_in=10, random_state=0).fit(MODEL)
     draws = sampler.sample(40)
     stats = sampler.sample_stats_
-    seen = Seen(MODEL, sampler._ensemble.counters, ("lp", "acceptance_rate"), 20)
+    seen = Seen(MODEL, sampler.run_.ensemble.counters, ("lp", "acceptance_rate"), 20)
     values = np.stack([stats["lp"].values - MODEL.constant, stats["acceptance_rate"].values], 2)
     values[0, 3, 1] = np.nan  # no locally balanced step since the draw before
     seen.add(values)

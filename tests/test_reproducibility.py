@@ -25,8 +25,8 @@ from sklsb import (
     Network,
 )
 from sklsb.balancing import learning
-from sklsb.samplers._run import base as _base
 from sklsb.samplers._run import burn_in as _burn_in
+from sklsb.samplers._run import run as _run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -150,9 +150,9 @@ def test_another_seed_gives_other_chains(name):
 def test_any_segment(monkeypatch, name):
     """However many transitions are made between two returns to Python."""
     calls = (40, 3), (50, 1)
-    n_uniforms = stored(name)._ensemble.rule.facts.n_uniforms
+    n_uniforms = stored(name).run_.ensemble.rule.facts.n_uniforms
     for segment in (7, 119) if name == "fast" else (1, 7, 100, 119, 120, 121):
-        for module in (_base, _burn_in):  # _burn_in: of the burn-in
+        for module in (_run, _burn_in):  # _burn_in: of the burn-in
             monkeypatch.setattr(module, "MOST_NUMBERS", segment * n_uniforms)
         for n_jobs in (None, 2):
             assert everything(stored(name, n_jobs), *calls) == wanted(name, *calls)

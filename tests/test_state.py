@@ -19,7 +19,7 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
 from sklsb.extending import FixedRuleSampler
-from sklsb.samplers._run import base as _base
+from sklsb.samplers._run import run as _run
 
 TARGET = dense(6, scale=0.4)
 # Log weights fall from a random state, by less than would move the offset.
@@ -120,7 +120,7 @@ def test_a_copy_goes_on_bit_for_bit(name, fork):
     sampler = fitted(name)
     quietly(sampler, 7, thin=3)
     other = fork(sampler)
-    assert everything(other._ensemble.state()) == everything(sampler._ensemble.state())
+    assert everything(other.run_.ensemble.state()) == everything(sampler.run_.ensemble.state())
     wanted = draws(sampler, 30, thin=2), draws(sampler, 11)
     again = fork(other)
     assert (draws(other, 30, thin=2), draws(other, 11)) == wanted
@@ -154,12 +154,12 @@ def test_a_warm_start_is_a_longer_burn_in(name):
 def test_a_failed_warm_start_leaves_all_as_it_was():
     for name in ("random", "mixture"):
         sampler = fitted(name, warm_start=True)
-        before = everything(sampler._ensemble.state())
+        before = everything(sampler.run_.ensemble.state())
         with pytest.raises(ValueError, match="initial_states has shape"):
             sampler.fit(TARGET, initial_states=np.ones((2, 6)))
         with pytest.raises(ValueError, match=r"continues chains of shape \(3, 6\)"):
             sampler.set_params(n_chains=4).fit(TARGET)
-        assert everything(sampler._ensemble.state()) == before
+        assert everything(sampler.run_.ensemble.state()) == before
 
 
 def ensemble(rule, target=TARGET, n=3, seed=0):
@@ -224,27 +224,27 @@ def test_what_is_kept_equals_a_rebuild():
 def test_what_a_state_holds():
     sampler = fitted("nested")
     quietly(sampler, 4, thin=3)
-    state = sampler._ensemble.state()
+    state = sampler.run_.ensemble.state()
     assert isinstance(state, ChainState)
     tally = state.counters.tally
     assert state.counters == Counters((3, 0), n_transitions=12, n_draws=4, tally=tally)
     assert tally.n_draws == 4
     common = {"moved", "evaluations", "acceptance", "refusable"}
     assert set(state.arrays) == common | {"last", "second.last", "second.first.offset"}
-    assert set(fitted("chromatic")._ensemble.state().arrays) == common
+    assert set(fitted("chromatic").run_.ensemble.state().arrays) == common
     assert len(pickle.dumps(state)) < 20_000 + 2 * len(pickle.dumps(state.rule))
     other = state.copy()
     other.x[:] = 0
     other.arrays["last"][:] = 7
     other.counters.n_draws = 0
     other.streams.chain[0].random(3)
-    assert everything(state) == everything(sampler._ensemble.state())
+    assert everything(state) == everything(sampler.run_.ensemble.state())
 
 
 def test_n_jobs_and_evaluations_survive():
     sampler = fitted("mixture", n_jobs=2)
     other = pickle.loads(pickle.dumps(sampler))
-    assert other._ensemble.n_jobs == 2
+    assert other.run_.ensemble.n_jobs == 2
     assert other.n_evaluations_ == sampler.n_evaluations_ > 0
     one = fitted("mixture")
     assert draws(one, 40) == draws(other, 40) == draws(sampler, 40)
@@ -255,10 +255,10 @@ def test_any_division_into_calls_and_segments(name, monkeypatch):
     whole = fitted(name)
     parts = fitted(name)
     x = quietly(whole, 60, thin=2)["x"].values
-    monkeypatch.setattr(_base, "FIRST_SEGMENT", 1)
+    monkeypatch.setattr(_run, "FIRST_SEGMENT", 1)
     found = [quietly(parts, n, thin=2)["x"].values for n in (1, 0, 30, 29)]
     np.testing.assert_array_equal(np.concatenate(found, axis=1), x)
-    assert everything(parts._ensemble.state())[3] == everything(whole._ensemble.state())[3]
+    assert everything(parts.run_.ensemble.state())[3] == everything(whole.run_.ensemble.state())[3]
 
 
 def test_segments_are_bounded_by_numbers(monkeypatch):
@@ -271,7 +271,7 @@ def test_segments_are_bounded_by_numbers(monkeypatch):
         sizes.append(n * rule.facts.n_uniforms)
         return real(self, rule, c, n)
 
-    monkeypatch.setattr(_base, "MOST_NUMBERS", 30)
+    monkeypatch.setattr(_run, "MOST_NUMBERS", 30)
     monkeypatch.setattr("sklsb.samplers._run.burn_in.MOST_NUMBERS", 30)
     monkeypatch.setattr(Streams, "numbers", watched)
     assert draws(fitted("chromatic"), 100) == wanted
@@ -298,10 +298,10 @@ def interrupted_after(monkeypatch, n_segments, size):
             return 0.0
 
     with monkeypatch.context() as patch:
-        patch.setattr(_base, "deferred_interrupt", deferred)
-        patch.setattr(_base, "FIRST_SEGMENT", size)
+        patch.setattr(_run, "deferred_interrupt", deferred)
+        patch.setattr(_run, "FIRST_SEGMENT", size)
         patch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)
-        patch.setattr(_base, "time", Clock)
+        patch.setattr(_run, "time", Clock)
         yield
 
 
@@ -316,7 +316,7 @@ def test_the_rest_of_a_draw_is_made_by_whoever_goes_on(name, monkeypatch):
     assert told[0].category is InterruptedWarning
     assert "returning 3 of 12 draws per chain" in str(told[0].message)
     np.testing.assert_array_equal(first["x"], wanted["x"][:, :3])
-    assert sampler._ensemble.counters.pending == (5, 3)
+    assert sampler.run_.ensemble.counters.pending == (5, 3)
     copies = [fork(sampler) for fork in FORKS.values()]
     other = copy.copy(sampler)
     for one in (sampler, *copies):
@@ -324,7 +324,7 @@ def test_the_rest_of_a_draw_is_made_by_whoever_goes_on(name, monkeypatch):
         np.testing.assert_array_equal(rest["x"], wanted["x"][:, 3:])
         stats = one.sample_stats_.to_array().values
         np.testing.assert_array_equal(stats, acceptance[:, :, 3:])
-        assert one._ensemble.counters == whole._ensemble.counters
+        assert one.run_.ensemble.counters == whole.run_.ensemble.counters
     # Another distance begins a draw anew.
     x = quietly(other, 3, thin=4)["x"].values
     reference = fitted(name)

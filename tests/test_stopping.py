@@ -8,7 +8,7 @@ from models import dense
 
 from sklsb import EliminationSampler, GibbsSampler, Ising, LSBSampler, MarkovNetwork
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
-from sklsb.samplers._run import base as _base
+from sklsb.samplers._run import run as _run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -41,7 +41,7 @@ def test_the_same_draws_however_they_are_made(monkeypatch, tmp_path):
     assert first.attrs["stopped_by"] == repr(RULE)
     assert first.equals(whole.isel(draw=slice(0, n)))
     assert "stopped_by" not in whole.attrs
-    monkeypatch.setattr(_base, "next_segment", lambda segment, size, seconds: 7)
+    monkeypatch.setattr(_run, "next_segment", lambda segment, size, seconds: 7)
     sampler = chains(n_jobs=2)
     assert sampler.sample(4000, thin=3, stop=[Seconds(900), RULE]).equals(first)
     # What there is is enough for the next call; without the rule it goes on.
@@ -120,7 +120,7 @@ def test_what_a_rule_sees():
         return True
 
     assert sampler.sample(500, stop=rule).sizes["draw"] == 28
-    few = RunSoFar(TARGET, chains()._ensemble.counters, 0, 0.0)
+    few = RunSoFar(TARGET, chains().run_.ensemble.counters, 0, 0.0)
     assert few.disagreement is None
     assert np.isnan([few.ess, few.r_hat]).all()
     assert not EffectiveSampleSize(1)(few)
@@ -129,7 +129,7 @@ def test_what_a_rule_sees():
 
 def test_a_large_effective_size_of_log_p_can_be_reached():
     rng = np.random.default_rng(0)
-    tally = chains()._ensemble.counters.tally
+    tally = chains().run_.ensemble.counters.tally
     x = rng.choice([-1, 1], size=(2, 40_000, 6)).astype(np.int8)
     lp = rng.normal(-1e6, 10.0, (2, 40_000))
     other = copy.deepcopy(tally)

@@ -34,6 +34,7 @@ from sklsb import (
 )
 from sklsb.exceptions import SamplerWarning, StoreError, StoreWarning
 from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.saving import packed_sampler
 from sklsb.storage import stores
 from sklsb.storage.codec import find_class, packed, unpacked
 from sklsb.storage.stores import Store
@@ -129,9 +130,9 @@ def test_stored_draws_and_those_after_a_resume(name, tmp_path, small_chunks):
     first = draw(sampler, 10, thin=2, store=path)
     same(first, wanted.isel(draw=slice(0, 10)))
     same(draw(sampler, 11, thin=2, store=path), wanted.isel(draw=slice(10, 21)))
-    state = sampler._packed_chains()
+    state = sampler.run_.packed_chains()
     again = type(sampler).resume(path, target)
-    assert again._packed_chains() == state
+    assert again.run_.packed_chains() == state
     assert again.n_evaluations_ == sampler.n_evaluations_
     again.set_params(n_jobs=2)  # as many threads as are wanted now
     same(draw(again, 19, thin=2, store=path), wanted.isel(draw=slice(21, 40)))
@@ -150,7 +151,7 @@ def test_save_and_load(name, tmp_path):
     draw(sampler, 7, thin=3)
     sampler.save(tmp_path / "fitted")
     other = type(sampler).load(tmp_path / "fitted", target)
-    assert other._packed() == sampler._packed()
+    assert packed_sampler(other) == packed_sampler(sampler)
     assert str(other.get_params()) == str(sampler.get_params())
     same(draw(other, 25), draw(sampler, 25))
     same(other.sample_stats_, sampler.sample_stats_)
@@ -205,12 +206,12 @@ def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("damage") / "run.zarr"
     sampler, _ = fitted("random")
     whole = draw(fitted("random")[0], 60)
-    states = {0: sampler._packed_chains()}
+    states = {0: sampler.run_.packed_chains()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stores, "CHUNK_DRAWS", 16)
         for n in (20, 23):  # the first checkpoint is in the chunk that the last one has filled
             draw(sampler, n, store=path)
-            states[open_draws(path).sizes["draw"]] = sampler._packed_chains()
+            states[open_draws(path).sizes["draw"]] = sampler.run_.packed_chains()
     states |= {k * 16: None for k in (1, 2)}  # committed when a chunk was full
     return path, states, whole
 
@@ -229,9 +230,9 @@ def survives(path, states, whole):
         warnings.simplefilter("ignore", StoreWarning)
         with contextlib.suppress(StoreError):
             sampler = GibbsSampler.resume(path, TARGET)
-            n = sampler._ensemble.counters.n_draws
+            n = sampler.run_.ensemble.counters.n_draws
             assert n in states
-            assert states[n] in (None, sampler._packed_chains())
+            assert states[n] in (None, sampler.run_.packed_chains())
             outcome = f"resumed at {n}"
     with contextlib.suppress(StoreError, RuntimeError, ValueError, OSError, KeyError):
         found = open_draws(path)
@@ -318,7 +319,7 @@ def test_the_checkpoint_before_is_used_with_a_warning(store, tmp_path):
     (copied / "sklsb" / last).write_bytes(data[:-3])
     with pytest.warns(StoreWarning, match=rf"{last} is damaged: its contents .* at \d+ draws"):
         sampler = GibbsSampler.resume(copied, TARGET)
-    n = sampler._ensemble.counters.n_draws
+    n = sampler.run_.ensemble.counters.n_draws
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         sampler.sample(60 - n, store=copied)
@@ -489,7 +490,7 @@ MOVED = {
 def test_files_that_name_what_is_gone(store, tmp_path, old, new, word):
     told = rf"was written by sklsb {__version__} and cannot be read by .*{word}.*or fit again"
     sampler, target = fitted("random")
-    found = unpacked(sampler._packed())
+    found = unpacked(packed_sampler(sampler))
     inner = naming(found["sampler"].tobytes(), old, new)
     (tmp_path / "fitted").write_bytes(
         packed(found | {"sampler": np.frombuffer(inner, dtype=np.uint8)})
@@ -509,7 +510,7 @@ def test_files_that_name_what_is_gone(store, tmp_path, old, new, word):
 @pytest.mark.parametrize("module", ["sklsb.samplers.gone", "sklsb.gone.gibbs", "sklsb.exact"])
 def test_files_of_samplers_that_are_gone(tmp_path, module):
     sampler, target = fitted("random")
-    found = unpacked(sampler._packed())
+    found = unpacked(packed_sampler(sampler))
     (tmp_path / "fitted").write_bytes(packed(found | {"class": (module, "GibbsSampler")}))
     told = rf"by sklsb {__version__} and cannot be read by .*{module}.GibbsSampler is no class"
     with pytest.raises(StoreError, match=told):

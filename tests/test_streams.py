@@ -73,17 +73,17 @@ def test_samplers_drive_their_chains_by_these(sampler):
     x = np.ones((3, 5), dtype=int)
     sampler.fit(TARGET, initial_states=x)
     wanted = children(3)
-    np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(wanted))
+    np.testing.assert_array_equal(some(sampler.run_.ensemble.streams.chain), some(wanted))
     n = rule_of(sampler, TARGET).facts.n_uniforms
     sampler.sample(7, thin=2)
     for rng in wanted:
         rng.random(14 * n)
-    np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(wanted))
+    np.testing.assert_array_equal(some(sampler.run_.ensemble.streams.chain), some(wanted))
 
 
 def test_starting_states_have_streams_of_their_own():
     sampler = GibbsSampler(n_chains=2, n_burn_in=0, init="uniform", random_state=SEED).fit(TARGET)
-    np.testing.assert_array_equal(some(sampler._ensemble.streams.chain), some(children(2)))
+    np.testing.assert_array_equal(some(sampler.run_.ensemble.streams.chain), some(children(2)))
     wanted = [TARGET.draw_state(rng) for rng in new(2).of("start")]
     np.testing.assert_array_equal(sampler.state_, wanted)
 

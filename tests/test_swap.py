@@ -565,7 +565,7 @@ def test_wrong_parameters(params, error, message):
 
 def test_a_learned_function_is_taken_as_it_is():
     sampler = fitted(PERMUTATIONS, Mixture([1.0, 0.0, 0.0, 0.0]))
-    assert isinstance(sampler._ensemble.rule, Swap)
+    assert isinstance(sampler.run_.ensemble.rule, Swap)
 
 
 def test_starts_of_other_counts_are_refused():

@@ -136,7 +136,7 @@ def test_tempering_of_a_potts_model_with_impossible_values(guided):
     reference = p / p.sum(axis=1, keepdims=True) if guided else None
     sampler = make(explorer=GibbsSampler("chromatic"), reference=reference, n_burn_in=512)
     sampler.fit(target)
-    assert not sampler._ensemble.ladder.impossible.any()
+    assert not sampler.run_.ensemble.ladder.impossible.any()
     x = sampler.sample(2000, thin=1)["x"].values.reshape(-1, 25)
     assert abs(sampler.log_z_ - exact.log_partition(target)) < 5 * sampler.log_z_error_ < 0.2
     found = np.stack([(x == value).mean(axis=0) for value in range(4)], axis=1)
@@ -280,7 +280,7 @@ def check_scans(target, product, n=2000):
     beta = np.array([0.0, 0.6, 1.0])
     rule, levels = Systematic(np.arange(3, dtype=np.uint32), 1), levels_and_sweeps
     if getattr(target, "layers", None) is not None:
-        rule, levels = GibbsSampler("layers").make_rule(target), machine_levels
+        rule, levels = GibbsSampler("layers")._rule(target), machine_levels
     x, log_p, sweeps = levels(target, beta, product)
     p0 = np.exp(log_p[0] - log_p[0].max())
     sweeps[0] = np.tile(p0 / p0.sum(), (8, 1))
@@ -378,7 +378,7 @@ def check_core(log2_size, evidence, n=20000):
 def test_draws_by_the_core_are_the_same_however_they_are_made():
     target = loopy()
     one, other = (make(eliminate=4, n_jobs=n, n_chains=3).fit(target) for n in (1, 2))
-    assert one._ensemble.inner.n_sites < target.n_sites
+    assert one.run_.ensemble.inner.n_sites < target.n_sites
     copies = pickle.loads(pickle.dumps(one)), copy.copy(one)
     x = draws(one, 2000)
     visit = one.sample_stats_["visit"].values
@@ -429,10 +429,10 @@ def test_warm_start_with_a_core():
 
 
 def test_what_is_eliminated(ising):
-    assert make(eliminate=None).fit(loopy())._ensemble.core is None
-    assert make().fit(ising)._ensemble.core is None  # it is no network of tables
+    assert make(eliminate=None).fit(loopy()).run_.ensemble.core is None
+    assert make().fit(ising).run_.ensemble.core is None  # it is no network of tables
     sampler = make(eliminate=6).fit(ising)
-    assert sampler._ensemble.inner.n_sites < 12
+    assert sampler.run_.ensemble.inner.n_sites < 12
     assert draws(sampler, 5).shape == (2, 5, 3, 4)
     for given, match in (
         ("some", "eliminate is 'some'; give"),
@@ -556,7 +556,7 @@ def test_a_reference_with_mass_on_what_only_the_core_excludes():
     target = MarkovNetwork([2, 2, 3], [((0, 1), np.eye(2)), ((0, 1, 2), table)])
     q = [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.1, 0.1, 0.8]]
     sampler = make(reference=q, n_replicas=2, n_burn_in=64).fit(target)
-    assert sampler._ensemble.core.sites.tolist() == [2]
+    assert sampler.run_.ensemble.core.sites.tolist() == [2]
     x = draws(sampler, 2000)[:, :, 2]
     assert abs((x == 0).mean() - 0.5) < 5 * 0.5 / np.sqrt(x.size)  # the draws are independent
     assert sampler.log_z_ == pytest.approx(np.log(4.0), abs=1e-12)
@@ -777,7 +777,7 @@ def test_where_nothing_needs_crossing_the_burn_in_is_cut_short():
     with pytest.warns(TemperingWarning, match=r"chains from all states .* met within \d+ sweeps"):
         sampler = make(n_chains=4, n_burn_in=None).fit(target)
     assert 1 <= sampler.met_after_ <= 50
-    assert sampler.burn_in_length() <= 256
+    assert sampler.run_.algorithm.burn_in_length() <= 256
     with warnings.catch_warnings():
         warnings.simplefilter("error", TemperingWarning)  # draws do without round trips
         draws = sampler.sample(3000)
@@ -805,7 +805,7 @@ def test_more_replicas_than_may_be_are_told(monkeypatch):
 
 def test_visits_that_are_not_renewed_are_told(ising):
     sampler = make().fit(ising)
-    ladder = sampler._ensemble.ladder
+    ladder = sampler.run_.ensemble.ladder
     ladder.visits[:] = 0.0
     ladder.stay[:] = 0
     ladder.stay[:, 0] = 10000  # one replica of each ladder was there nearly all the time
@@ -918,8 +918,8 @@ def test_round_trips_are_those_of_the_index_process(ising):
 def check_round_trips(target, n, **params):
     sampler = make(**params).fit(target)
     before = sampler.n_round_trips_
-    first = sampler._ensemble.n_scans
-    heading = sampler._ensemble.ladder.heading.copy()
+    first = sampler.run_.ensemble.n_scans
+    heading = sampler.run_.ensemble.ladder.heading.copy()
     draws(sampler, n)
     visit = sampler.sample_stats_["visit"].values
     process = sampler.index_process_.sel(scan=slice(first, None)).values
@@ -963,7 +963,9 @@ def test_initial_states(ising):
     x = np.ones(12, int)
     first = make(n_burn_in=0).fit(ising, initial_states=x)
     np.testing.assert_array_equal(first.state_, [x, x])
-    np.testing.assert_array_equal(first._ensemble.states, np.ones((2, 1, 8, 12)))  # of all replicas
+    np.testing.assert_array_equal(
+        first.run_.ensemble.states, np.ones((2, 1, 8, 12))
+    )  # of all replicas
     with pytest.raises(ValueError, match="initial_states"):
         make().fit(ising, initial_states=np.ones(5, int))
 
@@ -989,7 +991,7 @@ def test_record_and_failing_functions(ising):
     with pytest.raises(KeyError, match="too often"):
         draws(one, 500)
     limit.clear()
-    np.testing.assert_array_equal(one._ensemble.ladder.at, other._ensemble.ladder.at)
+    np.testing.assert_array_equal(one.run_.ensemble.ladder.at, other.run_.ensemble.ladder.at)
     np.testing.assert_array_equal(one.state_, other.state_)
     draws(one, 10)
 
@@ -1036,10 +1038,10 @@ def test_the_better_explorer_goes_on(ising):
 
 def check_better_explorer(sampler, target, work):
     """Whatever was first is given no round trips: the other one is taken, and counts anew."""
-    given = LSBSampler("sqrt").make_rule(target)
+    given = LSBSampler("sqrt")._rule(target)
     sampler.set_params(explorer=GibbsSampler("chromatic")).fit(target)
     assert sampler.explorer_ == repr(GibbsSampler("chromatic"))
-    old = sampler._ensemble
+    old = sampler.run_.ensemble
     made, name, trials = compare(old, Trial(0, work, 500), {"other": given})
     assert name == "other"
     assert trials["other"].round_trips > 0

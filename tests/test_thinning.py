@@ -104,9 +104,9 @@ def test_no_chain_notices(case):
     sampler, target = CASES[case]
     one = fitted(sampler, target, n_chains=2)
     two = fitted(sampler, target, n_chains=2, n_jobs=2)
-    before = one._packed_chains()
+    before = one.run_.packed_chains()
     thin, evaluations = one.thin_, one.n_evaluations_
-    assert one._packed_chains() == before
+    assert one.run_.packed_chains() == before
     assert two.sample(5, thin="auto").attrs["thin"] == thin
     assert two.thin_ == thin
     other = fitted(sampler, target, n_chains=2)
@@ -118,7 +118,7 @@ def test_no_chain_notices(case):
     draws = other.sample(5, thin=thin)
     assert np.array_equal(one.sample(5, thin="auto")["x"], draws["x"])
     for kept in (pickle.loads(pickle.dumps(one)), copy.copy(one)):
-        assert kept._thin_found == thin
+        assert kept.run_._thin == thin
     one.fit(target)
     assert not hasattr(one, "_thin_found")
 

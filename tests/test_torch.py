@@ -414,7 +414,7 @@ def test_threads_of_torch_are_as_before(n_jobs):
     try:
         torch.set_num_threads(3)
         samplers = [LSBSampler("sqrt", fast=True, n_burn_in=2, **settings) for _ in range(2)]
-        first, second = (s.fit(target)._ensemble.threads() for s in samplers)
+        first, second = (s.fit(target).run_.ensemble.threads() for s in samplers)
         assert torch.get_num_threads() == 3
         with ExitStack() as later:
             with first:
@@ -441,8 +441,8 @@ def test_sampler_gives_the_same_chains_fast_and_not():
     fast.state_tensor_ = draws["x"][:, 7].values
     np.testing.assert_array_equal(fast.step(0).state_tensor_, draws["x"][:, 7])
     assert (fast.step(100).state_ != draws["x"][:, 7].values).any()
-    by_gradients = FastEnsemble(target, compiled.state_, compiled._ensemble.streams.copy())
-    by_gradients.start(compiled._ensemble.rule)
+    by_gradients = FastEnsemble(target, compiled.state_, compiled.run_.ensemble.streams.copy())
+    by_gradients.start(compiled.run_.ensemble.rule)
     x, stats = np.empty((4, 40, 8), np.int8), np.empty((4, 40, 1))
     by_gradients.run(120, (3, 0, 0), x, stats)
     further = compiled.sample(40, thin=3)
@@ -1554,8 +1554,10 @@ def test_steps_follow_a_module_that_is_trained():
     with torch.no_grad():
         module.slope -= 0.7
     # The same chain as one that has never seen another law.
-    fresh = FastEnsemble(TorchTarget(module, 5), sampler.state_, sampler._ensemble.streams.copy())
-    fresh.start(sampler._ensemble.rule)
+    fresh = FastEnsemble(
+        TorchTarget(module, 5), sampler.state_, sampler.run_.ensemble.streams.copy()
+    )
+    fresh.start(sampler.run_.ensemble.rule)
     fresh.advance(fresh.streams.pairs(40))
     assert np.array_equal(sampler.step(40).state_, fresh.chains.x)
     assert np.allclose(
@@ -1574,7 +1576,7 @@ def test_states_are_assigned_as_tensors():
     there = stepping(TARGETS["potts"], random_state=1)
     there.state_tensor_ = wanted
     assert np.array_equal(there.state_, sampler.state_)
-    assert np.array_equal(there._ensemble.log_prob(), sampler._ensemble.log_prob())
+    assert np.array_equal(there.run_.ensemble.log_prob(), sampler.run_.ensemble.log_prob())
     spins = stepping(random_ising(4))
     assert set(spins.state_tensor_.unique().tolist()) <= {-1, 1}
     spins.state_tensor_ = torch.ones(4, 4)

@@ -20,7 +20,7 @@ def rule_of(sampler: Any, target: Target) -> Rule:
     """Return the rule of a sampler or a balancing function on a target; a rule as it is."""
     if isinstance(sampler, BalancingFunction):
         return Balanced(sampler.table())
-    found: Rule = sampler.make_rule(target) if hasattr(sampler, "make_rule") else sampler
+    found: Rule = sampler._rule(target) if hasattr(sampler, "_rule") else sampler
     return found
 
 

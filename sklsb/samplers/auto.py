@@ -1,32 +1,31 @@
 """The sampler that finds out which sampler suits a target."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 
+from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.balancing.pilot import Outcome
-from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._auto.challengers import begun, eliminated
 from sklsb.samplers._auto.prices import is_on_torch, neighbours, price_of, work_of_fit
 from sklsb.samplers._auto.race import Contest
+from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
-from sklsb.samplers._run.starts import Starts
-from sklsb.samplers._run.thinning import Thinning
+from sklsb.samplers._run.run import Run
 from sklsb.samplers._tempering.explorers import sweeps_of
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.tempering import ParallelTempering
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Target
 
 # Place of the streams of the race among those of the purpose "pilot".
 _RACE = 1 << 11
@@ -47,6 +46,102 @@ _LARGE, _SWEEPS, _EVALUATIONS_OF_LARGE = 1 << 15, 32, 100
 _AGAIN = 3
 # Variables that a warning names.
 _NAMED = 3
+
+
+class _Race(Fit):
+    """The fit of `AutoSampler`: the winner's run becomes its own."""
+
+    params: "AutoSampler"
+    _winner: BaseSampler
+    _doubt = ""
+
+    def make_rule(self) -> Rule:
+        """Return the winner's rule."""
+        if self.before is None:
+            raise NotFittedError("This AutoSampler is not fitted, so its rule is not known.")
+        return self.before.ensemble.rule
+
+    def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
+        params = self.params
+        choice = self._choose(initial_states)
+        self._winner, self._doubt = choice.sampler, choice.doubt
+        run = self._winner.set_params(verbose=params.verbose)._here()
+        spent = np.zeros(len(run.ensemble), dtype=np.int64)
+        spent[0] = choice.evaluations - run.n_evaluations
+        run.ensemble.add_evaluations(spent)
+        tally = choice.first.run_.ensemble.counters.tally
+        run.count_anew(() if tally is None else tally.kept)
+        run.most_effective = choice.most_effective
+        given = params.get_params(deep=False)
+        return run, {
+            "sampler_": self._winner,
+            "candidates_": choice.table(),
+            "why_": choice.why,
+            "_settings": {name: repr(value) for name, value in given.items() if name != "n_jobs"},
+        }
+
+    def warn_about_fit(self, run: Run) -> None:
+        run.algorithm.warn_about_fit(run)
+        if self._doubt:
+            warn(self._doubt, SeparatedModesWarning)
+
+    def _first(self, balancing: str = "learned") -> LSBSampler:
+        """Return the sampler that finds the states from which all others start."""
+        fast = is_on_torch(self.target)  # learning would ask the function for all log-ratios
+        return LSBSampler(
+            balancing, fast=fast, random_state=self.params.random_state, **self._common
+        )
+
+    def _choose(self, initial_states: ArrayLike | None) -> "_Choice":
+        """Return the result of a race, with learned functions unless the winner is clear before."""
+        target, before = self.target, None
+        if self.params.n_burn_in is None and _may_be_clear(target):
+            moves = int((target.n_possible - 1).sum())
+            if moves > _LARGE:
+                return self._choose_of_large(initial_states, moves)
+            first = self._first("barker")
+            first._fit(target, initial_states)
+            before = _Choice(first, self._work(first, _EVALUATIONS * moves))
+            before.race()
+            if before.is_clear:
+                return before
+            if before.again:
+                initial_states = before.states
+        first = self._first()
+        first._fit(target, initial_states)
+        made = first.n_evaluations_ - first.run_.reference_cost
+        choice = _Choice(first, work_of_fit(made, first.run_.ensemble), before)
+        choice.race()
+        if choice.needs_tempering:
+            choice.temper()
+        return choice
+
+    def _work(self, first: LSBSampler, evaluations: int) -> float:
+        """Return the nanoseconds of so many evaluations of each chain."""
+        price = price_of(first.run_.ensemble.rule, first.target_)
+        return price.work(0, evaluations * self.params.n_chains, neighbours(first.target_))
+
+    def _choose_of_large(self, initial_states: ArrayLike | None, moves: int) -> "_Choice":
+        """Return the result of a single short race, which starts where cheap sweeps have led."""
+        target = self.target
+        sweeps = sweeps_of(target).set_params(
+            **self._common | {"n_burn_in": _SWEEPS}, random_state=self.params.random_state
+        )
+        sweeps._fit(target, initial_states)
+        first = self._first("barker")
+        seed = sweeps.run_.ensemble.streams.copy().of("pilot", _RACE)[0].integers(2**63)
+        first.set_params(n_burn_in=0, random_state=int(seed))
+        first._fit(target, sweeps.run_.ensemble.chains.x)
+        first.set_params(n_burn_in=None)._here()  # of chains that start elsewhere
+        choice = _Choice(first, self._work(first, _EVALUATIONS_OF_LARGE * moves), short=True)
+        choice.spent = sweeps.n_evaluations_
+        choice.race()
+        return choice
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        names = ("n_chains", "n_burn_in", "n_jobs", "verbose")
+        return {name: getattr(self.params, name) for name in names}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -133,6 +228,9 @@ class AutoSampler(BaseSampler):
     {'chain': 4, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
+    _algorithm = _Race
+    _present = ("n_jobs", "verbose")  # n_burn_in is not the winner's
+
     n_chains: int = 4
     n_burn_in: int | None = None
     n_jobs: int | None = None
@@ -142,179 +240,19 @@ class AutoSampler(BaseSampler):
     init = "auto"
     warm_start = False
 
-    # ----------------------------------------------------------------- fit
+    sampler_: BaseSampler = field(init=False)
+    candidates_: xr.Dataset = field(init=False)
 
-    def check_parameters(self, target: Target) -> None:
-        self._first(target).check_parameters(target)
-
-    def _first(self, target: Target, balancing: str = "learned") -> LSBSampler:
-        """Return the sampler that finds the states from which all others start."""
-        fast = is_on_torch(target)  # learning would ask the function for all log-ratios
-        return LSBSampler(balancing, fast=fast, random_state=self.random_state, **self._common)
-
-    def _choose(self, target: Target, initial_states: ArrayLike | None) -> "_Choice":
-        """Return the result of a race, with learned functions unless the winner is clear before."""
-        before: _Choice | None = None
-        if self.n_burn_in is None and _may_be_clear(target):
-            moves = int((target.n_possible - 1).sum())
-            if moves > _LARGE:
-                return self._choose_of_large(target, initial_states, moves)
-            first = self._first(target, "barker")
-            first._fit(target, initial_states)
-            before = _Choice(first, self._work(first, _EVALUATIONS * moves))
-            before.race()
-            if before.is_clear:
-                return before
-            if before.again:
-                initial_states = before.states
-        first = self._first(target)
-        first._fit(target, initial_states)
-        made = first.n_evaluations_ - first._reference_cost
-        choice = _Choice(first, work_of_fit(made, first._ensemble), before)
-        choice.race()
-        if choice.needs_tempering:
-            choice.temper()
-        return choice
-
-    def _work(self, first: LSBSampler, evaluations: int) -> float:
-        """Return the nanoseconds of so many evaluations of each chain."""
-        price = price_of(first._ensemble.rule, first.target_)
-        return price.work(0, evaluations * self.n_chains, neighbours(first.target_))
-
-    def _choose_of_large(
-        self, target: Target, initial_states: ArrayLike | None, moves: int
-    ) -> "_Choice":
-        """Return the result of a single short race, which starts where cheap sweeps have led."""
-        sweeps = sweeps_of(target).set_params(
-            **self._common | {"n_burn_in": _SWEEPS}, random_state=self.random_state
-        )
-        sweeps._fit(target, initial_states)
-        first = self._first(target, "barker")
-        seed = sweeps._ensemble.streams.copy().of("pilot", _RACE)[0].integers(2**63)
-        first.set_params(n_burn_in=0, random_state=int(seed))
-        first._fit(target, sweeps._ensemble.chains.x)
-        first.set_params(n_burn_in=None)  # of chains that start elsewhere
-        choice = _Choice(first, self._work(first, _EVALUATIONS_OF_LARGE * moves), short=True)
-        choice.spent = sweeps.n_evaluations_
-        choice.race()
-        return choice
-
-    @property
-    def _common(self) -> dict[str, Any]:
-        names = ("n_chains", "n_burn_in", "n_jobs", "verbose")
-        return {name: getattr(self, name) for name in names}
-
-    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
-        choice = self._choose(target, initial_states)
-        sampler = choice.sampler
-        sampler.set_params(verbose=self.verbose)
-        spent = choice.evaluations - sampler.n_evaluations_
-        per_chain = np.full(len(sampler._ensemble), 0)
-        per_chain[0] = spent
-        sampler._ensemble.add_evaluations(per_chain)
-        tally = choice.first._ensemble.counters.tally
-        sampler._count_anew(() if tally is None else tally.kept)
-        self.sampler_: BaseSampler = sampler
-        self.candidates_: xr.Dataset = choice.table()
-        self.why_: str = choice.why
-        self._doubt: str = choice.doubt
-        self._most_effective = choice.most_effective
-        self._law, self._never_moved = sampler._law, False
-        self._freeze()
-        self.target_, self.n_sites_ = target, target.n_sites
-        self._warned_short = self._warned_periodic = False
-        self._known_hint = None
-
-    def warn_about_fit(self) -> None:
-        self.sampler_.warn_about_fit()
-        self.sampler_._warn_if_isolated()
-        if self._doubt:
-            warn(self._doubt, SeparatedModesWarning)
-
-    # ----------------------------------------------------------------- what the winner does
-
-    @property
-    def _ensemble(self) -> ChainEnsemble:
-        """The chains of the winner."""
-        check_is_fitted(self, "sampler_")
-        return self.sampler_._ensemble
-
-    @_ensemble.setter
-    def _ensemble(self, chains: ChainEnsemble) -> None:
-        self.sampler_._ensemble = chains
-
-    @property
-    def _worker(self) -> BaseSampler:
-        return self.sampler_
-
-    @property
-    def _may_stay(self) -> bool:
-        return self.sampler_._may_stay
-
-    @property
-    def _can_follow(self) -> bool:  # type: ignore[override]
-        return self.sampler_._can_follow
-
-    @property
-    def _way_out(self) -> str:  # type: ignore[override]
-        return self.sampler_._way_out
-
-    def make_starts(self, target: Target, streams: Streams) -> Starts:
-        return self.sampler_.make_starts(target, streams)
-
-    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
-        return self.sampler_.make_ensemble(target, states, streams)
-
-    def make_rule(self, target: Target) -> Any:
-        """Return the winner's rule."""
-        check_is_fitted(self, "sampler_")
-        return self._ensemble.rule
-
-    def burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
-        return self.sampler_.burn_in(target, ensemble)
-
-    def burn_in_length(self) -> int:
-        return self.sampler_.burn_in_length()
-
-    def _after_burn_in(self) -> None:
-        self.sampler_._after_burn_in()
-
-    def _find_thin(self) -> Thinning:
-        return self.sampler_._find_thin()
-
-    def _copies(self, streams: Streams) -> Any:
-        return self.sampler_._copies(streams)
-
-    def _findings(self) -> dict[str, NDArray[Any]]:
-        return self.sampler_._findings()
-
-    def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
-        self.sampler_._warn_of(findings)
-
-    def _doubt_of_draws(self) -> str:
-        return self.sampler_._doubt_of_draws()
-
-    @property
-    def _independent(self) -> bool:  # type: ignore[override]
-        return self.sampler_._independent
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with ExitStack() as held:
-            held.enter_context(super()._alone())
-            if "sampler_" in self.__dict__:
-                held.enter_context(self.sampler_._alone())
-            yield
-
-    def _twin(self) -> Self:
-        made = super()._twin()
-        if "sampler_" in self.__dict__:
-            made.sampler_ = self.sampler_._twin()
+    def __copy__(self) -> Self:
+        made = super().__copy__()
+        if hasattr(self, "sampler_"):
+            made.sampler_ = copy.copy(self.sampler_)
+            made.sampler_.run_ = made.run_
         return made
 
     def _attrs(self) -> dict[str, Any]:
-        found = {"chosen": self.candidates_.attrs["chosen"]}
-        return self.sampler_._attrs() | super()._attrs() | found
+        own = {"sampler": type(self).__name__, "chosen": self.candidates_.attrs["chosen"]}
+        return self.run_.attrs() | self._settings | own
 
 
 def _may_be_clear(target: Target) -> bool:
@@ -336,8 +274,8 @@ class _Choice:
     ):
         self.short = short
         self.first, self.target, self.work, self.before = first, first.target_, work, before
-        self.states = first._ensemble.chains.x.copy()
-        own = first._ensemble.streams.copy().of("pilot", _RACE)
+        self.states = first.run_.ensemble.chains.x.copy()
+        own = first.run_.ensemble.streams.copy().of("pilot", _RACE)
         # For each candidate those of its chains, which may become those of the draws, and of
         # copies that race.
         self.seeds = [int(own[0].integers(2**63)) for _ in range(_SEEDS)]
@@ -349,7 +287,7 @@ class _Choice:
 
     def _copies(self, sampler: BaseSampler, k: int) -> Any:
         streams = Streams([np.random.default_rng([seed, k]) for seed in self.by_chain])
-        return sampler._copies(streams)
+        return sampler.run_.algorithm.copies(sampler.run_.ensemble, streams)
 
     def race(self) -> None:
         """Let all candidates run, again where the chains had not arrived before."""
@@ -364,7 +302,7 @@ class _Choice:
             self.spent += self.contest.evaluations
             self.again += 1
             self.states = states
-            self.first._continue_from(states)
+            self.first.run_.continue_from(states)
             self._race()
 
     def _race(self) -> None:

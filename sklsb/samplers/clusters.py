@@ -9,14 +9,27 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.clusters import NEEDS, Bonds, SwendsenWang, Wolff
-from sklsb.samplers._run.fixed import FixedRuleSampler, check_needs, free_sites
+from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, check_needs, free_sites
 from sklsb.targets.base import Target
 
 UPDATES: dict[str, Any] = {"swendsen-wang": SwendsenWang, "wolff": Wolff}
 
 
+class _Clusters(FixedRule):
+    rule_parameters = ("update",)
+    params: "ClusterSampler"
+
+    def make_rule(self) -> Rule:
+        target, update = self.target, self.params.update
+        if not isinstance(update, str) or update not in UPDATES:
+            raise ValueError(f"update is {update!r}; it must be one of {list(UPDATES)}.")
+        check_needs("ClusterSampler", target, NEEDS, "Use GibbsSampler or LSBSampler.")
+        rule: Rule = UPDATES[update](bonds_of(target))
+        return rule
+
+
 @dataclass(eq=False, repr=False)
-class ClusterSampler(FixedRuleSampler):
+class ClusterSampler(FixedRuleBase):
     r"""Cluster sampler for `Ising` and `Potts` models: coupled variables change together.
 
     For each coupling, log p has two values; let :math:`c_{ij}` be their difference, :math:`2
@@ -109,17 +122,10 @@ class ClusterSampler(FixedRuleSampler):
     True
     """
 
-    rule_parameters = ("update",)
+    _algorithm = _Clusters
 
     update: str = "swendsen-wang"
     _: KW_ONLY
-
-    def make_rule(self, target: Target) -> Rule:
-        if not isinstance(self.update, str) or self.update not in UPDATES:
-            raise ValueError(f"update is {self.update!r}; it must be one of {list(UPDATES)}.")
-        check_needs("ClusterSampler", target, NEEDS, "Use GibbsSampler or LSBSampler.")
-        rule: Rule = UPDATES[self.update](bonds_of(target))
-        return rule
 
 
 def bonds_of(target: Target) -> Bonds:

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -21,12 +19,76 @@ from sklsb.exact.elimination.engine import (
 from sklsb.exact.elimination.independent import Redraw, Redraws
 from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
+from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.thinning import Thinning
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import States
+
+
+class _Exact(Algorithm):
+    params: "EliminationSampler"
+    independent = True
+    _made: Elimination | None = None
+
+    def check_parameters(self) -> None:
+        self._limits()
+
+    def _limits(self) -> Limits:
+        return check_limits(self.params.max_work, self.params.max_memory, "draws")
+
+    def make_rule(self) -> Redraw:
+        return Redraw(ordered(strike(self.target), limits=self._limits()).n_uniforms)
+
+    def make_starts(self, streams: Streams) -> Starts:
+        return self._starts(self._elimination, streams)
+
+    def more_starts(self, ensemble: Redraws, streams: Streams) -> Starts:
+        return self._starts(ensemble.elimination, streams)
+
+    def _starts(self, elimination: Elimination, streams: Streams) -> Starts:
+        """Return a possible state, always the same one: draws do not depend on it."""
+        n = len(streams)
+        x = np.empty((1, self.target.n_sites), self.target.dtype)
+        rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
+        while not accepted[0]:
+            u = rng.random((1, elimination.found.n_uniforms))
+            accepted = elimination.draw(u, x, np.empty(1))
+        return Starts(np.tile(x, (n, 1)), np.zeros(n, dtype=np.int64))
+
+    @property
+    def _elimination(self) -> Elimination:
+        """The elimination behind the draws, made once all else is checked, until chains have it."""
+        if self._made is None:
+            verbose = self.params.verbose
+            found = that_fits(self.target, self._limits(), verbose)
+            self._made = eliminated(found, verbose, self.n_threads)
+        return self._made
+
+    def make_ensemble(self, states: States, streams: Streams) -> Redraws:
+        return Redraws(Whole(self._elimination, len(states)), states, streams, self.n_threads)
+
+    def find_thin(self, ensemble: Redraws) -> Thinning:
+        return Thinning(1, 0.0, 0, 0)  # draws are independent
+
+    def burn_in_length(self) -> int:
+        return 0  # draws are independent
+
+    def burn_in(self, ensemble: Redraws) -> dict[str, Any]:
+        """Make one draw, so that the present states are draws."""
+        n = len(ensemble)
+        no_draws = np.empty((n, 0, self.target.n_sites), self.target.dtype)
+        ensemble.run(1, (0, 0, 0), no_draws, np.empty((n, 0, 1)))
+        elimination, self._made = ensemble.elimination, None
+        cost = elimination.found.cost
+        return {"log_z_": log_partition_of(elimination), "cost_": cost, "_marginals": None}
+
+    def doubt_of_draws(self, ensemble: Redraws) -> str:
+        size = ensemble.elimination.rounding_size
+        if not rounding_of(size) > MOST_ROUNDING:
+            return ""
+        return f"Terms of {size:.3g} cancel, and their rest is lost: draws and log_z_ may be wrong"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -103,8 +165,7 @@ class EliminationSampler(BaseSampler):
     array([0.7, 0.7, 0.7])
     """
 
-    _ensemble: Redraws = field(init=False)
-    _independent = True
+    _algorithm = _Exact
 
     max_work: float | None = None
     max_memory: float | None = None
@@ -114,77 +175,14 @@ class EliminationSampler(BaseSampler):
     verbose: int = 0
     warm_start: bool = False
 
-    def check_parameters(self, target: Target) -> None:
-        self._limits("draws")
-
-    def _limits(self, need: Need) -> Limits:
-        return check_limits(self.max_work, self.max_memory, need)
-
-    def make_rule(self, target: Target) -> Redraw:
-        limits = self._limits("draws")
-        return Redraw(ordered(strike(target), limits=limits).n_uniforms)
-
-    def make_starts(self, target: Target, streams: Streams) -> Starts:
-        """Return a possible state, always the same one: draws do not depend on it."""
-        n = len(streams)
-        elimination = self._elimination(target)
-        x = np.empty((1, target.n_sites), target.dtype)
-        rng, accepted = np.random.default_rng(0), np.zeros(1, dtype=np.bool_)
-        while not accepted[0]:
-            u = rng.random((1, elimination.found.n_uniforms))
-            accepted = elimination.draw(u, x, np.empty(1))
-        return Starts(np.tile(x, (n, 1)), np.zeros(n, dtype=np.int64))
-
-    def _fit(self, target: Target, initial_states: ArrayLike | None) -> None:
-        self._eliminated: Elimination | None = None
-        try:
-            super()._fit(target, initial_states)
-        finally:
-            del self._eliminated
-
-    def _elimination(self, target: Target) -> Elimination:
-        """Return the elimination behind the draws; in `fit`, make it once all else is checked."""
-        if "_eliminated" not in self.__dict__:
-            return self._ensemble.elimination
-        if self._eliminated is None:
-            limits = self._limits("draws")
-            found, n_jobs = that_fits(target, limits, self.verbose), self._effective_n_jobs()
-            self._eliminated = eliminated(found, self.verbose, n_jobs)
-        return self._eliminated
-
-    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Redraws:
-        source = Whole(self._elimination(target), len(states))
-        return Redraws(source, states, streams, self._effective_n_jobs())
-
-    def _find_thin(self) -> Thinning:
-        return Thinning(1, 0.0, 0, 0)  # draws are independent
-
-    def burn_in_length(self) -> int:
-        return 0  # draws are independent
-
-    def burn_in(self, target: Target, ensemble: Redraws) -> dict[str, Any]:
-        """Make one draw, so that the present states are draws."""
-        n = len(ensemble)
-        no_draws = np.empty((n, 0, target.n_sites), target.dtype)
-        ensemble.run(1, (0, 0, 0), no_draws, np.empty((n, 0, 1)))
-        elimination = ensemble.elimination
-        return {"log_z_": log_partition_of(elimination), "cost_": elimination.found.cost}
-
-    def warn_about_fit(self) -> None:
-        """There is no burn-in, so there is nothing to warn about."""
-
-    def _doubt_of_draws(self) -> str:
-        size = self._ensemble.elimination.rounding_size
-        if not rounding_of(size) > MOST_ROUNDING:
-            return ""
-        return f"Terms of {size:.3g} cancel, and their rest is lost: draws and log_z_ may be wrong"
+    _marginals: xr.Dataset | None = field(init=False)
 
     @property
     def marginals_(self) -> xr.Dataset:
         """Exact probability of each value of each variable."""
-        check_is_fitted(self, "target_")
-        if not hasattr(self, "_marginals"):
-            limits = self._limits("marginals")
-            p = all_marginals(self.target_, limits, self.verbose, self._effective_n_jobs())
+        run = self._here()
+        if self._marginals is None:
+            limits = check_limits(self.max_work, self.max_memory, "marginals")
+            p = all_marginals(self.target_, limits, self.verbose, run.algorithm.n_threads)
             self._marginals = marginals_dataset(self.target_, p)
         return self._marginals.copy(deep=True)

@@ -14,7 +14,8 @@ from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import (
-    FixedRuleSampler,
+    FixedRule,
+    FixedRuleBase,
     check_needs,
     check_states,
     free_sites,
@@ -26,8 +27,58 @@ _COLORS: WeakKeyDictionary[Target, NDArray[np.int64]] = WeakKeyDictionary()
 SCANS = ("random", "systematic", "chromatic", "layers")
 
 
+class _Gibbs(FixedRule):
+    rule_parameters = ("scan", "block_size")
+    params: "GibbsSampler"
+
+    def make_rule(self) -> Rule:
+        target, params = self.target, self.params
+        if not isinstance(params.scan, str) or params.scan not in SCANS:
+            raise ValueError(f"scan is {params.scan!r}; it must be one of {list(SCANS)}.")
+        size = check_count(params.block_size, "block_size", 1)
+        if size > 1 and params.scan in ("chromatic", "layers"):
+            raise ValueError(
+                f"block_size is {size}, but scan={params.scan!r} draws variables that do not "
+                'depend on each other; use block_size=1, or scan="random" or "systematic".'
+            )
+        sites = free_sites(target)
+        if params.scan == "chromatic":
+            return self._chromatic(sites)
+        if params.scan == "layers":
+            return self._layers(sites)
+        size = min(size, sites.size)
+        chosen = RandomBlocks if params.scan == "random" else Systematic
+        rule = chosen(sites, size)
+        if size > 1:
+            name = f"GibbsSampler(block_size={params.block_size})"
+            advice = "Take a smaller block_size, or HammingBallSampler."
+            check_states(name, rule.n_states(target), advice)
+        return rule
+
+    def _chromatic(self, sites: NDArray[np.uint32]) -> Rule:
+        target, advice = self.target, 'Use scan="random" or "systematic".'
+        check_needs("GibbsSampler(scan='chromatic')", target, CHROMATIC_NEEDS, advice)
+        color = _COLORS.get(target)
+        if color is None:
+            graph = sp.csr_array(target.graph)[sites][:, sites]
+            color = _COLORS[target] = colors(graph)
+        start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
+        two_valued = bool((target.cardinalities == 2).all())
+        in_order = target._class_view() is not None
+        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued, in_order)
+
+    def _layers(self, sites: NDArray[np.uint32]) -> Rule:
+        target = self.target
+        name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."
+        check_needs(name, target, NEEDS, advice)
+        machine: Any = target.layers  # type: ignore[attr-defined]
+        weight = np.ascontiguousarray(machine.weights.T)
+        free = np.isin(np.arange(target.n_sites), sites)
+        return Layers(weight, np.array(machine.visible_bias), free)
+
+
 @dataclass(eq=False, repr=False)
-class GibbsSampler(FixedRuleSampler):
+class GibbsSampler(FixedRuleBase):
     r"""Gibbs sampler: variables are drawn from their exact distribution given the others.
 
     .. math:: x_B' \sim p(x_B \mid x_{-B})
@@ -121,54 +172,11 @@ class GibbsSampler(FixedRuleSampler):
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
-    rule_parameters = ("scan", "block_size")
+    _algorithm = _Gibbs
 
     scan: str = "random"
     _: KW_ONLY
     block_size: int = 1
-
-    def make_rule(self, target: Target) -> Rule:
-        if not isinstance(self.scan, str) or self.scan not in SCANS:
-            raise ValueError(f"scan is {self.scan!r}; it must be one of {list(SCANS)}.")
-        size = check_count(self.block_size, "block_size", 1)
-        if size > 1 and self.scan in ("chromatic", "layers"):
-            raise ValueError(
-                f"block_size is {size}, but scan={self.scan!r} draws variables that do not depend "
-                'on each other; use block_size=1, or scan="random" or "systematic".'
-            )
-        sites = free_sites(target)
-        if self.scan == "chromatic":
-            return self._chromatic(target, sites)
-        if self.scan == "layers":
-            return self._layers(target, sites)
-        size = min(size, sites.size)
-        chosen = RandomBlocks if self.scan == "random" else Systematic
-        rule = chosen(sites, size)
-        if size > 1:
-            name = f"GibbsSampler(block_size={self.block_size})"
-            advice = "Take a smaller block_size, or HammingBallSampler."
-            check_states(name, rule.n_states(target), advice)
-        return rule
-
-    def _chromatic(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
-        advice = 'Use scan="random" or "systematic".'
-        check_needs("GibbsSampler(scan='chromatic')", target, CHROMATIC_NEEDS, advice)
-        color = _COLORS.get(target)
-        if color is None:
-            graph = sp.csr_array(target.graph)[sites][:, sites]
-            color = _COLORS[target] = colors(graph)
-        start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
-        two_valued = bool((target.cardinalities == 2).all())
-        in_order = target._class_view() is not None
-        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued, in_order)
-
-    def _layers(self, target: Target, sites: NDArray[np.uint32]) -> Rule:
-        name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."
-        check_needs(name, target, NEEDS, advice)
-        machine: Any = target.layers  # type: ignore[attr-defined]
-        weight = np.ascontiguousarray(machine.weights.T)
-        free = np.isin(np.arange(target.n_sites), sites)
-        return Layers(weight, np.array(machine.visible_bias), free)
 
 
 def colors(graph: sp.csr_array) -> NDArray[np.int64]:

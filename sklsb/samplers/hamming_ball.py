@@ -5,12 +5,29 @@ from dataclasses import dataclass
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb.samplers._run.checks import check_count
-from sklsb.samplers._run.fixed import FixedRuleSampler, check_states, free_sites
-from sklsb.targets.base import Target
+from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, check_states, free_sites
+
+
+class _HammingBall(FixedRule):
+    rule_parameters = ("block_size", "radius")
+    params: "HammingBallSampler"
+
+    def make_rule(self) -> Rule:
+        target, params = self.target, self.params
+        size = check_count(params.block_size, "block_size", 1)
+        radius = check_count(params.radius, "radius", 1)
+        if radius > size:
+            raise ValueError(f"radius is {radius}; it must be at most block_size, which is {size}.")
+        sites = free_sites(target)
+        size = min(size, sites.size)
+        rule = HammingBall(sites, size, min(radius, size))
+        name = f"HammingBallSampler({params.block_size}, radius={params.radius})"
+        check_states(name, rule.n_states(target), "Take a smaller radius or block_size.")
+        return rule
 
 
 @dataclass(eq=False, repr=False)
-class HammingBallSampler(FixedRuleSampler):
+class HammingBallSampler(FixedRuleBase):
     r"""Hamming ball sampler: only nearby states of a large block are enumerated.
 
     With x_B the block, d the number of variables in which two states differ and r the radius, a
@@ -66,19 +83,7 @@ class HammingBallSampler(FixedRuleSampler):
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
-    rule_parameters = ("block_size", "radius")
+    _algorithm = _HammingBall
 
     block_size: int = 10
     radius: int = 1
-
-    def make_rule(self, target: Target) -> Rule:
-        size = check_count(self.block_size, "block_size", 1)
-        radius = check_count(self.radius, "radius", 1)
-        if radius > size:
-            raise ValueError(f"radius is {radius}; it must be at most block_size, which is {size}.")
-        sites = free_sites(target)
-        size = min(size, sites.size)
-        rule = HammingBall(sites, size, min(radius, size))
-        name = f"HammingBallSampler({self.block_size}, radius={self.radius})"
-        check_states(name, rule.n_states(target), "Take a smaller radius or block_size.")
-        return rule

@@ -1,60 +1,18 @@
 """The local self-balancing sampler and the fixed samplers that are its settings."""
 
-import copy
-import numbers
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
-import xarray as xr
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from sklsb._system.progress import Progress, deferred_interrupt
-from sklsb._system.warn import warn
-from sklsb.balancing.candidates import (
-    Candidate,
-)
-from sklsb.balancing.functions import (
-    BalancingFunction,
-    LearnableFunction,
-    get_balancing,
-)
-from sklsb.balancing.learners import name_of, new_learner, of_burn_in
-from sklsb.balancing.learning import (
-    MOST_UPDATES,
-    OPTIMIZERS,
-    UPDATE_COST,
-    History,
-    Learner,
-    Objective,
-    burn_in,
-)
-from sklsb.balancing.weights import balanced
-from sklsb.diagnostics.draws import draws_dataset
-from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture
-from sklsb.ensembles.streams import Streams
-from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
-from sklsb.samplers._lsb.choosing import Choice, Chooser
-from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
-from sklsb.samplers._lsb.ways import allowed_by
+from sklsb._system.progress import deferred_interrupt
+from sklsb.balancing.functions import BalancingFunction
+from sklsb.balancing.learning import Objective
+from sklsb.samplers._lsb.fitting import Learning, n_flips_of
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.burn_in import check_kept, first_burn_in
-from sklsb.samplers._run.checks import check_bool, check_count
-from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
-from sklsb.samplers._run.starts import Starts, scouted_starts
-from sklsb.samplers._run.warnings import CHANGED
-from sklsb.samplers.gibbs import GibbsSampler
-from sklsb.storage.fingerprint import by_kernels
-from sklsb.targets.base import Conditioned, States, Target
-from sklsb.targets.torch import TorchTarget
-
-# Values around a state from which one gradient is much cheaper.
-_MANY_VALUES = 12
-# Transitions of a step between two looks for a Ctrl-C.
-_SEGMENT = 256
+from sklsb.samplers._run.checks import check_count
+from sklsb.samplers._run.run import alone, check_possible
 
 
 @dataclass(eq=False, repr=False)
@@ -221,7 +179,7 @@ class LSBSampler(BaseSampler):
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
     """
 
-    rule_parameters = ("balancing", "lazy")
+    _algorithm = Learning
     _objects = {"balancing": "an object of sklsb.balancing, such as balancing=Lipschitz(...),"}
 
     balancing: str | BalancingFunction = "learned"
@@ -246,93 +204,11 @@ class LSBSampler(BaseSampler):
     warm_start: bool = False
     keep_burn_in: bool = False
 
-    def check_parameters(self, target: Target) -> None:
-        self._function = copy.deepcopy(get_balancing(self.balancing))
-        self._function.table()
-        before = self._before
-        if before is not None and hasattr(before, "balancing_"):
-            learned = isinstance(self._function, LearnableFunction)
-            given, function = before._fitted_with
-            same = self.balancing is given or (isinstance(given, str) and self.balancing == given)
-            if learned and same and self._function._same(function):
-                self._function = before.burn_in_balancing_
-        name_of(self.objective)
-        if not isinstance(self.optimizer, str) or self.optimizer not in OPTIMIZERS:
-            allowed = sorted(OPTIMIZERS)
-            raise ValueError(f"optimizer is {self.optimizer!r}; it must be one of {allowed}.")
-        for name in ("fast", "pilot"):
-            check_bool(getattr(self, name), name)
-        self._check_n_flips()
-        self._allowed = allowed_by(self, target)
-        check_blocks(self.blocks, self.fast, target)
-        if self.device not in (None, "cpu") and not self.fast:
-            raise ValueError(
-                f"device is {self.device!r} but fast is False; only the first-order path, "
-                "fast=True, runs on a device."
-            )
-        if self.keep_burn_in:
-            check_kept(target, self.n_chains, self._length(target))
-        for name, value, high in (
-            ("learning_rate", 0.0 if self.learning_rate is None else self.learning_rate, np.inf),
-            ("lazy", self.lazy, 1.0),
-        ):
-            if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
-                raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
-        if self.fast:
-            from sklsb.ensembles._torch import check_objective
-            from sklsb.targets._torch import device_of
-
-            device_of(target, self.device)
-            check_objective(of_burn_in(self.objective, True))
-
-    def make_rule(self, target: Target) -> Balanced | Jump | FirstOrder | Mixture:
-        """Return the rule of the frozen function; before `fit`, of the initial one."""
-        if hasattr(self, "balancing_"):  # whatever parameters were set since
-            return cast(Balanced | Jump | FirstOrder | Mixture, self._ensemble.rule)
-        function, lazy = get_balancing(self.balancing), float(self.lazy)
-        if not self._by_gradients(target):
-            return self._unfitted_rule(target, function)
-        table = function.table()
-        if self.n_flips == "auto":
-            raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
-        return FirstOrder(table, lazy, int(self.n_flips))
-
-    def _by_gradients(self, target: Target) -> bool:
-        """Whether a gradient proposes moves; where first order is exact, one move does not need it.
-
-        The kernel of exact log-ratios then takes the same decisions, faster.
-        """
-        exact = target._linear and self.n_flips == 1 and self.device in (None, "cpu")
-        return bool(self.fast) and not exact
-
-    def _unfitted_rule(self, target: Target, function: BalancingFunction) -> Balanced | Jump:
-        allowed = allowed_by(self, target)
-        if allowed.asks_factors or not allowed.steps:
-            name = "factors" if allowed.asks_factors else "rejection_free"
-            raise ValueError(
-                f"{name} is {getattr(self, name)!r}: numbers that the rule needs are determined by "
-                "fit; fit the sampler first."
-            )
-        candidate = Candidate(function, False, allowed.given)
-        return candidate.rule(target, float(self.lazy))
-
-    def _check_n_flips(self) -> None:
-        n = self.n_flips
-        if isinstance(n, str) and n != "auto":
-            raise ValueError(f'n_flips is {n!r}; give a number from 1 to {MOST_FLIPS}, or "auto".')
-        if not isinstance(n, str) and check_count(n, "n_flips", 1) > MOST_FLIPS:
-            raise ValueError(f'n_flips is {n}; it must be from 1 to {MOST_FLIPS}, or "auto".')
-        if not self.fast and n != 1:
-            raise ValueError(
-                f"n_flips is {n!r} but fast is False; only the first-order path, fast=True, makes "
-                "several moves at once."
-            )
-
     @property
     def n_flips_(self) -> int:
         """Number of moves proposed together in `sample`."""
         check_is_fitted(self, "target_")
-        return self._ensemble.n_flips if isinstance(self._ensemble, Adaptive) else 1
+        return n_flips_of(self.run_.ensemble)
 
     def step(self, n: int = 1) -> Self:
         """Make n transitions of all chains, without draws: for loops that train what is sampled.
@@ -380,27 +256,10 @@ class LSBSampler(BaseSampler):
         >>> bool((shift > 1.0).all())
         True
         """
-        chains = self._on_torch("step")
+        self._on_torch("step")
         check_count(n, "n", 0)
-        with deferred_interrupt() as interrupted, self._alone():
-            self._use_threads()
-            counters, made = chains.counters, 0
-            with chains.threads():
-                if self.target_._may_change:
-                    self.target_._check_mode()
-                    chains.refresh()
-                    self._check_possible(chains)
-                    if self._has_moved(chains):
-                        self._count_anew(since=CHANGED)
-                        counters = chains.counters
-                chains.forget_acceptance()
-                counters.pending = (0, 0)
-                while made < n and not interrupted():
-                    size = min(n - made, _SEGMENT)
-                    chains.advance(chains.streams.pairs(size))
-                    made += size
-                    counters.n_transitions += size
-            self._law = by_kernels(chains)
+        with deferred_interrupt() as interrupted, alone(self.run_):
+            made = self._here().step(n, interrupted)
         if made < n or interrupted():
             raise KeyboardInterrupt(f"step made {made} of {n} transitions.")
         return self
@@ -417,7 +276,7 @@ class LSBSampler(BaseSampler):
     @state_tensor_.setter
     def state_tensor_(self, states: Any) -> None:
         chains = self._on_torch("state_tensor_", AttributeError)
-        with self._alone():
+        with alone(self.run_):
             given = states.detach().cpu().numpy() if hasattr(states, "detach") else states
             checked = self.target_.check_states(given, "state_tensor_")
             before = chains.chains.x.copy()
@@ -437,214 +296,19 @@ class LSBSampler(BaseSampler):
                 )
             chains.put(checked)
             try:
-                self._check_possible(chains)
+                check_possible(chains)
             except ValueError:
                 chains.put(before)
                 raise
             chains.counters.pending = (0, 0)
-            self._law = by_kernels(chains)
+            self.run_.keep_law()
 
     def _on_torch(self, name: str, error: type[Exception] = ValueError) -> Any:
         """Return the chains, which a method or attribute needs on torch."""
         check_is_fitted(self, "target_")
-        if not hasattr(self._ensemble, "state_tensor"):
+        if not hasattr(self.run_.ensemble, "state_tensor"):
             raise error(
                 f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
                 "fast=False; use sample(1, thin=n) and state_."
             )
-        return self._ensemble
-
-    def _has_moved(self, chains: Any) -> bool:
-        """Whether log p at the states of the chains is not what it was, by more than rounding.
-
-        Rounding is taken to be small: a closer look would cost more than the transitions.
-        """
-        now = by_kernels(chains)[1]
-        return self._law is None or not np.allclose(now, self._law[1], rtol=1e-9, atol=1e-9)
-
-    @staticmethod
-    def _check_possible(chains: Any) -> None:
-        bad = ~np.isfinite(chains.log_prob())
-        if bad.any():
-            raise ValueError(
-                f"The state of chain {int(bad.argmax())} is impossible: log p is "
-                f"{chains.log_prob()[bad][0]}. Assign possible states to state_tensor_, or fit "
-                "again with warm_start=False."
-            )
-
-    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Any:
-        n_jobs = self._effective_n_jobs()
-        if self.fast:
-            from sklsb.ensembles._torch import ClosedFormEnsemble, FastEnsemble
-
-            if not self._by_gradients(target):
-                return ClosedFormEnsemble(target, states, streams, n_jobs)
-            return FastEnsemble(target, states, streams, self.device, self.n_flips, n_jobs)
-        return BalancedEnsemble(target, states, streams, n_jobs)
-
-    def _length(self, target: Target) -> int:
-        return max(2000, 5 * target.n_sites) if self.n_burn_in is None else int(self.n_burn_in)
-
-    def burn_in_length(self) -> int:
-        return self._length(self.target_)
-
-    def _n_values(self, target: Target) -> int:
-        moves = int((target.n_possible - 1).sum())
-        return 0 if self.fast else self._length(target) * self.n_chains * (moves + 1)
-
-    def _cheaper(self, target: Target) -> str:
-        around = int((target.n_possible - 1).sum()) + 1
-        told = f", {around} for each new state, and learning takes more"
-        if around > _MANY_VALUES and self._can_be_fast(target):
-            return f"{told}; fast=True takes one gradient in place of {around} values"
-        n_values = GibbsSampler(n_chains=self.n_chains)._n_values(target)
-        return (
-            f"{told}; GibbsSampler(), which looks at one variable at a time, takes {n_values:.2g}"
-        )
-
-    def _can_be_fast(self, target: Target) -> bool:
-        plain = target.target if isinstance(target, Conditioned) else target
-        if not isinstance(plain, TorchTarget):
-            return False
-        try:
-            clone(self).set_params(fast=True).check_parameters(target)
-            target.first_order_ratios(target.draw_state(np.random.default_rng(0)))
-        except (TypeError, ValueError):  # not with these parameters, or no gradient
-            return False
-        return True
-
-    def make_starts(self, target: Target, streams: Streams) -> Starts:
-        rule = balanced(target, self._function, float(self.lazy))
-        n, of_step = self._length(target), 1.0
-        if not self._by_gradients(target):
-            view: Any = target.view()
-            of_step = view.touched.size / max(1, view.touched_start.size - 1)
-        budget = n * of_step / 4
-        if isinstance(self._function, LearnableFunction) and not self.fast:
-            budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
-        cost = int(budget), int(target.n_sites * of_step)
-        return scouted_starts(self, target, streams, rule, cost)
-
-    def burn_in(self, target: Target, ensemble: LearnableEnsemble) -> dict[str, Any]:
-        n = self._length(target)
-        learner = self._learner() if n else None
-        if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
-            function = self._function
-            rule = balanced(target, function, float(self.lazy))
-            done = first_burn_in(self, ensemble, n, rule)
-            history, draws = History.of_fixed(function, *done[:3]), done.draws
-            visited = ensemble.chains.x
-        else:
-            function, history, visited, draws = self._learn(ensemble, learner, n)
-        n_skipped = 0 if learner is None else learner.n_skipped
-        # A copy: changing the object passed in must not change a frozen function.
-        moving = copy.deepcopy(function)
-        fitted: dict[str, Any] = {
-            "burn_in_balancing_": moving,
-            "balancing_": moving,
-            "history_": burn_in_history(history, target, n_skipped),
-            "_fitted_with": (self.balancing, copy.copy(get_balancing(self.balancing))),
-        }
-        chooser = Chooser(self, self._allowed, ensemble)
-        learned = learner is not None and target.n_sites
-        choice = chooser.learned(moving, visited) if learned else chooser.fixed(moving)
-        fitted |= self._of_choice(choice, target)
-        drawing = choice.candidate.rule(target, float(self.lazy))
-        if isinstance(ensemble, Adaptive):
-            with Progress(self.verbose, "number of flips"):
-                ensemble.adapt(drawing, min(n // 4, 512))
-        before = int(ensemble.chains.evaluations.sum()) - sum(choice.evaluations.values())
-        counts = {"burn_in": before} | choice.evaluations
-        if choice.traces:
-            fitted["history_"] = fitted["history_"].merge(mixing_history(choice.traces))
-        fitted["history_"].attrs |= {f"{name}_evaluations": n for name, n in counts.items()}
-        ensemble.start(drawing)
-        if draws is not None:
-            fitted["burn_in_"] = draws_dataset(draws, target)
-        return fitted
-
-    @staticmethod
-    def _of_choice(choice: Choice, target: Target) -> dict[str, Any]:
-        """Return the fitted attributes that say how `sample` goes on."""
-        chosen = choice.candidate
-        fitted = {
-            "balancing_": chosen.function,
-            "rejection_free_": chosen.jumps,
-            "factors_": np.ones(target.n_sites) if chosen.factors is None else chosen.factors,
-            "_starving": choice.starving,
-        }
-        if choice.outcome is not None:
-            fitted["candidates_"] = candidates_table(choice.outcome)
-        return fitted
-
-    def _settle(self, ensemble: LearnableEnsemble, fitted: dict[str, Any]) -> ChainEnsemble:
-        found: ChainEnsemble
-        found, fitted["blocks_"] = add_blocks(
-            ensemble,
-            self.blocks,
-            fast=self.fast,
-            n_burn_in=self._length(ensemble.target),
-            verbose=self.verbose,
-        )
-        return found
-
-    @property
-    def _may_stay(self) -> bool:
-        return self.blocks_.kind != "whole"  # redraws of the whole model forget the state
-
-    def _learn(
-        self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
-    ) -> tuple[BalancingFunction, History, States, States | None]:
-        """Run the burn-in while learning a function or a number of flips."""
-        n_chains, target = len(ensemble), ensemble.target
-        draws = None
-        if self.keep_burn_in:
-            draws = np.empty((n_chains, n, target.n_sites), dtype=target.dtype)
-        with Progress(self.verbose, "burn-in", n * n_chains, "steps") as progress:
-            found = burn_in(
-                ensemble,
-                self._function,
-                n,
-                lazy=float(self.lazy),
-                learner=learner,
-                on_block=lambda size: progress(size * n_chains),
-                draws=draws,
-            )
-        return *found, draws
-
-    def _learner(self) -> Learner | None:
-        """Return the learner of the burn-in function, if that is learned."""
-        if not isinstance(self._function, LearnableFunction):
-            return None
-        objective = of_burn_in(self.objective, self.fast)
-        return new_learner(objective, self._function, self.optimizer, self.learning_rate)
-
-    def warn_about_fit(self) -> None:
-        warn_of_doubt(self.blocks_)
-        for name, deficit, least, most in self._starving:
-            warn(
-                f"The function learned by {name!r} starves moves with abs(log p(x')/p(x)) from "
-                f"{least:g} to {most:g}: they get exp(-{deficit:.1f}) of the weight that an "
-                "increasing function would give them, and are practically never made. Use "
-                "sklsb.Lipschitz(0.5), which cannot do that.",
-                StarvedMovesWarning,
-            )
-        if self._allowed.asks_factors and self.n_sites_ and (self.factors_ == 1.0).all():
-            warn(
-                'factors="site", but fit was too short to learn any, and all are 1. Raise '
-                "n_burn_in, or give factors as an array.",
-                ShortRunWarning,
-            )
-        rates = self.history_["acceptance_rate"].values
-        if rates.size:
-            late = rates[rates.shape[0] // 2 :]
-            self._warn_if_periodic(float(late.mean()), int(self.history_["iteration"][-1]))
-
-    def _attrs(self) -> dict[str, Any]:
-        chosen = getattr(self, "candidates_", xr.Dataset()).attrs.get("chosen", "")
-        found = {
-            "balancing_": repr(self.balancing_),
-            "n_flips_": self.n_flips_,
-            "blocks_": repr(self.blocks_),
-        }
-        return super()._attrs() | found | ({"chosen": chosen} if chosen else {})
+        return self.run_.ensemble

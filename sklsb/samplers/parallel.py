@@ -1,6 +1,7 @@
 """Many chains, wherever joblib runs them: threads, processes, machines."""
 
 import contextlib
+import copy
 import os
 import uuid
 from collections.abc import Iterator
@@ -25,17 +26,14 @@ from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
 from sklsb.samplers._run.checks import check_count, check_n_chains, check_thin
 from sklsb.samplers._run.observers import Statistics, check_record
+from sklsb.samplers._run.run import Run, alone
+from sklsb.samplers._run.saving import packed_sampler
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
 from sklsb.storage.stores import needs_zarr, open_draws
 
 # Abandoned runs of this process.
 _ENDED: set[str] = set()
-# What workers do not need.
-_LEFT_OUT = (
-    *("sample_stats_", "burn_in_", "history_", "disagreement_", "_marginals", "_law"),
-    *("_thin_found", "_thin_evaluations", "_reference_cost", "_counted_from"),
-)
 
 
 class _Job(NamedTuple):
@@ -159,15 +157,15 @@ def sample_chains(
     if not isinstance(sampler, BaseSampler):
         raise TypeError(f"sampler is {sampler!r:.200}; give a fitted sampler of sklsb.")
     check_is_fitted(sampler, "target_")
-    sampler = sampler._worker
     thin, wanted = check_thin(thin), check_record(record)
     if not isinstance(wanted, dict):
         raise ValueError(
             f"record is {wanted!r}, which one sampler keeps; give a dict of callables here."
         )
+    run = sampler._here()
     if n_burn_in is None:
-        n_burn_in = sampler.burn_in_length()
-    own = sampler._ensemble
+        n_burn_in = run.algorithm.burn_in_length()
+    own = run.ensemble
     # Distinct from the chains of a sampler with the same seed.
     streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
     job = _Job(
@@ -176,35 +174,35 @@ def sample_chains(
         thin=1,
         record=wanted,
         n_burn_in=check_count(n_burn_in, "n_burn_in", 0),
-        n_chains=check_n_chains(n_chains, sampler.target_),
+        n_chains=check_n_chains(n_chains, run.target),
         seed=streams.root("workers"),
         kept=own.counters.tally.kept if own.counters.tally is not None else (),
     )
     if store is None and not wanted:
-        _check_memory(sampler, job)
-    with sampler._alone():
-        sampler._follow_target()
-        job = job._replace(thin=sampler._transitions(thin))
+        _check_memory(run, job)
+    with alone(run):
+        run.follow_target()
+        job = job._replace(thin=run.transitions(thin))
         check_count(job.n * job.thin, "n * thin", 0)
-        lean = _lean(sampler, job)
-    attrs = lean._attrs() | {"thin": job.thin}
+        lean = _lean(run, job)
+    attrs = lean.attrs() | {"thin": job.thin}
     spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))
-    line = Progress(sampler.verbose, "chains", job.n_chains, "chains")
+    line = Progress(run.verbose, "chains", job.n_chains, "chains")
     with line as progress, _given_up_on_error(job.name):
         # Memory-mapped arrays are read-only, and kernels are not compiled for those.
         parallel = joblib.Parallel(n_jobs=n_jobs, max_nbytes=None, batch_size=1)
         calls = zip(spans, paths, strict=True)
         done = parallel(joblib.delayed(_work)(lean, span, job, path) for span, path in calls)
         progress(job.n_chains)
-    lean._ensemble, acceptance, findings = _together(lean, job, done)
-    lean._warn_about_draws(job.n, lean._ensemble.counters.n_transitions, acceptance)
+    lean.ensemble, acceptance, findings = _together(lean, job, done)
+    lean.warn_about_draws(job.n, lean.ensemble.counters.n_transitions, acceptance)
     if store is None:
         draws = _joined([part.draws for part in done])
     else:
         draws = open_draws(store).isel(draw=slice(0, job.n))
-    lean._warn_if_wrong(None if job.record or store is not None else draws, job.n)
+    lean.warn_if_wrong(None if job.record or store is not None else draws, job.n)
     if job.n:
-        lean._warn_of(findings)
+        lean.algorithm.warn_of(findings)
     draws.attrs |= attrs | {"sampled_transitions": draws.sizes["draw"] * job.thin}
     return draws
 
@@ -218,39 +216,36 @@ def _given_up_on_error(name: str) -> Iterator[None]:
         raise
 
 
-def _check_memory(sampler: BaseSampler, job: _Job) -> None:
-    of_state = sampler.target_.n_sites * sampler.target_.dtype.itemsize
+def _check_memory(run: Run, job: _Job) -> None:
+    of_state = run.target.n_sites * run.target.dtype.itemsize
     check_fits(
         job.n_chains * job.n * (of_state + 8),
-        f"sample_chains with {job.n} draws of {job.n_chains} chains of {sampler.target_.n_sites} "
+        f"sample_chains with {job.n} draws of {job.n_chains} chains of {run.target.n_sites} "
         "variables",
         'Write the draws to the disk, store="runs"; keep statistics, record; or make fewer draws '
         "that are farther apart, thin.",
     )
 
 
-def _lean(sampler: BaseSampler, job: _Job) -> BaseSampler:
-    """Return a sampler for workers: what is frozen, and one chain that does not move."""
-    made = sampler._as_fitted()
-    for name in _LEFT_OUT:
-        made.__dict__.pop(name, None)
-    made.verbose, made.n_jobs = 0, 1
-    made._warned_short = made._warned_periodic = False
-    made._known_hint = None
-    made._settings = made._settings | {
+def _lean(run: Run, job: _Job) -> Run:
+    """Return a run for workers: what is frozen, and one chain that does not move."""
+    made = run.twin()
+    made.forget()
+    vars(made.algorithm.params).update(verbose=0, n_jobs=1)
+    made.settings |= {
         "n_jobs": "1",  # a store does not depend on the number of threads
         "verbose": "0",
         "n_chains": repr(job.n_chains),
         "n_burn_in": repr(job.n_burn_in),
     }
-    target = sampler.target_
+    target = run.target
     state = target.draw_state(np.random.default_rng(0)).astype(target.dtype)
-    made._ensemble = sampler._ensemble.like(state[np.newaxis], Streams(spawn(job.seed, 1)))
+    made.ensemble = run.ensemble.like(state[np.newaxis], Streams(spawn(job.seed, 1)))
     return made
 
 
 def _divided(
-    lean: BaseSampler, job: _Job, n_jobs: int | None, folder: Path | None
+    lean: Run, job: _Job, n_jobs: int | None, folder: Path | None
 ) -> tuple[list[tuple[int, int]], list[Path | None]]:
     """Return the range of chains of each worker, and where it stores them."""
     n_parts = min(job.n_chains, max(1, joblib.effective_n_jobs(n_jobs)))
@@ -265,7 +260,7 @@ def _divided(
         "record": sorted(job.record),
         "seed": repr(job.seed),
         # Without the target, which workers check: rounding of log p differs between machines.
-        "sampler": digest_of(lean._packed_state()),
+        "sampler": digest_of(lean.packed()),
     }
     try:
         parts = Parts.begin(folder, settings, ends)
@@ -280,31 +275,42 @@ def _divided(
     return list(pairwise(parts.ends)), [*parts.paths]
 
 
-def _begun(lean: BaseSampler, span: tuple[int, int], job: _Job) -> BaseSampler:
-    """Return a sampler with some of the chains, after their burn-in."""
-    made = lean._twin()
-    n, target = span[1] - span[0], lean.target_
+def _begun(lean: Run, span: tuple[int, int], job: _Job) -> Run:
+    """Return a run with some of the chains, after their burn-in."""
+    made = lean.twin()
+    n, algorithm = span[1] - span[0], made.algorithm
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
-    starts = lean.more_starts(target, streams)
-    made._ensemble = ensemble = lean._ensemble.like(starts.x, streams)
+    starts = algorithm.more_starts(lean.ensemble, streams)
+    made.ensemble = ensemble = lean.ensemble.like(starts.x, streams)
     ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():
         run_burn_in(ensemble, job.n_burn_in, keep=False)
-    made._after_burn_in()
-    ensemble.counters = Counters(tally=made._new_tally(n, job.kept, job.n_chains))
+    algorithm.after_burn_in(ensemble)
+    ensemble.counters = Counters(tally=made.new_tally(n, job.kept, job.n_chains))
     return made
 
 
-def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
+def _sampler_of(run: Run) -> BaseSampler:
+    """Return a fitted sampler with this run, for its store."""
+    made: BaseSampler = copy.copy(run.algorithm.params)
+    made._put(run, {})
+    return made
+
+
+def _work(lean: Run, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
     """Burn in some chains and draw, or go on from a store."""
     again = path is not None and path.exists()
-    made = type(lean).resume(path, lean.target_) if path and again else _begun(lean, span, job)
-    ensemble, counters = made._ensemble, made._ensemble.counters
+    if path and again:
+        made = type(lean.algorithm.params).resume(path, lean.target).run_
+    else:
+        made = _begun(lean, span, job)
+    ensemble, counters = made.ensemble, made.ensemble.counters
     n = max(0, job.n - counters.n_draws)
-    watch = _Watch(job.name, made.target_, counters, job.thin)
-    observed = made._observed(n, job.thin, job.record, path)
+    watch = _Watch(job.name, made.target, counters, job.thin)
+    place = None if path is None else (path, lambda: packed_sampler(_sampler_of(made)))
+    observed = made.observed(n, job.record, place, made.attrs() | {"thin": job.thin})
     with observed, deferred_interrupt() as interrupted:
-        done = made._draw(n, job.thin, observed, watch, interrupted)
+        done = made.draw(n, job.thin, observed, watch, interrupted)
     return _Done(
         observed.result({})[0] if path is None else None,
         ensemble.chains.x.copy(),
@@ -314,12 +320,12 @@ def _work(lean: BaseSampler, span: tuple[int, int], job: _Job, path: Path | None
         counters.n_transitions,
         counters.tally,
         observed.acceptance(done),
-        made._findings(),
+        made.algorithm.findings(ensemble),
     )
 
 
 def _together(
-    lean: BaseSampler, job: _Job, done: list[_Done]
+    lean: Run, job: _Job, done: list[_Done]
 ) -> tuple[Any, float | None, dict[str, NDArray[Any]]]:
     """Return, over all chains, what warnings look at: a stand-in for the ensemble, and more."""
     tallies = [part.tally for part in done if part.tally is not None]
@@ -337,7 +343,7 @@ def _together(
     sizes = [len(part.x) for part in done if part.acceptance is not None]
     acceptance = float(np.average(rates, weights=sizes)) if rates else None
     findings = {k: np.concatenate([p.findings[k] for p in done]) for k in done[0].findings}
-    whole = SimpleNamespace(rule=lean._ensemble.rule, counters=counters, chains=chains)
+    whole = SimpleNamespace(rule=lean.ensemble.rule, counters=counters, chains=chains)
     return whole, acceptance, findings
 
 

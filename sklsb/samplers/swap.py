@@ -13,7 +13,7 @@ from sklsb.balancing.functions import FIXED, BalancingFunction, get_balancing
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.checks import check_count
-from sklsb.samplers._run.fixed import FixedRuleSampler, free_sites
+from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, free_sites
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.uphill import noise
 from sklsb.targets.base import States, Target
@@ -24,8 +24,78 @@ _SHOWN = 8
 _TRIED, _MOST_TRIED = 4, 2048
 
 
+class _Swap(FixedRule):
+    rule_parameters = ("balancing", "n_partners", "lazy")
+    way_out = "take more partners (n_partners)"
+    params: "SwapSampler"
+
+    def make_rule(self) -> Rule:
+        target, params = self.target, self.params
+        if isinstance(params.balancing, str) and params.balancing not in FIXED:
+            raise ValueError(
+                f"balancing is {params.balancing!r}; it must be one of {sorted(FIXED)}, or a "
+                "BalancingFunction: SwapSampler learns none."
+            )
+        function = get_balancing(params.balancing)
+        if not (isinstance(params.lazy, numbers.Real) and 0 <= float(params.lazy) < 1):
+            raise ValueError(f"lazy is {params.lazy!r}; it must be in [0, 1).")
+        sites = free_sites(target)
+        n_partners = sites.size
+        if params.n_partners is not None:
+            n_partners = check_count(params.n_partners, "n_partners", 1)
+        values = np.array(target.values, dtype=np.int64)
+        rank = np.zeros(values[-1] - values[0] + 1, dtype=np.int64)
+        rank[values - values[0]] = np.arange(values.size)
+        size = min(n_partners + 1, sites.size)
+        return Swap(sites, size, int(values[0]), rank, function.table(), float(params.lazy))
+
+    def make_ensemble(self, states: States, streams: Streams) -> Ensemble:
+        _check_counts(states, "chain {} starts", "Give initial_states that have the same counts.")
+        return super().make_ensemble(states, streams)
+
+    def make_starts(self, streams: Streams) -> Starts:
+        target, rng = self.target, np.random.default_rng(0)
+        _check_counts(
+            np.stack([target.draw_state(rng) for _ in range(_SHOWN)]),
+            "of the states that this target draws, number {} is one",
+            "The start decides which counts all draws have: give fit initial_states.",
+        )
+        states = np.stack([target.draw_state(rng) for rng in streams.of("start")])
+        return self._scattered(states, streams)
+
+    def more_starts(self, ensemble: Ensemble, streams: Streams) -> Starts:
+        states = np.tile(self._origin, (len(streams), 1))
+        return self._scattered(states, streams)
+
+    def _scattered(self, x: States, streams: Streams) -> Starts:
+        """Return the ends of walks from some states, by random exchanges."""
+        target, number = self.target, streams.first + np.arange(len(x))
+        init = self.params.init
+        quenched = (init == "quenched") | ((init in ("auto", "both")) & (number % 2 == 1))
+        sites = free_sites(target).astype(np.int64)
+        n = min(_TRIED * sites.size, _MOST_TRIED)
+        pairs = np.stack([rng.integers(sites.size, size=(n, 2)) for rng in streams.of("start")])
+        x, lp = x.copy(), target.log_prob(x)
+        for pair in np.moveaxis(sites[pairs], 1, 0):
+            trial = _exchanged(target, x, pair)
+            there = target.log_prob(trial)
+            taken = (there > -np.inf) & (~quenched | (there > lp - noise(lp)))
+            x[taken], lp[taken] = trial[taken], there[taken]
+        return Starts(x, np.full(len(x), n))
+
+    def burn_in(self, ensemble: Ensemble) -> dict[str, Any]:
+        fitted = super().burn_in(ensemble)
+        self._origin = ensemble.chains.x[0].copy()
+        return fitted
+
+    def third_values(self, x: States) -> float:
+        """Return infinity if some values are equal, since then cycles of odd length exist."""
+        free = x[0, free_sites(self.target)]
+        return 0.0 if np.unique(free).size == free.size else np.inf
+
+
 @dataclass(eq=False, repr=False)
-class SwapSampler(FixedRuleSampler):
+class SwapSampler(FixedRuleBase):
     r"""Exchanges of two values, for targets whose counts of values are fixed.
 
     A site i and a set S of ``n_partners`` others are drawn uniformly. Among those of S that have
@@ -105,74 +175,13 @@ class SwapSampler(FixedRuleSampler):
     [-32]
     """
 
-    rule_parameters = ("balancing", "n_partners", "lazy")
+    _algorithm = _Swap
     _objects = {"balancing": "a BalancingFunction"}
-    _way_out = "take more partners (n_partners)"
 
     balancing: str | BalancingFunction = "barker"
     _: KW_ONLY
     n_partners: int | None = 4
     lazy: float = 0.0
-
-    def make_rule(self, target: Target) -> Rule:
-        if isinstance(self.balancing, str) and self.balancing not in FIXED:
-            raise ValueError(
-                f"balancing is {self.balancing!r}; it must be one of {sorted(FIXED)}, or a "
-                "BalancingFunction: SwapSampler learns none."
-            )
-        function = get_balancing(self.balancing)
-        if not (isinstance(self.lazy, numbers.Real) and 0 <= float(self.lazy) < 1):
-            raise ValueError(f"lazy is {self.lazy!r}; it must be in [0, 1).")
-        sites = free_sites(target)
-        n_partners = sites.size
-        if self.n_partners is not None:
-            n_partners = check_count(self.n_partners, "n_partners", 1)
-        values = np.array(target.values, dtype=np.int64)
-        rank = np.zeros(values[-1] - values[0] + 1, dtype=np.int64)
-        rank[values - values[0]] = np.arange(values.size)
-        size = min(n_partners + 1, sites.size)
-        return Swap(sites, size, int(values[0]), rank, function.table(), float(self.lazy))
-
-    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
-        _check_counts(states, "chain {} starts", "Give initial_states that have the same counts.")
-        return super().make_ensemble(target, states, streams)
-
-    def make_starts(self, target: Target, streams: Streams) -> Starts:
-        rng = np.random.default_rng(0)
-        _check_counts(
-            np.stack([target.draw_state(rng) for _ in range(_SHOWN)]),
-            "of the states that this target draws, number {} is one",
-            "The start decides which counts all draws have: give fit initial_states.",
-        )
-        states = np.stack([target.draw_state(rng) for rng in streams.of("start")])
-        return self._scattered(target, states, streams)
-
-    def more_starts(self, target: Target, streams: Streams) -> Starts:
-        states = np.tile(self._origin, (len(streams), 1))
-        return self._scattered(target, states, streams)
-
-    def _scattered(self, target: Target, x: States, streams: Streams) -> Starts:
-        """Return the ends of walks from some states, by random exchanges."""
-        number = streams.first + np.arange(len(x))
-        quenched = (self.init == "quenched") | ((self.init in ("auto", "both")) & (number % 2 == 1))
-        sites = free_sites(target).astype(np.int64)
-        n = min(_TRIED * sites.size, _MOST_TRIED)
-        pairs = np.stack([rng.integers(sites.size, size=(n, 2)) for rng in streams.of("start")])
-        x, lp = x.copy(), target.log_prob(x)
-        for pair in np.moveaxis(sites[pairs], 1, 0):
-            trial = _exchanged(target, x, pair)
-            there = target.log_prob(trial)
-            taken = (there > -np.inf) & (~quenched | (there > lp - noise(lp)))
-            x[taken], lp[taken] = trial[taken], there[taken]
-        return Starts(x, np.full(len(x), n))
-
-    def burn_in(self, target: Target, ensemble: Any) -> dict[str, Any]:
-        return super().burn_in(target, ensemble) | {"_origin": ensemble.chains.x[0].copy()}
-
-    def _third_values(self) -> float:
-        """Return infinity if some values are equal, since then cycles of odd length exist."""
-        x = self._ensemble.chains.x[0, free_sites(self.target_)]
-        return 0.0 if np.unique(x).size == x.size else np.inf
 
 
 def _check_counts(states: States, who: str, advice: str) -> None:

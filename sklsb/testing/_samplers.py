@@ -66,10 +66,10 @@ def _check_streams(one: Any, target: Target, n: int) -> None:
         "copy.deepcopy": copy.deepcopy(one),
     }
     for name, fork in copies.items():
-        if isinstance(one._ensemble, Ensemble):
-            check_same(fork._ensemble, one._ensemble, f"after {name}")
+        if isinstance(one.run_.ensemble, Ensemble):
+            check_same(fork.run_.ensemble, one.run_.ensemble, f"after {name}")
     thinned = copy.copy(one)
-    following = [rng.random() for rng in one._ensemble.streams.copy().chain]
+    following = [rng.random() for rng in one.run_.ensemble.streams.copy().chain]
     expect(
         len(set(following)) == len(following),
         f"every chain has its own stream; the next uniform numbers are {following}.",
@@ -95,12 +95,12 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
         expect_equal(fitted.state_, warm[:, -1], "the state after fit against the burn-in's last")
     check_kept(fitted, "after fit")
     if hasattr(fitted, "balancing_"):
-        rule = fitted._ensemble.rule
+        rule = fitted.run_.ensemble.rule
         rule = rule.first if rule.facts.parts else rule  # beside redraws of blocks
         used, said = rule.table.value, fitted.balancing_.table().value
         expect_equal(used, said, "the table that draws are made with, against balancing_")
     frozen = pickle.dumps(rule_of(fitted, target))
-    replay = pickle.loads(pickle.dumps(fitted))._ensemble
+    replay = pickle.loads(pickle.dumps(fitted)).run_.ensemble
     x, expected = _draws(fitted, n, 2), []
     lp = fitted.sample_stats_["lp"].to_numpy()
     gate = rounding(target, lp, target.log_ratios(x))
@@ -118,7 +118,7 @@ def _check_draws(sampler: Any, target: Target, n: int) -> None:
         expected.append(replay.chains.x.copy())
     what = "draws against single steps from the state after fit, on each chain's stream"
     expect_equal(x, np.stack(expected, axis=1), what)
-    for when, rule in (("used by", fitted._ensemble.rule), ("after", rule_of(fitted, target))):
+    for when, rule in (("used by", fitted.run_.ensemble.rule), ("after", rule_of(fitted, target))):
         expect(pickle.dumps(rule) == frozen, f"the frozen rule is another one {when} sample.")
     check_kept(fitted, "after sample")
 
@@ -138,7 +138,7 @@ def _numbers(rng: np.random.Generator, n: int) -> Array:
 
 def check_kept(sampler: Any, when: str) -> None:
     """Compare what the chains of a sampler keep with a rebuild, bit for bit."""
-    ensemble = sampler._ensemble
+    ensemble = sampler.run_.ensemble
     if isinstance(ensemble, Ensemble):
         check_caches(ensemble, when)
         return

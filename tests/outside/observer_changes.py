@@ -12,8 +12,8 @@ from sklsb.extending import Observer
 class Changes(Observer):
     """Counts changes; nothing else is kept of the draws."""
 
-    def init(self, run):
-        return None, np.zeros((run.n_chains, run.target.n_sites), dtype=int)
+    def init(self, call):
+        return None, np.zeros((call.n_chains, call.target.n_sites), dtype=int)
 
     def see(self, carry, chunk):
         last, count = carry

@@ -65,7 +65,7 @@ def begun(
         sampler.set_params(**settings, n_burn_in=0, random_state=seed)
         sampler._fit(target, states)
         # Of chains that start elsewhere.
-        sampler.set_params(n_burn_in=None)
+        sampler.set_params(n_burn_in=None)._here()
         found[name] = sampler
     return found
 

@@ -26,6 +26,7 @@ from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
 from sklsb.balancing.weights import balanced
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.targets.base import States
 
 # Evaluations that factors may always take.
@@ -56,16 +57,17 @@ class Chooser:
 
     Parameters
     ----------
-    sampler : LSBSampler
-        Its parameters are read.
+    algorithm : Algorithm
+        The fit; its parameters are read.
     allowed : Allowed
         What they allow.
     ensemble : LearnableEnsemble
         Chains at the end of the burn-in. They stay where they are; evaluations are counted there.
     """
 
-    def __init__(self, sampler: Any, allowed: Allowed, ensemble: LearnableEnsemble) -> None:
-        self._sampler, self._allowed, self._ensemble = sampler, allowed, ensemble
+    def __init__(self, algorithm: Algorithm, allowed: Allowed, ensemble: LearnableEnsemble) -> None:
+        self._algorithm, self._params = algorithm, algorithm.params
+        self._allowed, self._ensemble = allowed, ensemble
         self._evaluations = dict.fromkeys(("mixing", "factors", "pilot"), 0)
         self._looked = self._counted
 
@@ -80,7 +82,7 @@ class Chooser:
 
         ``function`` is the one that was learned in the burn-in.
         """
-        name = name_of(self._sampler.objective)
+        name = name_of(self._params.objective)
         stored = self._stored(visited)
         traces: dict[str, Trace] = {}
         functions = compared = {name: function}  # one for both
@@ -92,7 +94,7 @@ class Chooser:
         self._done("mixing")
         looked = {name: starved(f, ratios) for name, f in compared.items()}
         starving = [Starving(n, d, *ends) for n, (d, ends) in looked.items() if d > STARVED]
-        if not self._sampler.pilot:
+        if not self._params.pilot:
             candidate = self._without_pilot(next(iter(functions.values())), stored)
             self._done("factors")
             return Choice(candidate, self._evaluations, starving, traces, None)
@@ -119,22 +121,22 @@ class Chooser:
     def _stored(self, states: States) -> LearnableEnsemble:
         """Return chains at states that were visited; they do not move."""
         streams = Streams(self._ensemble.streams.of("pilot")[:1] * len(states))
-        made = self._sampler.make_ensemble(self._ensemble.target, states, streams)
+        made = self._algorithm.make_ensemble(states, streams)
         return cast(LearnableEnsemble, made)
 
     def _mixing(
         self, stored: LearnableEnsemble
     ) -> tuple[dict[str, BalancingFunction], dict[str, Trace]]:
         """Learn functions for sampling from stored states."""
-        objective = self._sampler.objective
+        objective = self._params.objective
         kinds = MIXING if objective == "auto" else (name_of(objective),)
-        if not self._sampler.pilot:  # nothing to choose with
+        if not self._params.pilot:  # nothing to choose with
             kinds = kinds[:1]
         # Beside factors by site, functions learned for jumps won nowhere.
         classes = {"": Flux} if self._allowed.steps else {"jump_": JumpFlux}
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}
-        progress = Progress(self._sampler.verbose, "learning to mix", unit="evaluations")
+        progress = Progress(self._params.verbose, "learning to mix", unit="evaluations")
         with stored.threads(), progress:
             for prefix, cls in classes.items():
                 for kind in kinds[-1:] if prefix and objective == "auto" else kinds:
@@ -144,7 +146,7 @@ class Chooser:
 
     def _initial(self, kind: str) -> Any:
         # If variables are tied, the best functions do not increase; the pilot tells.
-        given = self._sampler.balancing
+        given = self._params.balancing
         if isinstance(given, str) and given == "learned" and kind == "global_flux":
             return Lipschitz(1.5)
         return copy.deepcopy(get_balancing(given))
@@ -157,7 +159,7 @@ class Chooser:
         budget: float,
     ) -> dict[str, Candidate]:
         """Return what the pilot compares."""
-        if self._sampler.fast:
+        if self._params.fast:
             fixed = {name: cls() for name, cls in FIXED.items()}
             return {name: Candidate(f) for name, f in ({**functions} | fixed).items()}
         allowed = self._allowed
@@ -213,7 +215,7 @@ class Chooser:
 
         def new_ensemble(k: int) -> LearnableEnsemble:
             streams = Streams([np.random.default_rng([seed, k]) for seed in seeds])
-            new = self._sampler.make_ensemble(ensemble.target, ensemble.chains.x, streams)
+            new = self._algorithm.make_ensemble(ensemble.chains.x, streams)
             if isinstance(new, Adaptive):
                 new.begin_like(ensemble)
             return cast(LearnableEnsemble, new)
@@ -222,8 +224,8 @@ class Chooser:
 
     def _race(self, candidates: dict[str, Candidate], budget: float, seen: Visited) -> Outcome:
         """Run the candidates on the target."""
-        target, lazy = self._ensemble.target, float(self._sampler.lazy)
-        with Progress(self._sampler.verbose, "pilot", budget, "evaluations") as progress:
+        target, lazy = self._ensemble.target, float(self._params.lazy)
+        with Progress(self._params.verbose, "pilot", budget, "evaluations") as progress:
             outcome, evaluations = compare(
                 {name: c.rule(target, lazy) for name, c in candidates.items()},
                 self._copies("pilot"),
@@ -232,7 +234,7 @@ class Chooser:
                 robust=robust_candidates(candidates),
                 learned=[name for name, c in candidates.items() if c.learned],
                 visited=seen.states,
-                expected=None if self._sampler.fast else expected_sizes(candidates, seen),
+                expected=None if self._params.fast else expected_sizes(candidates, seen),
             )
             progress.end(f"{outcome.best} chosen")
         self._ensemble.chains.evaluations[0] += evaluations

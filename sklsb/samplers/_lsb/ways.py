@@ -9,26 +9,26 @@ from sklsb.balancing.weights import check_factors
 from sklsb.targets.base import Target
 
 
-def allowed_by(sampler: Any, target: Target) -> Allowed:
+def allowed_by(params: Any, target: Target) -> Allowed:
     """Return what ``rejection_free`` and ``factors`` allow, or raise."""
-    must_jump = _must_jump(sampler)
-    factors = _checked_factors(sampler.factors, target)
+    must_jump = _must_jump(params)
+    factors = _checked_factors(params.factors, target)
     if must_jump:
-        _refuse_fast("rejection_free", sampler)
+        _refuse_fast("rejection_free", params)
     if factors is not None and not (isinstance(factors, str) and factors == "auto"):
-        _refuse_fast("factors", sampler)
-    if must_jump and sampler.lazy:
+        _refuse_fast("factors", params)
+    if must_jump and params.lazy:
         raise ValueError(
-            f"rejection_free is True and lazy is {sampler.lazy}; the jump process is never "
+            f"rejection_free is True and lazy is {params.lazy}; the jump process is never "
             "periodic: set lazy=0."
         )
-    auto = isinstance(sampler.rejection_free, str)
-    may_jump = (auto or must_jump) and not (sampler.fast or sampler.lazy)
+    auto = isinstance(params.rejection_free, str)
+    may_jump = (auto or must_jump) and not (params.fast or params.lazy)
     return Allowed.by(may_jump, factors, steps=not must_jump)
 
 
-def _must_jump(sampler: Any) -> bool:
-    given = sampler.rejection_free
+def _must_jump(params: Any) -> bool:
+    given = params.rejection_free
     if not (isinstance(given, bool | np.bool_) or (isinstance(given, str) and given == "auto")):
         raise ValueError(f'rejection_free is {given!r}; it must be True, False or "auto".')
     return not isinstance(given, str) and bool(given)
@@ -43,9 +43,9 @@ def _checked_factors(given: Any, target: Target) -> Any:
     return given if given is None or isinstance(given, str) else check_factors(given, target)
 
 
-def _refuse_fast(name: str, sampler: Any) -> None:
-    if sampler.fast:
+def _refuse_fast(name: str, params: Any) -> None:
+    if params.fast:
         raise ValueError(
-            f"{name} is {getattr(sampler, name)!r:.100} but fast is True; only exact log-ratios, "
+            f"{name} is {getattr(params, name)!r:.100} but fast is True; only exact log-ratios, "
             "fast=False, go with it."
         )

@@ -52,9 +52,9 @@ def run_burn_in(
         return _run(ensemble, n, keep, progress)
 
 
-def first_burn_in(sampler: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
-    """Start the chains, and make n transitions as the parameters of the sampler say."""
-    keep, verbose = sampler.keep_burn_in, sampler.verbose
+def first_burn_in(params: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
+    """Start the chains, and make n transitions as the parameters of a sampler say."""
+    keep, verbose = params.keep_burn_in, params.verbose
     return run_burn_in(ensemble, n, keep=keep, verbose=verbose, start_with=rule)
 
 

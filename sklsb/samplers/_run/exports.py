@@ -1,56 +1,57 @@
 """The draws of a sampler in the containers of other packages."""
 
-import weakref
-from abc import ABC, abstractmethod
 from typing import Any
 
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb.diagnostics.draws import to_datatree, to_dimod, to_inference_data
+from sklsb.samplers._run.run import Run
 from sklsb.targets.base import Target
 
 
-class Exports(ABC):
+def _given(run: Run, draws: xr.Dataset | None) -> xr.Dataset:
+    """Return the given draws, or those of the last call."""
+    if draws is None:
+        if run.last_draws is None:
+            raise ValueError("There are no draws (a pickle omits them); call sample first.")
+        draws = run.last_draws()
+        if draws is None:
+            raise ValueError(
+                "The draws of the last call are gone: a sampler does not hold them. Keep what "
+                "sample returned, or pass it as draws."
+            )
+    if not isinstance(draws, xr.Dataset):
+        raise TypeError(f"draws is {draws!r:.200}; give the Dataset that sample returned.")
+    return draws
+
+
+def _groups(
+    run: Run, draws: xr.Dataset | None, attrs: dict[str, Any]
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    posterior = _given(run, draws)
+    groups = {"posterior": posterior}
+    last = None if run.last_draws is None else run.last_draws()
+    if posterior is last and run.sample_stats is not None:
+        groups["sample_stats"] = run.sample_stats
+    else:  # what the draws themselves know
+        known = [k for k, v in posterior.coords.items() if v.dims == ("chain", "draw")]
+        groups["sample_stats"] = posterior[known].reset_coords(known)
+    if run.burn_in is not None:
+        groups["warmup_posterior"] = run.burn_in
+    return groups, {k: posterior.attrs.get(k, v) for k, v in attrs.items()}
+
+
+class Exports:
     """What `BaseSampler` offers besides the draws themselves."""
 
     target_: Target
-    sample_stats_: xr.Dataset
-    burn_in_: xr.Dataset
-    # Not the draws: they must be freed when the user lets go of them.
-    _last_draws: weakref.ref[xr.Dataset]
+    run_: Run
 
-    @abstractmethod
     def _attrs(self) -> dict[str, Any]:
         """Return the attributes of draws: settings, target and version."""
-
-    def _exported(self, draws: xr.Dataset | None) -> xr.Dataset:
-        """Return the given draws, or those of the last call."""
         check_is_fitted(self, "target_")
-        if draws is None:
-            if not hasattr(self, "_last_draws"):
-                raise ValueError("There are no draws (a pickle omits them); call sample first.")
-            draws = self._last_draws()
-            if draws is None:
-                raise ValueError(
-                    "The draws of the last call are gone: a sampler does not hold them. Keep what "
-                    "sample returned, or pass it as draws."
-                )
-        if not isinstance(draws, xr.Dataset):
-            raise TypeError(f"draws is {draws!r:.200}; give the Dataset that sample returned.")
-        return draws
-
-    def _groups(self, draws: xr.Dataset | None) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-        posterior = self._exported(draws)
-        groups = {"posterior": posterior}
-        if hasattr(self, "_last_draws") and posterior is self._last_draws():
-            groups["sample_stats"] = self.sample_stats_
-        else:  # what the draws themselves know
-            known = [k for k, v in posterior.coords.items() if v.dims == ("chain", "draw")]
-            groups["sample_stats"] = posterior[known].reset_coords(known)
-        if hasattr(self, "burn_in_"):
-            groups["warmup_posterior"] = self.burn_in_
-        return groups, {k: posterior.attrs.get(k, v) for k, v in self._attrs().items()}
+        return self.run_.attrs()
 
     def to_datatree(self, draws: xr.Dataset | None = None) -> xr.DataTree:
         """Join draws and what belongs to them in one object.
@@ -77,7 +78,8 @@ class Exports(ABC):
         TypeError
             If draws is not a Dataset.
         """
-        return to_datatree(*self._groups(draws))
+        attrs = self._attrs()
+        return to_datatree(*_groups(self.run_, draws, attrs))
 
     def to_inference_data(self, draws: xr.Dataset | None = None) -> Any:
         """Do the same in ArviZ's own container: InferenceData before ArviZ 1.0, DataTree since.
@@ -91,7 +93,8 @@ class Exports(ABC):
         -------
         arviz.InferenceData or xarray.DataTree
         """
-        return to_inference_data(*self._groups(draws))
+        attrs = self._attrs()
+        return to_inference_data(*_groups(self.run_, draws, attrs))
 
     def to_dimod(self, draws: xr.Dataset | None = None, beta: float | None = None) -> Any:
         r"""Return draws as a SampleSet of dimod, with energies -log p / beta.
@@ -127,4 +130,5 @@ class Exports(ABC):
         sklsb.Ising.to_bqm : the model.
         sklsb.dimod.to_dimod : also the states of `sklsb.anneal` and `sklsb.exact.most_likely`.
         """
-        return to_dimod(self._exported(draws), self.target_, beta)
+        check_is_fitted(self, "target_")
+        return to_dimod(_given(self.run_, draws), self.target_, beta)

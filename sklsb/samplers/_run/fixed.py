@@ -1,6 +1,6 @@
 """Samplers whose rule is known before they run: nothing is learned."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.starts import Starts, scouted_starts
@@ -24,8 +25,83 @@ from sklsb.targets.base import Conditioned, States, Target
 MOST_STATES = 4096
 
 
+class FixedRule(Algorithm):
+    """A fit that learns nothing: the rule follows from the parameters and the target.
+
+    A subclass implements `make_rule`.
+    """
+
+    @abstractmethod
+    def make_rule(self) -> Rule:
+        """Check the parameters and return the rule that they mean."""
+
+    def check_parameters(self) -> None:
+        rule, name = self.make_rule(), type(self.params).__name__
+        check_needs(name, self.target, rule.facts.needs, "Use another target or sampler.")
+        if self.params.keep_burn_in:
+            check_kept(self.target, self.params.n_chains, self._length(rule))
+
+    def make_ensemble(self, states: States, streams: Streams) -> Ensemble:
+        return Ensemble(self.target, states, streams, self.n_threads, self.make_rule())
+
+    def make_starts(self, streams: Streams) -> Starts:
+        rule = self.make_rule()
+        of_sweep = int((self.target.cardinalities - 1).sum())
+        n_sweeps = self._length(rule) / transitions_of_a_sweep(rule, self.target)
+        return scouted_starts(self, streams, rule, (int(n_sweeps * of_sweep / 4), of_sweep))
+
+    def _length(self, rule: Rule) -> int:
+        """Transitions of the burn-in; by default the same number of sweeps for all samplers."""
+        if self.params.n_burn_in is not None:
+            return int(self.params.n_burn_in)
+        n_sites = max(1, self.target.n_sites)
+        return transitions_of_a_sweep(rule, self.target) * max(5, -(-2000 // n_sites))
+
+    def n_values(self) -> int:
+        rule = self.make_rule()
+        n_sweeps = self._length(rule) / transitions_of_a_sweep(rule, self.target)
+        return int(self.params.n_chains * n_sweeps * (self.target.n_possible - 1).sum())
+
+    def burn_in_length(self) -> int:
+        return self._length(self.make_rule())
+
+    def burn_in(self, ensemble: Ensemble) -> dict[str, Any]:
+        target = self.target
+        done = first_burn_in(self.params, ensemble, self._length(ensemble.rule), ensemble.rule)
+        fitted: dict[str, Any] = {
+            "history_": xr.Dataset(
+                {"lp": (("iteration", "chain"), done.log_prob + target.constant)},
+                coords={"iteration": done.ends, "chain": np.arange(len(ensemble))},
+            )
+        }
+        if done.draws is not None:
+            fitted["burn_in_"] = draws_dataset(done.draws, target)
+        return fitted
+
+
+class _Given(FixedRule):
+    """A fit with the rule that the class of the sampler makes."""
+
+    def make_rule(self) -> Rule:
+        rule: Rule = self.params.make_rule(self.target)
+        return rule
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class FixedRuleSampler(BaseSampler):
+class FixedRuleBase(BaseSampler):
+    """The parameters of all samplers of a fixed rule."""
+
+    n_chains: int = 4
+    n_burn_in: int | None = None
+    init: str = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
+    keep_burn_in: bool = False
+
+
+class FixedRuleSampler(FixedRuleBase, ABC):
     """A sampler whose rule follows from its parameters and the target.
 
     A subclass implements `make_rule`. Parameters of its own are stored in an ``__init__`` that
@@ -37,63 +113,11 @@ class FixedRuleSampler(BaseSampler):
         As in `GibbsSampler`.
     """
 
-    n_chains: int = 4
-    n_burn_in: int | None = None
-    init: str = "auto"
-    n_jobs: int | None = None
-    random_state: Any = None
-    verbose: int = 0
-    warm_start: bool = False
-    keep_burn_in: bool = False
+    _algorithm = _Given
 
     @abstractmethod
     def make_rule(self, target: Target) -> Rule:
         """Check the parameters and return the rule that they mean on a target."""
-
-    def check_parameters(self, target: Target) -> None:
-        rule = self.make_rule(target)
-        check_needs(type(self).__name__, target, rule.facts.needs, "Use another target or sampler.")
-        if self.keep_burn_in:
-            check_kept(target, self.n_chains, self._length(target, rule))
-
-    def make_ensemble(self, target: Target, states: States, streams: Streams) -> Ensemble:
-        return Ensemble(target, states, streams, self._effective_n_jobs(), self.make_rule(target))
-
-    def make_starts(self, target: Target, streams: Streams) -> Starts:
-        rule = self.make_rule(target)
-        of_sweep = int((target.cardinalities - 1).sum())
-        n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
-        return scouted_starts(self, target, streams, rule, (int(n_sweeps * of_sweep / 4), of_sweep))
-
-    def _length(self, target: Target, rule: Rule) -> int:
-        """Transitions of the burn-in; by default the same number of sweeps for all samplers."""
-        if self.n_burn_in is not None:
-            return int(self.n_burn_in)
-        return transitions_of_a_sweep(rule, target) * max(5, -(-2000 // max(1, target.n_sites)))
-
-    def _n_values(self, target: Target) -> int:
-        rule = self.make_rule(target)
-        n_sweeps = self._length(target, rule) / transitions_of_a_sweep(rule, target)
-        return int(self.n_chains * n_sweeps * (target.n_possible - 1).sum())
-
-    def burn_in_length(self) -> int:
-        return self._length(self.target_, self._ensemble.rule)
-
-    def burn_in(self, target: Target, ensemble: Ensemble) -> dict[str, Any]:
-        n, rule = self._length(target, ensemble.rule), ensemble.rule
-        done = first_burn_in(self, ensemble, n, rule)
-        fitted: dict[str, Any] = {
-            "history_": xr.Dataset(
-                {"lp": (("iteration", "chain"), done.log_prob + target.constant)},
-                coords={"iteration": done.ends, "chain": np.arange(len(ensemble))},
-            )
-        }
-        if done.draws is not None:
-            fitted["burn_in_"] = draws_dataset(done.draws, target)
-        return fitted
-
-    def warn_about_fit(self) -> None:
-        """Nothing was learned, so there is nothing to warn about."""
 
 
 def free_sites(target: Target) -> NDArray[np.uint32]:

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 Statistics = dict[str, Callable[[States], ArrayLike]]
 
 
-class Run(NamedTuple):
+class Call(NamedTuple):
     """A call of `sample`, of which an observer is told before the first draw."""
 
     target: Target
@@ -74,8 +74,8 @@ class Observer(ABC):
     >>> from sklsb import GibbsSampler, Ising
     >>> from sklsb.extending import Observer
     >>> class Highest(Observer):
-    ...     def init(self, run):
-    ...         return np.full(run.n_chains, -np.inf)
+    ...     def init(self, call):
+    ...         return np.full(call.n_chains, -np.inf)
     ...
     ...     def see(self, carry, chunk):
     ...         return np.maximum(carry, chunk.lp.max(axis=1))
@@ -88,10 +88,10 @@ class Observer(ABC):
     """
 
     @abstractmethod
-    def init(self, run: Run) -> Any:
+    def init(self, call: Call) -> Any:
         """Return the first carry.
 
-        ``run`` has ``target``, ``n_chains``, ``n_draws`` (at most, of each chain), ``first_draw``
+        ``call`` has ``target``, ``n_chains``, ``n_draws`` (at most, of each chain), ``first_draw``
         (the number of draws before this call) and ``stat_names``.
         """
 
@@ -100,7 +100,7 @@ class Observer(ABC):
         """Take one draw of each chain or more; return the next carry.
 
         ``chunk.x`` has shape (n_chains, n, ``*target.shape``), ``chunk.lp`` (n_chains, n), and
-        ``chunk.stats`` (n_chains, n, ``len(run.stat_names)``). If this raises an error, the chains
+        ``chunk.stats`` (n_chains, n, ``len(call.stat_names)``). If this raises an error, the chains
         are where they were at the end of the chunk.
         """
 
@@ -190,16 +190,16 @@ Record = Statistics | str | Observer
 class Observed:
     """An observer during a call."""
 
-    def __init__(self, observer: Observer, run: Run):
-        self.observer, self.run = observer, run
+    def __init__(self, observer: Observer, call: Call):
+        self.observer, self.call = observer, call
         self._accepted = 0.0  # sum of the acceptance rates
-        self._carry = observer.init(run)
+        self._carry = observer.init(call)
 
     @property
     def most(self) -> int:
         """Draws that may be made at once."""
         found = self.observer.most(self._carry)
-        by_default = at_once(_MOST_SHOWN, self.run.n_chains * self.run.target.n_sites)
+        by_default = at_once(_MOST_SHOWN, self.call.n_chains * self.call.target.n_sites)
         return by_default if found is None else max(1, found)
 
     @property
@@ -209,10 +209,10 @@ class Observed:
 
     def room(self, n: int) -> tuple[States, Array, int]:
         """Return arrays with chains and draws as first axes, and the index of the next draw."""
-        target, shape = self.run.target, (self.run.n_chains, n)
+        target, shape = self.call.target, (self.call.n_chains, n)
         self._room = self.observer.room(self._carry, n) or (
             np.empty((*shape, target.n_sites), target.dtype),
-            np.empty((*shape, len(self.run.stat_names))),
+            np.empty((*shape, len(self.call.stat_names))),
             0,
         )
         return self._room
@@ -222,19 +222,19 @@ class Observed:
         if n:
             states, stats, at = self._room
             x, stats = states[:, at : at + n], stats[:, at : at + n]
-            stats[:, :, 0] += self.run.target.constant
-            if "acceptance_rate" in self.run.stat_names:
-                place = self.run.stat_names.index("acceptance_rate")
+            stats[:, :, 0] += self.call.target.constant
+            if "acceptance_rate" in self.call.stat_names:
+                place = self.call.stat_names.index("acceptance_rate")
                 self._accepted += float(stats[:, :, place].sum())
-            x = x.reshape(*x.shape[:2], *self.run.target.shape)
+            x = x.reshape(*x.shape[:2], *self.call.target.shape)
             self._carry = self.observer.see(self._carry, Chunk(x, stats))
         self.observer.after(self._carry)
 
     def acceptance(self, n: int) -> float | None:
         """Return the mean acceptance rate of n draws, if known."""
-        if "acceptance_rate" not in self.run.stat_names or not n:
+        if "acceptance_rate" not in self.call.stat_names or not n:
             return None
-        return self._accepted / (n * self.run.n_chains)
+        return self._accepted / (n * self.call.n_chains)
 
     def end(self, stopped_by: str | None = None) -> None:
         """Finish; ``stopped_by`` names the rule that ended the call, None without rules."""
@@ -249,8 +249,8 @@ class Observed:
                 "xarray.Dataset."
             )
         if known is None:
-            empty = np.empty((self.run.n_chains, 0))
-            known = stats_dataset({name: empty for name in self.run.stat_names})
+            empty = np.empty((self.call.n_chains, 0))
+            known = stats_dataset({name: empty for name in self.call.stat_names})
         return found.assign_attrs(attrs), known.assign_attrs(attrs)
 
     def __enter__(self) -> Self:
@@ -264,51 +264,51 @@ class Observed:
 class _Kept:
     """Draws of a call so far, in arrays with room for all; without states, these are empty."""
 
-    run: Run
+    call: Call
     states: States
     values: Array
     done: int = 0
     recorded: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
 
     @classmethod
-    def new(cls, run: Run, width: int) -> Self:
-        target, n_stats = run.target, len(run.stat_names)
+    def new(cls, call: Call, width: int) -> Self:
+        target, n_stats = call.target, len(call.stat_names)
         check_fits(
-            run.n_chains * run.n_draws * (width * target.dtype.itemsize + 8 * n_stats),
-            f"sample({run.n_draws}) of {run.n_chains} chains of {target.n_sites} variables",
+            call.n_chains * call.n_draws * (width * target.dtype.itemsize + 8 * n_stats),
+            f"sample({call.n_draws}) of {call.n_chains} chains of {target.n_sites} variables",
             'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
             "make fewer draws that are farther apart, thin.",
         )
-        shape = run.n_chains, run.n_draws
-        return cls(run, np.empty((*shape, width), target.dtype), np.empty((*shape, n_stats)))
+        shape = call.n_chains, call.n_draws
+        return cls(call, np.empty((*shape, width), target.dtype), np.empty((*shape, n_stats)))
 
     @cached_property
     def stats(self) -> xr.Dataset:
         """Statistics of the draws, once there are all."""
-        names, values = self.run.stat_names, self.values[:, : self.done]
+        names, values = self.call.stat_names, self.values[:, : self.done]
         found = {name: values[:, :, k].copy() for k, name in enumerate(names)}
-        return stats_dataset(found, first_draw=self.run.first_draw)
+        return stats_dataset(found, first_draw=self.call.first_draw)
 
 
 class AllDraws(Observer):
     """Keeps all states, where the kernels write them, and their statistics."""
 
-    def init(self, run: Run) -> _Kept:
-        return _Kept.new(run, run.target.n_sites)
+    def init(self, call: Call) -> _Kept:
+        return _Kept.new(call, call.target.n_sites)
 
     def room(self, carry: _Kept, n: int) -> tuple[States, Array, int]:
         return carry.states, carry.values, carry.done
 
     def most(self, carry: _Kept) -> int:
-        return carry.run.n_draws
+        return carry.call.n_draws
 
     def see(self, carry: _Kept, chunk: Chunk) -> _Kept:
         carry.done += chunk.lp.shape[1]
         return carry
 
     def result(self, carry: _Kept) -> xr.Dataset:
-        states, run = carry.states[:, : carry.done], carry.run
-        found = draws_dataset(states, run.target, first_draw=run.first_draw)
+        states, call = carry.states[:, : carry.done], carry.call
+        found = draws_dataset(states, call.target, first_draw=call.first_draw)
         of_draws = [name for name in OF_DRAWS if name in carry.stats]
         return found.assign_coords({name: carry.stats[name] for name in of_draws})
 
@@ -322,8 +322,8 @@ class GivenStatistics(Observer):
     def __init__(self, statistics: Statistics):
         self.statistics = statistics
 
-    def init(self, run: Run) -> _Kept:
-        kept = _Kept.new(run, 0)
+    def init(self, call: Call) -> _Kept:
+        kept = _Kept.new(call, 0)
         kept.recorded = {name: [] for name in self.statistics}
         return kept
 
@@ -336,12 +336,12 @@ class GivenStatistics(Observer):
         return carry
 
     def result(self, carry: _Kept) -> xr.Dataset:
-        empty = np.empty((carry.run.n_chains, 0))
+        empty = np.empty((carry.call.n_chains, 0))
         values = {
             name: np.concatenate(parts, axis=1) if parts else empty
             for name, parts in carry.recorded.items()
         }
-        return stats_dataset(values, first_draw=carry.run.first_draw)
+        return stats_dataset(values, first_draw=carry.call.first_draw)
 
     def stats(self, carry: _Kept) -> xr.Dataset:
         return carry.stats
@@ -350,8 +350,8 @@ class GivenStatistics(Observer):
 class RunningMoments(Observer):
     """Sums up moments of the draws; no draw is kept."""
 
-    def init(self, run: Run) -> Moments:
-        return Moments(run.target, run.n_chains)
+    def init(self, call: Call) -> Moments:
+        return Moments(call.target, call.n_chains)
 
     def see(self, carry: Moments, chunk: Chunk) -> Moments:
         carry.add(chunk.x.reshape(*chunk.lp.shape, carry.target.n_sites), chunk.lp)
@@ -367,8 +367,8 @@ class RunningMarginals(Observer):
     def __init__(self, ensemble: ChainEnsemble):
         self.ensemble, self.by_kernel = ensemble, isinstance(ensemble, Ensemble)
 
-    def init(self, run: Run) -> Averages:
-        return Averages(run.target, run.n_chains)
+    def init(self, call: Call) -> Averages:
+        return Averages(call.target, call.n_chains)
 
     def most(self, carry: Averages) -> int:
         n_chains, target = len(carry.sums), carry.target

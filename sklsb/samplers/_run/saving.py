@@ -1,6 +1,5 @@
 """Fitted samplers on disk, and runs that go on after a crash."""
 
-import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
 from sklsb.exceptions import StoreError
+from sklsb.samplers._run.run import Run
 from sklsb.storage.codec import DamagedError, find_class, packed, unpacked, write_file
 from sklsb.storage.fingerprint import difference, fingerprint
 from sklsb.storage.stores import Store
@@ -38,59 +38,47 @@ def _readable(path: Path, data: bytes) -> Iterator[None]:
         ) from error
 
 
-class Keeping:
-    """`save`, `load` and `resume`, for `BaseSampler`."""
+def packed_sampler(sampler: Any) -> bytes:
+    """Return a fitted sampler as bytes, with a fingerprint of its target."""
+    cls, run = type(sampler), sampler.run_
+    left_out = {} if run.sample_stats is None else {"stats": run.sample_stats}
+    state = packed(sampler.__getstate__(), {"target": run.target} | left_out)
+    return packed(
+        {
+            "version": __version__,
+            "class": (cls.__module__, cls.__qualname__),
+            "target": fingerprint(run.target, run.x[:_MOST_PROBES]),
+            "sampler": np.frombuffer(state, np.uint8),
+        }
+    )
 
-    _in_files = True  # also classes of users
-    target_: Target
-    _ensemble: Any
 
-    def _packed(self) -> bytes:
-        """Return the fitted sampler as bytes, with a fingerprint of its target."""
-        cls = type(self)
-        probes = self._ensemble.chains.x[:_MOST_PROBES]
-        return packed(
-            {
-                "version": __version__,
-                "class": (cls.__module__, cls.__qualname__),
-                "target": fingerprint(self.target_, probes),
-                "sampler": np.frombuffer(self._packed_state(), np.uint8),
-            }
-        )
-
-    def _packed_state(self) -> bytes:
-        state: Any = self.__getstate__()
-        for name in ("target_", "sample_stats_"):
-            state.pop(name, None)
-        return packed(state, {"target": self.target_})
-
-    def _packed_chains(self) -> bytes:
-        """Return the part of the chains that changes as they move."""
-        known = {"target": self.target_} | self._ensemble.fixed()
-        return packed(self._ensemble.__getstate__(), known)
-
-    @classmethod
-    def _unpacked(cls, data: bytes, target: Target, path: Path) -> Self:
-        if not isinstance(target, Target):
-            raise TypeError(f"target is {target!r:.200}, not a sklsb Target; give the one of fit.")
-        with _readable(path, data):
-            return cls._decoded(unpacked(data), target, path)
-
-    @classmethod
-    def _decoded(cls, found: dict[str, Any], target: Target, path: Path) -> Self:
+def _unpacked(cls: type, data: bytes, target: Target, path: Path) -> Any:
+    """Return the sampler that bytes were made of, if it is of this class and target."""
+    if not isinstance(target, Target):
+        raise TypeError(f"target is {target!r:.200}, not a sklsb Target; give the one of fit.")
+    with _readable(path, data):
+        found = unpacked(data)
         module, name = found["class"]
         made: Any = cls
-        if inspect.isabstract(cls):
+        if not hasattr(cls, "_algorithm"):  # the base of all samplers
             made = find_class(module, name)
         elif cls.__qualname__ != name:
             raise StoreError(f"{path} holds a {name}; it is not of {cls.__qualname__}.")
         other = difference(target, found["target"])
         if other:
             raise StoreError(f"{path} is of another target: {other}.")
-        state = unpacked(found["sampler"].tobytes(), {"target": target})
-        sampler: Self = made.__new__(made)
-        sampler.__dict__.update(state, target_=target)
+        state = unpacked(found["sampler"].tobytes(), {"target": target, "stats": None})
+        sampler = made.__new__(made)
+        sampler.__dict__.update(state)
         return sampler
+
+
+class Keeping:
+    """`save`, `load` and `resume`, for `BaseSampler`."""
+
+    _in_files = True  # also classes of users
+    run_: Run
 
     def save(self, path: PathLike) -> None:
         """Write the fitted sampler to a file.
@@ -113,7 +101,7 @@ class Keeping:
         load : read the sampler, whose chains go on bit for bit.
         """
         check_is_fitted(self, "target_")
-        write_file(Path(path), self._packed())
+        write_file(Path(path), packed_sampler(self))
 
     @classmethod
     def load(cls, path: PathLike, target: Target) -> Self:
@@ -142,7 +130,8 @@ class Keeping:
         """
         place = Path(path)
         try:
-            return cls._unpacked(place.read_bytes(), target, place)
+            found: Self = _unpacked(cls, place.read_bytes(), target, place)
+            return found
         except DamagedError as error:
             raise StoreError(f"{place} is damaged: {error}.") from error
 
@@ -182,10 +171,10 @@ class Keeping:
         store, chains = Store.open(place, verify=True)
         store.close()
         data = store.sampler()
-        sampler = cls._unpacked(data, target, place)
+        sampler: Self = _unpacked(cls, data, target, place)
         with _readable(place, data):
-            before: Any = sampler._ensemble
+            before: Any = sampler.run_.ensemble
             state = unpacked(chains, {"target": target} | before.fixed())
-            sampler._ensemble = object.__new__(type(before))
-            sampler._ensemble.__setstate__(state)
+            sampler.run_.ensemble = made = object.__new__(type(before))
+            made.__setstate__(state)
         return sampler

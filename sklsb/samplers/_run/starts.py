@@ -7,7 +7,7 @@ draws, and tests for each rare value whether chains keep it once they have it.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.uphill import Account, Search, Uphill, Walks, noise
 from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    from sklsb.samplers._run.algorithm import Algorithm
 
 INITS = ("auto", "both", "uniform", "quenched")
 # Bounds on the states tried per quenched start: minimum, budget in log-ratios, maximum.
@@ -261,24 +264,24 @@ def _distinct(x: States) -> States:
 
 
 def scouted_starts(
-    sampler: Any,
-    target: Target,
+    algorithm: "Algorithm",
     streams: Streams,
     rule: Rule,
     budget: tuple[int, int],
-    new_ensemble: Callable[[Target, States, Streams], Any] | None = None,
+    new_ensemble: Callable[[States, Streams], Any] | None = None,
 ) -> Starts:
-    """Draw starts as a sampler wants them, with a search that runs chains with ``rule``.
+    """Draw starts as a fit wants them, with a search that runs chains with ``rule``.
 
     ``budget`` is the number of evaluations for the start of a chain, a quarter of its burn-in, and
     that of a sweep. ``init`` "auto" makes exact draws where these take no more than the burn-in.
     """
-    new_ensemble = new_ensemble or sampler.make_ensemble
-    first_order = getattr(sampler, "fast", False)
+    target, params = algorithm.target, algorithm.params
+    new_ensemble = new_ensemble or algorithm.make_ensemble
+    first_order = getattr(params, "fast", False)
     per_sweep = transitions_of_a_sweep(rule, target)
 
     def walk(states: States, streams: Streams, n_draws: int, sweeps: float) -> tuple[States, int]:
-        walkers = new_ensemble(target, states, streams)
+        walkers = new_ensemble(states, streams)
         walkers.start(rule)
         thin = max(1, round(sweeps * per_sweep))
         draws = np.empty((len(states), n_draws, target.n_sites), dtype=target.dtype)
@@ -291,10 +294,10 @@ def scouted_starts(
     looks = evaluations // (2 * max(1, of_look))
     n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
     effort = Effort(looks, n_walkers, walk, first_order)
-    with Progress(sampler.verbose, "starts", len(streams), "chains") as progress:
-        if sampler.init != "auto":
-            return draw_starts(target, sampler.init, streams, effort, progress)
-        found = find_reference(target, 4 * budget[0] * sampler.n_chains)
+    with Progress(params.verbose, "starts", len(streams), "chains") as progress:
+        if params.init != "auto":
+            return draw_starts(target, params.init, streams, effort, progress)
+        found = find_reference(target, 4 * budget[0] * params.n_chains)
         if found is None:
             return draw_starts(target, "both", streams, effort, progress)
         for _ in streams.chain:

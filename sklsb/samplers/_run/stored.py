@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.exceptions import StoreError
-from sklsb.samplers._run.observers import Chunk, Observer, Run, Statistics, apply
+from sklsb.samplers._run.observers import Call, Chunk, Observer, Statistics, apply
 from sklsb.storage.stores import Coords, Store, chunk_size, open_draws, open_stats
 from sklsb.targets.base import States
 
@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
 
 class _Writing(NamedTuple):
-    run: Run
+    call: Call
     store: Store
     first: int  # draw of this call in the store
 
@@ -39,46 +39,46 @@ class StoredDraws(Observer):
     def __init__(self, path: Path, source: Source, statistics: Statistics):
         self.path, self.source, self.statistics = path, source, statistics
 
-    def init(self, run: Run) -> _Writing:
-        variables, chains = self._variables(run), self.source.chains()
+    def init(self, call: Call) -> _Writing:
+        variables, chains = self._variables(call), self.source.chains()
         new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
         make = self._created if new else self._opened
-        store = make(run, variables, chains)
-        return _Writing(run, store, store.n_draws)
+        store = make(call, variables, chains)
+        return _Writing(call, store, store.n_draws)
 
-    def _variables(self, run: Run) -> _Variables:
-        target, found = run.target, []
+    def _variables(self, call: Call) -> _Variables:
+        target, found = call.target, []
         if not self.statistics:
             found.append(("x", target.dims, target.dtype.str, target.shape))
         for name, statistic in self.statistics.items():
             values = apply(name, statistic, self.source.states[:1].reshape(1, *target.shape))
             dims = tuple(f"{name}_dim_{k}" for k in range(values.ndim - 1))
             found.append((name, dims, values.dtype.str, values.shape[1:]))
-        found += [(name, (), "<f8", ()) for name in run.stat_names]
+        found += [(name, (), "<f8", ()) for name in call.stat_names]
         return [
-            (name, ("chain", "draw", *dims), dtype, (run.n_chains, *map(int, shape)))
+            (name, ("chain", "draw", *dims), dtype, (call.n_chains, *map(int, shape)))
             for name, dims, dtype, shape in found
         ]
 
-    def _created(self, run: Run, variables: _Variables, chains: bytes) -> Store:
+    def _created(self, call: Call, variables: _Variables, chains: bytes) -> Store:
         of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
         chunk = chunk_size(int(of_draw))
         settings = {
             "thin": self.source.attrs["thin"],
-            "stats": run.stat_names,
+            "stats": call.stat_names,
             "chunk": chunk,
-            "first": run.first_draw,
+            "first": call.first_draw,
             "variables": [
                 (name, dims, dtype, (shape[0], chunk, *shape[1:]))
                 for name, dims, dtype, shape in variables
             ],
         }
-        store = Store(self.path, settings, self.source.attrs, self._coords(run, variables))
-        store.wanted = run.n_draws
+        store = Store(self.path, settings, self.source.attrs, self._coords(call, variables))
+        store.wanted = call.n_draws
         store.create(self.source.sampler(), chains)
         return store
 
-    def _opened(self, run: Run, variables: _Variables, chains: bytes) -> Store:
+    def _opened(self, call: Call, variables: _Variables, chains: bytes) -> Store:
         store, kept = Store.open(self.path, verify=False)
         try:
             self._check(store, variables)
@@ -88,7 +88,7 @@ class StoredDraws(Observer):
                     f"run, or they have moved since. {self.source.name}.resume goes on from where "
                     "it ends; or give another path."
                 )
-            store.wanted = store.n_draws + run.n_draws
+            store.wanted = store.n_draws + call.n_draws
             store.attrs.pop("stopped_by", None)  # of the previous call
             store.commit(chains)  # with the number of draws wanted
         except BaseException:
@@ -113,10 +113,10 @@ class StoredDraws(Observer):
                 "shape or type; give the same record, or another path."
             )
 
-    def _coords(self, run: Run, variables: _Variables) -> Coords:
-        found: Coords = {"chain": (("chain",), np.arange(run.n_chains))}
+    def _coords(self, call: Call, variables: _Variables) -> Coords:
+        found: Coords = {"chain": (("chain",), np.arange(call.n_chains))}
         if not self.statistics:
-            named = run.target.coords.items()
+            named = call.target.coords.items()
             return found | {name: ((name,), np.asarray(values)) for name, values in named}
         for _, dims, _, shape in variables:
             for dim, size in zip(dims[2:], shape[1:], strict=True):
@@ -127,7 +127,7 @@ class StoredDraws(Observer):
         return carry.store.chunk - carry.store.filled
 
     def see(self, carry: _Writing, chunk: Chunk) -> _Writing:
-        run, store, _ = carry
+        call, store, _ = carry
         n = chunk.lp.shape[1]
         here = slice(store.filled, store.filled + n)
         places = {v.name: v.buffer[:, here] for v in store.variables}
@@ -136,7 +136,7 @@ class StoredDraws(Observer):
                 self._put(name, places[name][c], apply(name, statistic, x))
         if not self.statistics:
             places["x"][:] = chunk.x
-        for k, name in enumerate(run.stat_names):
+        for k, name in enumerate(call.stat_names):
             places[name][:] = chunk.stats[:, :, k]
         store.n_draws += n
         return carry

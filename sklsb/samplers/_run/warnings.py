@@ -3,24 +3,24 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.jump import MOST_JUMPS
 from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
+from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.exact.elimination.cost import MAX_MEMORY, fits
 from sklsb.exact.elimination.engine import DEFECT, ordered
 from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import prune, strike
 from sklsb.exact.enumeration import MAX_STATES
-from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, cancelling_site, rounding_of
+from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, rounding_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,
@@ -38,6 +38,9 @@ from sklsb.samplers._run.reference import (
 from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    from sklsb.samplers._run.algorithm import Algorithm
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
 # third value of a variable makes a cycle of odd length, and counts like a rejection.
@@ -61,40 +64,28 @@ _FEWEST_EFFECTIVE = 5.0
 
 
 class Warned(ABC):
-    """Warnings about draws, for `BaseSampler`."""
+    """Warnings about draws, for `Run`."""
 
-    # Advice if chains disagree, besides what helps any chain.
-    _way_out = 'take ParallelTempering (the page "Separated modes" of the documentation)'
-
-    # Whether draws are independent, and so visit every mode.
-    _independent = False
+    algorithm: "Algorithm"
+    target: Target
+    ensemble: ChainEnsemble
+    history: xr.Dataset | None
+    disagreement: xr.Dataset | None
+    never_moved: bool
+    warned_short: bool
+    warned_periodic: bool
+    known_hint: str | None  # advice of exact answers, once it was looked for
+    since: str  # when counts began, "fit" or `CHANGED`
     # Effective draws of a transition at most, as far as `fit` knows.
-    _most_effective = math.inf
-
-    target_: Target
-    n_sites_: int
-    disagreement_: xr.Dataset
-    _ensemble: Any
-    _known_hint: str | None
-    _never_moved: bool
-    _warned_short: bool
-    _warned_periodic: bool
-    _since = "fit"  # when counts began, this or `CHANGED`
+    most_effective = math.inf
 
     @property
     @abstractmethod
-    def _sweep(self) -> int:
+    def sweep(self) -> int:
         """Transitions in which each variable has one chance to move."""
 
-    def _findings(self) -> dict[str, NDArray[Any]]:
-        """Return, by chain, what this class of samplers checks in addition."""
-        return {}
-
-    def _warn_of(self, findings: dict[str, NDArray[Any]]) -> None:  # noqa: B027
-        """Warn about these findings."""
-
     def _warn_if_cut_short(self, acceptance: float) -> None:
-        if self._ensemble.rule.facts.seeded and acceptance < 1.0:
+        if self.ensemble.rule.facts.seeded and acceptance < 1.0:
             warn(
                 f"{1.0 - acceptance:.2g} of the transitions made more than {MOST_JUMPS} jumps and "
                 "were cut short: the chains are where moves are thousands of times faster than "
@@ -103,28 +94,30 @@ class Warned(ABC):
                 SeparatedModesWarning,
             )
 
-    def _warn_about_draws(self, n_draws: int, n_transitions: int, acceptance: float | None) -> None:
+    def warn_about_draws(self, n_draws: int, n_transitions: int, acceptance: float | None) -> None:
+        """Warn of what the draws of a call show, apart from exact answers."""
         if not n_transitions:
             return
         if acceptance is not None:
-            self._warn_if_periodic(acceptance, n_transitions, n_transitions // n_draws)
+            self.warn_if_periodic(acceptance, n_transitions, n_transitions // n_draws)
             self._warn_if_cut_short(acceptance)
         self._warn_if_short()
         self._warn_if_separated()
-        moves = self.target_.cardinalities - 1
-        moved = np.repeat(np.arange(self.n_sites_), moves)[self._ensemble.chains.moved.any(axis=0)]
-        frozen = ~np.isin(np.arange(self.n_sites_), moved) & (self.target_.n_possible > 1)
+        sites = np.arange(self.target.n_sites)
+        site_of_move = np.repeat(sites, self.target.cardinalities - 1)
+        moved = site_of_move[self.ensemble.chains.moved.any(axis=0)]
+        frozen = ~np.isin(sites, moved) & (self.target.n_possible > 1)
         isolated = self._isolation(n_transitions) if frozen.any() else ""
         # Few draws, as one a call inside a training loop, have no effective sample size.
         if frozen.any() and (isolated or n_draws >= _FEWEST_SUMMED):
             first = int(frozen.argmax())
-            label = self.target_.label(first)
+            label = self.target.label(first)
             called = "" if label == first else f", {label!r}"
             # After a few transitions this is normal, and the search for advice takes long.
-            many = self._ensemble.counters.n_transitions >= self._sweep
+            many = self.ensemble.counters.n_transitions >= self.sweep
             hint = self._exact_hint() if many else ""
             # Draws a sweep apart have given each variable its chances.
-            rare = not isolated and n_transitions < n_draws * self._sweep
+            rare = not isolated and n_transitions < n_draws * self.sweep
             more = _MORE_CHANCES if rare else ""
             warn(
                 f"{int(frozen.sum())} of {frozen.size} variables never changed in this call "
@@ -137,16 +130,16 @@ class Warned(ABC):
 
     def _certainty(self, frozen: NDArray[np.bool_]) -> str:
         """Say so if the present states make other values of these variables improbable."""
-        states = self._ensemble.chains.x
+        states = self.ensemble.chains.x
         agree = len(states) > 1 and (states[:, frozen] == states[0, frozen]).all()
-        agree = agree and getattr(getattr(self, "disagreement_", None), "agree", True)
+        agree = agree and (self.disagreement is None or self.disagreement.agree)
         # A function of the user would be called for every change.
-        if not agree or self.target_.ratio_cost > 1:
+        if not agree or self.target.ratio_cost > 1:
             return ""
-        site = np.repeat(np.arange(self.n_sites_), self.target_.cardinalities - 1)
-        ratios = self.target_.log_ratios(states)
+        site = np.repeat(np.arange(self.target.n_sites), self.target.cardinalities - 1)
+        ratios = self.target.log_ratios(states)
         odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
-        change = max(np.bincount(site, row, self.n_sites_)[frozen].max() for row in odds)
+        change = max(np.bincount(site, row, self.target.n_sites)[frozen].max() for row in odds)
         if change > _IMPROBABLE:
             return ""
         return (
@@ -156,36 +149,34 @@ class Warned(ABC):
         )
 
     def _warn_if_short(self) -> None:
-        counters = self._ensemble.counters
+        counters = self.ensemble.counters
         made, tally = counters.n_transitions, counters.tally
-        if self._warned_short or not self.n_sites_ or tally is None:
+        if self.warned_short or not self.target.n_sites or tally is None:
             return
         apart = 'Draw a sweep apart, sample(n, thin="sweep")'
-        if made < self._sweep:
+        if made < self.sweep:
             found = (
-                f"fewer than the {self._sweep} of a sweep over the {self.n_sites_} variables: most "
-                f"had no chance to move. {apart}."
+                f"fewer than the {self.sweep} of a sweep over the {self.target.n_sites} "
+                f"variables: most had no chance to move. {apart}."
             )
         elif counters.n_draws >= FEWEST_DRAWS > tally.n_draws:
             found = (
-                f"{made / self._sweep:.3g} sweeps over the {self.n_sites_} variables: too few to "
-                "compare the chains with each other, so it is not known whether they agree. "
+                f"{made / self.sweep:.3g} sweeps over the {self.target.n_sites} variables: too few "
+                "to compare the chains with each other, so it is not known whether they agree. "
                 f"{apart} with n of {FEWEST_DRAWS} or more."
             )
-        elif counters.n_draws >= FEWEST_DRAWS and made * self._most_effective < _FEWEST_EFFECTIVE:
+        elif counters.n_draws >= FEWEST_DRAWS and made * self.most_effective < _FEWEST_EFFECTIVE:
             found = (
-                f"worth {made * self._most_effective:.2g} independent draws at most, as fit saw: "
+                f"worth {made * self.most_effective:.2g} independent draws at most, as fit saw: "
                 "too few to know whether the chains agree. Draw more, or further apart, "
                 'sample(n, thin="auto").'
             )
         else:
             return
-        self._warned_short = True
-        warn(
-            f"Each chain has made {made} transitions since {self._since}, {found}", ShortRunWarning
-        )
+        self.warned_short = True
+        warn(f"Each chain has made {made} transitions since {self.since}, {found}", ShortRunWarning)
 
-    def _warn_if_bounded(self, found: Thinning) -> None:
+    def warn_if_bounded(self, found: Thinning) -> None:
         """Warn if copies of the chains could not tell how far apart draws should be."""
         if not found.bounded:
             return
@@ -202,60 +193,50 @@ class Warned(ABC):
             ShortRunWarning,
         )
 
-    def _warn_of_rounding(self) -> None:
+    def warn_of_rounding(self) -> None:
         """Warn if rounding of log p matters."""
-        target = self.target_
-        size = target._log_prob_size or float(np.abs(self._ensemble.log_prob()).max(initial=0.0))
+        target = self.target
+        size = target._log_prob_size or float(np.abs(self.ensemble.log_prob()).max(initial=0.0))
         if rounding_of(size) > MOST_ROUNDING:
+            doubt = self.algorithm.doubt_of_draws(self.ensemble)
             warn(
                 f"Log p of {target!r:.200} is a sum of numbers as large as {size:.3g}, which a "
                 f"float holds to about {rounding_of(size):.2g}: so is the lp of draws, and best "
                 "states and the R-hat of lp may mean nothing. "
-                f"{self._doubt_of_draws() or 'The draws themselves are right'}. {WAY_OUT}",
+                f"{doubt or 'The draws themselves are right'}. {WAY_OUT}",
                 PrecisionWarning,
             )
 
-    def _doubt_of_draws(self) -> str:
-        """Say why rounding of log p may make the draws wrong, or return ""."""
-        if not self.target_._has_factors:
-            return "The draws may be wrong where differences of log p are lost"
-        site = cancelling_site(self.target_)
-        if site is None:
-            return ""
-        return (
-            f"At variable {self.target_.label(site)!r} several such numbers may cancel, and what "
-            "they leave is lost: the draws may be wrong"
-        )
-
-    def _warn_if_isolated(self) -> None:
-        history = getattr(self, "history_", xr.Dataset())
-        if self._never_moved and history.sizes.get("iteration"):
+    def warn_if_isolated(self) -> None:
+        """Warn if chains that never moved in the burn-in cannot."""
+        history = self.history
+        if self.never_moved and history is not None and history.sizes.get("iteration"):
             found = self._isolation(int(history["iteration"][-1]))
             if found:
                 warn(found.strip(), FrozenSitesWarning)
 
     def _isolation(self, n_transitions: int) -> str:
         """Say so if chains that did not move in a sweep or more cannot move; else return ""."""
-        ensemble = self._ensemble
-        if n_transitions < self._sweep or ensemble.chains.moved.any():
+        ensemble = self.ensemble
+        if n_transitions < self.sweep or ensemble.chains.moved.any():
             return ""
-        return isolation(self.target_, ensemble.chains.x, ensemble.rule)
+        return isolation(self.target, ensemble.chains.x, ensemble.rule)
 
     def _exact_hint(self) -> str:
-        if self._known_hint is None:
-            restricted = self._ensemble.rule.facts.conserves_counts
-            self._known_hint = "" if restricted else exact_hint(self.target_)
-        return self._known_hint
+        if self.known_hint is None:
+            restricted = self.ensemble.rule.facts.conserves_counts
+            self.known_hint = "" if restricted else exact_hint(self.target)
+        return self.known_hint
 
     def _warn_if_separated(self) -> None:
-        tally = self._ensemble.counters.tally
-        if self._independent or tally is None or tally.n_draws < FEWEST_DRAWS:
+        tally = self.ensemble.counters.tally
+        if self.algorithm.independent or tally is None or tally.n_draws < FEWEST_DRAWS:
             return
         # Many short calls need not compare every time.
-        known = getattr(self, "disagreement_", None)
+        known = self.disagreement
         if known is not None and tally.n_draws < 1.1 * known.n_draws:
             return
-        self.disagreement_ = found = disagreement(tally, self.target_)
+        self.disagreement = found = disagreement(tally, self.target)
         if found.agree:
             return
         if found.lost:
@@ -270,15 +251,15 @@ class Warned(ABC):
             f"{what} (disagreement_ and sklsb.diagnostics.disagreement have the numbers). Answers "
             "and errors from these draws may be wrong. Draw for longer, and see whether R-hat "
             "falls; start elsewhere, by initial_states or another random_state; "
-            f"{self._clusters()}or {self._way_out}.{self._exact_hint()}",
+            f"{self._clusters()}or {self.algorithm.way_out}.{self._exact_hint()}",
             SeparatedModesWarning,
         )
 
     @abstractmethod
-    def _reference_now(self, going_on: Callable[[], bool]) -> Reference | None:
+    def reference_now(self, going_on: Callable[[], bool]) -> Reference | None:
         """Return exact answers, if they take no more than what was made so far."""
 
-    def _warn_if_wrong(
+    def warn_if_wrong(
         self,
         answer: xr.Dataset | None,
         n_draws: int,
@@ -288,16 +269,16 @@ class Warned(ABC):
 
         ``answer`` has the states of the call, or marginals, unless it kept neither.
         """
-        counters = self._ensemble.counters
-        tally, n_chains = counters.tally, len(self._ensemble.chains.x)
-        if self._independent or tally is None or tally.n_draws < FEWEST_DRAWS:
+        counters = self.ensemble.counters
+        tally, n_chains = counters.tally, len(self.ensemble.chains.x)
+        if self.algorithm.independent or tally is None or tally.n_draws < FEWEST_DRAWS:
             return
-        reference = self._reference_now(going_on)
+        reference = self.reference_now(going_on)
         if reference is None:
             return
         exact, found = reference.p, None
         if answer is not None and n_draws >= FEWEST_DRAWS:
-            known = of_answer(answer, self.target_, exact)
+            known = of_answer(answer, self.target, exact)
             found = contradiction(exact, *known, n_draws * n_chains)
         if found is None and (answer is None or counters.n_draws > n_draws):
             known = of_tally(tally, exact.shape)
@@ -306,26 +287,26 @@ class Warned(ABC):
             return
         off = "an unknown error: all draws had it, or none"
         off = off if math.isnan(found.error) else f"a standard error of {found.error:.2g}"
-        names, value = self.target_.state_names, self.target_.values[found.value_index]
+        names, value = self.target.state_names, self.target.values[found.value_index]
         called = value if names is None else names[found.site][found.value_index]
-        hint, restricted = self._exact_hint(), self._ensemble.rule.facts.conserves_counts
-        few = np.log2(self.target_.cardinalities).sum() <= np.log2(MAX_STATES)
+        hint, restricted = self._exact_hint(), self.ensemble.rule.facts.conserves_counts
+        few = np.log2(self.target.cardinalities).sum() <= np.log2(MAX_STATES)
         if few and not hint and not restricted:
             hint = " sklsb.exact.probabilities gives the probability of each state."
         warn(
-            f"The draws are wrong: by them, variable {self.target_.label(found.site)!r} is "
+            f"The draws are wrong: by them, variable {self.target.label(found.site)!r} is "
             f"{called!r} with probability {found.p:.4g}, with {off}; exactly, it is "
             f"{found.exact:.4g}. The chains have not converged, or do not "
             "leave a mode, and agree with each other as long as all are in the same one. Draw for "
-            f"longer; {self._clusters()}or {self._way_out}.{hint}",
+            f"longer; {self._clusters()}or {self.algorithm.way_out}.{hint}",
             SeparatedModesWarning,
         )
 
     def _clusters(self) -> str:
         """Advise clusters where no coupling is negative."""
-        facts = self._ensemble.rule.facts
+        facts = self.ensemble.rule.facts
         known = "_pairwise" in facts.needs or facts.conserves_counts
-        if known or not is_attractive(self.target_):
+        if known or not is_attractive(self.target):
             return ""
         return "if fields are weak, take ClusterSampler; "
 
@@ -337,25 +318,31 @@ class Warned(ABC):
             r_hat, ess = (float(found[name].values.flat[place]) for name in ("r_hat", "ess"))
             where = f"variable {where}"
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
-        images = _IMAGES.get(self._ensemble.counters.tally.symmetry, "")
+        tally = self.ensemble.counters.tally
+        images = "" if tally is None else _IMAGES.get(tally.symmetry or "", "")
         return (
             "The chains disagree: they have not converged, or they are in separated modes that "
             f"they do not leave. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
         )
 
-    def _warn_if_periodic(self, acceptance: float, n_transitions: int, thin: int = 1) -> None:
-        if not self._ensemble.rule.facts.may_be_periodic:
+    def warn_if_periodic(self, acceptance: float, n_transitions: int, thin: int = 1) -> None:
+        """Warn of chains that reject next to nothing, and so may visit two kinds in turn."""
+        if not self.ensemble.rule.facts.may_be_periodic:
             return
         # Draws at an even distance are all of one kind, which one warning about a fit does not say.
         even = thin % 2 == 0
-        if self._warned_periodic and not even:
+        if self.warned_periodic and not even:
             return
         # Uphill, in the first sweeps, all moves are accepted on any target.
-        if not self.n_sites_ or n_transitions < 2 * self.n_sites_:
+        if not self.target.n_sites or n_transitions < 2 * self.target.n_sites:
             return
         rejected = 1.0 - acceptance
-        if max(rejected * self.n_sites_, 0.0) + self._third_values() < _FEWEST_PER_SWEEP:
-            self._warned_periodic = True
+        if (
+            max(rejected * self.target.n_sites, 0.0)
+            + self.algorithm.third_values(self.ensemble.chains.x)
+            < _FEWEST_PER_SWEEP
+        ):
+            self.warned_periodic = True
             found = f" These draws, {thin} transitions apart, are of one kind only." if even else ""
             warn(
                 f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
@@ -363,23 +350,6 @@ class Warned(ABC):
                 f"turn.{found} Set lazy=0.5, or thin by an odd number.",
                 PeriodicChainWarning,
             )
-
-    def _third_values(self) -> float:
-        """Return the probability of a third value of a variable given the others.
-
-        Beyond its two likeliest ones; summed over variables, averaged over the present states.
-        """
-        sizes = self.target_.cardinalities
-        if not (self.target_.n_possible > 2).any():
-            return 0.0
-        log_ratios = self.target_.log_ratios(self._ensemble.chains.x)
-        first_move = np.cumsum(sizes - 1) - (sizes - 1)
-        total = 0.0
-        for size in np.unique(sizes[sizes > 2]):
-            moves = first_move[sizes == size][:, np.newaxis] + np.arange(size - 1)
-            p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
-            total += float(np.sort(p, axis=2)[:, :, :-2].sum())
-        return total / len(log_ratios)
 
 
 def isolation(target: Target, states: States, rule: Rule) -> str:

@@ -10,6 +10,7 @@ from sklsb._kernels.facts import Rule
 from sklsb.balancing.functions import LearnableFunction, get_balancing
 from sklsb.ensembles.rules import Chromatic, FirstOrder
 from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import check_needs
 from sklsb.samplers._tempering.ladders import Ladders
@@ -33,7 +34,7 @@ def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
         return {repr(given): _rule_of(given, target)}
     sweeps = sweeps_of(target)
     tried = (sweeps,) if sweeps.scan == "layers" else (sweeps, LSBSampler("sqrt"))
-    return {repr(one): _at_any_level(one.make_rule(target)) for one in tried}
+    return {repr(one): _at_any_level(one._rule(target)) for one in tried}
 
 
 def sweeps_of(target: Target) -> GibbsSampler:
@@ -49,7 +50,7 @@ def _at_any_level(rule: Rule) -> Rule:
 
 
 def _rule_of(given: Any, target: Target) -> Rule:
-    if not isinstance(given, BaseSampler) or not hasattr(given, "make_rule"):
+    if not isinstance(given, BaseSampler) or given._algorithm.make_rule is Fit.make_rule:
         raise TypeError(
             f'explorer is {given!r:.100}; give "auto" or a sampler whose rule moves the replicas, '
             'as GibbsSampler("systematic") or LSBSampler("sqrt").'
@@ -64,7 +65,7 @@ def _rule_of(given: Any, target: Target) -> Rule:
                 'as LSBSampler("sqrt").'
             )
     # A fitted sampler would return its rule for another target.
-    rule: Rule = _at_any_level(clone(given).make_rule(target))
+    rule: Rule = _at_any_level(clone(given)._rule(target))
     advice = "Take another explorer."
     check_needs(name, target, rule.facts.needs, advice)
     if (
@@ -86,7 +87,7 @@ def _rule_of(given: Any, target: Target) -> Rule:
 
 def _check_parameters(given: BaseSampler) -> None:
     """Refuse parameters of a sampler that tempering would silently ignore."""
-    used = given.rule_parameters
+    used = given._algorithm.rule_parameters
     if used is None:
         return
     defaults = inspect.signature(type(given).__init__).parameters

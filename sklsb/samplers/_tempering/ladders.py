@@ -378,6 +378,11 @@ class Ladders(Threaded):
         return rejection_rates(self.ladder.rejected, self.ladder.tried)
 
     @property
+    def barrier(self) -> float:
+        """Sum of the shares of refused swaps of all pairs of levels."""
+        return float(self.rejections.sum())
+
+    @property
     def exchanged(self) -> float:
         """Share of the exchanges in which a part moved; NaN if there was none."""
         moved, made = self.ladder.exchanged.sum(axis=0).tolist()

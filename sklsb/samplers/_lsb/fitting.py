@@ -1,0 +1,331 @@
+"""The fit of `LSBSampler`: a burn-in that learns, and the choice of a way to sample."""
+
+import copy
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+
+from sklsb._kernels.facts import Rule
+from sklsb._system.progress import Progress
+from sklsb._system.warn import warn
+from sklsb.balancing.candidates import Candidate
+from sklsb.balancing.functions import BalancingFunction, LearnableFunction, get_balancing
+from sklsb.balancing.learners import name_of, new_learner, of_burn_in
+from sklsb.balancing.learning import (
+    MOST_UPDATES,
+    OPTIMIZERS,
+    UPDATE_COST,
+    History,
+    Learner,
+    burn_in,
+)
+from sklsb.balancing.weights import balanced
+from sklsb.diagnostics.draws import draws_dataset
+from sklsb.ensembles.compiled import BalancedEnsemble
+from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
+from sklsb.ensembles.rules import Balanced, FirstOrder, Jump
+from sklsb.ensembles.streams import Streams
+from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
+from sklsb.samplers._lsb.choosing import Chooser
+from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
+from sklsb.samplers._lsb.ways import allowed_by
+from sklsb.samplers._run.algorithm import Algorithm
+from sklsb.samplers._run.burn_in import check_kept, first_burn_in
+from sklsb.samplers._run.checks import check_bool, check_count
+from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
+from sklsb.samplers._run.run import Run
+from sklsb.samplers._run.starts import Starts, scouted_starts
+from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.targets.base import Conditioned, States
+from sklsb.targets.torch import TorchTarget
+
+if TYPE_CHECKING:
+    from sklsb.samplers.lsb import LSBSampler
+
+# Values around a state from which one gradient is much cheaper.
+_MANY_VALUES = 12
+
+
+class Learning(Algorithm):
+    """The fit of `LSBSampler`."""
+
+    params: "LSBSampler"
+    rule_parameters = ("balancing", "lazy")
+    # Winner of the pilot, if there was one.
+    _winner = ""
+
+    def check_parameters(self) -> None:
+        target, params = self.target, self.params
+        self._function = copy.deepcopy(get_balancing(params.balancing))
+        self._function.table()
+        before = None if self.before is None else self.before.algorithm
+        if isinstance(before, Learning):
+            learned = isinstance(self._function, LearnableFunction)
+            given, function = before._fitted_with
+            same = params.balancing is given
+            same |= isinstance(given, str) and params.balancing == given
+            if learned and same and self._function._same(function):
+                self._function = before._moving
+        name_of(params.objective)
+        if not isinstance(params.optimizer, str) or params.optimizer not in OPTIMIZERS:
+            allowed = sorted(OPTIMIZERS)
+            raise ValueError(f"optimizer is {params.optimizer!r}; it must be one of {allowed}.")
+        for name in ("fast", "pilot"):
+            check_bool(getattr(params, name), name)
+        self._check_n_flips()
+        self._allowed = allowed_by(self.params, target)
+        check_blocks(params.blocks, params.fast, target)
+        if params.device not in (None, "cpu") and not params.fast:
+            raise ValueError(
+                f"device is {params.device!r} but fast is False; only the first-order path, "
+                "fast=True, runs on a device."
+            )
+        if params.keep_burn_in:
+            check_kept(target, params.n_chains, self._length())
+        rate = 0.0 if params.learning_rate is None else params.learning_rate
+        for name, value, high in (
+            ("learning_rate", rate, np.inf),
+            ("lazy", params.lazy, 1.0),
+        ):
+            if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
+                raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
+        if params.fast:
+            from sklsb.ensembles._torch import check_objective
+            from sklsb.targets._torch import device_of
+
+            device_of(target, params.device)
+            check_objective(of_burn_in(params.objective, True))
+
+    def make_rule(self) -> Rule:
+        """Return the rule of the frozen function; before `fit`, of the initial one."""
+        if self.before is not None:  # whatever parameters were set since
+            return self.before.ensemble.rule
+        function, lazy = get_balancing(self.params.balancing), float(self.params.lazy)
+        if not self._by_gradients:
+            return self._unfitted_rule(function)
+        table = function.table()
+        if self.params.n_flips == "auto":
+            raise ValueError('n_flips is "auto", which fit makes a number; fit the sampler first.')
+        return FirstOrder(table, lazy, int(self.params.n_flips))
+
+    @property
+    def _by_gradients(self) -> bool:
+        """Whether a gradient proposes moves; where first order is exact, one move does not need it.
+
+        The kernel of exact log-ratios then takes the same decisions, faster.
+        """
+        params = self.params
+        exact = self.target._linear and params.n_flips == 1 and params.device in (None, "cpu")
+        return bool(params.fast) and not exact
+
+    def _unfitted_rule(self, function: BalancingFunction) -> Balanced | Jump:
+        allowed = allowed_by(self.params, self.target)
+        if allowed.asks_factors or not allowed.steps:
+            name = "factors" if allowed.asks_factors else "rejection_free"
+            raise ValueError(
+                f"{name} is {getattr(self.params, name)!r}: numbers that the rule needs are "
+                "determined by fit; fit the sampler first."
+            )
+        candidate = Candidate(function, False, allowed.given)
+        return candidate.rule(self.target, float(self.params.lazy))
+
+    def _check_n_flips(self) -> None:
+        n = self.params.n_flips
+        if isinstance(n, str) and n != "auto":
+            raise ValueError(f'n_flips is {n!r}; give a number from 1 to {MOST_FLIPS}, or "auto".')
+        if not isinstance(n, str) and check_count(n, "n_flips", 1) > MOST_FLIPS:
+            raise ValueError(f'n_flips is {n}; it must be from 1 to {MOST_FLIPS}, or "auto".')
+        if not self.params.fast and n != 1:
+            raise ValueError(
+                f"n_flips is {n!r} but fast is False; only the first-order path, fast=True, makes "
+                "several moves at once."
+            )
+
+    def make_ensemble(self, states: States, streams: Streams) -> Any:
+        target, params, n_jobs = self.target, self.params, self.n_threads
+        if params.fast:
+            from sklsb.ensembles._torch import ClosedFormEnsemble, FastEnsemble
+
+            if not self._by_gradients:
+                return ClosedFormEnsemble(target, states, streams, n_jobs)
+            return FastEnsemble(target, states, streams, params.device, params.n_flips, n_jobs)
+        return BalancedEnsemble(target, states, streams, n_jobs)
+
+    def _length(self) -> int:
+        given = self.params.n_burn_in
+        return max(2000, 5 * self.target.n_sites) if given is None else int(given)
+
+    def burn_in_length(self) -> int:
+        return self._length()
+
+    def n_values(self) -> int:
+        moves = int((self.target.n_possible - 1).sum())
+        return 0 if self.params.fast else self._length() * self.params.n_chains * (moves + 1)
+
+    def cheaper(self) -> str:
+        target = self.target
+        around = int((target.n_possible - 1).sum()) + 1
+        told = f", {around} for each new state, and learning takes more"
+        if around > _MANY_VALUES and self._can_be_fast():
+            return f"{told}; fast=True takes one gradient in place of {around} values"
+        sweeps = GibbsSampler(n_chains=self.params.n_chains)
+        n_values = sweeps._algorithm(sweeps, target).n_values()
+        return (
+            f"{told}; GibbsSampler(), which looks at one variable at a time, takes {n_values:.2g}"
+        )
+
+    def _can_be_fast(self) -> bool:
+        target = self.target
+        plain = target.target if isinstance(target, Conditioned) else target
+        if not isinstance(plain, TorchTarget):
+            return False
+        try:
+            Learning(clone(self.params).set_params(fast=True), target).check_parameters()
+            target.first_order_ratios(target.draw_state(np.random.default_rng(0)))
+        except (TypeError, ValueError):  # not with these parameters, or no gradient
+            return False
+        return True
+
+    def make_starts(self, streams: Streams) -> Starts:
+        target = self.target
+        rule = balanced(target, self._function, float(self.params.lazy))
+        n, of_step = self._length(), 1.0
+        if not self._by_gradients:
+            view: Any = target.view()
+            of_step = view.touched.size / max(1, view.touched_start.size - 1)
+        budget = n * of_step / 4
+        if isinstance(self._function, LearnableFunction) and not self.params.fast:
+            budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
+        cost = int(budget), int(target.n_sites * of_step)
+        return scouted_starts(self, streams, rule, cost)
+
+    def burn_in(self, ensemble: LearnableEnsemble) -> dict[str, Any]:
+        n, target, params = self._length(), self.target, self.params
+        learner = self._learner() if n else None
+        if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
+            function = self._function
+            rule = balanced(target, function, float(params.lazy))
+            done = first_burn_in(params, ensemble, n, rule)
+            history, draws = History.of_fixed(function, *done[:3]), done.draws
+            visited = ensemble.chains.x
+        else:
+            function, history, visited, draws = self._learn(ensemble, learner, n)
+        n_skipped = 0 if learner is None else learner.n_skipped
+        # A copy: changing the object passed in must not change a frozen function.
+        moving = copy.deepcopy(function)
+        self._moving = moving
+        self._fitted_with = params.balancing, copy.copy(get_balancing(params.balancing))
+        fitted: dict[str, Any] = {
+            "burn_in_balancing_": moving,
+            "balancing_": moving,
+            "history_": burn_in_history(history, target, n_skipped),
+        }
+        chooser = Chooser(self, self._allowed, ensemble)
+        learned = learner is not None and target.n_sites
+        choice = chooser.learned(moving, visited) if learned else chooser.fixed(moving)
+        chosen = self._chosen = choice.candidate
+        fitted |= {
+            "balancing_": chosen.function,
+            "rejection_free_": chosen.jumps,
+            "factors_": np.ones(target.n_sites) if chosen.factors is None else chosen.factors,
+        }
+        if choice.outcome is not None:
+            fitted["candidates_"] = candidates_table(choice.outcome)
+            self._winner = choice.outcome.best
+        self._starving = choice.starving
+        drawing = chosen.rule(target, float(params.lazy))
+        if isinstance(ensemble, Adaptive):
+            with Progress(params.verbose, "number of flips"):
+                ensemble.adapt(drawing, min(n // 4, 512))
+        before = int(ensemble.chains.evaluations.sum()) - sum(choice.evaluations.values())
+        counts = {"burn_in": before} | choice.evaluations
+        if choice.traces:
+            fitted["history_"] = fitted["history_"].merge(mixing_history(choice.traces))
+        fitted["history_"].attrs |= {f"{name}_evaluations": n for name, n in counts.items()}
+        ensemble.start(drawing)
+        if draws is not None:
+            fitted["burn_in_"] = draws_dataset(draws, target)
+        return fitted
+
+    def settle(self, ensemble: LearnableEnsemble, fitted: dict[str, Any]) -> ChainEnsemble:
+        found: ChainEnsemble
+        found, self._blocks = add_blocks(
+            ensemble,
+            self.params.blocks,
+            fast=self.params.fast,
+            n_burn_in=self._length(),
+            verbose=self.params.verbose,
+        )
+        fitted["blocks_"] = self._blocks
+        return found
+
+    @property
+    def may_stay(self) -> bool:
+        return self._blocks.kind != "whole"  # redraws of the whole model forget the state
+
+    def _learn(
+        self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
+    ) -> tuple[BalancingFunction, History, States, States | None]:
+        """Run the burn-in while learning a function or a number of flips."""
+        n_chains, target = len(ensemble), ensemble.target
+        draws = None
+        if self.params.keep_burn_in:
+            draws = np.empty((n_chains, n, target.n_sites), dtype=target.dtype)
+        with Progress(self.params.verbose, "burn-in", n * n_chains, "steps") as progress:
+            found = burn_in(
+                ensemble,
+                self._function,
+                n,
+                lazy=float(self.params.lazy),
+                learner=learner,
+                on_block=lambda size: progress(size * n_chains),
+                draws=draws,
+            )
+        return *found, draws
+
+    def _learner(self) -> Learner | None:
+        """Return the learner of the burn-in function, if that is learned."""
+        if not isinstance(self._function, LearnableFunction):
+            return None
+        params = self.params
+        objective = of_burn_in(params.objective, params.fast)
+        return new_learner(objective, self._function, params.optimizer, params.learning_rate)
+
+    def warn_about_fit(self, run: Run) -> None:
+        warn_of_doubt(self._blocks)
+        for name, deficit, least, most in self._starving:
+            warn(
+                f"The function learned by {name!r} starves moves with abs(log p(x')/p(x)) from "
+                f"{least:g} to {most:g}: they get exp(-{deficit:.1f}) of the weight that an "
+                "increasing function would give them, and are practically never made. Use "
+                "sklsb.Lipschitz(0.5), which cannot do that.",
+                StarvedMovesWarning,
+            )
+        factors = self._chosen.factors
+        none = factors is None or (factors == 1.0).all()
+        if self._allowed.asks_factors and self.target.n_sites and none:
+            warn(
+                'factors="site", but fit was too short to learn any, and all are 1. Raise '
+                "n_burn_in, or give factors as an array.",
+                ShortRunWarning,
+            )
+        history = run.history
+        if history is not None and history.sizes["iteration"]:
+            rates = history["acceptance_rate"].values
+            late = float(rates[rates.shape[0] // 2 :].mean())
+            run.warn_if_periodic(late, int(history["iteration"][-1]))
+
+    def attrs(self, ensemble: Any) -> dict[str, Any]:
+        found = {
+            "balancing_": repr(self._chosen.function),
+            "n_flips_": n_flips_of(ensemble),
+            "blocks_": repr(self._blocks),
+        }
+        return found | ({"chosen": self._winner} if self._winner else {})
+
+
+def n_flips_of(ensemble: Any) -> int:
+    """Return the number of moves that chains propose together."""
+    return ensemble.n_flips if isinstance(ensemble, Adaptive) else 1

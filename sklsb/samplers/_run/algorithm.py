@@ -1,0 +1,316 @@
+"""How a sampler comes to its chains: what `fit` does, and the rest that depends on the sampler."""
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import joblib
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+
+from sklsb._kernels.facts import Rule
+from sklsb._system.progress import Clock
+from sklsb._system.warn import warn
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.rules import transitions_of_a_sweep
+from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.streams import Streams, spawn
+from sklsb.exact.elimination.cost import duration
+from sklsb.exact.precision import cancelling_site
+from sklsb.exceptions import SamplerWarning
+from sklsb.samplers._run.checks import check_bool, check_count, check_n_chains, is_n_jobs
+from sklsb.samplers._run.run import Run
+from sklsb.samplers._run.starts import INITS, Starts
+from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
+from sklsb.storage.fingerprint import checked
+from sklsb.targets._checks import not_a_target
+from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
+from sklsb.targets.function import FunctionTarget
+
+# Values of a function, of about a thousand operations each, and seconds of one that is slower, that
+# `fit` takes without a warning.
+_MOST_VALUES, _MOST_SECONDS = 1 << 23, 300.0
+# Parameters that are used up by `fit`, or count from the next call on.
+_NOT_FROZEN = ("random_state", "n_jobs", "verbose", "n_burn_in")
+
+
+class Fit(ABC):
+    """What one call of `fit` does.
+
+    Parameters
+    ----------
+    params : sampler
+        The parameters, in a copy of the sampler that was not fitted.
+    target : Target
+        What to sample.
+    before : Run, optional
+        What the last fit made, if it is to go on.
+    """
+
+    # Parameters that determine the transition; None if unknown.
+    rule_parameters: ClassVar[tuple[str, ...] | None] = None
+
+    def __init__(self, params: Any, target: Target, before: Run | None = None) -> None:
+        self.params, self.target, self.before = params, target, before
+
+    @abstractmethod
+    def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
+        """Make a run; return it with the fitted attributes of the sampler."""
+
+    def warn_about_fit(self, run: Run) -> None:  # noqa: B027
+        """Warn about what the fit shows."""
+
+    def make_rule(self) -> Rule:
+        """Return the rule of the transitions, without a fit if that can be."""
+        raise TypeError(f"{type(self.params).__name__} has no rule of its own.")
+
+
+class Algorithm(Fit):
+    """A fit in steps, and what its `Run` must know of the sampler afterwards.
+
+    It may keep in its attributes what later methods need; `fit` freezes the parameters.
+    """
+
+    _in_files = True  # also classes of users
+
+    # Advice if chains disagree, besides what helps any chain.
+    way_out: ClassVar[str] = (
+        'take ParallelTempering (the page "Separated modes" of the documentation)'
+    )
+    # Whether draws are independent, and so visit every mode.
+    independent: ClassVar[bool] = False
+    # Whether chains can go on if log p has changed since `fit`.
+    can_follow: ClassVar[bool] = True
+
+    # ----------------------------------------------------------------- the steps of a fit
+
+    @abstractmethod
+    def check_parameters(self) -> None:
+        """Check the parameters against the target, before any work.
+
+        ``n_chains``, ``n_jobs``, ``init``, ``warm_start``, ``keep_burn_in`` and ``n_burn_in`` are
+        checked already.
+        """
+
+    @abstractmethod
+    def make_starts(self, streams: Streams) -> Starts:
+        """Return the states that chains start from if none are given."""
+
+    @abstractmethod
+    def make_ensemble(self, states: States, streams: Streams) -> Any:
+        """Return chains at these states, with these streams."""
+
+    @abstractmethod
+    def burn_in(self, ensemble: Any) -> dict[str, Any]:
+        """Run the burn-in; return the fitted attributes of the sampler."""
+
+    def settle(self, ensemble: Any, fitted: dict[str, Any]) -> Any:
+        """Return the chains to draw with, by default the same ones."""
+        return ensemble
+
+    def n_values(self) -> int:
+        """Return the values of a function that the burn-in takes if chains move; 0 if unknown."""
+        return 0
+
+    def cheaper(self) -> str:
+        """Say what takes fewer values of a function."""
+        return ""
+
+    @property
+    def n_threads(self) -> int:
+        """Number of threads that ``n_jobs`` means."""
+        return int(joblib.effective_n_jobs(self.params.n_jobs))
+
+    # ----------------------------------------------------------------- what a run asks for
+
+    def more_starts(self, ensemble: Any, streams: Streams) -> Starts:
+        """Return the states that new chains beside fitted ones start from."""
+        return self.make_starts(streams)
+
+    def burn_in_length(self) -> int:
+        """Transitions of new chains with the fitted rule before their first draw."""
+        return int(getattr(self.params, "n_burn_in", None) or 0)
+
+    def after_burn_in(self, ensemble: Any) -> None:
+        """Reset what the burn-in of new chains counted."""
+        ensemble.chains.moved[:] = False
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether chains may stay in one place for long."""
+        return True
+
+    def attrs(self, ensemble: Any) -> dict[str, Any]:
+        """Return attributes of draws that are of this sampler."""
+        return {}
+
+    def copies(self, ensemble: Any, streams: Streams) -> Any:
+        """Return chains that go on from the present states, on other streams."""
+        return ensemble.like(ensemble.chains.x, streams)
+
+    def find_thin(self, ensemble: Any) -> Thinning:
+        """Return how far apart draws are worth half an independent one each."""
+        # Of a copy: the streams of the chains do not know of it.
+        streams = Streams(ensemble.streams.copy().of("pilot", THINNING))
+        sweep = transitions_of_a_sweep(ensemble.rule, self.target)
+        spent = int(ensemble.chains.evaluations.sum())
+        return find_thinning(self.copies(ensemble, streams), sweep, spent)
+
+    def findings(self, ensemble: Any) -> dict[str, NDArray[Any]]:
+        """Return, by chain, what is checked in addition after draws."""
+        return {}
+
+    def warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
+        """Warn about these findings."""
+
+    def doubt_of_draws(self, ensemble: Any) -> str:
+        """Say why rounding of log p may make the draws wrong, or return ""."""
+        if not self.target._has_factors:
+            return "The draws may be wrong where differences of log p are lost"
+        site = cancelling_site(self.target)
+        if site is None:
+            return ""
+        return (
+            f"At variable {self.target.label(site)!r} several such numbers may cancel, and what "
+            "they leave is lost: the draws may be wrong"
+        )
+
+    def third_values(self, x: States) -> float:
+        """Return the probability of a third value of a variable given the others.
+
+        Beyond its two likeliest ones; summed over variables, averaged over states.
+        """
+        target, sizes = self.target, self.target.cardinalities
+        if not (target.n_possible > 2).any():
+            return 0.0
+        log_ratios = target.log_ratios(x)
+        first_move = np.cumsum(sizes - 1) - (sizes - 1)
+        total = 0.0
+        for size in np.unique(sizes[sizes > 2]):
+            moves = first_move[sizes == size][:, np.newaxis] + np.arange(size - 1)
+            p = softmax(np.pad(log_ratios[:, moves], ((0, 0), (0, 0), (0, 1))), axis=2)
+            total += float(np.sort(p, axis=2)[:, :, :-2].sum())
+        return total / len(log_ratios)
+
+    # ----------------------------------------------------------------- fit
+
+    def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
+        target, params = self.target, self.params
+        n_chains = self._check()
+        before = self._state_before(n_chains)
+        streams = before.streams if before else Streams(spawn(params.random_state, n_chains))
+        found = Starts(np.empty(0, np.int8), np.zeros(n_chains, np.int64))
+        with Clock() as clock:
+            if initial_states is not None:
+                states = check_initial(target, initial_states, n_chains)
+            elif before:  # perhaps on another target
+                states = check_initial(target, before.x, n_chains, "state_")
+            else:
+                found = self.make_starts(streams)
+                states = found.x
+            ensemble = self.make_ensemble(states, streams)
+            ensemble.add_evaluations(found.evaluations)
+            if isinstance(ensemble, Ensemble) and not _is_of_package(target):
+                checked(ensemble)  # most faults of a class of one's own show before the work
+            with ensemble.threads():
+                fitted = self.burn_in(ensemble)
+                ensemble = self.settle(ensemble, fitted)
+                law = checked(ensemble)
+        if "history_" in fitted:
+            fitted["history_"].attrs |= clock.attrs()
+        self._freeze()
+        return Run(self, ensemble, law, found, fitted), fitted
+
+    def _check(self) -> int:
+        """Check what all samplers have in common; return the number of chains."""
+        target, params = self.target, self.params
+        if not isinstance(target, Target):
+            raise not_a_target(target)
+        if not (target.symmetry is None or target.symmetry in SYMMETRIES):
+            raise ValueError(
+                f"symmetry of {target!r:.200} is {target.symmetry!r}; it must be one of "
+                f"{list(SYMMETRIES)}, or None if no symmetry is known."
+            )
+        n_chains = check_n_chains(params.n_chains, target)
+        if not is_n_jobs(params.n_jobs):
+            raise ValueError(
+                f"n_jobs is {params.n_jobs!r}; give a number of threads, -1 for all cores, or None."
+            )
+        if not isinstance(params.init, str) or params.init not in INITS:
+            raise ValueError(f"init is {params.init!r}; it must be one of {list(INITS)}.")
+        for name in ("warm_start", "keep_burn_in"):
+            check_bool(getattr(params, name, False), name)
+        if getattr(params, "n_burn_in", None) is not None:
+            check_count(params.n_burn_in, "n_burn_in", 0)
+        self.check_parameters()
+        target._check_function()
+        self._warn_of_cost()
+        return n_chains
+
+    def _warn_of_cost(self) -> None:
+        """Warn before the work if it will take very many values of a function of the user."""
+        target = self.target
+        plain = target.target if isinstance(target, Conditioned) else target
+        if not isinstance(plain, FunctionTarget) or plain._compiled:
+            return
+        n = self.n_values()
+        seconds = n * plain.seconds_of_value if n else 0.0
+        if n * max(1, plain.value_cost) > _MOST_VALUES or seconds > _MOST_SECONDS:
+            long = f", {duration(seconds)}," if seconds > _MOST_SECONDS else ""
+            warn(
+                f"The burn-in of {type(self.params).__name__} takes about {n:.2g} values{long} of "
+                f"{plain!r:.100}{self.cheaper()}. verbose=1 shows how fast that goes; "
+                "n_burn_in makes it shorter.",
+                SamplerWarning,
+            )
+
+    def _state_before(self, n_chains: int) -> ChainState | None:
+        """Return a copy of the state of the last fit's chains, if these are to go on."""
+        if self.before is None:
+            return None
+        ensemble, target = self.before.ensemble, self.target
+        if (
+            ensemble.chains.x.shape != (n_chains, target.n_sites)
+            or ensemble.target.values != target.values
+        ):
+            raise ValueError(
+                f"warm_start continues chains of shape {ensemble.chains.x.shape} with "
+                f"values {ensemble.target.values}, but now n_chains is {n_chains} and the "
+                f"target has {target.n_sites} sites with values {target.values}. "
+                "Set warm_start=False."
+            )
+        return ensemble.state()
+
+    def _freeze(self) -> None:
+        """Keep the parameters, whatever becomes of the user's objects."""
+        self.before = None
+        given = self.params.get_params(deep=False)
+        kept = {name: value for name, value in given.items() if name not in _NOT_FROZEN}
+        vars(self.params).update(copy.deepcopy(kept))
+
+
+def check_initial(
+    target: Target, given: ArrayLike, n_chains: int, name: str = "initial_states"
+) -> States:
+    """Return states for all chains to start from, or say what is wrong with those given."""
+    states = target.check_states(given, name)
+    if states.ndim == 1 or states.shape[:-1] == (1,):
+        states = np.tile(states.reshape(-1), (n_chains, 1))
+    if states.shape != (n_chains, target.n_sites):
+        raise ValueError(
+            f"{name} has shape {np.shape(given)}; give one state, or one for each of "
+            f"the {n_chains} chains."
+        )
+    for c, value in enumerate(target.log_prob(states)):
+        if not np.isfinite(value):
+            raise ValueError(
+                f"{name}[{c}] has log-probability {value}; chain {c} must start at a "
+                "state of positive probability."
+            )
+    return states
+
+
+def _is_of_package(target: Target) -> bool:
+    plain = target.target if isinstance(target, Conditioned) else target
+    return type(plain).__module__.startswith("sklsb.")

@@ -1,0 +1,504 @@
+"""A run: chains that `fit` brought to where they are, all that is counted of them, and draws."""
+
+import copy
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb import __version__
+from sklsb._system.memory import at_once
+from sklsb._system.progress import (
+    FIRST_SEGMENT,
+    Progress,
+    deferred_interrupt,
+    next_segment,
+)
+from sklsb._system.warn import warn
+from sklsb.diagnostics.stopping import Rule as StopRule
+from sklsb.diagnostics.stopping import Watch
+from sklsb.diagnostics.tally import Counters, Tally
+from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.rules import transitions_of_a_sweep
+from sklsb.ensembles.state import ChainState
+from sklsb.exceptions import InterruptedWarning, StoreError
+from sklsb.samplers._run.checks import is_n_jobs
+from sklsb.samplers._run.observers import (
+    AllDraws,
+    Call,
+    GivenStatistics,
+    Observed,
+    Observer,
+    Record,
+    RunningMarginals,
+    RunningMoments,
+)
+from sklsb.samplers._run.reference import Reference, find_reference
+from sklsb.samplers._run.seen import Seen
+from sklsb.samplers._run.starts import Starts
+from sklsb.samplers._run.stored import Source, StoredDraws
+from sklsb.samplers._run.warnings import CHANGED, Warned
+from sklsb.storage.codec import packed
+from sklsb.storage.fingerprint import by_kernels, checked, where_different
+from sklsb.targets.base import States
+
+if TYPE_CHECKING:
+    from sklsb.samplers._run.algorithm import Algorithm
+
+
+# Transitions of `Run.step` between two looks for a Ctrl-C.
+_SEGMENT = 256
+
+
+@contextmanager
+def alone(owner: Any) -> Iterator[None]:
+    """Refuse a second thread: two of them moving the same chains would corrupt them."""
+    # Not a lock: a Ctrl-C at any point must leave it known who holds the sampler.
+    me = object()
+    try:
+        if vars(owner).setdefault("_holder", me) is not me:
+            raise RuntimeError(
+                "This sampler is already running in another thread. Use one sampler per "
+                "thread, or n_jobs for threads inside one."
+            )
+        yield
+    finally:
+        if vars(owner).get("_holder") is me:
+            del vars(owner)["_holder"]
+
+
+class Run(Warned):
+    """Chains on a target after their burn-in, and all that changes as they go on.
+
+    `fit` makes one and puts it in the place of the last one. `copy.copy` and pickles go on bit for
+    bit by themselves.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        What made the chains; it has the parameters of the fit, and does not change.
+    ensemble : ChainEnsemble
+        The chains.
+    law : tuple of states and their log p
+        Where the chains are, and log p there, at the end of the last call.
+    starts : Starts
+        Where they started.
+    fitted : dict
+        Attributes that the fit found, of which ``history_`` and ``burn_in_`` are kept.
+    """
+
+    reference: Reference | None
+
+    def __init__(
+        self,
+        algorithm: "Algorithm",
+        ensemble: ChainEnsemble,
+        law: tuple[States, NDArray[np.float64]],
+        starts: Starts,
+        fitted: dict[str, Any],
+    ) -> None:
+        self.algorithm, self.target = algorithm, algorithm.target
+        self.ensemble, self.law = ensemble, law
+        given = algorithm.params.get_params(deep=False)
+        self.settings = {name: repr(value) for name, value in given.items()}
+        self.history: xr.Dataset | None = fitted.get("history_")
+        self.burn_in: xr.Dataset | None = fitted.get("burn_in_")
+        self.never_moved = not ensemble.chains.moved.any()
+        ensemble.chains.moved[:] = False
+        # What thin="auto" means, once it is known, and the evaluations that took.
+        self._thin: int | None = None
+        self._thin_evaluations = 0
+        self.disagreement: xr.Dataset | None = None
+        self.sample_stats: xr.Dataset | None = None
+        # Not the draws: they must be freed when the user lets go of them.
+        self.last_draws: weakref.ref[xr.Dataset] | None = None
+        self.reference_cost = 0
+        self.count_anew(starts.kept)
+        if starts.reference is not None:
+            self.reference, self.reference_cost = starts.reference, starts.reference.cost
+
+    # ----------------------------------------------------------------- what it is
+
+    @property
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; a copy."""
+        return self.ensemble.state()
+
+    @property
+    def x(self) -> States:
+        """Present state of each chain, shape (n_chains, n_sites); a copy."""
+        return self.ensemble.chains.x.copy()
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations since `fit` began, over all chains."""
+        counted = int(self.ensemble.chains.evaluations.sum())
+        return counted + self._thin_evaluations + self.reference_cost
+
+    @property
+    def sweep(self) -> int:
+        """Transitions in which each variable has one chance to move."""
+        return transitions_of_a_sweep(self.ensemble.rule, self.target)
+
+    @property
+    def verbose(self) -> int:
+        """Whether progress is shown."""
+        return int(self.algorithm.params.verbose)
+
+    def attrs(self) -> dict[str, Any]:
+        """Return the attributes of draws: settings, target and version."""
+        facts = self.ensemble.rule.facts
+        return {
+            "inference_library": "sklsb",
+            "inference_library_version": __version__,
+            "sampler": type(self.algorithm.params).__name__,
+            "evaluation": facts.evaluation,
+            "target": repr(self.target),
+            "sweep": self.sweep,
+            **({"conserves_counts": 1} if facts.conserves_counts else {}),
+            **self.settings,
+            **self.algorithm.attrs(self.ensemble),
+        }
+
+    # ----------------------------------------------------------------- who may move the chains
+
+    def follow(self, params: dict[str, Any]) -> None:
+        """Take over parameters that count from the next call on, as ``n_jobs``."""
+        vars(self.algorithm.params).update(params)
+        n_jobs = self.algorithm.params.n_jobs
+        if not is_n_jobs(n_jobs):  # refused by `fit`
+            return
+        n = self.algorithm.n_threads
+        if hasattr(self.ensemble, "n_threads"):  # torch's, which all chains share
+            threads = {"n_threads": n}
+        else:
+            threads = {"n_jobs": min(n, max(1, len(self.ensemble)))}
+        vars(self.ensemble).update(threads)
+        self.settings["n_jobs"] = repr(n_jobs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # None of these can be pickled, or need be.
+        known = {"last_draws": None, "reference": None, "tried": 0}
+        return {name: v for name, v in vars(self).items() if name != "_holder"} | known
+
+    def twin(self) -> Self:
+        """Return a run with the same chains."""
+        made = type(self).__new__(type(self))
+        vars(made).update(self.__getstate__())
+        made.algorithm = copy.copy(self.algorithm)
+        made.algorithm.params = copy.copy(self.algorithm.params)
+        made.settings = dict(self.settings)
+        return made
+
+    def forget(self) -> None:
+        """Forget everything that new chains of the same algorithm do not need."""
+        self.history = self.burn_in = self.disagreement = self.sample_stats = None
+        self.law = (self.law[0][:0], self.law[1][:0])
+        self.warned_short = self.warned_periodic = False
+        self.known_hint = self._thin = None
+        self._thin_evaluations = self.reference_cost = self.counted_from = 0
+
+    def __copy__(self) -> Self:
+        made = self.twin()
+        made.ensemble = self.ensemble.copy()
+        return made
+
+    def packed(self) -> bytes:
+        """Return all but the target as bytes."""
+        return packed(self, {"target": self.target})
+
+    def packed_chains(self) -> bytes:
+        """Return the part of the chains that changes as they move."""
+        known = {"target": self.target} | self.ensemble.fixed()
+        state: Any = self.ensemble.__getstate__()
+        return packed(state, known)
+
+    # ----------------------------------------------------------------- counts
+
+    def count_anew(self, kept: Any = (), since: str = "fit") -> None:
+        """Reset everything that is counted over calls."""
+        self.since = since
+        self.warned_short = self.warned_periodic = False
+        self.known_hint = None
+        # Exact answers, when they were last asked for, and from which evaluation on.
+        self.reference = None
+        self.tried = 0
+        self.counted_from = 0 if since == "fit" else self.n_evaluations
+        tally = self.new_tally(len(self.ensemble), kept if self.algorithm.may_stay else ())
+        self.ensemble.counters = Counters(tally=tally)
+
+    def new_tally(self, n: int, kept: Any, n_all: int | None = None) -> Tally:
+        """Return a tally of n chains, of ``n_all`` in the whole run."""
+        tally = Tally.by_sweep(self.target, n, self.sweep, kept, n_all)
+        if self.ensemble.rule.facts.conserves_counts:
+            tally.symmetry = None  # of p, but not of p at these counts
+        return tally
+
+    def reference_now(self, going_on: Callable[[], bool]) -> Reference | None:
+        """Return exact answers, if they take no more than what was made so far."""
+        made = self.n_evaluations - self.counted_from
+        if self.reference is None and made >= 2 * self.tried:
+            self.tried = made
+            fixed = self.ensemble.rule.facts.conserves_counts
+            like = self.ensemble.chains.x[0] if fixed else None
+            costly = bool(self.verbose) and self.target.ratio_cost > 1
+            with Progress(costly, "exact answers"):
+                self.reference = find_reference(self.target, made, going_on, like)
+            if self.reference is not None:
+                self.reference_cost = self.reference.cost
+        return self.reference
+
+    # ----------------------------------------------------------------- a target that changes
+
+    def follow_target(self, store: Any = None) -> None:
+        """If log p of the target has changed, go on from the new one; not into a store."""
+        told = self._change_of_target()
+        if not told:
+            return
+        states = self.ensemble.chains.x
+        if store is not None and Path(store).exists():
+            raise StoreError(f"{told} {store} holds draws from the old one: give another path.")
+        if not (self.algorithm.can_follow and self.target._may_change):
+            name = type(self.algorithm.params).__name__
+            raise ValueError(
+                f"{told} What {name} keeps is of the old one: make a new target, "
+                "and fit again; warm_start=True goes on from the present states."
+            )
+        possible = np.isfinite(self.target.log_prob(states))
+        if not possible.all():
+            raise ValueError(
+                f"{told} The present state of chain {int(possible.argmin())} has become "
+                "impossible; fit again with warm_start=False, or give initial_states."
+            )
+        self.continue_from(states)
+        self.disagreement = self._thin = None
+        self.count_anew(since=CHANGED)
+
+    def continue_from(self, states: States) -> None:
+        """Let the chains go on from these states, by the target as it is now."""
+        before = self.ensemble
+        made = before.like(states, before.streams)
+        made.add_evaluations(before.chains.evaluations[:, 0])
+        self.law, self.ensemble = checked(made), made
+
+    def keep_law(self) -> None:
+        """Remember log p at the present states."""
+        self.law = by_kernels(self.ensemble)
+
+    def _change_of_target(self) -> str:
+        """Say how log p, or its compiled version, has changed since the last call; else ""."""
+        ensemble, target, (x, then) = self.ensemble, self.target, self.law
+        target._check_mode()
+        now = target.log_prob(x)
+        c = where_different(target, x, now, then)
+        if c is None and np.array_equal(x, ensemble.chains.x):
+            now = by_kernels(ensemble)[1]
+            c = where_different(target, x, now, then)
+        if c is None:
+            return ""
+        return (
+            f"{repr(target)[:200]} has changed since the last call: log p at the state of chain "
+            f"{c} was {then[c]:.12g}, and is {now[c]:.12g}."
+        )
+
+    # ----------------------------------------------------------------- draws
+
+    def transitions(self, thin: int | str) -> int:
+        """Return the transitions per draw that ``thin``, which is checked, means."""
+        if isinstance(thin, int):
+            return thin
+        if thin == "sweep":
+            return self.sweep
+        if self._thin is None:
+            found = self.algorithm.find_thin(self.ensemble)
+            # At an even distance all draws of chains that visit two kinds in turn are of one.
+            if self.warned_periodic and found.thin % 2 == 0:
+                found = found._replace(thin=found.thin + 1)
+            self._thin = found.thin
+            self._thin_evaluations += found.evaluations
+            self.warn_if_bounded(found)
+        return self._thin
+
+    def sample(
+        self,
+        n: int,
+        step: int,
+        record: Record,
+        rules: tuple[StopRule, ...],
+        attrs: dict[str, Any],
+        store: tuple[Path, Callable[[], bytes]] | None = None,
+    ) -> xr.Dataset:
+        """Make n draws, ``step`` transitions apart; `BaseSampler.sample` says more.
+
+        ``store`` is where they go, and what makes the bytes of the fitted sampler.
+        """
+        with deferred_interrupt() as interrupted:
+            watch = Watch(rules, self.target, self.ensemble.counters, step)
+            attrs = attrs | {"thin": step}
+            with self.observed(n, record, store, attrs) as observed:
+                done = self.draw(n, step, observed, watch, interrupted)
+                self.keep_law()
+            told = interrupted()
+            attrs |= {"sampled_transitions": done * step}
+            attrs |= {"stopped_by": watch.stopped_by} if rules else {}
+            result, self.sample_stats = observed.result(attrs)
+            self.last_draws = weakref.ref(result)
+            self.warn_about_draws(done, done * step, observed.acceptance(done))
+            held = store is None and (isinstance(record, str) or record == {})
+            self.warn_if_wrong(result if held else None, done, lambda: not interrupted())
+            if done:
+                self.algorithm.warn_of(self.algorithm.findings(self.ensemble))
+            if interrupted() and not told:
+                warn(
+                    f"Interrupted after the last draw: returning all {done} draws per chain.",
+                    InterruptedWarning,
+                )
+        return result
+
+    def step(self, n: int, interrupted: Callable[[], bool]) -> int:
+        """Make n transitions of chains on torch without draws; return how many were made."""
+        chains: Any = self.ensemble
+        made = 0
+        with chains.threads():
+            if self.target._may_change:
+                self.target._check_mode()
+                chains.refresh()
+                check_possible(chains)
+                # Rounding is taken to be small: a closer look would cost more than transitions.
+                if not np.allclose(by_kernels(chains)[1], self.law[1], rtol=1e-9, atol=1e-9):
+                    self.count_anew(since=CHANGED)
+            chains.forget_acceptance()
+            chains.counters.pending = (0, 0)
+            while made < n and not interrupted():
+                size = min(n - made, _SEGMENT)
+                chains.advance(chains.streams.pairs(size))
+                made += size
+                chains.counters.n_transitions += size
+        self.keep_law()
+        return made
+
+    def observed(
+        self,
+        n: int,
+        record: Record,
+        store: tuple[Path, Callable[[], bytes]] | None,
+        attrs: dict[str, Any],
+    ) -> Observed:
+        """Return what is told of n draws, before the first of them."""
+        names, counters = self.ensemble.rule.facts.stat_names, self.ensemble.counters
+        call = Call(self.target, len(self.ensemble), n, counters.n_draws, names)
+        return Observed(self._observer(record, store, attrs), call)
+
+    def _observer(
+        self,
+        record: Record,
+        store: tuple[Path, Callable[[], bytes]] | None,
+        attrs: dict[str, Any],
+    ) -> Observer:
+        if store is not None and not isinstance(record, dict):
+            shown = f'"{record}"' if isinstance(record, str) else f"{record!r:.200}"
+            raise ValueError(f"record={shown} keeps no single draws to store; give one of the two.")
+        if isinstance(record, Observer):
+            return record
+        if record == "moments":
+            return RunningMoments()
+        if isinstance(record, str):
+            if self.ensemble.rule.facts.conserves_counts:
+                raise ValueError(
+                    'record="marginals" averages what p says of a variable given the others; '
+                    f"{type(self.algorithm.params).__name__} draws at fixed counts of values, "
+                    'where these leave one value. Give record="moments".'
+                )
+            return RunningMarginals(self.ensemble)
+        if store is not None:
+            path, sampler = store
+            name = type(self.algorithm.params).__name__
+            source = Source(name, attrs, self.ensemble.chains.x, sampler, self.packed_chains)
+            return StoredDraws(path, source, record)
+        return GivenStatistics(record) if record else AllDraws()
+
+    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Precompute redraws for the next n transitions; False if interrupted.
+
+        It may precompute more, up to ``coming``. ``going_on`` is called repeatedly; if it returns
+        False, nothing is changed.
+        """
+        chains = self.ensemble
+        return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
+
+    def draw(
+        self, n: int, thin: int, observed: Observed, watch: Watch, interrupted: Callable[[], bool]
+    ) -> int:
+        """Make n draws, a segment at a time; return the number of complete ones."""
+        ensemble, counters = self.ensemble, self.ensemble.counters
+        n_chains = len(ensemble)
+        total, done = n * thin, 0
+        # After a Ctrl-C in the middle of a draw, the next call completes it.
+        made = counters.pending[1] if counters.pending[0] == thin else 0
+        enough = watch.next <= 0 and watch.ends()  # then the chains do not change
+        if not enough:
+            ensemble.chains.moved[:] = False
+            if not made:
+                ensemble.forget_acceptance()
+        most = at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms)
+        segment = FIRST_SEGMENT
+        seen = Seen(self.target, counters, ensemble.rule.facts.stat_names, n_chains)
+        line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)
+        with ensemble.threads(), line as progress:
+
+            def going_on() -> bool:
+                progress(0)
+                return not interrupted()
+
+            while made < total and not enough:
+                began = time.perf_counter()
+                end = min(total, watch.next * thin)
+                size = min(segment, most, end - made, thin * observed.most - made % thin)
+                if not self._make_ahead(size, end - made, going_on):
+                    break
+                room = (made + size) // thin - done
+                states, stats, at = observed.room(room)
+                ensemble.run(size, (thin, made % thin, at), states, stats, *observed.sums)
+                counters.pending = (thin, (made + size) % thin)
+                counters.n_transitions += size
+                counters.n_draws += room
+                new = slice(at, at + room)
+                if counters.tally is not None:
+                    counters.tally.add(states[:, new], stats[:, new, 0], thin)
+                if self.verbose:
+                    seen.add(stats[:, new])
+                observed.put(room)
+                made, done = made + size, done + room
+                progress(size * n_chains)
+                # The next segment is to take a tenth of a second.
+                segment = next_segment(segment, size, time.perf_counter() - began)
+                stop = watch.ends()  # also after a Ctrl-C: the next call does not ask again
+                if stop or interrupted():
+                    break
+            if interrupted():
+                warn(
+                    f"Interrupted: returning {done} of {n} draws per chain. Call sample again to "
+                    "go on.",
+                    InterruptedWarning,
+                )
+            if watch.stopped_by:
+                line.end(f"stopped by {watch.stopped_by}")
+            observed.end(watch.stopped_by if watch.rules else None)
+        return done
+
+
+def check_possible(chains: Any) -> None:
+    """Refuse chains at an impossible state."""
+    log_prob = chains.log_prob()
+    bad = ~np.isfinite(log_prob)
+    if bad.any():
+        raise ValueError(
+            f"The state of chain {int(bad.argmax())} is impossible: log p is {log_prob[bad][0]}. "
+            "Assign possible states to state_tensor_, or fit again with warm_start=False."
+        )

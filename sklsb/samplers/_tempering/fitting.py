@@ -1,0 +1,342 @@
+"""The fit of `ParallelTempering`: temperatures, explorers, and what they show."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._kernels.facts import Rule
+from sklsb._system.progress import Progress, Told
+from sklsb._system.warn import warn
+from sklsb.ensembles.compiled import Ensemble
+from sklsb.ensembles.streams import Streams
+from sklsb.exceptions import TemperingWarning
+from sklsb.samplers._run.algorithm import Algorithm
+from sklsb.samplers._run.checks import check_count, check_log2_size
+from sklsb.samplers._run.run import Run
+from sklsb.samplers._run.starts import Starts, scouted_starts
+from sklsb.samplers._run.warnings import isolation
+from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
+from sklsb.samplers._tempering.explorers import (
+    Trial,
+    compare,
+    explorers_of,
+    is_sparse,
+    with_exchanges,
+)
+from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
+from sklsb.samplers._tempering.paths import product_of
+from sklsb.samplers._tempering.schedule import (
+    FIRST_REPLICAS,
+    MOST_REPLICAS,
+    Tuned,
+    tune,
+)
+from sklsb.samplers._tempering.worth import plain_chains_mix, sweeps_to_meet
+from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    from sklsb.samplers.tempering import ParallelTempering
+
+# Warn below these numbers of round trips of all ladders, and of independent visits.
+_FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
+# Scans of the burn-in by default: at most, scans times variables at most, at least.
+_MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
+# The same where so few scans sweep over still more variables, which tempering hardly suits.
+_MOST_SWEPT_OF_LARGE, _FEWEST_OF_LARGE = 1 << 26, 64
+# Length of the burn-in from which explorers are compared.
+_FEWEST_COMPARED = 1024
+# Most scans of the burn-in where nothing needs crossing: temperatures for log Z only; and where
+# nothing can move.
+_NEEDLESS_SCANS, _STUCK_SCANS = 256, 64
+# States drawn from the reference to see whether any is possible; 8,192 scans of four ladders would
+# draw eight times as many.
+_DRAWN = 4096
+
+
+class Tempering(Algorithm):
+    """The fit of `ParallelTempering`."""
+
+    params: "ParallelTempering"
+    way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
+    _trips_before: NDArray[np.int64] | int = 0  # of each value, before the first draw
+    can_follow = False  # temperatures and round trips belong to one log p
+
+    def check_parameters(self) -> None:
+        target, params = self.target, self.params
+        if not isinstance(params.n_replicas, str):
+            check_count(params.n_replicas, "n_replicas", 2)
+        elif params.n_replicas != "auto":
+            raise ValueError(
+                f'n_replicas is {params.n_replicas!r}; give a number of at least 2, or "auto".'
+            )
+        check_log2_size(params.eliminate, "eliminate", MOST_LOG2_SIZE, target)
+        if not isinstance(params.crossover, bool | np.bool_) and params.crossover != "auto":
+            raise ValueError(f'crossover is {params.crossover!r}; give "auto", True or False.')
+        if params.reference is not None:
+            product_of(params.reference, target)
+        if self._n_copies == 2 and self._inner.graph is None:
+            raise ValueError(
+                f"crossover is True, and {type(target).__name__} does not say which of its "
+                'variables depend on each other (its graph is None); give crossover="auto" or '
+                "False."
+            )
+        self._explorers()
+
+    def _explorers(self) -> dict[str, Rule]:
+        """Return the candidate explorers by name; the first one chooses the temperatures."""
+        return explorers_of(self.params.explorer, self._inner)
+
+    @cached_property
+    def _core(self) -> Core | None:
+        """What is left of the target where variables are summed out."""
+        return core_of(self.target, self.params.eliminate)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_core"}
+
+    @property
+    def _inner(self) -> Target:
+        """The target of the replicas: the core's network, or the target itself."""
+        return self._core.network if self._core else self.target
+
+    @property
+    def _n_copies(self) -> int:
+        """Replicas at each temperature to begin with."""
+        crossover = self.params.crossover
+        return 1 + (crossover != "auto" and bool(crossover))
+
+    def make_starts(self, streams: Streams) -> Starts:
+        """Draw one starting state for all replicas of each ladder, as for plain chains.
+
+        Replicas that all start in one mode never find another whose basin is small at every
+        temperature, however often they cross; ladders that start in both disagree.
+        """
+        rule = self._plain()
+
+        def new_ensemble(states: States, streams: Streams) -> Ensemble:
+            return Ensemble(self.target, states, streams, self.n_threads, rule)
+
+        of_sweep = int((self.target.cardinalities - 1).sum())
+        budget = self._length() * of_sweep // 4, of_sweep
+        return scouted_starts(self, streams, rule, budget, new_ensemble)
+
+    def _plain(self) -> Rule:
+        """Return the rule of plain chains on the whole target."""
+        given = "auto" if self._core else self.params.explorer
+        return next(iter(explorers_of(given, self.target).values()))
+
+    def _length(self) -> int:
+        """Return the number of scans of the burn-in."""
+        if self.params.n_burn_in is not None:
+            return int(self.params.n_burn_in)
+        n_sites = max(1, self._inner.n_sites)
+        fewest = np.clip(_MOST_SWEPT_OF_LARGE // n_sites, _FEWEST_OF_LARGE, _FEWEST_SCANS)
+        return int(np.clip(_MOST_SWEPT // n_sites, fewest, _MOST_SCANS))
+
+    def n_values(self) -> int:
+        of_scan = self.params.n_chains * FIRST_REPLICAS * int((self.target.n_possible - 1).sum())
+        return min(self._length(), _FEWEST_SCANS) * of_scan
+
+    def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
+        self._going_on = initial_states is None and self.before is not None
+        return super().fit(initial_states)
+
+    def make_ensemble(self, states: States, streams: Streams) -> Ladders:
+        params, target, core = self.params, self.target, self._core
+        old: Any = None if self.before is None else self.before.ensemble
+        beta = np.linspace(0.0, 1.0, FIRST_REPLICAS) if old is None else old.beta
+        again = old is not None and old.target is target and self._going_on
+        product = None if params.reference is None else product_of(params.reference, target)
+        own = core.of(states) if core else states
+        n_copies = old.n_copies if again and params.crossover == "auto" else self._n_copies
+        replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, n_copies, beta.size, 1))
+        if again and old.states.shape == replicas.shape:
+            replicas = old.states
+        rule = next(iter(self._explorers().values()))
+        product = core.reference(product) if core else product
+        made = Ladders(target, replicas, streams, rule, beta, self.n_threads, product, core)
+        made.put(states)
+        return made
+
+    def copies(self, ensemble: Ladders, streams: Streams) -> Ladders:
+        """Return ladders whose replicas go on from where they are."""
+        made = ensemble.changed(ensemble.states, streams)
+        made.put(ensemble.chains.x)
+        return made
+
+    def burn_in_length(self) -> int:
+        return self._n_scans
+
+    def after_burn_in(self, ensemble: Ladders) -> None:
+        super().after_burn_in(ensemble)
+        ensemble.forget_scans()
+        self._trips_before = 0
+
+    def burn_in(self, ensemble: Ladders) -> dict[str, Any]:
+        params, target, length = self.params, self.target, self._length()
+        n_replicas = None if params.n_replicas == "auto" else int(params.n_replicas)
+        given = params.n_burn_in is not None or ensemble.softened
+        if separated := not given and not ensemble.reaches(_DRAWN):
+            isolated = isolation(target, ensemble.chains.x, ensemble.rule.explorer)
+            length = _STUCK_SCANS if isolated else _FEWEST_SCANS
+            self._warn_of_separation(length, isolated)
+        checked = length >= _FEWEST_SCANS
+        met = sweeps_to_meet(ensemble) if checked else None
+        if met is not None:
+            length = _NEEDLESS_SCANS
+        with Told(params.verbose) as told:
+            done = tune(ensemble, n_replicas, length, told)
+            ladders, tried = self._choose(done, length)
+        # The caller goes on with its own object.
+        ensemble.__dict__.update(ladders.__dict__)
+        plain = self._plain() if ensemble.core else ensemble.rule.explorer
+        scans = sum(row["scans"] for row in done.rounds)
+        needless = False
+        if met is None and checked and not separated:
+            with Progress(params.verbose, "plain chains"):
+                needless = plain_chains_mix(ensemble, plain, scans)
+        history = {name: ("round", [row[name] for row in done.rounds]) for name in done.rounds[0]}
+        self._met_after, self._n_scans = met, scans
+        self._capped, self._needless, self._separated = done.capped, needless, separated
+        return {
+            **tried,
+            "crossover_": ladders.n_copies == 2,
+            "betas_": ladders.beta.copy(),
+            "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
+            "met_after_": met,
+        }
+
+    def _warn_of_separation(self, length: int, isolated: str) -> None:
+        """Warn before the work if only explorers may move the replicas, or nothing."""
+        advice = isolated or (
+            " Draws are right only if single changes lead everywhere, as from GibbsSampler; "
+            "log_z_ is not found."
+        )
+        warn(
+            TemperingWarning(
+                f"All of {_DRAWN} states drawn from the reference are impossible, so replicas will "
+                f"not get from beta = 0 to 1, and fit makes only {length} scans.{advice} Or give a "
+                "reference that draws possible states, or n_burn_in for more scans."
+            )
+        )
+
+    def settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
+        # Scans before the first draw must not vouch for draws; they do count for log Z.
+        ensemble.forget_visits()
+        self._trips_before = ensemble.trips_by_value
+        return ensemble
+
+    def _choose(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
+        """Compare explorers at the temperatures found, if the burn-in is long enough."""
+        ladders, last = done.ladders, done.rounds[-1]
+        rules = self._explorers()
+        name, *others = rules
+        if length < _FEWEST_COMPARED:
+            return ladders, {"explorer_": name}
+        first = Trial(last["round_trips"], done.work, last["scans"])
+        ladders, chosen, trials = compare(ladders, first, {other: rules[other] for other in others})
+        trials = {name: first} | trials
+        if self.params.crossover == "auto" and ladders.n_copies == 1 and is_sparse(ladders.inner):
+            ladders = with_exchanges(ladders, last["scans"], len(others))
+        counts = {
+            count: ("explorer", [getattr(trial, count) for trial in trials.values()])
+            for count in ("round_trips", "evaluations")
+        }
+        found = xr.Dataset(counts, coords={"explorer": list(trials)})
+        return ladders, {"explorer_": chosen or name, "candidates_": found}
+
+    def warn_about_fit(self, run: Run) -> None:
+        ladders: Any = run.ensemble
+        trips = ladders.trips
+
+        def tell(message: str, needless: bool = False) -> None:
+            warn(TemperingWarning(message, needless))
+
+        if self._met_after is not None:
+            tell(
+                "Tempering is not worth it here: chains from all states that take the same random "
+                f"numbers met within {self._met_after} sweeps, so there are no modes to cross. Use "
+                "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
+                f"n_round_trips_, {int(trips.sum())} in all, are {_FEWEST_TRIPS} at least.",
+                needless=True,
+            )
+            return
+        if self._capped:
+            tell(
+                f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
+                f"{ladders.barrier:.3g}): swaps are refused often. See n_round_trips_ before you "
+                "trust the draws; n_replicas sets a larger number."
+            )
+        if self._needless:
+            tell(
+                "Tempering is not worth it here: plain chains agree, and take less work for an "
+                f"independent draw than {ladders.beta.size} replicas do. Use the explorer by "
+                "itself, as GibbsSampler, unless you want log_z_.",
+                needless=True,
+            )
+        if self._separated:  # fit has said so
+            return
+        long = self.params.n_burn_in is None or self._length() >= _FEWEST_SCANS
+        if long and _too_few(trips):
+            told = _told_trips(trips, ladders.batches.n_scans, ladders.barrier)
+            tell(
+                f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "
+                "see n_round_trips_ after that; or take another sampler."
+            )
+        if ladders.ladder.impossible.any() and not ladders.softened:
+            tell(
+                "log p is -inf at some states, which stays so at every temperature but the first: "
+                "replicas may be unable to move between parts of the space. Where that may be, "
+                "give such states a small probability, or a MarkovNetwork, whose zeros are "
+                "softened."
+            )
+
+    def findings(self, ensemble: Ladders) -> dict[str, NDArray[Any]]:
+        return {
+            "trips": fewest(ensemble.trips_by_value - self._trips_before),
+            "trips_of_all": ensemble.trips,
+            "visits": ensemble.worth,
+            "rejected": ensemble.ladder.rejected,
+            "tried": ensemble.ladder.tried,
+            "scans": np.full(len(ensemble), ensemble.counters.n_transitions),
+        }
+
+    def warn_of(self, findings: dict[str, NDArray[Any]]) -> None:
+        trips, visits = findings["trips"], findings["visits"].sum()
+        barrier = rejection_rates(findings["rejected"], findings["tried"]).sum()
+        of = "the draws or log_z_" if _too_few(findings["trips_of_all"]) else "the draws"
+        if self._met_after is not None:  # then draws do without round trips, but not log Z
+            trips, visits, of = findings["trips_of_all"], np.inf, "log_z_"
+        if _too_few(trips):
+            found = f"{_told_trips(trips, findings['scans'][0], barrier)}: {_worth(trips, of)}"
+        elif visits < _FEWEST_VISITS:
+            found = (
+                f"The draws are worth about {visits:.1f} independent visits of beta = 1 "
+                "(n_visits_): a probability near 1/2 has a standard error of about "
+                f"{0.5 / np.sqrt(visits):.2g}, whatever the effective sample size looks like"
+            )
+        else:
+            return
+        warn(f"{found}. Draw for longer, or take another sampler.", TemperingWarning)
+
+
+def _too_few(trips: NDArray[np.int64]) -> bool:
+    return bool(trips.min() == 0 or trips.sum() < _FEWEST_TRIPS)
+
+
+def _told_trips(trips: NDArray[np.int64], n_scans: int, barrier: float) -> str:
+    without = int((trips == 0).sum())
+    return (
+        f"{int(trips.sum())} round trips between beta = 0 and 1 in {n_scans} scans"
+        + (f", and none in {without} of {trips.size} ladders" if without else "")
+        + f" (barrier {barrier:.3g})"
+    )
+
+
+def _worth(trips: NDArray[np.int64], of: str) -> str:
+    if trips.min() == 0:
+        return f"do not trust {of}"
+    return f"{of} may be off by more than the stated errors"
