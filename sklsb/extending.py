@@ -22,12 +22,14 @@ from sklsb._kernels.contract import (
 from sklsb._kernels.numeric import exp
 from sklsb._kernels.objectives import objective
 from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
+from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler
 from sklsb.samplers._run.observers import Observer
 from sklsb.targets._checks import all_touched
 
 __all__ = [
+    "Algorithm",
     "BaseSampler",
     "Facts",
     "FixedRuleSampler",

@@ -71,8 +71,6 @@ class _Encoder:
             return self.array(value)
         if isinstance(value, np.generic):
             return {"scalar": self.array(np.asarray(value))}
-        if isinstance(value, xr.Dataset):
-            return {"dataset": self._dataset(value)}
         return self._object(value)
 
     def _object(self, value: Any) -> Any:
@@ -94,8 +92,13 @@ class _Encoder:
             key = tuple(value.spawn_key)
             parts = value.entropy, key, value.pool_size, value.n_children_spawned
             return {"seeds": [self(part) for part in parts]}
+        if isinstance(value, xr.Dataset):
+            return {"dataset": self._dataset(value)}
         _check_present(type(value))
-        return {"object": [*cls, self(value.__getstate__())]}
+        state = value.__getstate__()
+        if left_out := getattr(value, "_not_in_files", ()):
+            state = state | dict.fromkeys(left_out)
+        return {"object": [*cls, self(state)]}
 
     def _generator(self, rng: np.random.Generator) -> Any:
         bits: Any = rng.bit_generator
@@ -242,12 +245,15 @@ class _Decoder:
         return self._seen[k]
 
     def _get_dataset(self, given: Any) -> xr.Dataset:
+        k = len(self._seen)
+        self._seen.append(None)
         variables, coords, attrs = (self(item) for item in given)
-        return xr.Dataset(
+        self._seen[k] = xr.Dataset(
             {name: v for name, v in variables.items() if name not in coords},
             coords={name: v for name, v in variables.items() if name in coords},
             attrs=attrs,
         )
+        return self._seen[k]
 
 
 def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:

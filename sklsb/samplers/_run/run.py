@@ -93,6 +93,7 @@ class Run(Warned):
         Attributes that the fit found, of which ``history_`` and ``burn_in_`` are kept.
     """
 
+    _not_in_files = ("sample_stats",)
     reference: Reference | None
 
     def __init__(
@@ -171,6 +172,9 @@ class Run(Warned):
     def follow(self, params: dict[str, Any]) -> None:
         """Take over parameters that count from the next call on, as ``n_jobs``."""
         vars(self.algorithm.params).update(params)
+
+    def use_threads(self) -> None:
+        """Set the number of threads to the present ``n_jobs``; no draw depends on it."""
         n_jobs = self.algorithm.params.n_jobs
         if not is_n_jobs(n_jobs):  # refused by `fit`
             return
@@ -316,6 +320,7 @@ class Run(Warned):
         if thin == "sweep":
             return self.sweep
         if self._thin is None:
+            self.use_threads()
             found = self.algorithm.find_thin(self.ensemble)
             # At an even distance all draws of chains that visit two kinds in turn are of one.
             if self.warned_periodic and found.thin % 2 == 0:
@@ -342,6 +347,7 @@ class Run(Warned):
             watch = Watch(rules, self.target, self.ensemble.counters, step)
             attrs = attrs | {"thin": step}
             with self.observed(n, record, store, attrs) as observed:
+                self.use_threads()
                 done = self.draw(n, step, observed, watch, interrupted)
                 self.keep_law()
             told = interrupted()
@@ -364,6 +370,7 @@ class Run(Warned):
     def step(self, n: int, interrupted: Callable[[], bool]) -> int:
         """Make n transitions of chains on torch without draws; return how many were made."""
         chains: Any = self.ensemble
+        self.use_threads()
         made = 0
         with chains.threads():
             if self.target._may_change:

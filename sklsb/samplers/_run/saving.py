@@ -41,8 +41,7 @@ def _readable(path: Path, data: bytes) -> Iterator[None]:
 def packed_sampler(sampler: Any) -> bytes:
     """Return a fitted sampler as bytes, with a fingerprint of its target."""
     cls, run = type(sampler), sampler.run_
-    left_out = {} if run.sample_stats is None else {"stats": run.sample_stats}
-    state = packed(sampler.__getstate__(), {"target": run.target} | left_out)
+    state = packed(sampler.__getstate__(), {"target": run.target})
     return packed(
         {
             "version": __version__,
@@ -68,7 +67,7 @@ def _unpacked(cls: type, data: bytes, target: Target, path: Path) -> Any:
         other = difference(target, found["target"])
         if other:
             raise StoreError(f"{path} is of another target: {other}.")
-        state = unpacked(found["sampler"].tobytes(), {"target": target, "stats": None})
+        state = unpacked(found["sampler"].tobytes(), {"target": target})
         sampler = made.__new__(made)
         sampler.__dict__.update(state)
         return sampler
