@@ -129,7 +129,7 @@ def real(n_replicates, rng):
             (LSBSampler("sqrt", random_state=1, **settings), 2000, 1),
             (LSBSampler("barker", random_state=2, **settings), 1000, 1),
             (LSBSampler("sqrt", random_state=3, **settings), 250, "sweep"),
-            (GibbsSampler(random_state=4, **settings), 500, 1),
+            (GibbsSampler("random", random_state=4, **settings), 500, 1),
         ):
             draws = sampler.fit(target).sample(n_draws, thin=thin)["x"].values
             draws = draws.reshape(n_replicates, N_CHAINS, n_draws, target.n_sites)

@@ -111,7 +111,7 @@ def samplers(target):
         LSBSampler("barker", blocks=None),
         LSBSampler("barker", blocks=None, rejection_free=True),
         LSBSampler("barker", blocks=8),
-        GibbsSampler(),
+        GibbsSampler("random"),
         GibbsSampler("systematic"),
         GibbsSampler("chromatic"),
         GibbsSampler("layers"),

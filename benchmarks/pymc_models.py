@@ -62,7 +62,10 @@ def main():
     for make in (lattice, segments, regression):
         model = make()
         target = from_pymc(model)
-        for sampler in (GibbsSampler(n_jobs=1, random_state=0), LSBSampler("barker", n_jobs=1)):
+        for sampler in (
+            GibbsSampler("random", n_jobs=1, random_state=0),
+            LSBSampler("barker", n_jobs=1),
+        ):
             sampler.set_params(random_state=0).fit(target).sample(1)  # compiles
             start, before = time.perf_counter(), sampler.n_evaluations_
             draws = sampler.sample(N_DRAWS, thin="sweep")

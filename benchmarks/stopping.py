@@ -29,7 +29,9 @@ def runs(target, seeds, n, stop):
     """Marginals, their errors, and the numbers of draws."""
     p, error, size = [], [], []
     for seed in seeds:
-        sampler = GibbsSampler(n_chains=2, n_burn_in=120, init="uniform", random_state=int(seed))
+        sampler = GibbsSampler(
+            "random", n_chains=2, n_burn_in=120, init="uniform", random_state=int(seed)
+        )
         found = sampler.fit(target).sample(n, thin="sweep", record="moments", stop=stop)
         p.append(found["p"].values[:, 1])
         error.append(found["mcse"].values[:, 1])

@@ -45,7 +45,7 @@ from sklsb import (
 )
 from sklsb.diagnostics import ess
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers._tempering.explorers import is_sparse
+from sklsb.samplers.gibbs import is_sparse
 
 MOST_SITES = 100
 THINNINGS = (1, 4, 16)

@@ -39,7 +39,7 @@ def main(folder, n, seed):
     stores.CHUNK_DRAWS, stores.COMMIT_SECONDS, stores.COMMIT_SHARE = CHUNK, 0.0, 1e9
     rng = random.Random(seed)
     target = Ising(np.zeros((6, 6)), np.linspace(-1, 1, 6))
-    sampler = GibbsSampler(n_chains=2, n_burn_in=10, random_state=seed).fit(target)
+    sampler = GibbsSampler("random", n_chains=2, n_burn_in=10, random_state=seed).fit(target)
     sampler.save(folder / "fitted")
     whole = GibbsSampler.load(folder / "fitted", target).sample(MOST, thin=3)
     for k in range(n):

@@ -77,13 +77,13 @@ def conditional(target, x):
 CASES = {
     "single changes": (BALANCED, ising(GRAPH)),
     "k values": (BALANCED, potts(GRAPH)),
-    "evidence": (GibbsSampler(), potts(GRAPH, "evidence")),
+    "evidence": (GibbsSampler("random"), potts(GRAPH, "evidence")),
     "a network with zeros": (BALANCED, MIXED),
     "redraws of the whole": (LSBSampler("sqrt"), MIXED),
     "redraws of blocks": (LSBSampler("sqrt", blocks=2), potts(nx.cycle_graph(6))),
     "observed": (BALANCED, ising(GRAPH).condition({2: 1})),
     "columns": (BALANCED, selection()),
-    "random scan": (GibbsSampler(), MIXED),
+    "random scan": (GibbsSampler("random"), MIXED),
     "a class at a time": (GibbsSampler("chromatic"), ising(GRAPH)),
     "in blocks": (GibbsSampler(block_size=2), potts(GRAPH)),
     "layers": (GibbsSampler("layers"), machine()),
@@ -92,7 +92,7 @@ CASES = {
     "the winner of a race": (AutoSampler(), ising(GRAPH)),
     "ladders": (ParallelTempering(n_replicas=3), ising(GRAPH)),
     "a function": (BALANCED, FunctionTarget(log_prob, 3, 3)),
-    "a function, site by site": (GibbsSampler(), FunctionTarget(log_prob, 3, 3)),
+    "a function, site by site": (GibbsSampler("random"), FunctionTarget(log_prob, 3, 3)),
 }
 
 
@@ -141,7 +141,7 @@ def test_first_order_steps():
 
 def test_however_the_work_is_divided(monkeypatch):
     target = potts(nx.cycle_graph(6))
-    sampler = fitted(GibbsSampler(), target)
+    sampler = fitted(GibbsSampler("random"), target)
     copies = [copy.copy(sampler) for _ in range(4)]
     whole = copies[0].sample(700, record="marginals")
     monkeypatch.setattr(_run, "FIRST_SEGMENT", 13)
@@ -164,7 +164,7 @@ def test_however_the_work_is_divided(monkeypatch):
 
 def test_each_call_has_sums_of_its_own():
     target = ising(GRAPH)
-    sampler = fitted(GibbsSampler(), target)
+    sampler = fitted(GibbsSampler("random"), target)
     again = copy.copy(sampler)
     first, second = (sampler.sample(n, record="marginals")["p"] for n in (100, 300))
     whole = again.sample(400, record="marginals")["p"]
@@ -176,7 +176,7 @@ def test_large_log_ratios(size):
     """Without interactions, p is exact from the first draw on, and nothing overflows."""
     field = size * np.array([1.0, -0.5, 0.25, 1e-3])
     target = Ising(np.zeros((4, 4)), field)
-    sampler = fitted(GibbsSampler(), target)
+    sampler = fitted(GibbsSampler("random"), target)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         found = sampler.sample(70, record="marginals")
     odds = np.exp(-2.0 * np.abs(field))
@@ -189,7 +189,7 @@ def test_errors_hold():
     """Truth within two errors about as often as it should be, also on average of the squares."""
     target = dense(6, scale=0.4)
     truth = exact.marginals(target)["p"].values[:, 1]
-    sampler = GibbsSampler(n_chains=2, random_state=0, n_burn_in=500).fit(target)
+    sampler = GibbsSampler("random", n_chains=2, random_state=0, n_burn_in=500).fit(target)
     z = []
     for _ in range(60):
         found = sampler.sample(512, thin=6, record="marginals")
@@ -290,14 +290,14 @@ def test_what_was_never_seen_has_no_error():
 
 def test_diagnostics_take_them():
     target = ising(GRAPH)
-    found = fitted(GibbsSampler(), target).sample(100, record="marginals")
+    found = fitted(GibbsSampler("random"), target).sample(100, record="marginals")
     assert diagnostics.marginals(found, target) is found
     with pytest.raises(ValueError, match=r"draws has marginals of {'site': 4, 'state': 2}; this"):
         diagnostics.marginals(found, MIXED)
 
 
 def test_what_is_refused(tmp_path):
-    sampler = fitted(GibbsSampler(), ising(GRAPH))
+    sampler = fitted(GibbsSampler("random"), ising(GRAPH))
     with pytest.raises(ValueError, match='record="marginals" keeps no single draws to store'):
         sampler.sample(3, record="marginals", store=tmp_path / "run.zarr")
 

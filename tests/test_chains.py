@@ -134,7 +134,7 @@ def test_draws_can_be_written_and_read(grid, tmp_path):
 
 def test_answers_can_be_written_and_read(tmp_path):
     target = Ising.lattice(np.full((3, 3), 0.1), 0.2)
-    sampler = GibbsSampler(n_chains=2, random_state=0).fit(target)
+    sampler = GibbsSampler("random", n_chains=2, random_state=0).fit(target)
     found = {
         "draws": sampler.sample(5),
         "marginals": sampler.sample(5, record="marginals"),

@@ -49,7 +49,7 @@ def tempering(**parameters):
 
 SAMPLERS = {
     "balanced": lsb,
-    "random": lambda: GibbsSampler(**COMMON),
+    "random": lambda: GibbsSampler("random", **COMMON),
     "auto": lambda: AutoSampler(n_chains=3, random_state=0),
     "ball": lambda: HammingBallSampler(2, **COMMON),
     "tempering": lambda: tempering(n_replicas=3, crossover=False),
@@ -387,4 +387,4 @@ def test_a_torch_function_that_rounds_to_single_precision_inside_is_not_accused(
     layers = [torch.nn.Linear(24, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1)]
     net = torch.nn.Sequential(*layers)
     target = TorchTarget(lambda x: net(x.float())[:, 0].double(), 24, dtype="float64")
-    GibbsSampler(**COMMON).fit(target).sample(5)
+    GibbsSampler("random", **COMMON).fit(target).sample(5)

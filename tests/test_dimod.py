@@ -92,7 +92,7 @@ def test_draws_have_the_energies_of_the_model():
 def test_draws_of_a_sampler_and_another_beta():
     q = np.array([[-1.0, 2.0, 0.0], [0.0, 0.5, -1.5], [0.0, 0.0, 1.0]])
     target = Ising.from_qubo(q, beta=0.5)
-    sampler = GibbsSampler(n_chains=2, random_state=0).fit(target)
+    sampler = GibbsSampler("random", n_chains=2, random_state=0).fit(target)
     draws = sampler.sample(30)
     found = sampler.to_dimod(draws)
     assert found.vartype is dimod.BINARY

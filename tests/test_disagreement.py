@@ -177,7 +177,9 @@ def test_short_runs_of_chains_that_agree_are_rarely_accused():
     """Some twenty sweeps, of which R-hat is above 1.1 by chance."""
     accused = 0
     for seed in range(50):
-        sampler = GibbsSampler(init="uniform", random_state=seed).fit(Ising(np.zeros((6, 6))))
+        sampler = GibbsSampler("random", init="uniform", random_state=seed).fit(
+            Ising(np.zeros((6, 6)))
+        )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             sampler.sample(120)
@@ -188,7 +190,7 @@ def test_short_runs_of_chains_that_agree_are_rarely_accused():
 def test_draws_of_a_sweep_are_not_taken_for_sweeps():
     """What is compared are states a quarter of a sweep apart, as in the sampler."""
     target = Ising(np.zeros((20, 20)))
-    sampler = GibbsSampler(init="uniform", random_state=0).fit(target)
+    sampler = GibbsSampler("random", init="uniform", random_state=0).fit(target)
     draws = sampler.sample(1000)
     found = diagnostics.disagreement(draws, target)
     assert found.n_draws == 200
@@ -308,7 +310,7 @@ def test_some_of_very_many_variables_stand_for_all():
 @pytest.mark.parametrize("settings", [{}, {"record": {"total": lambda x: x.sum(axis=1)}}])
 @pytest.mark.parametrize(
     "sampler",
-    [LSBSampler("barker", blocks=None), GibbsSampler(), GibbsSampler("chromatic")],
+    [LSBSampler("barker", blocks=None), GibbsSampler("random"), GibbsSampler("chromatic")],
     ids=str,
 )
 def test_separated_modes_are_told(sampler, settings):
@@ -546,7 +548,7 @@ def test_right_answers_are_not_told(sampler):
 def test_the_listing_counts_and_is_forgotten_with_the_law():
     bias = [0.1]
     target = FunctionTarget(lambda x: bias[0] * x.sum(-1), 8)
-    sampler = GibbsSampler(random_state=0, init="uniform").fit(target)
+    sampler = GibbsSampler("random", random_state=0, init="uniform").fit(target)
     plain = copy.deepcopy(sampler)
     before = sampler.n_evaluations_
     sampler.sample(2000)

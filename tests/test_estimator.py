@@ -80,7 +80,7 @@ COMMON = {name: value for name, value in DEFAULTS.items() if name not in OF_LSB_
 SHORT = {"n_chains": 2, "n_burn_in": 60, "random_state": 0}
 # Samplers that learn nothing. The other scans differ in their rule only.
 RULES = {
-    "random": GibbsSampler(**SHORT),
+    "random": GibbsSampler("random", **SHORT),
     "chromatic": GibbsSampler("chromatic", **SHORT),
     "ball": HammingBallSampler(4, radius=2, **SHORT),
     "clusters": ClusterSampler(**SHORT),
@@ -179,14 +179,14 @@ class ArraySwapSampler(OfArrays, SwapSampler):
 @parametrize_with_checks(
     [
         LSBSampler(n_burn_in=20),
-        GibbsSampler(n_burn_in=20),
+        GibbsSampler("random", n_burn_in=20),
         HammingBallSampler(n_burn_in=20),
         ClusterSampler(n_burn_in=20),
         SwapSampler(n_burn_in=20),
         AutoSampler(n_burn_in=20),
         ArrayLSBSampler(n_burn_in=20, pilot=False),
         ArrayLSBSampler("sqrt", n_burn_in=20),
-        ArrayGibbsSampler(n_burn_in=20),
+        ArrayGibbsSampler("random", n_burn_in=20),
         ArrayHammingBallSampler(4, n_burn_in=20),
         ArrayClusterSampler("wolff", n_burn_in=20),
         ArraySwapSampler(n_burn_in=20),
@@ -464,7 +464,7 @@ def test_history_of_other_samplers(target, rule, n_burn_in):
 @pytest.mark.parametrize(
     ("sampler", "per_sweep"),
     [
-        (GibbsSampler(), 12),
+        (GibbsSampler("random"), 12),
         (GibbsSampler(block_size=5), 3),
         (GibbsSampler("systematic", block_size=2), 1),
         (GibbsSampler("chromatic"), 1),
@@ -804,7 +804,7 @@ def test_a_parameter_of_a_name_is_refused_with_advice(target):
     ("sampler", "later"),
     [
         (LSBSampler(**SHORT), {"balancing": "max", "lazy": 0.9, "pilot": False, "blocks": None}),
-        (GibbsSampler(**SHORT), {"block_size": 2, "scan": "systematic"}),
+        (GibbsSampler("random", **SHORT), {"block_size": 2, "scan": "systematic"}),
         (HammingBallSampler(2, **SHORT), {"block_size": 3, "radius": 2}),
         (ClusterSampler(**SHORT), {"update": "wolff"}),
         (EliminationSampler(n_chains=2, random_state=0), {}),
@@ -1377,7 +1377,7 @@ STAGES = ("check_parameters", "make_starts", "make_ensemble", "burn_in", "settle
     "sampler",
     [
         *(LSBSampler("mixture", pilot=False, **SHORT), LSBSampler(warm_start=True, **SHORT)),
-        *(GibbsSampler(**SHORT), HammingBallSampler(4, **SHORT), ClusterSampler(**SHORT)),
+        *(GibbsSampler("random", **SHORT), HammingBallSampler(4, **SHORT), ClusterSampler(**SHORT)),
         *(SwapSampler(**SHORT), EliminationSampler(n_chains=2, random_state=0)),
         *(ParallelTempering(n_replicas=3, **SHORT), AutoSampler(**SHORT)),
     ],
@@ -1427,7 +1427,7 @@ def test_a_function_that_fails_leaves_the_fit_before(error, n_calls, target):
 
     other = FunctionTarget(log_prob, 12)
     several = SHORT | {"n_burn_in": 4000, "init": "both"}
-    for sampler in (make("learned", pilot=False, init="both"), GibbsSampler(**several)):
+    for sampler in (make("learned", pilot=False, init="both"), GibbsSampler("random", **several)):
         sampler.fit(target)
         wanted, before = copy.deepcopy(sampler), vars(sampler).copy()
         left[0] = n_calls

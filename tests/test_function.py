@@ -795,7 +795,7 @@ def test_wrong_states_are_refused(x, message):
         (LSBSampler(), r"LSBSampler takes about 2\.1e\+07 values .* 2601 for each new state"),
         (LSBSampler(), r"GibbsSampler\(\), which .* takes 4\.1e\+05"),
         (ParallelTempering(), r"ParallelTempering takes about 4\.3e\+07 values"),
-        (GibbsSampler(n_burn_in=10**6), r"GibbsSampler takes about 2e\+08 values"),
+        (GibbsSampler("random", n_burn_in=10**6), r"GibbsSampler takes about 2e\+08 values"),
     ],
 )
 def test_the_cost_of_a_function_is_told_before_the_work(sampler, told):
@@ -827,7 +827,7 @@ def test_a_slow_function_is_told_before_the_work():
         SamplerWarning, match=r"about 2\.5e\+05 values, [0-9.]+ minutes, of Fun.*Gibbs"
     ):
         cost_of(LSBSampler(), target)
-    cost_of(GibbsSampler(), target)
+    cost_of(GibbsSampler("random"), target)
 
 
 def cost_of(sampler, target):
@@ -837,7 +837,7 @@ def cost_of(sampler, target):
 def test_usual_functions_are_not_costly():
     for n_sites, n_states in ((20, 2), (200, 2), (64, 3)):
         target = FunctionTarget(lambda x: -0.1 * x.sum(axis=-1), n_sites, n_states)
-        for sampler in (LSBSampler(), GibbsSampler(), ParallelTempering()):
+        for sampler in (LSBSampler(), GibbsSampler("random"), ParallelTempering()):
             fit = sampler._algorithm(sampler, target)
             fit.check_parameters()
             fit._warn_of_cost()

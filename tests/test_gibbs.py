@@ -60,7 +60,7 @@ def quietly(sampler, *args, **settings):
 @pytest.mark.parametrize(
     ("sampler", "target"),
     [
-        (GibbsSampler(), dense(3)),
+        (GibbsSampler("random"), dense(3)),
         (GibbsSampler(block_size=2), dense(3)),
         (GibbsSampler("systematic", block_size=2), dense(3)),
         (GibbsSampler("chromatic"), Ising.lattice(_rng.normal(size=(1, 4)), 0.5)),
@@ -69,10 +69,10 @@ def quietly(sampler, *args, **settings):
         (GibbsSampler("chromatic"), TIED.condition({3: 1})),
         (GibbsSampler("layers"), MACHINE),
         (GibbsSampler("layers"), MACHINE.condition({2: 1})),
-        (GibbsSampler(keep_burn_in=True, n_chains=1, n_burn_in=0), dense(3)),
+        (GibbsSampler("random", keep_burn_in=True, n_chains=1, n_burn_in=0), dense(3)),
         (GibbsSampler("systematic"), Ising(np.zeros((0, 0)))),
         (GibbsSampler("chromatic"), Ising(np.zeros((0, 0)))),
-        (GibbsSampler(), Ising(np.zeros((0, 0)))),
+        (GibbsSampler("random"), Ising(np.zeros((0, 0)))),
     ],
     ids=str,
 )
@@ -83,7 +83,7 @@ def test_sampler(sampler, target):
 @pytest.mark.parametrize(
     "sampler",
     [
-        GibbsSampler(),
+        GibbsSampler("random"),
         GibbsSampler(block_size=3),
         GibbsSampler("systematic"),
         GibbsSampler("chromatic"),
@@ -307,7 +307,7 @@ def test_what_has_no_view_of_one_coupling():
 
 def test_defaults():
     assert GibbsSampler().get_params() == {
-        "scan": "random",
+        "scan": "auto",
         "block_size": 1,
         "n_chains": 4,
         "n_burn_in": None,
@@ -318,6 +318,29 @@ def test_defaults():
         "warm_start": False,
         "keep_burn_in": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("target", "block_size", "scan"),
+    [
+        (LATTICE, 1, "chromatic"),
+        (LATTICE.condition({(0, 0): 1}), 1, "chromatic"),
+        (LATTICE, 3, "random"),
+        (dense(40), 1, "systematic"),
+        (FunctionTarget(lambda x: 0.1 * x.sum(axis=-1), 5), 1, "systematic"),
+        (MACHINE, 1, "layers"),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_a_sweep_per_draw_by_default(target, block_size, scan):
+    settings = {"block_size": block_size, "n_chains": 2, "n_burn_in": 5, "random_state": 0}
+    found = GibbsSampler(**settings).fit(target)
+    assert found.scan_ == scan
+    given = GibbsSampler(scan, **settings).fit(target)
+    np.testing.assert_array_equal(found.sample(20)["x"], given.sample(20)["x"])
+    if block_size == 1:
+        assert found.run_.sweep == 1
 
 
 @pytest.mark.parametrize(
@@ -424,7 +447,7 @@ def test_sample_stats_have_lp_only():
     assert draws.attrs["scan"] == "'chromatic'"
 
 
-@pytest.mark.parametrize("sampler", [GibbsSampler(), LSBSampler("sqrt")], ids=str)
+@pytest.mark.parametrize("sampler", [GibbsSampler("random"), LSBSampler("sqrt")], ids=str)
 def test_recorded_states_have_the_shape_of_the_target(sampler):
     seen = []
 
@@ -608,9 +631,9 @@ def test_kinds_of_functions_and_of_views_give_the_same_chains():
     for size in (1, 2, 4):
         draws = [
             quietly(
-                GibbsSampler(block_size=size, n_burn_in=0, n_chains=2, random_state=0).fit(
-                    target, initial_states=[0] * 5
-                ),
+                GibbsSampler(
+                    "random", block_size=size, n_burn_in=0, n_chains=2, random_state=0
+                ).fit(target, initial_states=[0] * 5),
                 60,
             )["x"].values
             for target in targets
@@ -704,7 +727,7 @@ def test_warm_start_goes_on():
 
 def test_warm_start_where_the_present_states_are_impossible():
     """They would stay there: what is observed never moves."""
-    sampler = GibbsSampler(warm_start=True, n_chains=2, n_burn_in=5, random_state=0)
+    sampler = GibbsSampler("random", warm_start=True, n_chains=2, n_burn_in=5, random_state=0)
     sampler.fit(TIED, initial_states=[[0, 0, 0, 1], [1, 1, 0, 1]])  # single changes keep 0 and 1
     before = sampler.state_
     for value, chain in ((0, 1), (1, 0)):

@@ -168,7 +168,7 @@ def check_rule_of(package, sampler, target, n_continuations=48):
 
 def check_gibbs(package):
     for target in (pair(package), triple(package)):
-        check_rule_of(package, package.GibbsSampler(), target)
+        check_rule_of(package, package.GibbsSampler("random"), target)
 
 
 def check_chromatic(package):
@@ -226,7 +226,7 @@ def check_given_clusters(package):
 
 def check_mixture(package):
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
-        one = package.exact.transitions.rule_of(package.GibbsSampler(), target)
+        one = package.exact.transitions.rule_of(package.GibbsSampler("random"), target)
         other = inside(package, "ensembles.rules").Balanced(package.Barker().table())
         package.testing.check_rule(
             inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target

@@ -33,7 +33,7 @@ def pair(package, field=0.3):
 
 def gibbs(package, **settings):
     settings = {"n_chains": 2, "n_burn_in": 10, "init": "uniform", "random_state": 0} | settings
-    return package.GibbsSampler(**settings)
+    return package.GibbsSampler("random", **settings)
 
 
 # ----------------------------------------------------------------- diagnostics

@@ -101,7 +101,7 @@ def check_round_trips(package):
 
 
 def check_explorers(package):
-    given = package.GibbsSampler(n_chains=7), package.LSBSampler("learned")
+    given = package.GibbsSampler("random", n_chains=7), package.LSBSampler("learned")
     for explorer, match in zip(
         given, ("n_chains=7, which is not", "is to be learned"), strict=True
     ):

@@ -17,14 +17,14 @@ from sklsb.samplers._run import run as _run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning")
 SAMPLERS = {
-    "gibbs": GibbsSampler(n_chains=2, n_burn_in=20, random_state=0),
+    "gibbs": GibbsSampler("random", n_chains=2, n_burn_in=20, random_state=0),
     "lsb": LSBSampler("barker", n_chains=2, n_burn_in=20, random_state=0),
     "tempering": ParallelTempering(n_chains=2, n_burn_in=200, random_state=0),
 }
 
 
 def gibbs():
-    return GibbsSampler(n_chains=2, n_burn_in=20, random_state=0).fit(example())
+    return GibbsSampler("random", n_chains=2, n_burn_in=20, random_state=0).fit(example())
 
 
 def changes_of(draws):
@@ -80,7 +80,7 @@ def test_an_observer_of_ones_own_sees_the_draws(name, thin, monkeypatch):
 
 def test_it_is_shown_lp_and_shapes_of_the_target():
     target = Ising.lattice(np.full((2, 3), 0.3), coupling=0.2)
-    sampler = GibbsSampler(n_chains=3, n_burn_in=5, random_state=0).fit(target)
+    sampler = GibbsSampler("random", n_chains=3, n_burn_in=5, random_state=0).fit(target)
     draws = copy.copy(sampler).sample(60)
     spy = Spy()
     found = sampler.sample(60, record=spy)

@@ -98,7 +98,12 @@ LATER = {
         **{"learning_rate": 9.0, "objective": "bound", "optimizer": "sgd", "blocks": None},
     },
     "swap": {"init": "quenched", "n_partners": 1, "balancing": "max"},
-    "tempering": {"explorer": GibbsSampler(), "init": "uniform", "n_replicas": 7, "eliminate": 3},
+    "tempering": {
+        "explorer": GibbsSampler("random"),
+        "init": "uniform",
+        "n_replicas": 7,
+        "eliminate": 3,
+    },
     "function": {"init": "uniform", "rejection_free": False, "factors": None},
 }
 
@@ -125,7 +130,7 @@ def test_a_function_that_is_changed_after_fit_stays_as_it_was():
 
 def test_chains_of_the_same_seed_are_others():
     """0 everywhere gives different chains, so that they can be joined."""
-    sampler = GibbsSampler(n_chains=2, n_burn_in=30, random_state=0).fit(TARGET)
+    sampler = GibbsSampler("random", n_chains=2, n_burn_in=30, random_state=0).fit(TARGET)
     own = sampler.sample(40)["x"].values
     new = sample_chains(sampler, 40, n_chains=2, random_state=0)["x"].values
     assert (own != new).any(axis=(1, 2)).all()
@@ -263,7 +268,7 @@ def test_what_is_refused(monkeypatch):
     with pytest.raises(TypeError, match="give a fitted sampler of sklsb"):
         sample_chains(TARGET, 10, n_chains=2)
     with pytest.raises(NotFittedError):
-        sample_chains(GibbsSampler(), 10, n_chains=2)
+        sample_chains(GibbsSampler("random"), 10, n_chains=2)
     with pytest.raises(MemoryError, match=f"n_chains={2**50} with .* Give fewer chains"):
         sample_chains(sampler, 1, n_chains=2**50, record={"m": np.mean})
     with pytest.raises(ValueError, match=rf"n \* thin is {2**60}; it must be at most {2**53}"):

@@ -126,7 +126,7 @@ def frequency(draws):
     [
         EliminationSampler(random_state=0),
         LSBSampler("sqrt", blocks=8, n_burn_in=200, random_state=0),
-        GibbsSampler(n_burn_in=200, random_state=0),
+        GibbsSampler("random", n_burn_in=200, random_state=0),
         ParallelTempering(n_burn_in=256, random_state=0),
         ParallelTempering(n_burn_in=256, eliminate=1, random_state=0),
         ParallelTempering(n_burn_in=256, crossover=True, random_state=0),
@@ -216,10 +216,10 @@ def test_draws_that_may_be_wrong_are_told_once(target, sampler):
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_right_is_told_too():
     with pytest.warns(PrecisionWarning, match="lp of draws.*draws themselves are right"):
-        GibbsSampler(random_state=0).fit(pair(1e16))
+        GibbsSampler("random", random_state=0).fit(pair(1e16))
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrecisionWarning)
-        GibbsSampler(random_state=0).fit(pair(1e9))
+        GibbsSampler("random", random_state=0).fit(pair(1e9))
         exact.marginals(Ising(FRUSTRATED.couplings * 1e-7, FRUSTRATED.field))
 
 
@@ -229,7 +229,7 @@ def test_targets_without_factors_are_told():
     machine = RBM(1e16 * np.ones((3, 2)), np.zeros(3), np.zeros(2))
     for target in (function, machine):
         with pytest.warns(PrecisionWarning, match="draws may be wrong"):
-            GibbsSampler(random_state=0).fit(target)
+            GibbsSampler("random", random_state=0).fit(target)
     with pytest.warns(PrecisionWarning, match="may be wrong"):
         exact.probabilities(function)
 
@@ -270,7 +270,7 @@ def test_probabilities_down_to_1e_minus_300(seed):
 
 @pytest.mark.parametrize("size", [1e155, 1e301])
 @pytest.mark.parametrize(
-    "sampler", [GibbsSampler(), LSBSampler("barker", blocks=None), ParallelTempering()]
+    "sampler", [GibbsSampler("random"), LSBSampler("barker", blocks=None), ParallelTempering()]
 )
 def test_no_warning_of_numpy_comes_with_large_couplings(sampler, size):
     """From uniform starts log p falls by a size whose square is no float."""

@@ -90,7 +90,9 @@ def test_seconds_of_phases(clock):
 
 def shown_by(stream, verbose, **settings):
     """Lines about drawing, with the draws."""
-    sampler = GibbsSampler(n_chains=2, n_burn_in=10, random_state=0, verbose=verbose).fit(MODEL)
+    sampler = GibbsSampler("random", n_chains=2, n_burn_in=10, random_state=0, verbose=verbose).fit(
+        MODEL
+    )
     with contextlib.redirect_stderr(stream):
         draws = sampler.sample(400, thin=2, **settings)
     whole = stream.getvalue().replace("\r", "\n").split("\n")
@@ -129,7 +131,7 @@ def test_a_stopped_run_ends_its_line_and_says_why(stream):
     lines, draws = shown_by(stream(), 1, stop=lambda run: False)
     assert "stopped by" not in lines[-1]
     assert draws.attrs["stopped_by"] == ""
-    sampler = GibbsSampler(n_chains=2, n_burn_in=10, random_state=0).fit(MODEL)
+    sampler = GibbsSampler("random", n_chains=2, n_burn_in=10, random_state=0).fit(MODEL)
     sampler.sample(400, thin=2, stop=enough)
     sampler.set_params(verbose=1)
     again = written(stream(), lambda: sampler.sample(400, thin=2, stop=enough))

@@ -72,7 +72,7 @@ def test_draws_are_those_of_the_model(model, target):
     values = x + np.array([0, 0, 3, 0, 0, 0, 0])
     mean = p @ values
     sd = np.sqrt(p @ (values - mean) ** 2)
-    for sampler in (LSBSampler("sqrt", random_state=0), GibbsSampler(random_state=0)):
+    for sampler in (LSBSampler("sqrt", random_state=0), GibbsSampler("random", random_state=0)):
         draws = target.to_dataset(sampler.fit(target).sample(2000, thin="sweep"))
         flat = np.concatenate(
             [draws[rv.name].values.reshape(8000, -1) for rv in model.free_RVs], axis=1
@@ -84,7 +84,7 @@ def test_draws_are_those_of_the_model(model, target):
 def test_draws_have_the_dims_of_the_model(model, target):
     import arviz
 
-    draws = GibbsSampler(n_chains=2, random_state=0).fit(target).sample(200, thin="sweep")
+    draws = GibbsSampler("random", n_chains=2, random_state=0).fit(target).sample(200, thin="sweep")
     found = target.to_dataset(draws)
     assert {name: one.dims[2:] for name, one in found.data_vars.items()} == {
         "z": ("group",),
@@ -129,7 +129,7 @@ def test_evidence_is_in_values_of_the_model(model, target):
             target.condition({"k": value})
     with pytest.raises(ValueError, match=r"names the variable 'z\[c\]'"):
         target.condition({"z[c]": 0})
-    draws = GibbsSampler(random_state=0).fit(given).sample(50, thin="sweep")
+    draws = GibbsSampler("random", random_state=0).fit(given).sample(50, thin="sweep")
     assert to_frame(draws, given)["k"].unique().tolist() == ["4"]
     assert (target.to_dataset(draws)["k"] == 4).all()
 
@@ -261,7 +261,9 @@ def test_chains_start_at_the_initial_point_where_random_states_are_impossible():
         k = pm.DiscreteUniform("k", 1, 2, shape=30, initval=np.full(30, 2))
         pm.Potential("few", pt.switch(pt.ge(k.sum(), 59), 0.0, -np.inf))
     target = from_pymc(model)
-    draws = target.to_dataset(GibbsSampler(random_state=0).fit(target).sample(100, thin="sweep"))
+    draws = target.to_dataset(
+        GibbsSampler("random", random_state=0).fit(target).sample(100, thin="sweep")
+    )
     total = draws["k"].sum("k_dim_0").values
     assert set(total.ravel().tolist()) == {59, 60}
 

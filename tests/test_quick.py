@@ -84,7 +84,7 @@ def test_locally_balanced_step(name):
 @pytest.mark.parametrize(
     ("name", "sampler"),
     [
-        ("ising", GibbsSampler()),
+        ("ising", GibbsSampler("random")),
         ("ising", GibbsSampler("chromatic")),
         ("ising", GibbsSampler("systematic", block_size=2)),
         ("network", GibbsSampler(block_size=2)),
@@ -92,7 +92,7 @@ def test_locally_balanced_step(name):
         ("network", SwapSampler()),
         ("ising", SwapSampler(n_partners=1)),
         ("evidence", GibbsSampler("systematic")),
-        ("function", GibbsSampler()),
+        ("function", GibbsSampler("random")),
         ("rbm", GibbsSampler("systematic")),
         ("ising", ClusterSampler()),
         ("potts", ClusterSampler("wolff")),
@@ -113,7 +113,9 @@ def test_balancing():
     check_balancing(Barker())
 
 
-@pytest.mark.parametrize("sampler", [GibbsSampler(), LSBSampler("sqrt"), LSBSampler("mixture")])
+@pytest.mark.parametrize(
+    "sampler", [GibbsSampler("random"), LSBSampler("sqrt"), LSBSampler("mixture")]
+)
 def test_a_sampler_fits_and_draws(sampler):
     sampler.set_params(n_burn_in=20, n_chains=2, random_state=0).fit(ising)
     draws = sampler.sample(10, thin="sweep")
@@ -153,7 +155,7 @@ def test_annealing():
 
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 def test_draws_are_looked_at():
-    sampler = GibbsSampler(n_burn_in=20, n_chains=2, random_state=0).fit(ising)
+    sampler = GibbsSampler("random", n_burn_in=20, n_chains=2, random_state=0).fit(ising)
     stop = diagnostics.stopping.EffectiveSampleSize(40)
     draws = sampler.sample(400, thin="sweep", stop=stop)
     assert 64 <= draws.sizes["draw"] < 400
@@ -165,7 +167,9 @@ def test_draws_are_looked_at():
 
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 def test_chains_in_parts():
-    sampler = GibbsSampler(n_burn_in=5, n_chains=1, init="both", random_state=0).fit(potts)
+    sampler = GibbsSampler("random", n_burn_in=5, n_chains=1, init="both", random_state=0).fit(
+        potts
+    )
     draws = sample_chains(sampler, 8, n_chains=3)
     assert draws["x"].shape == (3, 8, 3)
 

@@ -41,7 +41,7 @@ MACHINE = RBM(np.random.default_rng(1).normal(size=(9, 4)), np.linspace(-1, 1, 9
 FIXED = {
     "sqrt": LSBSampler("sqrt"),
     "fast": LSBSampler("barker", fast=True, n_flips=2),
-    "random": GibbsSampler(),
+    "random": GibbsSampler("random"),
     "blocks": GibbsSampler(block_size=3),
     "systematic": GibbsSampler("systematic", block_size=2),
     "chromatic": GibbsSampler("chromatic"),

@@ -261,7 +261,7 @@ def test_the_extreme_machine_takes_sums_of_logarithms():
 @pytest.mark.parametrize("name", TARGETS)
 def test_variables_that_are_left_out_have_one_possible_value(name):
     target = TARGETS[name]
-    sites = rule_of(GibbsSampler(), target).sites.tolist()
+    sites = rule_of(GibbsSampler("random"), target).sites.tolist()
     assert set(possible_sites(target)) <= set(sites) <= set(range(target.n_sites))
 
 
@@ -473,7 +473,7 @@ def test_sweeps_are_invariant_and_not_reversible(scan):
 @pytest.mark.parametrize(
     ("name", "sampler"),
     [
-        ("mixed", GibbsSampler()),
+        ("mixed", GibbsSampler("random")),
         ("mixed", GibbsSampler(block_size=2)),
         ("mixed", HammingBalls(3)),
         ("machine", GibbsSampler("layers")),
@@ -527,7 +527,7 @@ def test_nested_mixtures_on_compiled_steps():
 def test_what_python_knows_of_the_rules():
     target = dense(7)
     for sampler, per_sweep, n in (
-        (GibbsSampler(), 7, 2),
+        (GibbsSampler("random"), 7, 2),
         (GibbsSampler(block_size=3), 3, 4),
         (GibbsSampler(block_size=7), 1, 8),
         (GibbsSampler("systematic"), 1, 7),
@@ -567,7 +567,7 @@ def test_what_is_no_function_of_the_contract():
 
 def test_a_target_that_is_too_large():
     for rule in (
-        rule_of(GibbsSampler(), dense(15)),
+        rule_of(GibbsSampler("random"), dense(15)),
         rule_of(HammingBalls(2), dense(15)),
         rule_of(GibbsSampler("chromatic"), dense(15)),
     ):

@@ -146,7 +146,7 @@ def test_a_large_effective_size_of_log_p_can_be_reached():
 def test_the_effective_size_falls_where_chains_disagree():
     """Draws of two modes are worth as much as there are chains, however fast each of them is."""
     tied = Ising([[0.0, 9.0, 0.0], [9.0, 0.0, 0.0], [0.0, 0.0, 0.0]], [0.0, 0.0, 0.3])
-    sampler = GibbsSampler(n_chains=4, n_burn_in=10, random_state=0)
+    sampler = GibbsSampler("random", n_chains=4, n_burn_in=10, random_state=0)
     sampler.fit(tied, initial_states=np.repeat([[1, 1, 1], [-1, -1, -1]], 2, axis=0))
     draws = sampler.sample(2000, thin=9, stop=EffectiveSampleSize(500, ignore_frozen=True))
     assert draws.attrs["stopped_by"] == ""

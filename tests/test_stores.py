@@ -381,7 +381,7 @@ def test_another_sampler_is_refused(store, tmp_path):
     with pytest.raises(StoreError, match="note is damaged: it does not begin as files of sklsb"):
         GibbsSampler.load(tmp_path / "note", TARGET)
     with pytest.raises(NotFittedError):
-        GibbsSampler().save(tmp_path / "unfitted")
+        GibbsSampler("random").save(tmp_path / "unfitted")
 
 
 def test_a_store_is_of_one_kind_of_draws(tmp_path, small_chunks):
@@ -428,7 +428,7 @@ class LaterAnother:
 
 
 def test_names_of_variables_and_plain_zarr(tmp_path):
-    sampler = GibbsSampler(n_chains=2, n_burn_in=5, random_state=0).fit(NAMED)
+    sampler = GibbsSampler("random", n_chains=2, n_burn_in=5, random_state=0).fit(NAMED)
     path = tmp_path / "run.zarr"
     with quiet():
         sampler.sample(12, store=path)

@@ -66,7 +66,7 @@ def test_chains_have_children_of_the_package(n):
 
 
 @pytest.mark.parametrize(
-    "sampler", [LSBSampler("sqrt"), GibbsSampler(), HammingBallSampler(2)], ids=str
+    "sampler", [LSBSampler("sqrt"), GibbsSampler("random"), HammingBallSampler(2)], ids=str
 )
 def test_samplers_drive_their_chains_by_these(sampler):
     sampler.set_params(n_chains=3, n_burn_in=0, random_state=SEED)
@@ -82,7 +82,9 @@ def test_samplers_drive_their_chains_by_these(sampler):
 
 
 def test_starting_states_have_streams_of_their_own():
-    sampler = GibbsSampler(n_chains=2, n_burn_in=0, init="uniform", random_state=SEED).fit(TARGET)
+    sampler = GibbsSampler(
+        "random", n_chains=2, n_burn_in=0, init="uniform", random_state=SEED
+    ).fit(TARGET)
     np.testing.assert_array_equal(some(sampler.run_.ensemble.streams.chain), some(children(2)))
     wanted = [TARGET.draw_state(rng) for rng in new(2).of("start")]
     np.testing.assert_array_equal(sampler.state_, wanted)

@@ -501,7 +501,7 @@ def test_a_symmetry_of_p_is_none_at_fixed_counts():
     assert diagnostics.disagreement(draws, target).agree
     del draws.attrs["conserves_counts"]
     assert not diagnostics.disagreement(draws, target).agree
-    free = GibbsSampler(n_chains=2, n_burn_in=5, random_state=0).fit(target)
+    free = GibbsSampler("random", n_chains=2, n_burn_in=5, random_state=0).fit(target)
     assert "conserves_counts" not in quietly(free, 5).attrs
 
 

@@ -785,7 +785,7 @@ def test_fit_refuses_an_unknown_symmetry(claimed):
         symmetry = claimed
 
     words = rf"symmetry of Wrong.* is {re.escape(repr(claimed))}; .*\['cycle', 'reverse'\], or None"
-    sampler = GibbsSampler(n_chains=2)
+    sampler = GibbsSampler("random", n_chains=2)
     with pytest.raises(ValueError, match=words):
         sampler.fit(Wrong(random_couplings(5, 0)))
     assert not hasattr(sampler, "target_")
@@ -806,7 +806,7 @@ def test_without_variables_there_is_one_state(name):
     target = NOTHING[name]
     assert target.log_prob(np.empty((2, 0))).tolist() == [target.log_prob(np.empty(0))] * 2
     assert repr(target).count("0 sites") == 1
-    sampler = GibbsSampler(random_state=0).fit(target)
+    sampler = GibbsSampler("random", random_state=0).fit(target)
     assert sampler.sample(3)["x"].shape == (4, 3, 0)
     assert sampler.sample(3, record="marginals")["p"].shape[0] == 0
 
@@ -837,7 +837,7 @@ def test_exact_answers_without_variables(name):
 
 
 def test_a_run_without_variables_is_stored(tmp_path):
-    sampler = GibbsSampler(random_state=0).fit(NOTHING["network"])
+    sampler = GibbsSampler("random", random_state=0).fit(NOTHING["network"])
     sampler.sample(3, store=tmp_path / "run.zarr")
     assert open_draws(tmp_path / "run.zarr").sizes["draw"] == 3
 
@@ -862,7 +862,7 @@ def test_samplers_that_sum_out_say_that_there_is_no_state(sampler):
         sampler.set_params(random_state=0).fit(contradiction())
 
 
-@pytest.mark.parametrize("sampler", [GibbsSampler(), LSBSampler(), AutoSampler()])
+@pytest.mark.parametrize("sampler", [GibbsSampler("random"), LSBSampler(), AutoSampler()])
 def test_samplers_that_look_for_a_state_say_where_to_ask(sampler):
     told = r"found in 20 attempts; factor \d over the variables .* exact.most_likely finds a state"
     with pytest.raises(ValueError, match=told):
@@ -898,7 +898,7 @@ def test_a_grid_is_not_given_by_its_sides():
 def test_what_is_no_target_says_where_it_is():
     target = Ising(np.zeros((2, 2)))
     with pytest.raises(TypeError, match=r"target is GibbsSampler\(\).* as sampler\.target_"):
-        exact.marginals(GibbsSampler())
+        exact.marginals(GibbsSampler("random"))
     draws = exact.sample(target, 2, random_state=0)
     with pytest.raises(TypeError, match=r"(?s)not a sklsb Target; draws come first only in"):
         exact.marginals(draws)

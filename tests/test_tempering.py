@@ -1006,7 +1006,11 @@ def test_record_and_failing_functions(ising):
         ({"warm_start": "yes"}, TypeError, "warm_start"),
         ({"explorer": "gibbs"}, TypeError, "explorer is 'gibbs'; give"),
         ({"explorer": LSBSampler("learned")}, ValueError, "is to be learned; give a fixed one"),
-        ({"explorer": GibbsSampler(n_chains=7)}, ValueError, "n_chains=7, which is not used"),
+        (
+            {"explorer": GibbsSampler("random", n_chains=7)},
+            ValueError,
+            "n_chains=7, which is not used",
+        ),
         ({"explorer": GibbsSampler("layers")}, TypeError, "layers"),
         ({"explorer": LSBSampler("sqrt", fast=True)}, ValueError, "fast=True, which is not used"),
     ],
@@ -1096,7 +1100,7 @@ def test_before_fit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("explorer", [GibbsSampler("random", block_size=2), HammingBallSampler(3)])
+@pytest.mark.parametrize("explorer", [GibbsSampler(block_size=2), HammingBallSampler(3)])
 def test_other_explorers(explorer):
     target = TARGETS["ising"]()
     sampler = make(explorer=explorer, n_chains=4).fit(target)

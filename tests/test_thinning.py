@@ -30,7 +30,7 @@ SPINS = Ising(np.zeros((40, 40)), np.random.default_rng(0).normal(size=40))
 
 
 def fitted(sampler=None, target=SPINS, **params):
-    sampler = GibbsSampler() if sampler is None else copy.deepcopy(sampler)
+    sampler = GibbsSampler("random") if sampler is None else copy.deepcopy(sampler)
     return sampler.set_params(random_state=0, **params).fit(target)
 
 

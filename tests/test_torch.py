@@ -1659,6 +1659,6 @@ def test_exact_ratios_of_a_costly_module_are_told_of_the_fast_path():
     assert not told(LSBSampler(fast=True), costly)
     assert not told(LSBSampler(n_burn_in=100), costly)
     assert not told(LSBSampler(), network(8, 1))
-    assert not told(GibbsSampler(), costly)
+    assert not told(GibbsSampler("random"), costly)
     assert not told(AutoSampler(), costly)
     assert not told(LSBSampler(), TorchTarget(lambda x: x.sum(-1), 64))

@@ -22,7 +22,7 @@ from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.run import Run
-from sklsb.samplers._tempering.explorers import sweeps_of
+from sklsb.samplers.gibbs import GibbsSampler, sweeps_of
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.targets.base import Target
@@ -124,7 +124,7 @@ class _Race(Fit):
     def _choose_of_large(self, initial_states: ArrayLike | None, moves: int) -> "_Choice":
         """Return the result of a single short race, which starts where cheap sweeps have led."""
         target = self.target
-        sweeps = sweeps_of(target).set_params(
+        sweeps = GibbsSampler(sweeps_of(target)).set_params(
             **self._common | {"n_burn_in": _SWEEPS}, random_state=self.params.random_state
         )
         sweeps._fit(target, initial_states)

@@ -12,6 +12,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.chromatic import CHROMATIC_NEEDS, Chromatic
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
+from sklsb.ensembles.compiled import Ensemble
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import (
     FixedRule,
@@ -24,30 +25,42 @@ from sklsb.targets.base import Target
 
 # A fit asks for the colours of a target several times.
 _COLORS: WeakKeyDictionary[Target, NDArray[np.int64]] = WeakKeyDictionary()
-SCANS = ("random", "systematic", "chromatic", "layers")
+SCANS = ("auto", "systematic", "chromatic", "layers", "random")
+# Average number of neighbours up to which variables are swept by colour.
+_FEW_NEIGHBOURS = 32
 
 
 class _Gibbs(FixedRule):
     rule_parameters = ("scan", "block_size")
     params: "GibbsSampler"
 
+    def _scan(self) -> str:
+        """Return the scan that the parameters mean."""
+        scan = self.params.scan
+        if not isinstance(scan, str) or scan not in SCANS:
+            raise ValueError(f"scan is {scan!r}; it must be one of {list(SCANS)}.")
+        if scan != "auto":
+            return scan
+        return "random" if self.params.block_size > 1 else sweeps_of(self.target)
+
+    def burn_in(self, ensemble: Ensemble) -> dict[str, Any]:
+        return super().burn_in(ensemble) | {"scan_": self._scan()}
+
     def make_rule(self) -> Rule:
         target, params = self.target, self.params
-        if not isinstance(params.scan, str) or params.scan not in SCANS:
-            raise ValueError(f"scan is {params.scan!r}; it must be one of {list(SCANS)}.")
-        size = check_count(params.block_size, "block_size", 1)
-        if size > 1 and params.scan in ("chromatic", "layers"):
+        size, scan = check_count(params.block_size, "block_size", 1), self._scan()
+        if size > 1 and scan in ("chromatic", "layers"):
             raise ValueError(
-                f"block_size is {size}, but scan={params.scan!r} draws variables that do not "
-                'depend on each other; use block_size=1, or scan="random" or "systematic".'
+                f"block_size is {size}, but scan={scan!r} draws variables that do not depend "
+                'on each other; use block_size=1, or scan="random" or "systematic".'
             )
         sites = free_sites(target)
-        if params.scan == "chromatic":
+        if scan == "chromatic":
             return self._chromatic(sites)
-        if params.scan == "layers":
+        if scan == "layers":
             return self._layers(sites)
         size = min(size, sites.size)
-        chosen = RandomBlocks if params.scan == "random" else Systematic
+        chosen = RandomBlocks if scan == "random" else Systematic
         rule = chosen(sites, size)
         if size > 1:
             name = f"GibbsSampler(block_size={params.block_size})"
@@ -88,13 +101,15 @@ class GibbsSampler(FixedRuleBase):
 
     Parameters
     ----------
-    scan : {"random", "systematic", "chromatic", "layers"}, default="random"
-        "random": a transition draws one block of random variables; reversible. The others make a
-        whole sweep per transition. "systematic": in the order of the variables. "chromatic": by
-        classes of conditionally independent variables (a colouring of the target's graph), fastest
-        on sparse graphs. These two leave p invariant but are not reversible. "layers", for an
-        `RBM`: all hidden units given the visible ones, then all visible units given the hidden
-        ones; reversible.
+    scan : {"auto", "systematic", "chromatic", "layers", "random"}, default="auto"
+        What a transition draws: a sweep, in which each variable is drawn once, or one block.
+        "systematic": a sweep in the order of the variables. "chromatic": a sweep by classes of
+        conditionally independent variables (a colouring of the target's graph), fastest on sparse
+        graphs. These two leave p invariant but are not reversible. "layers", for an `RBM`: all
+        hidden units given the visible ones, then all visible units given the hidden ones;
+        reversible. "random": one block of random variables; reversible. "auto": "layers" on an
+        `RBM`, "chromatic" if variables have at most 32 neighbours on average, else "systematic";
+        "random" if a block has several variables.
     block_size : int, default=1
         Variables drawn jointly by the scans "random" and "systematic"; at most all. They must have
         at most 4,096 joint states.
@@ -129,6 +144,8 @@ class GibbsSampler(FixedRuleBase):
         Present states.
     history_ : xarray.Dataset
         lp by chain at up to 200 iterations of the burn-in.
+    scan_ : str
+        The scan, if "auto" was to choose it.
     sample_stats_ : xarray.Dataset
         lp of each draw of the last `sample`.
     disagreement_ : xarray.Dataset
@@ -166,7 +183,7 @@ class GibbsSampler(FixedRuleBase):
     >>> import numpy as np
     >>> from sklsb import GibbsSampler, Ising
     >>> ising = Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
-    >>> sampler = GibbsSampler("chromatic", n_chains=2, random_state=0).fit(ising)
+    >>> sampler = GibbsSampler(n_chains=2, random_state=0).fit(ising)
     >>> draws = sampler.sample(1000)
     >>> dict(draws.sizes)
     {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
@@ -174,9 +191,22 @@ class GibbsSampler(FixedRuleBase):
 
     _algorithm = _Gibbs
 
-    scan: str = "random"
+    scan: str = "auto"
     _: KW_ONLY
     block_size: int = 1
+
+
+def is_sparse(target: Target) -> bool:
+    """Whether variables have few neighbours on average."""
+    graph = target.graph
+    return graph is not None and bool(graph.nnz <= _FEW_NEIGHBOURS * target.n_sites)
+
+
+def sweeps_of(target: Target) -> str:
+    """Return the scan of the cheapest sweeps that a target allows."""
+    if getattr(target, "layers", None) is not None:
+        return "layers"
+    return "chromatic" if is_sparse(target) else "systematic"
 
 
 def colors(graph: sp.csr_array) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ def example():
 
 
 if __name__ == "__main__":
-    sampler = GibbsSampler(n_chains=2, random_state=0).fit(example())
+    sampler = GibbsSampler("random", n_chains=2, random_state=0).fit(example())
     x = copy.copy(sampler).sample(1000)["x"].values
     found = sampler.sample(1000, record=Changes())
     assert np.array_equal(found["changes"], np.abs(np.diff(x, axis=1)).sum(axis=1) // 2)

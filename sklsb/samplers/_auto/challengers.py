@@ -10,10 +10,9 @@ from sklsb.samplers._auto.prices import TABLE_ENTRY, is_on_torch
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.warnings import elimination_fits
-from sklsb.samplers._tempering.explorers import is_sparse
 from sklsb.samplers.clusters import ClusterSampler
 from sklsb.samplers.elimination import EliminationSampler
-from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.samplers.gibbs import GibbsSampler, is_sparse
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target

@@ -15,12 +15,10 @@ from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import check_needs
 from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.schedule import run_scans, settle
-from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.samplers.gibbs import GibbsSampler, sweeps_of
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets.base import Target
 
-# Average number of neighbours up to which chromatic sweeps and crossover are worth a try.
-_FEW_NEIGHBOURS = 32
 # What rules need that move by something else than log-ratios, and have no path of their own.
 _NOT_SCALED = frozenset({"_pairwise"})
 
@@ -32,16 +30,9 @@ def explorers_of(given: Any, target: Target) -> dict[str, Rule]:
     """
     if not isinstance(given, str) or given != "auto":
         return {repr(given): _rule_of(given, target)}
-    sweeps = sweeps_of(target)
+    sweeps = GibbsSampler(sweeps_of(target))
     tried = (sweeps,) if sweeps.scan == "layers" else (sweeps, LSBSampler("sqrt"))
     return {repr(one): _at_any_level(one._rule(target)) for one in tried}
-
-
-def sweeps_of(target: Target) -> GibbsSampler:
-    """Return the sampler of the cheapest sweeps that a target allows."""
-    if getattr(target, "layers", None) is not None:
-        return GibbsSampler("layers")
-    return GibbsSampler("chromatic" if is_sparse(target) else "systematic")
 
 
 def _at_any_level(rule: Rule) -> Rule:
@@ -102,12 +93,6 @@ def _check_parameters(given: BaseSampler) -> None:
             f"explorer has {key}={value!r:.100}, which is not used: only the rule of a sampler "
             f"moves the replicas. {where}"
         )
-
-
-def is_sparse(target: Target) -> bool:
-    """Whether variables have few neighbours on average."""
-    graph = target.graph
-    return graph is not None and bool(graph.nnz <= _FEW_NEIGHBOURS * target.n_sites)
 
 
 # Scans to measure the evaluations per scan, and the fewest scans of a trial.

@@ -23,7 +23,6 @@ from sklsb.samplers._tempering.explorers import (
     Trial,
     compare,
     explorers_of,
-    is_sparse,
     with_exchanges,
 )
 from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
@@ -35,6 +34,7 @@ from sklsb.samplers._tempering.schedule import (
     tune,
 )
 from sklsb.samplers._tempering.worth import plain_chains_mix, sweeps_to_meet
+from sklsb.samplers.gibbs import is_sparse
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams
-from sklsb.samplers._tempering.explorers import is_sparse
 from sklsb.samplers._tempering.ladders import Ladders, steps_of
-from sklsb.samplers.gibbs import GibbsSampler
+from sklsb.samplers.gibbs import GibbsSampler, is_sparse
 from sklsb.targets.base import Target
 from sklsb.targets.ising import Ising
 from sklsb.targets.potts import Potts
