@@ -37,9 +37,9 @@ from sklsb.samplers.gibbs import colors
 
 INF = np.inf
 _rng = np.random.default_rng(0)
-MACHINE = RBM([[2.0, -1.5], [-1.0, 2.0], [1.5, 1.0]], [0.3, -0.2, 0.1], [-0.5, 0.4])
 # The first two variables are equal, the third has one value.
 TIED = MarkovNetwork([2, 2, 1, 3], [((0, 1), np.diag([1.0, 3.0])), ((0, 3), _rng.random((2, 3)))])
+MACHINE = RBM([[2.0, -1.5], [-1.0, 2.0], [1.5, 1.0]], [0.3, -0.2, 0.1], [-0.5, 0.4])
 LATTICE = Ising.lattice(_rng.normal(scale=0.5, size=(4, 6)), coupling=0.2)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
@@ -18,7 +18,7 @@ from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._auto.challengers import begun, eliminated
 from sklsb.samplers._auto.prices import is_on_torch, neighbours, price_of, work_of_fit
 from sklsb.samplers._auto.race import Contest
-from sklsb.samplers._run.algorithm import Fit
+from sklsb.samplers._run.algorithm import Algorithm, Fit
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.run import Run
@@ -81,7 +81,7 @@ class _Race(Fit):
         }
 
     def warn_about_fit(self, run: Run) -> None:
-        run.algorithm.warn_about_fit(run)
+        cast(Algorithm, run.algorithm).warn_about_fit(run)
         if self._doubt:
             warn(self._doubt, SeparatedModesWarning)
 

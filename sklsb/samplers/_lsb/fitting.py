@@ -2,7 +2,7 @@
 
 import copy
 import numbers
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -41,9 +41,6 @@ from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.targets.base import Conditioned, States
 from sklsb.targets.torch import TorchTarget
 
-if TYPE_CHECKING:
-    from sklsb.samplers.lsb import LSBSampler
-
 # Values around a state from which one gradient is much cheaper.
 _MANY_VALUES = 12
 
@@ -51,7 +48,6 @@ _MANY_VALUES = 12
 class Learning(Algorithm):
     """The fit of `LSBSampler`."""
 
-    params: "LSBSampler"
     rule_parameters = ("balancing", "lazy")
     # Winner of the pilot, if there was one.
     _winner = ""
@@ -199,7 +195,7 @@ class Learning(Algorithm):
         if isinstance(self._function, LearnableFunction) and not self.params.fast:
             budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
         cost = int(budget), int(target.n_sites * of_step)
-        return scouted_starts(self, streams, rule, cost)
+        return scouted_starts(target, self.params, streams, rule, cost, self.make_ensemble)
 
     def burn_in(self, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n, target, params = self._length(), self.target, self.params

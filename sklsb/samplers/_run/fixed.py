@@ -48,7 +48,8 @@ class FixedRule(Algorithm):
         rule = self.make_rule()
         of_sweep = int((self.target.cardinalities - 1).sum())
         n_sweeps = self._length(rule) / transitions_of_a_sweep(rule, self.target)
-        return scouted_starts(self, streams, rule, (int(n_sweeps * of_sweep / 4), of_sweep))
+        budget = int(n_sweeps * of_sweep / 4), of_sweep
+        return scouted_starts(self.target, self.params, streams, rule, budget, self.make_ensemble)
 
     def _length(self, rule: Rule) -> int:
         """Transitions of the burn-in; by default the same number of sweeps for all samplers."""

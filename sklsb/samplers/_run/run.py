@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
@@ -43,14 +43,11 @@ from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.stored import Source, StoredDraws
+from sklsb.samplers._run.traits import Traits
 from sklsb.samplers._run.warnings import CHANGED, Warned
 from sklsb.storage.codec import packed
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets.base import States
-
-if TYPE_CHECKING:
-    from sklsb.samplers._run.algorithm import Algorithm
-
 
 # Transitions of `Run.step` between two looks for a Ctrl-C.
 _SEGMENT = 256
@@ -81,7 +78,7 @@ class Run(Warned):
 
     Parameters
     ----------
-    algorithm : Algorithm
+    algorithm : Traits
         What made the chains; it has the parameters of the fit, and does not change.
     ensemble : ChainEnsemble
         The chains.
@@ -98,7 +95,7 @@ class Run(Warned):
 
     def __init__(
         self,
-        algorithm: "Algorithm",
+        algorithm: Traits,
         ensemble: ChainEnsemble,
         law: tuple[States, NDArray[np.float64]],
         starts: Starts,

@@ -7,7 +7,7 @@ draws, and tests for each rare value whether chains keep it once they have it.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.uphill import Account, Search, Uphill, Walks, noise
 from sklsb.targets.base import States, Target
-
-if TYPE_CHECKING:
-    from sklsb.samplers._run.algorithm import Algorithm
 
 INITS = ("auto", "both", "uniform", "quenched")
 # Bounds on the states tried per quenched start: minimum, budget in log-ratios, maximum.
@@ -264,19 +261,18 @@ def _distinct(x: States) -> States:
 
 
 def scouted_starts(
-    algorithm: "Algorithm",
+    target: Target,
+    params: Any,
     streams: Streams,
     rule: Rule,
     budget: tuple[int, int],
-    new_ensemble: Callable[[States, Streams], Any] | None = None,
+    new_ensemble: Callable[[States, Streams], Any],
 ) -> Starts:
     """Draw starts as a fit wants them, with a search that runs chains with ``rule``.
 
     ``budget`` is the number of evaluations for the start of a chain, a quarter of its burn-in, and
     that of a sweep. ``init`` "auto" makes exact draws where these take no more than the burn-in.
     """
-    target, params = algorithm.target, algorithm.params
-    new_ensemble = new_ensemble or algorithm.make_ensemble
     first_order = getattr(params, "fast", False)
     per_sweep = transitions_of_a_sweep(rule, target)
 

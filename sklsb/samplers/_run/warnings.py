@@ -3,7 +3,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -36,11 +35,9 @@ from sklsb.samplers._run.reference import (
     of_tally,
 )
 from sklsb.samplers._run.thinning import Thinning
+from sklsb.samplers._run.traits import Traits
 from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target
-
-if TYPE_CHECKING:
-    from sklsb.samplers._run.algorithm import Algorithm
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
 # third value of a variable makes a cycle of odd length, and counts like a rejection.
@@ -66,7 +63,7 @@ _FEWEST_EFFECTIVE = 5.0
 class Warned(ABC):
     """Warnings about draws, for `Run`."""
 
-    algorithm: "Algorithm"
+    algorithm: Traits
     target: Target
     ensemble: ChainEnsemble
     history: xr.Dataset | None

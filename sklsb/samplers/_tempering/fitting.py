@@ -1,7 +1,7 @@
 """The fit of `ParallelTempering`: temperatures, explorers, and what they show."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -37,9 +37,6 @@ from sklsb.samplers._tempering.worth import plain_chains_mix, sweeps_to_meet
 from sklsb.samplers.gibbs import is_sparse
 from sklsb.targets.base import States, Target
 
-if TYPE_CHECKING:
-    from sklsb.samplers.tempering import ParallelTempering
-
 # Warn below these numbers of round trips of all ladders, and of independent visits.
 _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 # Scans of the burn-in by default: at most, scans times variables at most, at least.
@@ -59,7 +56,6 @@ _DRAWN = 4096
 class Tempering(Algorithm):
     """The fit of `ParallelTempering`."""
 
-    params: "ParallelTempering"
     way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
     _trips_before: NDArray[np.int64] | int = 0  # of each value, before the first draw
     can_follow = False  # temperatures and round trips belong to one log p
@@ -121,7 +117,7 @@ class Tempering(Algorithm):
 
         of_sweep = int((self.target.cardinalities - 1).sum())
         budget = self._length() * of_sweep // 4, of_sweep
-        return scouted_starts(self, streams, rule, budget, new_ensemble)
+        return scouted_starts(self.target, self.params, streams, rule, budget, new_ensemble)
 
     def _plain(self) -> Rule:
         """Return the rule of plain chains on the whole target."""
