@@ -435,9 +435,9 @@ MUTANTS = {
         AGREEMENT, "agree = not lost and seen", "agree = seen", check_lost, "do not agree"
     ),
     "two batches become the first of them": Mutant(
-        TALLY,
-        "self.counts[:, :k] = self.counts[:, ::2] + self.counts[:, 1::2]",
-        "self.counts[:, :k] = self.counts[:, ::2]",
+        BATCHES,
+        "self.sums[:, :k] = self.sums[:, ::2] + self.sums[:, 1::2]",
+        "self.sums[:, :k] = self.sums[:, ::2]",
         check_tally,
         ".",
     ),
@@ -519,7 +519,7 @@ MUTANTS = {
     "a batch of moments begun anew by a call": Mutant(
         MOMENTS,
         "part = states[:, new]",
-        "self.sums[:, at] *= filled > 0 and done > 0 or not filled; part = states[:, new]",
+        "self.sums[:, at] *= new.start > 0; part = states[:, new]",
         check_parts_of_moments,
         ".",
     ),

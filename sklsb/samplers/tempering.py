@@ -563,7 +563,7 @@ class ParallelTempering(BaseSampler):
             return
         long = self.n_burn_in is None or self._length(self.target_) >= _FEWEST_SCANS
         if long and _too_few(trips := self.n_round_trips_):
-            told = _told_trips(trips, self._ensemble.batches.n_scans, self.barrier_)
+            told = _told_trips(trips, self._ensemble.batches.n_draws, self.barrier_)
             tell(
                 f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "
                 "see n_round_trips_ after that; or take another sampler."

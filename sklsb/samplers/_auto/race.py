@@ -30,7 +30,7 @@ from scipy.stats import t as t_distribution
 from sklsb._system.memory import at_once
 from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pace, Pool, Race, Runs, draw_sites
 from sklsb.balancing.times import Found
-from sklsb.diagnostics.tally import CHANCE
+from sklsb.diagnostics.batches import CHANCE
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
