@@ -603,7 +603,7 @@ MUTANTS = {
         UPHILL, "rising = gain > noise(", "rising = -gain > noise(", check_starts, "."
     ),
     "of changes that do not lead up together the worse half tried": Mutant(
-        UPHILL, "np.argsort(-rows, axis=1", "np.argsort(rows, axis=1", check_starts, "."
+        UPHILL, "in zip(rows, n.tolist()", "in zip(-rows, n.tolist()", check_starts, "."
     ),
     "all chains quenched but every second": Mutant(
         STARTS, '(init == "both" and c % 2)', '(init == "both" and not c % 2)', check_starts, "."

@@ -580,8 +580,8 @@ class BaseSampler(Keeping, Warned, Exports, BaseEstimator):
         return find_thinning(self._copies(streams), self._sweep, spent)
 
     def _copies(self, streams: Streams) -> Any:
-        """Return chains that go on from the present states, on other streams."""
-        return self._ensemble.like(self._ensemble.chains.x, streams)
+        """Return chains that go on from the present states, on other streams, one for each."""
+        return self._ensemble.like(self._ensemble.chains.x[: len(streams)], streams)
 
     def _transitions(self, thin: int | str) -> int:
         """Return the transitions per draw that ``thin``, which is checked, means."""
