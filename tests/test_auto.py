@@ -366,7 +366,7 @@ def test_candidates_in_different_modes_disagree():
 def test_candidates_that_disagree_are_told(monkeypatch):
     target = magnet()
 
-    def others(target, states, seeds, settings, _short):
+    def others(target, states, seeds, settings, *_):
         down = GibbsSampler("systematic", n_burn_in=0, random_state=seeds[0], **settings)
         down._fit(target, -np.ones_like(states))
         return {"down": down}

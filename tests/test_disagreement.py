@@ -278,7 +278,7 @@ def test_a_tally_counts_every_kth_draw_however_they_come(target, every, thin):
         k = target.cardinalities[site]
         values = target.values[1:2] if k == 2 else target.values[:k]
         for v in values:
-            total = whole.counts[:, :, whole.first[i] + begin].sum(axis=1)
+            total = whole.counts.sums[:, :, whole.first[i] + begin].sum(axis=1)
             np.testing.assert_array_equal(total, (wanted[:, :, site] == v).sum(axis=1))
             begin += 1
         begin = 0
@@ -287,20 +287,22 @@ def test_a_tally_counts_every_kth_draw_however_they_come(target, every, thin):
 
 def test_a_tally_takes_the_same_room_however_long():
     tally = Tally(LATTICE, 2)
-    room = {name: a.nbytes for name, a in vars(tally).items() if isinstance(a, np.ndarray)}
+    held = vars(tally) | {"counts": tally.counts.sums, "sums": tally.lp_sums.sums}
+    room = {name: a.nbytes for name, a in held.items() if isinstance(a, np.ndarray)}
     for seed in range(20):
         tally.add(independent(LATTICE, 2, 1000, seed), np.zeros((2, 1000)), 1)
     assert tally.n_draws == 20_000
-    assert room == {name: getattr(tally, name).nbytes for name in room}
+    assert (tally.counts.sums.nbytes, tally.lp_sums.sums.nbytes) == (room["counts"], room["sums"])
+    assert tally.lp.nbytes == room["lp"]
     assert len(pickle.dumps(tally)) < sum(room.values()) + 1000
-    filled = -(-tally.n_draws // tally.batch)
-    assert tally.counts.shape[1] // 2 <= filled <= tally.counts.shape[1]
+    filled, n = tally.counts.begun.shape[1], tally.counts.sums.shape[1]
+    assert n // 2 <= filled <= n
 
 
 def test_some_of_very_many_variables_stand_for_all():
     target = Ising(np.zeros((1, 1))).__class__.lattice(np.zeros((1500, 1500)), coupling=0.1)
     tally = Tally(target, 4)
-    assert tally.counts.nbytes <= 8 << 24
+    assert tally.counts.sums.nbytes <= 8 << 24
     assert 1000 < tally.sites.size < target.n_sites
 
 

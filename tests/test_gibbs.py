@@ -483,7 +483,7 @@ def test_progress_bar(capsys):
 
 
 def test_short_runs():
-    sampler = fitted(LATTICE)
+    sampler = fitted(LATTICE, "random")
     with pytest.warns(ShortRunWarning, match=r"Each chain has made 3 transitions since fit"):
         quietly_frozen(sampler, 3)
     for scan in ("systematic", "chromatic"):  # a transition is a sweep
@@ -747,7 +747,7 @@ def test_warm_start_where_the_present_states_are_impossible():
 BINARY = Ising(sp.csr_array((20, 20)))
 SELECTION = VariableSelection(_rng.normal(size=(9, 3)), _rng.normal(size=9))
 ERRORS = [
-    ({"scan": "sweep"}, BINARY, ValueError, r"scan is 'sweep'; it must be one of \['random', 's"),
+    ({"scan": "sweep"}, BINARY, ValueError, r"scan is 'sweep'; it must be one of \['auto', 's"),
     ({"scan": None}, BINARY, ValueError, "scan is None; it must be one of"),
     ({"scan": ["random"]}, BINARY, ValueError, r"scan is \['random'\]; it must be one of"),
     ({"block_size": 0}, BINARY, ValueError, "block_size is 0; it must be at least 1"),

@@ -100,7 +100,7 @@ def test_however_draws_come(monkeypatch):
         at += n
     assert whole.dataset({}).identical(parts.dataset({}))
     assert whole.sums.shape[1] == 64
-    assert whole.batch == 16
+    assert whole.size == 16
 
 
 def test_slow_chains_have_larger_errors():
@@ -120,7 +120,7 @@ def test_visits_of_several_batches_are_seen():
     x = np.repeat(rng.choice([-1, 1], size=(4, 16, 40)), 64, axis=1).astype(np.int8)
     moments = Moments(target, 4)
     moments.add(x, np.zeros((4, 1024)))
-    assert moments.batch == 32
+    assert moments.size == 32
     ratio = moments.dataset({})["mean_mcse"].values / (1 / np.sqrt(64))
     assert np.quantile(ratio, 0.2) > 0.8  # 0.7 by batches of one length
     assert ratio.mean() < 1.3

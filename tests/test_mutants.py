@@ -444,11 +444,11 @@ NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
 ISING_VIEW, NETWORK_VIEW, CONDITIONED_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("ising", "markov_network", "conditioned")
 )
-BALANCED, JUMP, GIBBS_RULES, CHROMATIC, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP = (
+BALANCED, JUMP, GIBBS_RULES, CHROMATIC, BALL, LAYERS, MIXTURE, CLUSTERS, SWAP, COLORING = (
     f"_kernels/rules/{name}.py"
     for name in (
         *("balanced", "jump", "gibbs", "chromatic", "hamming_ball", "layers"),
-        *("mixture", "clusters", "swap"),
+        *("mixture", "clusters", "swap", "coloring"),
     )
 )
 MESSAGES, DRAWS = (f"_kernels/elimination/{name}.py" for name in ("messages", "draws"))
@@ -503,8 +503,8 @@ MUTANTS = {
     ),
     "neighbour missing from the touched list": Mutant(
         ISING,
-        "j.astype(np.uint32),",
-        "np.where(j == 2, i, j).astype(np.uint32),",
+        "touched[place] = np.arange(n), pairs.indices",
+        "touched[place] = np.arange(n), np.where(pairs.indices == 2, site, pairs.indices)",
         check_target,
         "touched|log-ratios of the kernel",
     ),
@@ -894,8 +894,8 @@ MUTANTS = {
         CHROMATIC, "np.float32(2e-5)", "np.float32(0.0)", check_chromatic, STATIONARY
     ),
     "two neighbours in one class": Mutant(
-        GIBBS,
-        "found[node] = next(c for c in range(len(taken) + 1) if c not in taken)",
+        COLORING,
+        "found[node] = first",
         "found[node] = 0",
         check_chromatic,
         STATIONARY,
@@ -968,8 +968,8 @@ MUTANTS = {
     ),
     "evidence without a field": Mutant(
         "samplers/clusters.py",
-        "field += model.couplings[:, fixed]",
-        "field += 0.0 * model.couplings[:, fixed]",
+        "field += couplings[:, fixed]",
+        "field += 0.0 * couplings[:, fixed]",
         check_given_clusters,
         STATIONARY,
     ),

@@ -435,9 +435,9 @@ MUTANTS = {
         AGREEMENT, "agree = not lost and seen", "agree = seen", check_lost, "do not agree"
     ),
     "two batches become the first of them": Mutant(
-        TALLY,
-        "self.counts[:, :k] = self.counts[:, ::2] + self.counts[:, 1::2]",
-        "self.counts[:, :k] = self.counts[:, ::2]",
+        BATCHES,
+        "self.sums[:, :k] = self.sums[:, ::2] + self.sums[:, 1::2]",
+        "self.sums[:, :k] = self.sums[:, ::2]",
         check_tally,
         ".",
     ),
@@ -519,7 +519,7 @@ MUTANTS = {
     "a batch of moments begun anew by a call": Mutant(
         MOMENTS,
         "part = states[:, new]",
-        "self.sums[:, at] *= filled > 0 and done > 0 or not filled; part = states[:, new]",
+        "self.sums[:, at] *= new.start > 0; part = states[:, new]",
         check_parts_of_moments,
         ".",
     ),
@@ -567,7 +567,7 @@ MUTANTS = {
         ".",
     ),
     "the distance found on the streams of the chains": Mutant(
-        "samplers/_run/algorithm.py",
+        "samplers/_run/traits.py",
         'ensemble.streams.copy().of("pilot", THINNING)',
         'ensemble.streams.of("pilot", THINNING)',
         check_distance,
@@ -603,7 +603,7 @@ MUTANTS = {
         UPHILL, "rising = gain > noise(", "rising = -gain > noise(", check_starts, "."
     ),
     "of changes that do not lead up together the worse half tried": Mutant(
-        UPHILL, "np.argsort(-rows, axis=1", "np.argsort(rows, axis=1", check_starts, "."
+        UPHILL, "in zip(rows, n.tolist()", "in zip(-rows, n.tolist()", check_starts, "."
     ),
     "all chains quenched but every second": Mutant(
         STARTS, '(init == "both" and c % 2)', '(init == "both" and not c % 2)', check_starts, "."

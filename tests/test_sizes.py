@@ -21,6 +21,7 @@ from sklsb import (
     SwapSampler,
     exact,
 )
+from sklsb._system.memory import available
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 SIZES = [(2, 5), (20, 50), pytest.param((1000, 1000), marks=pytest.mark.slow)]
@@ -62,6 +63,19 @@ def test_fit_and_sample_end(name, shape):
     draws = sampler.sample(2)
     np.testing.assert_allclose(draws["lp"], target.log_prob(draws["x"].values), rtol=1e-9)
     assert sampler.state_.shape == (sampler.n_chains, target.n_sites)
+
+
+@pytest.mark.slow
+def test_sweeps_of_ten_million_take_ten_times_as_long():
+    if (free := available()) is not None and free < 6 * 2**30:
+        pytest.skip(f"needs 6 GiB of memory; {free / 2**30:.1f} are free")
+    seconds = []
+    for side in (1000, 3163):
+        target = lattice((side, side))
+        sampler = GibbsSampler("chromatic", random_state=0).fit(lattice((20, 50)))  # compiled
+        seconds.append(seconds_of_fit(sampler, target))
+        assert sampler.state_.shape == (4, side**2)
+    assert seconds[1] < 20.0 * seconds[0]
 
 
 @pytest.mark.slow

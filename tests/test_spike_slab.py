@@ -24,7 +24,7 @@ from sklsb.exceptions import (
 )
 from sklsb.selection import search as search_module
 from sklsb.selection import starts
-from sklsb.selection.chains import Batches, set_window
+from sklsb.selection.chains import new_batches, set_window
 from sklsb.selection.problem import Prior, linear_problem
 
 
@@ -197,11 +197,12 @@ def test_errors_of_ratios():
 
     def batches(mean):
         noise = rng.normal(size=(33, 50))
-        made = Batches(50)
-        made.time = list(rng.uniform(0.8, 1.2, size=(32, 50)))
+        made = new_batches(50)
+        time = rng.uniform(0.8, 1.2, size=(32, 50))
         # Neighbours have a correlation of almost one half.
         depart = 0.02 * (noise[1:] + 0.9 * noise[:-1])
-        made.share = [t * mean + d for t, d in zip(made.time, depart, strict=True)]
+        for both in zip(time * mean + depart, time, strict=True):
+            made.add_draw(np.array(both))
         return made
 
     found = [search_module.estimate([batches(0.3), batches(0.3)]) for _ in range(20)]
@@ -267,7 +268,7 @@ def test_predictions():
     rest = y - X[:, others] @ b
     assert median == pytest.approx(X[:, others] @ b + F @ np.linalg.lstsq(F, rest, rcond=None)[0])
     assert model.predict(X, estimator="hpm", return_std=True)[1].shape == (40,)
-    with pytest.raises(ValueError, match="estimator is 'best'; give"):
+    with pytest.raises(ValueError, match="estimator is 'best'; it must be one of"):
         model.predict(X, estimator="best")
 
 
@@ -477,7 +478,7 @@ def test_pairs_among_many_columns(monkeypatch):
 def test_log_p_of_models_is_that_of_the_kernels(options, groups, monkeypatch):
     kept, keep = [], SpikeSlabRegressor._keep
     monkeypatch.setattr(
-        SpikeSlabRegressor, "_keep", lambda self, s: (kept.append(s), keep(self, s))[1]
+        SpikeSlabRegressor, "_keep", lambda self, s, unit: (kept.append(s), keep(self, s, unit))[1]
     )
     SpikeSlabRegressor(random_state=0, tol=0.5, groups=groups, **options).fit(*data())
     problem, table = kept[0].problem, kept[0].chains[0].models
@@ -592,7 +593,7 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch):
         ({"g": -1.0}, "g is -1.0; it must be a positive number"),
         ({"slab_sd": 0}, "slab_sd is 0; it must be a positive number"),
         ({"prior": "independent", "slab_sd": 1e5}, r"slab_sd\*\*2 times the sum of squares of col"),
-        ({"size_prior": (1, 0)}, r"size_prior is \(1, 0\); give two positive numbers"),
+        ({"size_prior": (1, 0)}, r"size_prior\[1\] is 0; it must be a positive number"),
         ({"expected_size": 12}, "expected_size is 12; it must be between 0 and 12"),
         ({"expected_size": 2, "size_prior": (1, 1)}, "size_prior and expected_size are given"),
         ({"inclusion_prior": [0.5] * 11 + [1.0]}, "inclusion_prior has the entry 1.0"),

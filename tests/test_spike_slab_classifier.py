@@ -362,7 +362,7 @@ X, Y = data(n=20, p=3)
         ({"max_time": 0}, "max_time is 0; it must be a positive number"),
         ({"expected_size": -2}, "expected_size is -2; it must be between 0 and 3"),
         ({"expected_size": 3}, "expected_size is 3; it must be between 0 and 3"),
-        ({"size_prior": (1, 0)}, r"size_prior is \(1, 0\); give two positive numbers"),
+        ({"size_prior": (1, 0)}, r"size_prior\[1\] is 0; it must be a positive number"),
         ({"inclusion_prior": [0.5, 0.5]}, r"inclusion_prior has shape \(2,\); give one"),
         (
             {"inclusion_prior": [0.5, 1, 0.5]},

@@ -34,7 +34,7 @@ from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
 from sklsb.samplers._tempering import schedule
-from sklsb.samplers._tempering.bennett import Batches
+from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.core import Core, core_of
 from sklsb.samplers._tempering.explorers import Trial, compare
 from sklsb.samplers._tempering.ladders import Ladders
@@ -600,12 +600,16 @@ def test_marginals_and_log_z(name):
 def test_the_error_of_log_z_knows_long_visits():
     """Of one ladder, whose batches come four times each: they are worth a quarter as many."""
     rng = np.random.default_rng(0)
-    batches = Batches(np.zeros(2))
-    batches.finished = list(np.repeat(rng.uniform(1.0, 2.0, size=(6, 1, 2, 2)), 4, axis=0))
-    value, error = batches.log_ratio(np.zeros((1, 2, 2)))
-    independent = Batches(np.zeros(2))
-    independent.finished = batches.finished[::4]
-    same, wanted = independent.log_ratio(np.zeros((1, 2, 2)))
+    x = rng.uniform(1.0, 2.0, size=(6, 1, 2, 2))
+
+    def log_ratio(sums):
+        batches = Bennett(1, np.zeros(2))
+        for of_batch in sums:
+            batches.add(2, of_batch.copy())
+        return batches.log_ratio(np.zeros((1, 2, 2)))
+
+    value, error = log_ratio(x.repeat(4, axis=0))
+    same, wanted = log_ratio(x)
     assert value == pytest.approx(same)
     assert error == pytest.approx(wanted)
 
@@ -621,14 +625,14 @@ def check_error_of_log_z():
         x, y = rng.normal(size=(n_scans, 4)), 1.0 + rng.normal(size=(n_scans, 4))
         up, down = x - 0.5 - shift, 0.5 - y + shift
         terms = np.stack([1 / (1 + np.exp(-up)), 1 / (1 + np.exp(-down))], axis=-1)[:, :, None]
-        batches, sums = Batches(shift), np.zeros((4, 1, 2))
+        batches, sums = Bennett(4, shift), np.zeros((4, 1, 2))
         for term in terms:
             sums += term
             batches.add(1, sums)
         np.testing.assert_allclose(
             batches.total(sums), terms.sum(axis=0), err_msg="scans that were counted"
         )
-        assert batches.n_scans == n_scans, "scans that were counted"
+        assert batches.n_draws == n_scans, "scans that were counted"
         value, error = batches.log_ratio(sums)
         off[k] = value / error
         assert abs(value) < 0.5, "log Z is what it is known to be"

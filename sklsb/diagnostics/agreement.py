@@ -3,8 +3,9 @@
 import numpy as np
 import xarray as xr
 
+from sklsb.diagnostics.batches import CHANCE
 from sklsb.diagnostics.draws import states_of
-from sklsb.diagnostics.tally import CHANCE, FEWEST_DRAWS, Tally
+from sklsb.diagnostics.tally import FEWEST_DRAWS, Tally
 from sklsb.targets.base import Target
 
 
@@ -73,7 +74,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
         )
     of_lp = tally.of_lp()
     sites = {name: np.full(target.n_sites, np.nan) for name in ("r_hat", "ess", "p_value")}
-    n_values = tally.first.size and tally.counts.shape[2]
+    n_values = tally.first.size and tally.counts.sums.shape[2]
     if n_values:
         of_values = tally.of_values()
         for name, best in (("r_hat", np.fmax), ("ess", np.fmin), ("p_value", np.fmin)):

@@ -13,6 +13,7 @@ from sklsb.diagnostics.batches import (
     batch_errors,
     error_of,
     marginal_errors,
+    shape_for,
     time_by_visits,
 )
 from sklsb.diagnostics.draws import value_coords
@@ -35,7 +36,7 @@ class Averages(Batches):
     def __init__(self, target: Target, n_chains: int):
         self.target = target
         self.n_values = int(target.cardinalities.sum())
-        super().__init__(n_chains, self.n_values + 1)
+        super().__init__(shape_for(n_chains, self.n_values + 1))
         self._places = places_of(target.values)
         self._weight = np.empty((n_chains, len(target.values)))
         shape = target.n_sites, len(target.values)
@@ -46,20 +47,15 @@ class Averages(Batches):
     @property
     def of_kernel(self) -> Sums:
         """Where a kernel adds at most `left` draws."""
-        return Sums(self.sums, self._places, self._weight, self.batch, self.n_draws)
+        return Sums(self.sums, self._places, self._weight, self.size, self.n_draws)
 
     def add(self, states: States, lp: Array, by_kernel: bool = False) -> None:
         """Add at most `left` draws (n_chains, n_draws, n_sites) and their log p."""
         self._count_visits(states)
         if not by_kernel:
             self._add_conditionals(states)
-        done, n = 0, states.shape[1]
-        while done < n:
-            at, filled = divmod(self.n_draws + done, self.batch)
-            new = slice(done, min(n, done + self.batch - filled))
-            self.add_lp(at, lp[:, new])
-            done = new.stop
-        self.count(n)
+        for at, new in self.parts(states.shape[1]):
+            self.add_in_turn(at, lp[:, new, np.newaxis], -1)
 
     def _count_visits(self, states: States) -> None:
         if not states.shape[1]:
@@ -91,7 +87,7 @@ class Averages(Batches):
             found = conditionals(self.target, states[:, begin : begin + size])
             # One draw after another, so that sums do not depend on how draws are divided.
             for k in range(found.shape[1]):
-                at = (self.n_draws + begin + k) // self.batch
+                at = (self.n_draws + begin + k) // self.size
                 self.sums[:, at, :-1] += found[:, k]
 
     def _spread(self, values: Array) -> Array:

@@ -1,40 +1,100 @@
 """Sums over draws by batches, and the standard errors that their means give."""
 
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
-from sklsb.diagnostics.tally import CHANCE
-
 Array = NDArray[np.float64]
-# Batches of each chain before pairs are merged, and numbers held for all of them.
+T = TypeVar("T")
+# Probability of a false alarm for chains that agree, over all comparisons.
+CHANCE = 0.01
+# Batches of each chain for moments and marginals, and numbers held for all of them.
 _MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
 # Effective draws added to the variance of a marginal.
 _ADDED = 3.0
 
 
 class Batches:
-    """Sums of ``width`` numbers over the draws of some chains, by batches of ``batch`` draws.
+    """Sums over the draws of each chain, by batches of ``size`` draws.
 
-    The last number is log p. When all batches are full, two become one.
+    When all batches are full, two become one: memory does not grow with the draws, and where a
+    batch ends depends on their number alone.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of ``sums``: chains, an even number of batches, and the numbers that are summed.
+    dtype : dtype
+        Of the sums.
+    size : int
+        Draws of a batch at first.
     """
 
-    def __init__(self, n_chains: int, width: int):
-        room = _MOST_HELD // max(1, n_chains * width)
-        n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, room // 4 * 4))
-        self.sums = np.zeros((n_chains, n_batches, width))
-        self.batch, self.n_draws = 1, 0
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float64, size: int = 1):
+        self.sums: NDArray[Any] = np.zeros(shape, dtype)
+        self.size, self.n_draws = size, 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Batches):
+            return NotImplemented
+        mine, theirs = self.__dict__, other.__dict__
+        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only batches that have begun, in few bytes: checkpoints are written often.
+        begun, shape = self.begun, self.sums.shape
+        if begun.dtype.kind == "i":
+            begun = begun.astype(np.min_scalar_type(begun.max(initial=0)))
+        return self.__dict__ | {"sums": (shape, self.sums.dtype.str, begun)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        shape, dtype, begun = state["sums"]
+        self.__dict__.update(state | {"sums": np.zeros(shape, dtype)})
+        self.sums[:, : begun.shape[1]] = begun
 
     @property
     def left(self) -> int:
         """Draws until batches are merged."""
-        return self.sums.shape[1] * self.batch - self.n_draws
+        return self.sums.shape[1] * self.size - self.n_draws
 
-    def add_lp(self, at: int, lp: Array) -> None:
-        """Add log p of draws (n_chains, n) to a batch."""
-        # One after another, so that sums do not depend on how draws are divided into calls.
-        terms = np.concatenate([self.sums[:, at, -1:], lp], axis=1)
-        self.sums[:, at, -1] = np.cumsum(terms, axis=1)[:, -1]
+    @property
+    def full(self) -> NDArray[Any]:
+        """Sums of full batches, (n_chains, n_full, ...)."""
+        return self.sums[:, : self.n_draws // self.size]
+
+    @property
+    def begun(self) -> NDArray[Any]:
+        """Sums of batches with draws, (n_chains, n_begun, ...)."""
+        return self.sums[:, : -(-self.n_draws // self.size)]
+
+    def add_draw(self, values: NDArray[Any]) -> None:
+        """Add a draw of each chain, (n_chains, ...)."""
+        self.sums[:, self.n_draws // self.size] += values
+        self.count(1)
+
+    def parts(self, n: int) -> Iterator[tuple[int, slice]]:
+        """Yield for n new draws the batch that takes some, and which; afterwards these count."""
+        done = 0
+        while done < n:
+            at, filled = divmod(self.n_draws, self.size)
+            new = slice(done, min(n, done + self.size - filled))
+            yield at, new
+            self.count(new.stop - new.start)
+            done = new.stop
+
+    def add_in_turn(self, at: int, values: NDArray[Any], first: int = 0) -> None:
+        """Add the numbers from ``first`` on of some draws, (n_chains, n, ...), to a batch.
+
+        One after another, so that sums do not depend on how draws are divided into calls.
+        """
+        kept = self.sums[:, at, first:]
+        terms = np.concatenate([kept[:, np.newaxis], values], axis=1)
+        kept[:] = np.cumsum(terms, axis=1)[:, -1]
 
     def count(self, n: int) -> None:
         """Count draws, of which there are at most ``left``."""
@@ -42,14 +102,30 @@ class Batches:
         if not self.left:
             k = self.sums.shape[1] // 2
             self.sums[:, :k] = self.sums[:, ::2] + self.sums[:, 1::2]
-            self.sums[:, k:] = 0.0
-            self.batch *= 2
+            self.sums[:, k:] = 0
+            self.size *= 2
 
     def means(self) -> tuple[Array, Array]:
-        """Return means over all draws, and of full batches, (n_chains, n_batches, width)."""
+        """Return means over all draws, and of full batches, (n_chains, n_full, ...)."""
         total = self.sums.sum(axis=(0, 1)) / max(1, len(self.sums) * self.n_draws)
-        full = self.n_draws // self.batch
-        return total, self.sums[:, :full] / self.batch
+        return total, self.full / self.size
+
+
+class Thinned(Generic[T]):
+    """Some of the items that were added, at equal distances: with ``most``, each second goes."""
+
+    def __init__(self, most: int):
+        self.most, self.every, self.n_added = most, 1, 0
+        self.kept: list[T] = []
+
+    def add(self, item: T) -> None:
+        """Keep an item if it is its turn."""
+        if self.n_added % self.every == 0:
+            self.kept.append(item)
+            if len(self.kept) == self.most:
+                self.kept = self.kept[::2]
+                self.every *= 2
+        self.n_added += 1
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of log p above 1e154
@@ -81,6 +157,12 @@ def batch_errors(means: Array) -> Array:
     by_chance = np.sqrt(f_distribution.isf(CHANCE, 2 * n_chains - 1, n_chains * (n - 2)))
     apart = halves > by_chance * np.fmax.reduce(found[:2])
     return np.where(apart, np.fmax(halves, error), error)
+
+
+def shape_for(n_chains: int, width: int) -> tuple[int, int, int]:
+    """Return a shape of batches that have ``width`` numbers and fit in memory."""
+    room = _MOST_HELD // max(1, n_chains * width)
+    return n_chains, min(_MOST_BATCHES, max(_FEWEST_BATCHES, room // 4 * 4)), width
 
 
 def marginal_errors(p: Array, of_batches: Array, most: float | Array) -> Array:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sklsb.diagnostics.batches import Array, Batches, batch_errors, marginal_errors
+from sklsb.diagnostics.batches import Array, Batches, batch_errors, marginal_errors, shape_for
 from sklsb.diagnostics.draws import value_coords
 from sklsb.targets.base import States, Target
 
@@ -22,19 +22,15 @@ class Moments(Batches):
         self.paired = d <= MOST_PAIRED
         # Counts of all values but the first of each variable, all pairs, and log p.
         self._n_counts = int((self.sizes - 1).sum())
-        super().__init__(n_chains, self._n_counts + (d * d if self.paired else 0) + 1)
+        width = self._n_counts + (d * d if self.paired else 0) + 1
+        super().__init__(shape_for(n_chains, width))
 
     def add(self, states: States, lp: Array) -> None:
         """Add draws (n_chains, n_draws, n_sites) and their log p."""
-        done, n = 0, states.shape[1]
-        while done < n:
-            at, filled = divmod(self.n_draws, self.batch)
-            new = slice(done, done + self.batch - filled)
+        for at, new in self.parts(states.shape[1]):
             part = states[:, new]
             self.sums[:, at, :-1] += self._of(part)
-            self.add_lp(at, lp[:, new])
-            self.count(part.shape[1])
-            done += part.shape[1]
+            self.add_in_turn(at, lp[:, new, np.newaxis], -1)
 
     def _of(self, x: States) -> Array:
         """Return all sums over a few draws but log p: of integers, so they are exact."""
@@ -73,7 +69,7 @@ class Moments(Batches):
         target, n = self.target, self._n_counts
         mean, batches = self.means()
         p = self._shares(self.sums[..., :n].sum(axis=(0, 1)), len(self.sums) * self.n_draws)
-        by_batch = self._shares(self.sums[:, : batches.shape[1], :n], self.batch)
+        by_batch = self._shares(self.full[..., :n], self.size)
         values = np.array(target.values, dtype=np.float64)
         found: dict[str, Any] = {}
 

@@ -17,6 +17,7 @@ from scipy.stats import rankdata
 from scipy.stats import t as t_distribution
 
 from sklsb._system.memory import at_once
+from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.targets.base import States, Target
 
 # Batches of each chain, and counts held for all chains.
@@ -28,8 +29,6 @@ FEWEST_DRAWS = 64
 # An R-hat that is not due to chance or rounding if batches are at least this many sweeps long;
 # shorter batches are dependent in any chain, and R-hat is large by chance.
 _LARGE_R_HAT, _LONG = 1.1, 8
-# Probability of a false alarm for chains that agree, over all comparisons.
-CHANCE = 0.01
 # Fewest visits to a value that chains keep.
 _FEWEST_VISITS = 4
 # Looks at a chain per sweep.
@@ -161,8 +160,6 @@ class Tally:
     them, to be `joined`.
     """
 
-    symmetry: str | None = None  # missing in files of older versions
-
     def __init__(
         self,
         target: Target,
@@ -188,12 +185,11 @@ class Tally:
         n_counts = int(size.sum())
         n_batches = _MOST_COUNTS // max(1, n_all * n_counts)
         n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))
-        self.counts = np.zeros((n_chains, n_batches, n_counts), dtype=np.int64)
-        self.lp = np.zeros((n_chains, _MOST_LP))
-        # For each batch the sums of lp and of its square, relative to the first lp.
-        self.lp_sums, self.lp_origin = np.zeros((n_chains, n_batches, 2)), np.zeros(n_chains)
-        self.batch, self.lp_every = 1, 1  # draws of a batch; between two values of lp
-        self.n_draws = self.n_transitions = 0
+        self.counts = Batches((n_chains, n_batches, n_counts), np.int64)
+        self.lp, self.lp_every = np.zeros((n_chains, _MOST_LP)), 1  # draws between two of them
+        # Sums of lp and of its square, relative to the first lp.
+        self.lp_sums, self.lp_origin = Batches((n_chains, n_batches, 2)), np.zeros(n_chains)
+        self.n_transitions = 0
         self.since = 0  # transitions since the last state that was looked at
 
     def __eq__(self, other: object) -> bool:
@@ -204,17 +200,10 @@ class Tally:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Only batches that have begun, in few bytes: checkpoints are written often.
-        begun = -(-self.n_draws // self.batch)
-        counts = self.counts[:, :begun].astype(np.min_scalar_type(self.batch))
-        return self.__dict__ | {"counts": counts, "n_batches": self.counts.shape[1]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        found, n_batches = self.counts, self.__dict__.pop("n_batches")
-        self.counts = np.zeros((len(found), n_batches, found.shape[2]), dtype=np.int64)
-        self.counts[:, : found.shape[1]] = found
+    @property
+    def n_draws(self) -> int:
+        """Draws of each chain that were looked at."""
+        return self.counts.n_draws
 
     @classmethod
     def by_sweep(
@@ -231,10 +220,11 @@ class Tally:
     @classmethod
     def joined(cls, parts: "Sequence[Tally]") -> "Tally":
         """Concatenate the tallies of disjoint groups of chains, which have looked equally often."""
-        made = cls.__new__(cls)
-        made.__dict__.update(parts[0].__dict__)
-        for name in ("counts", "lp", "lp_sums", "lp_origin"):
+        made = copy.deepcopy(parts[0])
+        for name in ("lp", "lp_origin"):
             setattr(made, name, np.concatenate([getattr(part, name) for part in parts]))
+        for name in ("counts", "lp_sums"):
+            getattr(made, name).sums = np.concatenate([getattr(part, name).sums for part in parts])
         return made
 
     @_beyond_floats
@@ -245,30 +235,20 @@ class Tally:
         begin = max(0, -(-(self.every - self.since) // thin) - 1)
         chosen = np.arange(begin, n, max(1, -(-self.every // thin)))
         self.since = thin * (n - 1 - int(chosen[-1])) if chosen.size else self.since + thin * n
-        done = 0
-        while done < chosen.size:
-            at, filled = divmod(self.n_draws, self.batch)
-            now = chosen[done : done + self.batch - filled]
+        for at, part in self.counts.parts(chosen.size):
+            now = chosen[part]
             x = states[:, now]
             if self.sites.size < x.shape[2]:
                 x = x[:, :, self.sites]
-            self.counts[:, at] += self._counted(x)
+            self.counts.sums[:, at] += self._counted(x)
             self._keep_lp(lp[:, now])
             self._add_lp(lp[:, now], at)
-            self.n_draws += now.size
-            done += now.size
-            if self.n_draws == self.counts.shape[1] * self.batch:  # two batches become one
-                k = self.counts.shape[1] // 2
-                self.counts[:, :k] = self.counts[:, ::2] + self.counts[:, 1::2]
-                self.counts[:, k:] = 0
-                self.lp_sums[:, :k] = self.lp_sums[:, ::2] + self.lp_sums[:, 1::2]
-                self.lp_sums[:, k:] = 0.0
-                self.batch *= 2
+            self.lp_sums.count(now.size)
 
     def _counted(self, x: States) -> NDArray[np.int64]:
         if self.two_valued:
             return (x == self.values[1]).sum(axis=1)
-        n_counts = self.counts.shape[2]
+        n_counts = self.counts.sums.shape[2]
         size = np.diff(self.first, append=n_counts)
         index = np.searchsorted(self.values, x)
         # The first of two values is not counted.
@@ -291,10 +271,7 @@ class Tally:
             self.lp_origin = lp[:, 0].copy()
         z = lp - self.lp_origin[:, np.newaxis]
         parts = np.stack([z, np.square(z)], axis=2)
-        # One after another, so that sums do not depend on how draws are divided into calls.
-        self.lp_sums[:, at] = np.cumsum(
-            np.concatenate([self.lp_sums[:, at, np.newaxis], parts], axis=1), axis=1
-        )[:, -1]
+        self.lp_sums.add_in_turn(at, parts)
 
     @property
     def _sweeps_per_look(self) -> float:
@@ -306,9 +283,8 @@ class Tally:
 
     def of_values(self) -> Agreement:
         """Compare how often the values were seen, shape (n_counts,)."""
-        n = self.n_draws // self.batch // 2 * 2
-        sums = self.counts[:, :n].astype(np.float64)
-        return agreement(sums, sums, self.batch, self._is_long(self.batch), self._centre(sums))
+        size, sums = self.counts.size, _even(self.counts).astype(np.float64)
+        return agreement(sums, sums, size, self._is_long(size), self._centre(sums))
 
     def _centre(self, sums: Array) -> Array | None:
         """Return means over chains and their images, which are as probable; None without symmetry.
@@ -323,7 +299,7 @@ class Tally:
         if self.symmetry == "cycle":
             return 1.0 / k
         first = np.repeat(self.first, size)
-        p = sums.mean(axis=(0, 1)) / self.batch
+        p = sums.mean(axis=(0, 1)) / self.counts.size
         image = p[2 * first + np.repeat(size, size) - 1 - np.arange(n_counts)]
         return np.where(k > 2, (p + image) / 2, 0.5)
 
@@ -338,39 +314,44 @@ class Tally:
         long = self._is_long(size * self.lp_every)
         found = agreement(z.sum(axis=2), np.square(z).sum(axis=2), size, long)
         # The kept values are too few to tell the effective size of a long run.
-        whole = self.n_draws // self.batch // 2 * 2
-        z, square = np.moveaxis(self.lp_sums[:, :whole], 2, 0)
+        z, square = np.moveaxis(_even(self.lp_sums), 2, 0)
         # Relative to one origin for all chains.
         shift = (self.lp_origin - self.lp_origin[0])[:, np.newaxis]
-        square = square + shift * (2.0 * z + self.batch * shift)
-        sums = z + self.batch * shift
-        return found._replace(ess=agreement(sums, square, self.batch).ess)
+        size = self.lp_sums.size
+        square = square + shift * (2.0 * z + size * shift)
+        return found._replace(ess=agreement(z + size * shift, square, size).ess)
 
     def lost(self) -> list[int]:
         """Return sites of values that chains keep for long, but that the draws rarely visit."""
-        size = np.diff(self.first, append=self.counts.shape[2])
-        n_looks = self.n_draws * len(self.counts)
+        counts = self.counts.sums
+        size = np.diff(self.first, append=counts.shape[2])
+        n_looks = self.n_draws * len(counts)
         result = []
         for site, index, sweeps in self.kept:
             place = int(np.searchsorted(self.sites, site))
             two = size[place] == 1  # the second value is counted
-            seen = int(self.counts[:, :, self.first[place] + (0 if two else index)].sum())
+            seen = int(counts[:, :, self.first[place] + (0 if two else index)].sum())
             seen = n_looks - seen if two and index == 0 else seen
             if seen * self._sweeps_per_look < _FEWEST_VISITS * sweeps:
                 result.append(site)
         return result
 
-    def by_value(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the counts, and the variable and the index of the value that each is of."""
-        n_counts = self.counts.shape[2]
+    def by_value(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the variable and the index of the value that each count is of."""
+        n_counts = self.counts.sums.shape[2]
         size = np.diff(self.first, append=n_counts)
         of = np.repeat(np.arange(size.size), size)
         value = np.where(size[of] == 1, 1, np.arange(n_counts) - self.first[of])
-        return self.counts, self.sites[of], value
+        return self.sites[of], value
 
     def by_site(self, values: Array, best: np.ufunc) -> Array:
         """Reduce numbers for each value to numbers for each variable that is looked at."""
         return best.reduceat(values, self.first) if self.first.size else values
+
+
+def _even(batches: Batches) -> NDArray[Any]:
+    """Return the sums of an even number of full batches."""
+    return batches.full[:, : batches.full.shape[1] // 2 * 2]
 
 
 @dataclass

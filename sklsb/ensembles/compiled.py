@@ -91,9 +91,11 @@ class Ensemble(Threaded):
 
     def _allocate(self, rule: Rule, states: States) -> None:
         self.rule = rule
-        view: Any = self.target.view() if rule.facts.sees_all_moves else self.target.site_view()
+        view: Any
         if rule.facts.in_order:
             view = self.target._class_view()
+        else:
+            view = self.target.view() if rule.facts.sees_all_moves else self.target.site_view()
         self.view, n = view, len(states)
         self.chains = Chains(
             x=np.array(states, dtype=self.target.dtype, order="C"),

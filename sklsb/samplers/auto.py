@@ -17,7 +17,7 @@ from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._auto.challengers import begun, eliminated
 from sklsb.samplers._auto.prices import is_on_torch, neighbours, price_of, work_of_fit
-from sklsb.samplers._auto.race import Contest
+from sklsb.samplers._auto.race import Contest, Short
 from sklsb.samplers._run.algorithm import Algorithm, Fit
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.redraws import tied_by_zeros
@@ -31,17 +31,17 @@ from sklsb.targets.base import Target
 _RACE = 1 << 11
 # The race may take this share of the work of fitting an LSBSampler, and tempering this one.
 _SHARE, _OF_TEMPERING = 0.6, 0.3
-# Tempering is tried if R-hat of the best is above this, or if candidates disagree; with at least
-# so many scans, of about so many replicas.
-_LARGE_R_HAT, _FEWEST_SCANS, _REPLICAS = 1.2, 128, 16
+# Tempering is tried if chains of the best, or candidates, disagree; with at least so many scans, of
+# about so many replicas.
+_FEWEST_SCANS, _REPLICAS = 128, 16
 # Most seeds: one for each challenger, elimination and tempering.
 _SEEDS = 16
 # Of the first race: evaluations of each change by each chain, and how many times as many effective
 # draws the winner must make as Barker's function, so that no learned one need be looked for.
 _EVALUATIONS, _BY_LEARNING = 4_000, 5.0
-# Changes of single variables from which on a target is large, sweeps of its burn-in, and
-# evaluations in its only race.
-_LARGE, _SWEEPS, _EVALUATIONS_OF_LARGE = 1 << 15, 32, 100
+# Changes of single variables from which on a target is large, and the race on it.
+_LARGE = 1 << 15
+_RACES = {_LARGE: Short(32, 4096, 100, 6, False), 1 << 19: Short(16, 2, 42, 4, True)}
 # Most races that are held again, as chains were still on their way to where the target is.
 _AGAIN = 3
 # Variables that a warning names.
@@ -124,17 +124,21 @@ class _Race(Fit):
     def _choose_of_large(self, initial_states: ArrayLike | None, moves: int) -> "_Choice":
         """Return the result of a single short race, which starts where cheap sweeps have led."""
         target = self.target
+        short = next(race for least, race in reversed(_RACES.items()) if moves > least)
         sweeps = GibbsSampler(sweeps_of(target)).set_params(
-            **self._common | {"n_burn_in": _SWEEPS}, random_state=self.params.random_state
+            **self._common | {"n_burn_in": short.n_sweeps}, random_state=self.params.random_state
         )
         sweeps._fit(target, initial_states)
         first = self._first("barker")
         seed = sweeps.run_.ensemble.streams.copy().of("pilot", _RACE)[0].integers(2**63)
         first.set_params(n_burn_in=0, random_state=int(seed))
         first._fit(target, sweeps.run_.ensemble.chains.x)
-        first.set_params(n_burn_in=None)._here()  # of chains that start elsewhere
-        choice = _Choice(first, self._work(first, _EVALUATIONS_OF_LARGE * moves), short=True)
-        choice.spent = sweeps.n_evaluations_
+        n_chains = self.params.n_chains
+        n_racing = min(n_chains, short.n_chains)
+        work = self._work(first, short.evaluations * moves) * n_racing / n_chains
+        for sampler in (first, sweeps):
+            sampler.set_params(n_burn_in=None)._here()  # of chains that start elsewhere
+        choice = _Choice(first, work, short=short, sweeps=sweeps)
         choice.race()
         return choice
 
@@ -162,7 +166,8 @@ class AutoSampler(BaseSampler):
     states where the race began, and draws; nothing adapts after `fit`.
 
     If more than 32,768 changes of single variables are possible, and nothing above forbids a first
-    race, that is the only one, a short one from where 32 Gibbs sweeps lead, and nothing is learned.
+    race, that is the only one, a short one from where 32 Gibbs sweeps lead, or 16 beyond 524,288
+    changes, and nothing is learned.
 
     Candidates are compared by effective draws per unit of work,
 
@@ -270,9 +275,11 @@ class _Choice:
         first: LSBSampler,
         work: float,
         before: "_Choice | None" = None,
-        short: bool = False,  # whether there is one race, of few draws
+        short: Short | None = None,  # the only race
+        sweeps: GibbsSampler | None = None,  # which led to where it begins
     ):
         self.short = short
+        self.fitted: dict[str, BaseSampler] = {} if sweeps is None else {sweeps.scan: sweeps}
         self.first, self.target, self.work, self.before = first, first.target_, work, before
         self.states = first.run_.ensemble.chains.x.copy()
         own = first.run_.ensemble.streams.copy().of("pilot", _RACE)
@@ -281,12 +288,13 @@ class _Choice:
         self.seeds = [int(own[0].integers(2**63)) for _ in range(_SEEDS)]
         self.by_chain = [int(rng.integers(2**63)) for rng in own]
         self.settings: dict[str, Any] = {"n_chains": first.n_chains, "n_jobs": first.n_jobs}
-        self.samplers: dict[str, BaseSampler] = {"lsb": first}
+        self.samplers: dict[str, BaseSampler] = {"lsb": first} | self.fitted
         self.again = 0  # races held before the one that counts
         self.spent = 0  # evaluations of those
 
     def _copies(self, sampler: BaseSampler, k: int) -> Any:
-        streams = Streams([np.random.default_rng([seed, k]) for seed in self.by_chain])
+        seeds = self.by_chain[: self.short.n_chains if self.short else None]
+        streams = Streams([np.random.default_rng([seed, k]) for seed in seeds])
         return sampler.run_.algorithm.copies(sampler.run_.ensemble, streams)
 
     def race(self) -> None:
@@ -308,9 +316,8 @@ class _Choice:
     def _race(self) -> None:
         first, budget = self.first, _SHARE * self.work
         if (self.target.n_possible > 1).any():
-            self.samplers |= begun(
-                self.target, self.states, self.seeds[2:], self.settings, self.short
-            )
+            given = self.target, self.states, self.seeds[2:], self.settings
+            self.samplers |= begun(*given, self.short is not None, {*self.fitted})
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
         self.contest = Contest(chains, budget, self.short)
         if self.contest.sites.size:
@@ -366,7 +373,7 @@ class _Choice:
         run = self.contest.entrant(name)
         if name == "elimination" or run.halves is None or self.target.ratio_cost > 1:
             return False
-        disagree = self.contest.difference(name).sites.size or run.r_hat > _LARGE_R_HAT
+        disagree = self.contest.difference(name).sites.size or run.disagree
         return bool(disagree or self.have_left)
 
     @property
@@ -428,7 +435,7 @@ class _Choice:
         name = self.chosen
         if not self.contest.last or name == "elimination":
             return ""
-        found, r_hat = self.contest.difference(name), self.contest.entrant(name).r_hat
+        found, run = self.contest.difference(name), self.contest.entrant(name)
         if found.sites.size:
             labels = [repr(self.target.label(int(site))) for site in found.sites[:_NAMED]]
             more = found.sites.size - len(labels)
@@ -438,9 +445,10 @@ class _Choice:
                 f"to {found.size:.3g} standard errors in the marginals of variables {named}: one "
                 "of them has not converged, or does not leave a mode."
             )
-        elif r_hat > _LARGE_R_HAT:
+        elif run.disagree:
             seen = (
-                f"The chains of {name!r}, which is taken, disagreed in the race: R-hat {r_hat:.3g}."
+                f"The chains of {name!r}, which is taken, disagreed in the race: R-hat "
+                f"{run.r_hat:.3g}."
             )
         elif self.have_left:
             seen = (

@@ -2,6 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +13,8 @@ from sklsb._kernels.rules.clusters import NEEDS, Bonds, SwendsenWang, Wolff
 from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, check_needs, free_sites
 from sklsb.targets.base import Target
 
+# A fit asks for the bonds of a target several times: its couplings and field, and the bonds.
+_BONDS: WeakKeyDictionary[Target, tuple[Any, Any, Bonds]] = WeakKeyDictionary()
 UPDATES: dict[str, Any] = {"swendsen-wang": SwendsenWang, "wolff": Wolff}
 
 
@@ -24,7 +27,12 @@ class _Clusters(FixedRule):
         if not isinstance(update, str) or update not in UPDATES:
             raise ValueError(f"update is {update!r}; it must be one of {list(UPDATES)}.")
         check_needs("ClusterSampler", target, NEEDS, "Use GibbsSampler or LSBSampler.")
-        rule: Rule = UPDATES[update](bonds_of(target))
+        model: Any = target._pairwise  # type: ignore[attr-defined]
+        known = _BONDS.get(target)
+        # The arrays are read-only, but a target may have been given others.
+        if known is None or known[0] is not model.couplings or known[1] is not model.field:
+            known = _BONDS[target] = model.couplings, model.field, bonds_of(target)
+        rule: Rule = UPDATES[update](known[2])
         return rule
 
 
@@ -137,8 +145,10 @@ def bonds_of(target: Target) -> Bonds:
     fixed = np.flatnonzero(~free)
     # Any possible state has the only values of fixed variables.
     values = target.draw_state(np.random.default_rng(0))[fixed]
-    field += model.couplings[:, fixed] @ pair[np.searchsorted(model.values, values)]
-    couplings = _between(model.couplings, free)
+    couplings = model.couplings
+    if fixed.size:
+        field += couplings[:, fixed] @ pair[np.searchsorted(model.values, values)]
+        couplings = _between(couplings, free)
     # Finite: as numbers are at least 2**-53, all variables join from exp(37) on.
     strength = np.exp(np.minimum(np.ptp(pair) * np.abs(couplings.data), 690.0))
     matters = (field[free] != field[free, :1]).any()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.chromatic import CHROMATIC_NEEDS, Chromatic
+from sklsb._kernels.rules.coloring import color
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
 from sklsb.ensembles.compiled import Ensemble
@@ -23,8 +24,9 @@ from sklsb.samplers._run.fixed import (
 )
 from sklsb.targets.base import Target
 
-# A fit asks for the colours of a target several times.
-_COLORS: WeakKeyDictionary[Target, NDArray[np.int64]] = WeakKeyDictionary()
+# A fit asks for the classes of a target several times: its sites by class, and where each starts.
+_Classes = tuple[NDArray[np.uint32], NDArray[np.int64]]
+_CLASSES: WeakKeyDictionary[Target, _Classes] = WeakKeyDictionary()
 SCANS = ("auto", "systematic", "chromatic", "layers", "random")
 # Average number of neighbours up to which variables are swept by colour.
 _FEW_NEIGHBOURS = 32
@@ -71,14 +73,16 @@ class _Gibbs(FixedRule):
     def _chromatic(self, sites: NDArray[np.uint32]) -> Rule:
         target, advice = self.target, 'Use scan="random" or "systematic".'
         check_needs("GibbsSampler(scan='chromatic')", target, CHROMATIC_NEEDS, advice)
-        color = _COLORS.get(target)
-        if color is None:
-            graph = sp.csr_array(target.graph)[sites][:, sites]
-            color = _COLORS[target] = colors(graph)
-        start = np.append(0, np.cumsum(np.bincount(color))).astype(np.int64)
+        if target not in _CLASSES:
+            graph = sp.csr_array(target.graph)
+            if sites.size < target.n_sites:
+                graph = graph[sites][:, sites]
+            found = colors(graph)
+            start = np.append(0, np.cumsum(np.bincount(found))).astype(np.int64)
+            _CLASSES[target] = sites[np.argsort(found, kind="stable")], start
         two_valued = bool((target.cardinalities == 2).all())
         in_order = target._class_view() is not None
-        return Chromatic(sites[np.argsort(color, kind="stable")], start, two_valued, in_order)
+        return Chromatic(*_CLASSES[target], two_valued, in_order)
 
     def _layers(self, sites: NDArray[np.uint32]) -> Rule:
         target = self.target
@@ -215,20 +219,7 @@ def colors(graph: sp.csr_array) -> NDArray[np.int64]:
     Greedily in breadth-first order: each node gets the first colour that no neighbour has.
     """
     n = graph.shape[0]
-    start, near = graph.indptr.tolist(), graph.indices.tolist()
-    found = [-1] * n
-    for root in range(n):
-        if found[root] >= 0:
-            continue
-        queue = [root]
-        found[root] = 0
-        for node in queue:
-            around = near[start[node] : start[node + 1]]
-            taken = {found[other] for other in around if other != node}
-            if node != root:
-                found[node] = next(c for c in range(len(taken) + 1) if c not in taken)
-            for other in around:
-                if found[other] == -1:
-                    found[other] = -2  # in the queue
-                    queue.append(other)
-    return np.array(found, dtype=np.int64)
+    found, queue = np.empty(n, np.int64), np.empty(n, np.int64)
+    most = int(np.diff(graph.indptr).max(initial=0))
+    color(graph.indptr, graph.indices, found, queue, np.zeros(most + 1, np.int64))
+    return found

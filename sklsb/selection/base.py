@@ -1,11 +1,10 @@
 """What the estimators share: parameters, the run of the chains, results by column."""
 
-import copy
 import numbers
-import os
-import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+import joblib
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -19,10 +18,11 @@ from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import to_inference_data
 from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRunWarning
 from sklsb.samplers._run.checks import check_count, is_n_jobs
+from sklsb.selection.chains import Chain
 from sklsb.selection.plots import Plots
-from sklsb.selection.problem import inclusion_prior
+from sklsb.selection.problem import Inclusion, Problem, refuse_width, warn_of_duplicates
 from sklsb.selection.search import LONGEST, Search, estimate
-from sklsb.targets._checks import positive, refuse_mask
+from sklsb.targets._checks import beta_parameters, positive, refuse_mask
 from sklsb.targets._names import is_missing
 
 Array = NDArray[np.float64]
@@ -30,14 +30,51 @@ Ints = NDArray[np.int64]
 Model = tuple[int, ...]
 
 _N_MODELS = 100
-# Batches of each chain below which the first look is worth more than what came later.
-_FEWEST = 16
+_ESTIMATORS = ("bma", "mpm", "hpm")
 # What a ridge regression explains of what ``coef_`` do not, from which a warning tells of it.
 _MUCH = 0.2
 
 
 class BaseSpikeSlab(SelectorMixin, BaseEstimator):
     """Parameters, fit and results of spike-and-slab estimators."""
+
+    # How `validate_data` reads X.
+    _reading: ClassVar[dict[str, Any]]
+
+    def __init__(
+        self,
+        *,
+        slab_sd: float = 1.0,
+        size_prior: tuple[float, float] | None = None,
+        expected_size: float | None = None,
+        inclusion_prior: Any = None,
+        always: Sequence[Any] = (),
+        groups: Any = None,
+        standardize: bool = True,
+        n_chains: int = 4,
+        tol: float = 0.01,
+        max_time: float | None = None,
+        subset_size: Any = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ):
+        self.slab_sd = slab_sd
+        self.size_prior = size_prior
+        self.expected_size = expected_size
+        self.inclusion_prior = inclusion_prior
+        self.always = always
+        self.groups = groups
+        self.standardize = standardize
+        self.n_chains = n_chains
+        self.tol = tol
+        self.max_time = max_time
+        self.subset_size = subset_size
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -51,17 +88,25 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         """Return what `validate_data` does, but refuse masks and name the column at fault."""
         refuse_mask(X, "X")
         try:
-            return validate_data(self, X, *y, **how)
+            return validate_data(self, X, *y, **self._reading, **how)
         except (ValueError, TypeError) as error:
             _refuse_entry(X, error)
             raise
+
+    def _read_new(self, X: Any, estimator: str) -> Any:
+        """Return rows to predict, by an estimator that must be known."""
+        check_is_fitted(self)
+        if estimator not in _ESTIMATORS:
+            raise ValueError(f"estimator is {estimator!r}; it must be one of {list(_ESTIMATORS)}.")
+        return self._read(X, reset=False)
 
     def _names(self) -> list[Any]:
         """Names of the columns, or their numbers."""
         return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
 
-    def _check_parameters(self) -> tuple[int, int | None]:
-        """Check what needs no data; return threads and units per window."""
+    def _check(self, X: Any) -> None:
+        """Check the width of X, and parameters that need no data."""
+        refuse_width(X)
         if check_count(self.n_chains, "n_chains", 1) == 1:
             raise ValueError(
                 "n_chains is 1; it must be at least 2, since one chain cannot tell whether it "
@@ -72,32 +117,45 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
             positive(self.max_time, "max_time")
         if not is_n_jobs(self.n_jobs):
             raise ValueError(f"n_jobs is {self.n_jobs!r}; give a number of threads, or None.")
-        cores = os.cpu_count() or 1
-        jobs = 1 if self.n_jobs is None else int(self.n_jobs)
-        jobs = max(1, cores + 1 + jobs) if jobs < 0 else jobs
-        size = None
         if self.subset_size != "auto":
-            size = check_count(self.subset_size, "subset_size", 2)
-        return min(jobs, self.n_chains), size
+            check_count(self.subset_size, "subset_size", 2)
 
-    def _inclusion(
-        self, unit_of: Ints, n_units: int
-    ) -> tuple[tuple[float, float] | None, Array | None]:
-        """Return a and b, or probabilities by unit.
+    def _inclusion(self, unit_of: Ints, n_units: int) -> Inclusion:
+        """Return the prior of inclusion.
 
         ``unit_of`` is the unit of each column of X, -1 for ``always``.
         """
-        given = self.inclusion_prior
-        if given is not None:
-            given = np.asarray(given, dtype=np.float64)
-            if given.shape == unit_of.shape and self.groups is None:
-                given = given[unit_of >= 0]
-            elif given.shape not in ((), (n_units,)):
+        refuse_mask(self.inclusion_prior, "inclusion_prior")
+        names = ("size_prior", "expected_size", "inclusion_prior")
+        together = [name for name in names if getattr(self, name) is not None]
+        if len(together) > 1:
+            raise ValueError(f"{' and '.join(together)} are given; give one of them.")
+        if self.inclusion_prior is not None:
+            chance = np.asarray(self.inclusion_prior, dtype=np.float64)
+            if chance.shape == unit_of.shape and self.groups is None:
+                chance = chance[unit_of >= 0]
+            elif chance.shape not in ((), (n_units,)):
                 raise ValueError(
-                    f"inclusion_prior has shape {given.shape}; give one probability per column or "
-                    f"group, ({n_units},)."
+                    f"inclusion_prior has shape {chance.shape}; give one probability per column "
+                    f"or group, ({n_units},)."
                 )
-        return inclusion_prior(self.size_prior, self.expected_size, given, n_units)
+            bad = ~((chance > 0.0) & (chance < 1.0))
+            if bad.any():
+                raise ValueError(
+                    f"inclusion_prior has the entry {chance[bad][0]}; give probabilities between "
+                    "0 and 1. Columns that are in every model belong in always."
+                )
+            return Inclusion(by_unit=np.array(np.broadcast_to(chance, n_units)))
+        size = self.expected_size
+        if size is None:
+            given = self.size_prior
+            return Inclusion(beta_parameters((1.0, 1.0) if given is None else given))
+        if not (isinstance(size, numbers.Real) and 0 < float(size) < n_units):
+            raise ValueError(
+                f"expected_size is {size!r}; it must be between 0 and {n_units}, the number of "
+                "columns or groups to choose from."
+            )
+        return Inclusion(by_unit=np.full(n_units, float(size) / n_units))
 
     def _units(self) -> tuple[Ints, Ints, list[Ints]]:
         """Return the columns in ``always``, the unit of each column, and the columns by unit."""
@@ -127,82 +185,49 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
 
     # ------------------------------------------------------------- fit
 
-    def _run(self, search: Search, size: int | None, power: float | None, choose: bool) -> None:
-        """Run the chains; after Ctrl-C keep what was found, if there is anything.
-
-        With ``choose``, a pilot chooses rates if the first look is not enough, and the power of the
-        likelihood if that is None.
-        """
+    def _run(self, problem: Problem, kind: type[Chain], power: float | None = 1.0) -> Search:
+        """Run chains on a problem; ``power`` of the likelihood, None: to be chosen."""
+        warn_of_duplicates(problem, self._names())
+        threads = min(int(joblib.effective_n_jobs(self.n_jobs)), self.n_chains)
+        search = Search(problem, kind, self.n_chains, self.random_state, threads)
         if search.enumerated():
-            return
+            return search
         before = None
         if self.warm_start and hasattr(self, "_last_models"):
-            limit = search.problem.n_free
-            before = [units[units < limit][: search.problem.most] for units in self._last_models]
-        with Progress(self.verbose, "sampling", None) as search.progress:
+            limit = problem.n_free
+            before = [units[units < limit][: problem.most] for units in self._last_models]
+        size = None if self.subset_size == "auto" else int(self.subset_size)
+        with Progress(self.verbose, "sampling") as search.progress:
             search.start(before)
-            plan = search.to_better_model(search.burn_in(search.first_plan(size)), self.tol)
-            end = None if self.max_time is None else time.monotonic() + self.max_time
-            first: list[Any] = []
-            try:
-                # The pilot takes longer than an easy posterior does.
-                once = choose and power in (None, 1.0)
-                done = (once or not choose) and search.run(plan, self.tol, end, once=once)
-                if choose and not done and (end is None or time.monotonic() < end):
-                    first = [copy.copy(chain) for chain in search.chains]
-                    plan = search.pilot(plan, power)
-                    search.run(plan, self.tol, end)
-            except KeyboardInterrupt:
-                if first and min(len(chain.batches.share) for chain in search.chains) < _FEWEST:
-                    search.chains = first
-                if min(len(chain.batches.share) for chain in search.chains) < 2:
-                    raise
-                search.interrupted = True
-        self._plan = plan
+            search.settle(size, self.tol)
+            search.draw(self.tol, self.max_time, power)
+        self._plan = search.plan
+        return search
 
-    def _keep(self, search: Search) -> dict[Model, float]:
-        """Set the attributes that need no coefficients; return log p of the models kept."""
-        problem, chains = search.problem, search.chains
+    def _keep(self, search: Search, unit: Array) -> dict[Model, float]:
+        """Set the fitted attributes that both estimators have; return log p of the models kept.
+
+        Coefficients of ``always`` are 0; ``unit`` is that of the coefficient of each free column.
+        """
+        problem, chains, sums = search.problem, search.chains, search.sums
+        free, own, p = problem.free, problem.unit_of, self.n_features_in_
         found = self._estimate = estimate([chain.batches for chain in chains])
         self._last_models = [chain.units for chain in chains]
-        share, mcse = np.ones(self.n_features_in_), np.zeros(self.n_features_in_)
-        share[problem.free] = found.share[problem.unit_of]
-        mcse[problem.free] = found.mcse[problem.unit_of]
-        self.inclusion_probabilities_, self.inclusion_mcse_ = share, mcse
-        sizes = np.sum([chain.sums.sizes for chain in chains], axis=0)[: problem.most + 1]
+        self.inclusion_probabilities_, self.inclusion_mcse_ = np.ones(p), np.zeros(p)
+        self.inclusion_probabilities_[free] = found.share[own]
+        self.inclusion_mcse_[free] = found.mcse[own]
+        sizes = sums.sizes[: problem.most + 1]
         self.model_sizes_ = sizes / sizes.sum()
-        total = np.sum([chain.sums.total for chain in chains], axis=0)
-        self.n_iter_ = int(total[places.JUMPS])
-        self.disagreement_ = found.disagreement
+        self.n_iter_ = int(sums.total[places.JUMPS])
+        self.disagreement_ = float(np.ptp(found.by_chain, axis=0).max(initial=0.0))
         self.converged_ = bool(
             found.mcse.max() <= self.tol and not found.disagree.any() and not search.interrupted
         )
-        spent: dict[Model, float] = {}
-        log_p: dict[Model, float] = {}
-        for chain in chains:
-            table = chain.models
-            for i in np.flatnonzero(table.key):
-                members = tuple(sorted(table.units[i, : table.size[i]].tolist()))
-                spent[members] = spent.get(members, 0.0) + table.time[i] / total[places.TIME]
-                log_p[members] = table.log_p[i]
-        order = sorted(spent, key=lambda m: (-spent[m], m))[:_N_MODELS]
-        self.models_ = [
-            (tuple(np.sort(problem.given[problem.columns_of(m)]).tolist()), spent[m]) for m in order
-        ]
-        return log_p
-
-    def _keep_coefficients(self, search: Search, unit: Array) -> None:
-        """Set what is said of coefficients, 0 for ``always``; ``unit`` is that of each free one."""
-        problem, p = search.problem, self.n_features_in_
-        free, own = problem.free, problem.unit_of
-        sums = [np.sum([chain.sums[i] for chain in search.chains], axis=0) for i in range(6)]
-        share, time_, (mean, square, positive_, present) = (
-            *sums[:2],
-            (s[: free.size] for s in sums[2:]),
-        )
+        mean, square, positive_, present = (s[: free.size] for s in sums[2:6])
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean, square = mean / time_[own], square / time_[own]
-            conditional = np.where(share[own] > 0, mean / (share / time_)[own], 0.0)
+            mean, square = mean / sums.time[own], square / sums.time[own]
+            share = sums.share[own]
+            conditional = np.where(share > 0, mean / (sums.share / sums.time)[own], 0.0)
             sign = np.where(present > 0, positive_ / present, 0.5)
         self.coef_, self.coef_sd_, self.coef_conditional_ = np.zeros((3, p))
         self.positive_probability_ = np.full(p, 0.5)
@@ -210,6 +235,20 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         self.coef_sd_[free] = np.sqrt(np.maximum(square - mean**2, 0.0)) * unit
         self.coef_conditional_[free] = conditional * unit
         self.positive_probability_[free] = sign
+        spent: dict[Model, float] = {}
+        log_p: dict[Model, float] = {}
+        for chain in chains:
+            table = chain.models
+            for i in np.flatnonzero(table.key):
+                members = tuple(sorted(table.units[i, : table.size[i]].tolist()))
+                time = table.time[i] / sums.total[places.TIME]
+                spent[members] = spent.get(members, 0.0) + time
+                log_p[members] = table.log_p[i]
+        order = sorted(spent, key=lambda m: (-spent[m], m))[:_N_MODELS]
+        self.models_ = [
+            (tuple(np.sort(problem.given[problem.columns_of(m)]).tolist()), spent[m]) for m in order
+        ]
+        return log_p
 
     def _tell(self, search: Search, explained: float) -> None:
         """Warn of what makes results uncertain; ``coef_`` explain a part of the response."""
@@ -319,6 +358,19 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         )
         return frame.sort_values("probability", ascending=False, kind="stable")
 
+    def _posterior(self, coef: Array, included: Any, attrs: dict[str, Any], **others: Array) -> Any:
+        """Put draws of coefficients, (chain, draw, feature), and others into ArviZ's container."""
+        dims, shape = ("chain", "draw"), coef.shape[:2]
+        data = xr.Dataset(
+            {
+                "coef": ((*dims, "feature"), coef),
+                "included": ((*dims, "feature"), np.asarray(included, dtype=np.int8)),
+                **{name: (dims, values.reshape(shape)) for name, values in others.items()},
+            },
+            coords={"chain": range(shape[0]), "draw": range(shape[1]), "feature": self._names()},
+        )
+        return to_inference_data({"posterior": data}, attrs)
+
     @property
     def plot(self) -> Plots:
         """Pictures, such as ``plot.inclusion()``; see `Plots`."""
@@ -357,20 +409,3 @@ def _refuse_entry(X: Any, cause: Exception) -> None:
                         "column out, or give numbers, such as one column of 0 and 1 for each "
                         "category but one (pandas.get_dummies(X, drop_first=True))."
                     ) from cause
-
-
-def posterior_draws(
-    coef: Array, included: Any, names: list[Any], attrs: dict[str, Any] | None = None, **others: Any
-) -> Any:
-    """Put draws of coefficients, (chain, draw, feature), and others into ArviZ's container."""
-    dims = ("chain", "draw")
-    shape = coef.shape[:2]
-    data = xr.Dataset(
-        {
-            "coef": ((*dims, "feature"), coef),
-            "included": ((*dims, "feature"), np.asarray(included, dtype=np.int8)),
-            **{name: (dims, values.reshape(shape)) for name, values in others.items()},
-        },
-        coords={"chain": range(shape[0]), "draw": range(shape[1]), "feature": names},
-    )
-    return to_inference_data({"posterior": data}, attrs or {})

@@ -1,6 +1,6 @@
 """Chains: windows, the parts of columns they take in turn, and what is summed over them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.process import run_window
 from sklsb._kernels.selection.state import Models, Rates, Sums, Window
+from sklsb._system.memory import at_once
+from sklsb.diagnostics.batches import Batches, Thinned
 from sklsb.selection.problem import Problem
 
 Array = NDArray[np.float64]
@@ -32,6 +34,7 @@ class Pace(NamedTuple):
     part_jumps: int  # of a window of some
     windows: int  # in a sweep, if each has all units
     burn_in: int  # sweeps
+    pilot: bool  # whether it may choose rates
 
 
 @dataclass(frozen=True)
@@ -140,40 +143,17 @@ def new_models(problem: Problem, n: int = _N_MODELS) -> Models:
     )
 
 
-@dataclass
-class Batches:
-    """Sums of probabilities and times by unit, of consecutive batches of equal length."""
-
-    n_units: int
-    most: int = 0
-    length: int = 1  # sweeps in a batch
-    begun: int = 0  # sweeps in the last batch, if it is not full
-    share: list[Array] = field(default_factory=list)
-    time: list[Array] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        fits = _BATCH_BYTES // (8 * 4 * self.n_units + 1)
-        self.most = self.most or int(np.clip(fits // 2 * 2, 16, _N_BATCHES))
-
-    def add(self, share: Array, time: Array) -> None:
-        """Add the sums of a sweep."""
-        if self.begun:
-            self.share[-1] += share
-            self.time[-1] += time
-        else:
-            self.share.append(share.astype(np.float32 if self.n_units > 50_000 else np.float64))
-            self.time.append(time.astype(self.share[-1].dtype))
-        self.begun = (self.begun + 1) % self.length
-        if not self.begun and len(self.share) == self.most:
-            for parts in (self.share, self.time):
-                parts[:] = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
-            self.length *= 2
+def new_batches(n_units: int) -> Batches:
+    """Return batches of the sweeps of a chain: sums of probabilities and of times by unit."""
+    fits = at_once(_BATCH_BYTES, 8 * 4 * n_units + 1)
+    n_batches = int(np.clip(fits // 2 * 2, 16, _N_BATCHES))
+    return Batches((1, n_batches, 2, n_units), np.float32 if n_units > 50_000 else np.float64)
 
 
 class Chain:
     """One chain: where it is, its random numbers, and what it has summed so far."""
 
-    pace: ClassVar[Pace] = Pace(2_000, 100, 40, 8, 4)
+    pace: ClassVar[Pace] = Pace(2_000, 100, 40, 8, 4, pilot=True)
 
     def __init__(self, problem: Problem, rng: np.random.Generator, units: Ints):
         self.problem, self.rng, self.units = problem, rng, units
@@ -184,9 +164,9 @@ class Chain:
     def forget(self) -> None:
         """Forget all sums; the chain stays where it is."""
         self.sums, self.models = new_sums(self.problem), new_models(self.problem)
-        self.batches = Batches(self.problem.n_free)
-        self.states: list[tuple[Ints, float]] = []
-        self.every, self.n_sweeps = 1, 0
+        self.batches = new_batches(self.problem.n_free)
+        # Models at the ends of sweeps, with their weights.
+        self.states = Thinned[tuple[Ints, float]](_N_STATES + 1)
 
     def move(self, units: Ints) -> None:
         """Go to a model."""
@@ -263,7 +243,7 @@ class Chain:
             self.units = units[units < self.problem.n_free]
             self._passed(window, of_sweep)
         n = self.problem.n_free
-        self.batches.add(of_sweep.share[:n], of_sweep.time[:n])
+        self.batches.add_draw(np.array([of_sweep.share[:n], of_sweep.time[:n]]))
         self._add(of_sweep)
         return of_sweep.total
 
@@ -273,12 +253,7 @@ class Chain:
         for total, part in zip(self.sums, new, strict=True):
             total += part
         self.sums.total[largest] = kept
-        if self.n_sweeps % self.every == 0:
-            self.states.append((self.units, float(new.total[names.BORDER])))
-            if len(self.states) > _N_STATES:
-                self.states = self.states[::2]
-                self.every *= 2
-        self.n_sweeps += 1
+        self.states.add((self.units, float(new.total[names.BORDER])))
         if 4 * self.models.n_kept[0] >= 3 * self.models.key.size:
             self.models = _half(self.models)
 

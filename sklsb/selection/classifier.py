@@ -1,7 +1,6 @@
 """The estimator for classes and counts."""
 
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,25 +8,19 @@ from scipy import sparse
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_is_fitted,
-    column_or_1d,
-)
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 from threadpoolctl import threadpool_limits
 
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, posterior_draws
+from sklsb.selection.base import BaseSpikeSlab
 from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem, mode
-from sklsb.selection.problem import refuse_width, warn_of_duplicates
-from sklsb.selection.rows import Rows, counts_of, distinct_rows
+from sklsb.selection.rows import Rows, counts_of, distinct_rows, whole_numbers
 from sklsb.selection.search import Search
 from sklsb.targets._checks import positive, refuse_mask
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ESTIMATORS = ("bma", "mpm", "hpm")
 _CHUNK = 1 << 22  # numbers in a table of predictions
 
 
@@ -139,40 +132,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     array(['yes', 'no'], dtype='<U3')
     """
 
-    def __init__(
-        self,
-        *,
-        slab_sd: float = 1.0,
-        size_prior: tuple[float, float] | None = None,
-        expected_size: float | None = None,
-        inclusion_prior: Any = None,
-        always: Sequence[Any] = (),
-        groups: Any = None,
-        standardize: bool = True,
-        n_chains: int = 4,
-        tol: float = 0.01,
-        max_time: float | None = None,
-        subset_size: Any = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.slab_sd = slab_sd
-        self.size_prior = size_prior
-        self.expected_size = expected_size
-        self.inclusion_prior = inclusion_prior
-        self.always = always
-        self.groups = groups
-        self.standardize = standardize
-        self.n_chains = n_chains
-        self.tol = tol
-        self.max_time = max_time
-        self.subset_size = subset_size
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    _reading: ClassVar = {"accept_sparse": "csr", "dtype": np.float64}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -219,17 +179,10 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         InterruptedWarning
             After Ctrl-C: the results are of what was found so far.
         """
-        given = {
-            "y": y,
-            "sample_weight": sample_weight,
-            "n_trials": n_trials,
-            "inclusion_prior": self.inclusion_prior,
-        }
-        for name, value in given.items():
+        for name, value in (("y", y), ("sample_weight", sample_weight), ("n_trials", n_trials)):
             refuse_mask(value, name)
-        X = self._read(X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2)
-        refuse_width(X)
-        jobs, size = self._check_parameters()
+        X = self._read(X, ensure_min_samples=2)
+        self._check(X)
         slab_sd = positive(self.slab_sd, "slab_sd")
         weights = counts_of(sample_weight, X.shape[0])
         if not weights.any():
@@ -251,10 +204,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             part = (part - centre[order]) / scale[order]
         priors = self._inclusion(unit_of, len(groups))
         problem = logistic_problem(rows, part, order, 1.0 / scale[order], groups, slab_sd, *priors)
-        warn_of_duplicates(problem, self._names())
-        search = Search(problem, LogisticChain, self.n_chains, self.random_state, jobs)
         with threadpool_limits(1, user_api="blas"):
-            self._run(search, size, 1.0, choose=False)
+            search = self._run(problem, LogisticChain)
         self._summarise(search, problem, always, centre)
         psi = np.asarray(rows.X @ self.coef_[0]) + self.intercept_[0]
         before, left = problem.left(np.empty(0, dtype=np.int64)), problem.left_by(psi)
@@ -318,11 +269,10 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         self, search: Search, problem: LogisticProblem, always: Ints, centre: Array
     ) -> None:
         """Set the fitted attributes."""
-        self._keep(search)
         free = problem.free.size
-        self._keep_coefficients(search, problem.scale[:free])
+        self._keep(search, problem.scale[:free])
         chains: Any = search.chains
-        fixed = sum(chain.fixed for chain in chains) / sum(chain.n_windows for chain in chains)
+        fixed = sum(chain.fixed for chain in chains) / sum(chain.draws.n_added for chain in chains)
         mean, square, sign = fixed[:, :-1]
         unit = problem.scale[free:]
         self.coef_[always] = self.coef_conditional_[always] = mean * unit
@@ -337,8 +287,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         self, problem: LogisticProblem, chains: list[LogisticChain], centre: Array
     ) -> None:
         """Keep draws of intercept and coefficients, in units of the columns as given."""
-        n_draws = min(len(chain.draws) for chain in chains)
-        draws = [draw for chain in chains for draw in chain.draws[-n_draws:]]
+        n_draws = min(len(chain.draws.kept) for chain in chains)
+        draws = [draw for chain in chains for draw in chain.draws.kept[-n_draws:]]
         place = np.repeat(np.arange(len(draws)), [columns.size for columns, _ in draws])
         entries = np.concatenate([values for _, values in draws])
         columns = np.concatenate([columns for columns, _ in draws])
@@ -385,10 +335,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         ndarray of shape (n,)
             Log-odds.
         """
-        check_is_fitted(self)
-        X = self._read(X, accept_sparse="csr", dtype=np.float64, reset=False)
-        if estimator not in _ESTIMATORS:
-            raise ValueError(f"estimator is {estimator!r}; it must be one of {list(_ESTIMATORS)}.")
+        X = self._read_new(X, estimator)
         if estimator != "bma":
             intercept, coef = self._modes[estimator]
             return np.asarray(X @ coef + intercept)
@@ -464,22 +411,18 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         wanted = np.linspace(0, each - 1, n).round().astype(int)
         rows = (np.arange(n_chains)[:, None] * each + wanted).ravel()
         coef = coefs[rows].toarray().reshape(n_chains, n, -1)
-        return posterior_draws(coef, coef != 0, self._names(), intercept=intercepts[rows])
+        return self._posterior(coef, coef != 0, {}, intercept=intercepts[rows])
 
 
 def _counts(y: NDArray[Any], n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
     """Check numbers of successes and trials."""
-    trials = np.broadcast_to(np.asarray(n_trials, dtype=np.float64), y.shape)
-    successes = y.astype(np.float64)
-    bad = ~((trials >= 1) & (trials == np.floor(trials)) & (trials < 2.0**31))
-    if bad.any():
-        i = int(bad.argmax())
-        raise ValueError(f"n_trials[{i}] is {trials[i]:g}; give whole numbers of at least 1.")
-    bad = ~((successes >= 0) & (successes <= trials) & (successes == np.floor(successes)))
-    if bad.any():
-        i = int(bad.argmax())
-        raise ValueError(
-            f"y[{i}] is {successes[i]:g}, of {trials[i]:g} trials; with n_trials, y has numbers of "
-            "successes, whole numbers from 0 to the number of trials."
-        )
-    return successes, trials.astype(np.int64)
+    given = np.broadcast_to(np.asarray(n_trials, dtype=np.float64), y.shape)
+    trials = whole_numbers(given, "n_trials", 1, "give whole numbers of at least 1.")
+    successes = whole_numbers(
+        y.astype(np.float64),
+        "y",
+        0,
+        "with n_trials, y has numbers of successes, whole numbers from 0 to the number of trials.",
+        trials,
+    )
+    return successes.astype(np.float64), trials

@@ -42,10 +42,10 @@ def fill(chains: list[Chain], problem: LinearProblem) -> None:
     cumulated = np.cumsum(p[order])
     for c, chain in enumerate(chains):
         chain.units = units[0]
-        chain.batches.add(share, np.ones_like(share))
+        chain.batches.add_draw(np.array([share, np.ones_like(share)]))
         at = (np.arange(_N_STATES) + (c + 0.5) / len(chains)) / _N_STATES
         drawn = np.minimum(np.searchsorted(cumulated, at), order.size - 1)
-        chain.states = [(units[i], 1.0) for i in drawn]
+        chain.states.kept = [(units[i], 1.0) for i in drawn]
 
 
 def _all_models(

@@ -15,6 +15,7 @@ from scipy.special import expit, ndtr
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior, Sums, Window
+from sklsb.diagnostics.batches import Thinned
 from sklsb.selection.augmentation import Augmentation, Conditional, solve_lower
 from sklsb.selection.chains import Chain, Pace, Plan
 from sklsb.selection.problem import (
@@ -186,7 +187,7 @@ def logistic_problem(
 class LogisticChain(Chain):
     """One chain, with weights of the rows."""
 
-    pace: ClassVar[Pace] = Pace(500, 20, 20, 25, 8)
+    pace: ClassVar[Pace] = Pace(500, 20, 20, 25, 8, pilot=False)
     problem: LogisticProblem
 
     def __init__(self, problem: LogisticProblem, rng: np.random.Generator, units: Ints):
@@ -198,8 +199,8 @@ class LogisticChain(Chain):
         super().forget()
         # Means, squares and signs of the coefficients of columns in every model.
         self.fixed = np.zeros((3, self.problem.posterior.n_always))
-        self.draws: list[tuple[Ints, Array]] = []
-        self.n_windows, self._stride = 0, 1
+        # Included columns at the ends of windows, and draws of their coefficients.
+        self.draws = Thinned[tuple[Ints, Array]](2 * _MOST_DRAWS)
 
     def _columns(self) -> Any:
         return self.problem.columns._replace(weight=self.weights.omega)
@@ -217,12 +218,7 @@ class LogisticChain(Chain):
         given = self.weights.conditional(problem.design(included), ridge)
         coefficients = self.weights.update(given, ridge, self.rng)
         self._note_fixed(given, included)
-        if self.n_windows % self._stride == 0:
-            self.draws.append((included, coefficients))
-            if len(self.draws) == 2 * _MOST_DRAWS:
-                self.draws = self.draws[::2]
-                self._stride *= 2
-        self.n_windows += 1
+        self.draws.add((included, coefficients))
         of_sweep.total[names.WORK] += _UPDATE_WORK + problem.n_data * (_ROW_WORK + k * k)
 
     def _note_fixed(self, given: Conditional, included: Ints) -> None:

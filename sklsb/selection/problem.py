@@ -33,6 +33,13 @@ _LEAST, _LARGEST_SCALE = 1e-5, 1e8
 _PART = 1 << 22
 
 
+class Inclusion(NamedTuple):
+    """Prior of inclusion: a and b of a beta-binomial prior of the size, or probabilities."""
+
+    size: tuple[float, float] | None = None
+    by_unit: Array | None = None
+
+
 @dataclass
 class Prior:
     """Parameters of the priors, resolved for some data; ``inclusion`` by unit or None."""
@@ -504,44 +511,3 @@ def warn_of_duplicates(problem: Problem, names: Sequence[Any]) -> None:
             "apart, and they share a probability of inclusion. Leave one of each pair out.",
             ModelWarning,
         )
-
-
-def inclusion_prior(
-    size_prior: Any, expected_size: Any, inclusion: Any, n_units: int
-) -> tuple[tuple[float, float] | None, Array | None]:
-    """Resolve the prior of inclusion: a and b, or a probability by unit."""
-    given = [
-        name
-        for name, value in (
-            ("size_prior", size_prior),
-            ("expected_size", expected_size),
-            ("inclusion_prior", inclusion),
-        )
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are given; give one of them.")
-    if inclusion is not None:
-        chance = np.array(np.broadcast_to(np.asarray(inclusion, dtype=np.float64), n_units))
-        if not ((chance > 0.0) & (chance < 1.0)).all():
-            bad = chance[~((chance > 0.0) & (chance < 1.0))][0]
-            raise ValueError(
-                f"inclusion_prior has the entry {bad}; give probabilities between 0 and 1. Columns "
-                "that are in every model belong in always."
-            )
-        return None, chance
-    if expected_size is not None:
-        if not (isinstance(expected_size, int | float | np.number) and 0 < expected_size < n_units):
-            raise ValueError(
-                f"expected_size is {expected_size!r}; it must be between 0 and {n_units}, the "
-                "number of columns or groups to choose from."
-            )
-        return None, np.full(n_units, float(expected_size) / n_units)
-    if size_prior is None:
-        return (1.0, 1.0), None
-    good = isinstance(size_prior, tuple | list) and len(size_prior) == 2
-    if not good or not all(
-        isinstance(v, int | float | np.number) and 0 < v < np.inf for v in size_prior
-    ):
-        raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
-    return (float(size_prior[0]), float(size_prior[1])), None

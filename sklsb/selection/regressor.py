@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from sklsb._kernels.selection import state as places
 from sklsb._system.memory import check_fits
 from sklsb.ensembles.streams import seed_sequence
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, Model, posterior_draws
+from sklsb.selection.base import BaseSpikeSlab, Model
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
 from sklsb.selection.problem import (
@@ -23,8 +23,6 @@ from sklsb.selection.problem import (
     Prior,
     linear_problem,
     refuse_collinear_groups,
-    refuse_width,
-    warn_of_duplicates,
 )
 from sklsb.selection.search import Search
 from sklsb.targets._checks import positive, refuse_mask, warn_if_classes
@@ -177,6 +175,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     array([3, 8])
     """
 
+    _reading: ClassVar = {"accept_sparse": "csc", "dtype": (np.float64, np.float32)}
+
     def __init__(
         self,
         prior: str = "g",
@@ -199,26 +199,28 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         warm_start: bool = False,
         verbose: int = 0,
     ):
+        super().__init__(
+            slab_sd=slab_sd,
+            size_prior=size_prior,
+            expected_size=expected_size,
+            inclusion_prior=inclusion_prior,
+            always=always,
+            groups=groups,
+            standardize=standardize,
+            n_chains=n_chains,
+            tol=tol,
+            max_time=max_time,
+            subset_size=subset_size,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            warm_start=warm_start,
+            verbose=verbose,
+        )
         self.prior = prior
         self.g = g
-        self.slab_sd = slab_sd
-        self.size_prior = size_prior
-        self.expected_size = expected_size
-        self.inclusion_prior = inclusion_prior
-        self.always = always
-        self.groups = groups
-        self.standardize = standardize
-        self.n_chains = n_chains
-        self.tol = tol
-        self.max_time = max_time
-        self.subset_size = subset_size
         self.tempering = tempering
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpikeSlabRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior of models until its probabilities are known well enough.
 
         Parameters
@@ -235,26 +237,16 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         SpikeSlabRegressor
             Itself.
         """
-        given = {"y": y, "sample_weight": sample_weight, "inclusion_prior": self.inclusion_prior}
-        for name, value in given.items():
-            refuse_mask(value, name)
+        refuse_mask(y, "y")
+        refuse_mask(sample_weight, "sample_weight")
         kind = np.asarray(y).dtype
         if kind.kind in "bUS":
             raise ValueError(
                 f"y has dtype {kind}: classes, not measurements, and the noise of this model is "
                 "Gaussian. Take SpikeSlabClassifier, or give y.astype(float) if that is meant."
             )
-        X, y = self._read(
-            X,
-            y,
-            accept_sparse="csc",
-            dtype=(np.float64, np.float32),
-            y_numeric=True,
-            ensure_min_samples=3,
-            estimator=self,
-        )
-        refuse_width(X)
-        jobs, size = self._check_parameters()
+        X, y = self._read(X, y, y_numeric=True, ensure_min_samples=3, estimator=self)
+        self._check(X)
         power = self._power()
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if (weight > 0).sum() < 3:
@@ -268,10 +260,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
             X, y, weight, groups, always, prior, bool(self.standardize), self._names()
         )
         refuse_collinear_groups(problem, self._names())
-        warn_of_duplicates(problem, self._names())
         warn_if_classes(y)
-        search = Search(problem, Chain, self.n_chains, self.random_state, jobs)
-        self._run(search, size, power, choose=True)
+        search = self._run(problem, Chain, power)
         self._summarise(search, problem, flat_part(X, y, problem))
         left = y - np.asarray(X @ self.coef_) - self.intercept_
         self._tell(search, 1.0 - float(weight @ left**2) / problem.y_norm**2)
@@ -294,12 +284,11 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     def _summarise(self, search: Search, problem: LinearProblem, flat: Flat) -> None:
         """Set the fitted attributes."""
         self._flat, self._df = flat, problem.df
-        log_p = self._keep(search)
-        self._keep_coefficients(search, problem.scale * problem.y_norm)
+        log_p = self._keep(search, problem.scale * problem.y_norm)
         coefficients = flat.coefficients(self.coef_)
         self.intercept_ = float(coefficients[0])
         self.coef_[problem.always] = self.coef_conditional_[problem.always] = coefficients[1:]
-        total = np.sum([chain.sums.total for chain in search.chains], axis=0)
+        total = search.sums.total
         root = total[places.ROOT_ERROR] / total[places.TIME]
         ratio = math.exp(gammaln((problem.df - 1) / 2) - gammaln(problem.df / 2))
         self.sigma_ = float(problem.y_norm * root * ratio / math.sqrt(2.0))
@@ -320,8 +309,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
 
         self._states, weights = [], []
         for chain in search.chains:
-            step = -(-len(chain.states) // _N_STATES)
-            kept = chain.states[::step]
+            step = -(-len(chain.states.kept) // _N_STATES)
+            kept = chain.states.kept[::step]
             self._states.append([given(units) for units, _ in kept])
             weights.append(np.array([weight for _, weight in kept]))
         self._weights = [weight / weight.sum() for weight in weights]
@@ -360,29 +349,23 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         ndarray of shape (n,), or a tuple of two
             Means; and standard deviations.
         """
-        check_is_fitted(self)
-        if estimator not in ("bma", "mpm", "hpm"):
-            raise ValueError(f'estimator is {estimator!r}; give "bma", "mpm" or "hpm".')
-        X = self._read(X, accept_sparse="csc", dtype=(np.float64, np.float32), reset=False)
+        X = self._read_new(X, estimator)
+        averaged = np.asarray(X @ self.coef_) + self.intercept_
         if estimator == "bma" and not return_std:
-            return np.asarray(X @ self.coef_) + self.intercept_
+            return averaged
         always = X[:, self._flat.always]
         always = always.toarray() if sparse.issparse(always) else always
         rows = np.column_stack([np.ones(X.shape[0]), always])
-        single = None if estimator == "bma" else estimator
-        mean, variance, noise = self._moments(rows, X, single)
-        if estimator == "bma":
-            mean = np.asarray(X @ self.coef_) + self.intercept_
+        mean, variance, noise = self._moments(rows, X, estimator)
+        mean = averaged if estimator == "bma" else mean
         return (mean, np.sqrt(variance + noise)) if return_std else mean
 
-    def _moments(
-        self, rows: Array, x: Any, single: str | None = None
-    ) -> tuple[Array, Array, float]:
-        if single is not None:
-            states, weights = [self._single[single]], np.ones(1)
-        else:
+    def _moments(self, rows: Array, x: Any, estimator: str = "bma") -> tuple[Array, Array, float]:
+        if estimator == "bma":
             states = [state for chain in self._states for state in chain]
             weights = np.concatenate(self._weights) / len(self._weights)
+        else:
+            states, weights = [self._single[estimator]], np.ones(1)
         return linear_moments(self._flat, rows, x, states, weights, self._df)
 
     def sample_posterior(self, n: int = 250, random_state: Any = 0) -> Any:
@@ -429,11 +412,5 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
                 flat = self._flat.coefficients(coef[c, d])
                 flat = flat + scale * (inverse @ rng.normal(size=flat.size))
                 intercept[c, d], coef[c, d, always], sigma[c, d] = flat[0], flat[1:], scale
-        return posterior_draws(
-            coef,
-            included,
-            self._names(),
-            {"prior": self.prior},
-            intercept=intercept,
-            sigma=sigma,
-        )
+        attrs = {"prior": self.prior}
+        return self._posterior(coef, included, attrs, intercept=intercept, sigma=sigma)

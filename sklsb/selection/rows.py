@@ -65,12 +65,23 @@ def counts_of(sample_weight: Any, n: int) -> NDArray[np.int64]:
             f"sample_weight has shape {weights.shape}; it must have one number for each of the {n} "
             "rows of X."
         )
-    bad = ~((weights >= 0) & (weights == np.floor(weights)) & (weights < 2.0**31))
+    return whole_numbers(
+        weights,
+        "sample_weight",
+        0,
+        "weights count how often a row was observed, so they must be whole numbers: a posterior "
+        "given a fraction of an observation is not defined.",
+    )
+
+
+def whole_numbers(
+    values: Array, name: str, least: int, rule: str, most: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Return whole numbers from ``least`` to the trials ``most``, or raise and tell the rule."""
+    bad = ~((values >= least) & (values == np.floor(values)) & (values < 2.0**31))
+    bad |= False if most is None else values > most
     if bad.any():
         i = int(bad.argmax())
-        raise ValueError(
-            f"sample_weight[{i}] is {weights[i]:g}; weights count how often a row was observed, so "
-            "they must be whole numbers: a posterior given a fraction of an observation is not "
-            "defined."
-        )
-    return weights.astype(np.int64)
+        of = "" if most is None else f", of {most[i]} trials"
+        raise ValueError(f"{name}[{i}] is {values[i]:g}{of}; {rule}")
+    return values.astype(np.int64)

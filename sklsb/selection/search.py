@@ -1,5 +1,6 @@
 """Where chains start, how they find their rates, and when they stop."""
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from scipy.stats import f as f_distribution
 
 from sklsb._kernels._jit import distinguish
 from sklsb._kernels.selection import state as names
-from sklsb._kernels.selection.state import Rates
-from sklsb._system.progress import Progress
+from sklsb._kernels.selection.state import Rates, Sums
+from sklsb._system.progress import Progress, deferred_interrupt
+from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.ensembles.streams import spawn
-from sklsb.selection.chains import Batches, Chain, Plan
+from sklsb.selection.chains import Chain, Plan
 from sklsb.selection.enumeration import MOST_COLUMNS, MOST_UNITS, fill
 from sklsb.selection.problem import LinearProblem, Problem
 from sklsb.selection.starts import Ridge, better_model, largest_of_path, ridge
@@ -33,9 +35,10 @@ SOFT = 0.5
 LONGEST = 50.0
 # A model so many nats above all that a chain has visited: the others do not matter.
 _FAR = 12.0
+# Batches of each chain below which the first look is worth more than what came later.
+_FEWEST = 16
 # Before the first look at errors: batches, and jumps of a chain if a window has not all units.
 _FEWEST_BATCHES, _FEWEST_PART_BATCHES, _FEWEST_JUMPS = 16, 6, 12_800
-CHANCE = 0.01
 
 
 @dataclass
@@ -47,24 +50,19 @@ class Estimate:
     by_chain: Array  # (n_chains, units)
     disagree: NDArray[np.bool_]
 
-    @property
-    def disagreement(self) -> float:
-        """Largest difference of two chains."""
-        return float(np.ptp(self.by_chain, axis=0).max(initial=0.0))
-
 
 def estimate(batches: list[Batches]) -> Estimate:
     """Return ratios of sums, with errors from the variation of batches and of chains."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.array([np.sum(b.share, axis=0, dtype=np.float64) for b in batches])
-        times = np.array([np.sum(b.time, axis=0, dtype=np.float64) for b in batches])
+        sums = [b.begun[0].sum(axis=0, dtype=np.float64) for b in batches]
+        shares, times = np.moveaxis(np.array(sums), 1, 0)
         ratio = shares.sum(axis=0) / times.sum(axis=0)
         by_chain = shares / times
         part = times / times.sum(axis=0)
-        variance, least = np.zeros_like(ratio), min(len(b.share) for b in batches)
+        variance, least = np.zeros_like(ratio), min(b.begun.shape[1] for b in batches)
         for c, b in enumerate(batches):
-            rest = np.array(b.share) - by_chain[c] * np.array(b.time)
-            rest = rest[: len(rest) - (b.begun > 0)] if len(rest) > 2 else rest
+            share, time = np.moveaxis(b.full[0] if b.begun.shape[1] > 2 else b.begun[0], 1, 0)
+            rest = share - by_chain[c] * time
             n = len(rest)
             gamma = np.square(rest).sum(axis=0)
             lag = (rest[1:] * rest[:-1]).sum(axis=0)
@@ -82,7 +80,9 @@ def estimate(batches: list[Batches]) -> Estimate:
 
 
 class Search:
-    """A fit: chains on a problem."""
+    """A fit: chains on a problem, of which `settle` makes the plan."""
+
+    plan: Plan
 
     def __init__(
         self,
@@ -99,9 +99,23 @@ class Search:
         self.chains: list[Chain] = []
         self.work = 0.0
         self.interrupted = False
+        self._asked: Callable[[], bool] = lambda: False  # by Ctrl-C, to end
         self.progress = Progress(0, "")
         self.ridge: Ridge | None = None
         self._agree_not = False
+
+    @property
+    def sums(self) -> Sums:
+        """Sums over all chains; what is the largest of something is not meant."""
+        by_chain = [chain.sums for chain in self.chains]
+        return Sums(*(np.sum(parts, axis=0) for parts in zip(*by_chain, strict=True)))
+
+    def _estimate(self) -> Estimate:
+        return estimate([chain.batches for chain in self.chains])
+
+    def _forget(self) -> None:
+        for chain in self.chains:
+            chain.forget()
 
     # ------------------------------------------------------------- work in parallel
 
@@ -121,6 +135,8 @@ class Search:
 
         found = self._all(work)
         self.progress()
+        if self._asked():
+            raise KeyboardInterrupt
         return found
 
     # ------------------------------------------------------------- before the first draw
@@ -162,17 +178,20 @@ class Search:
         each = problem.score**2 / problem.posterior.square
         return np.add.reduceat(each[: problem.free.size], problem.posterior.first[: problem.n_free])
 
+    def settle(self, subset_size: int | None, tol: float) -> None:
+        """Burn in, look for better models, and find what all windows have in common."""
+        self.plan = self.to_better_model(self.burn_in(self.first_plan(subset_size)), tol)
+
     def burn_in(self, plan: Plan) -> Plan:
         """Move the chains; find the anchors and the time of a window."""
         wanted = self._jumps(plan)
         for i in range(self.kind.pace.burn_in):
-            for chain in self.chains:
-                chain.forget()
+            self._forget()
             totals = self._sweeps(plan, 1, most_jumps=4 * wanted)
             plan = replace(plan, time=self._time(plan, totals, wanted))
             if plan.n_rest and i >= 1:
-                found = estimate([chain.batches for chain in self.chains]).share
-                order = np.argsort(-np.nan_to_num(found), kind="stable")[: plan.anchors.size]
+                share = np.nan_to_num(self._estimate().share)
+                order = np.argsort(-share, kind="stable")[: plan.anchors.size]
                 plan = replace(plan, anchors=np.sort(order))
         return plan
 
@@ -214,7 +233,6 @@ class Search:
 
     def pilot(self, plan: Plan, tempering: float | None) -> Plan:
         """Choose rates by the error of probabilities at equal work; ``tempering`` None: or not."""
-        plans = [plan]
         power = tempering or 1.0
         plans = [self._calibrated(plan, pair, power) for pair in CANDIDATES]
         scores = [self._score(candidate) for candidate in plans]
@@ -232,8 +250,7 @@ class Search:
         wanted = self._jumps(plan)
         # Time is weighted if the likelihood is tempered: then the time is that of the process.
         for _ in range(1 if plan.n_rest else 2):
-            for chain in self.chains:
-                chain.forget()
+            self._forget()
             jumps = self._sweeps(plan, 1, most_jumps=20 * wanted)[:, names.JUMPS].sum()
             n_windows = len(self.chains) * plan.n_windows(self.problem.n_free)
             factor = wanted * n_windows / max(jumps, 1.0)
@@ -247,11 +264,10 @@ class Search:
 
     def _score(self, plan: Plan) -> float:
         """Return the summed squared error times work of a plan, from a short run."""
-        for chain in self.chains:
-            chain.forget()
+        self._forget()
         n = _PART_PILOT_SWEEPS if plan.n_rest else _PILOT_SWEEPS
         work = self._sweeps(plan, n)[:, names.WORK].sum()
-        found = estimate([chain.batches for chain in self.chains])
+        found = self._estimate()
         self._agree_not = bool(found.disagree.any())
         return float(np.nansum(np.minimum(found.mcse, 1.0) ** 2) * work)
 
@@ -264,14 +280,40 @@ class Search:
         by_sweep = self._jumps(plan) * plan.n_windows(self.problem.n_free)
         return max(_FEWEST_PART_BATCHES, -(-_FEWEST_JUMPS // by_sweep))
 
+    def draw(self, tol: float, max_time: float | None, power: float | None) -> None:
+        """Run the chains; after Ctrl-C keep what was found, if there is anything.
+
+        Chains that have a pilot let it choose rates if the first look is not enough, and the power
+        of the likelihood if that is None.
+        """
+        end = None if max_time is None else time.monotonic() + max_time
+        pilot, first = self.kind.pace.pilot, None
+        with deferred_interrupt() as self._asked:
+            try:
+                # The pilot takes longer than an easy posterior does.
+                done = power in (None, 1.0) and self.run(self.plan, tol, end, once=pilot)
+                if pilot and not done and (end is None or time.monotonic() < end):
+                    first = [copy.copy(chain) for chain in self.chains]
+                    self.plan = self.pilot(self.plan, power)
+                    self.run(self.plan, tol, end)
+            except KeyboardInterrupt:
+                if first and self._n_batches() < _FEWEST:
+                    self.chains = first
+                if self._n_batches() < 2:
+                    raise
+                self.interrupted = True
+
+    def _n_batches(self) -> int:
+        """Return how many batches every chain has begun."""
+        return min(chain.batches.begun.shape[1] for chain in self.chains)
+
     def run(self, plan: Plan, tol: float, end: float | None, once: bool = False) -> bool:
         """Run until the largest error is at most ``tol`` and chains agree, or until time ``end``.
 
         With ``once``, look a single time. Returns whether they agree with such errors. Without an
         ``end`` the run is at most `LONGEST` times as long as until the first look.
         """
-        for chain in self.chains:
-            chain.forget()
+        self._forget()
         n, before, most = self._fewest_batches(plan), self.work, 0.0
         while True:
             for _ in range(n):
@@ -282,7 +324,7 @@ class Search:
             rates = self._rates(plan.rates.barker, plan.rates.leave, plan.rates.power)
             if rates.shift > plan.rates.shift + names.LARGEST_LOG_WEIGHT:
                 return self.run(replace(plan, rates=rates), tol, end, once)
-            found = estimate([chain.batches for chain in self.chains])
+            found = self._estimate()
             self.progress.end(f"error {found.mcse.max():.3g}")
             if found.mcse.max() <= tol and not found.disagree.any():
                 return True

@@ -127,6 +127,14 @@ def positive(value: Any, name: str, largest: float = np.inf) -> float:
     return float(value)
 
 
+def beta_parameters(size_prior: Any) -> tuple[float, float]:
+    """Return a and b of the beta-binomial prior of a number of columns."""
+    if not isinstance(size_prior, tuple | list) or len(size_prior) != 2:
+        raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
+    a, b = (positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
+    return a, b
+
+
 def check_names(names: Sequence[str] | Sequence[int] | None, n_sites: int) -> list[Any] | None:
     """Return the names of all variables as a list."""
     if names is None:

@@ -526,22 +526,23 @@ class Ising(GraphTarget):
     @cached_property
     def _view(self) -> IsingView:
         # In each row: the site itself (its own log-ratio changes sign) among its neighbours.
-        n = self.n_sites
-        rows = sp.coo_array(self.couplings)
-        i = np.concatenate([rows.coords[0], np.arange(n)])
-        j = np.concatenate([rows.coords[1], np.arange(n)])
-        coupling = np.concatenate([rows.data, np.zeros(n)])
-        order = np.lexsort((j, i))
-        i, j, coupling = i[order], j[order], coupling[order]
-        unit = self._unit()
-        start = np.zeros(n + 1, dtype=np.uint64)
-        np.cumsum(np.bincount(i, minlength=n), out=start[1:])
+        pairs, n = self.couplings, self.n_sites
+        unit, degree = self._unit(), np.diff(pairs.indptr)
+        start = (pairs.indptr + np.arange(n + 1)).astype(np.int64)
+        site = np.repeat(np.arange(n), degree)
+        place = np.arange(pairs.nnz) + site + (pairs.indices > site)
+        own = np.ones(pairs.nnz + n, dtype=np.bool_)
+        own[place] = False
+        touched = np.empty(own.size, dtype=np.uint32)
+        coupling = np.zeros(own.size, dtype=np.int64)
+        touched[own], touched[place] = np.arange(n), pairs.indices
+        coupling[place] = np.rint(pairs.data / unit[pairs.indices])
         return IsingView(
             np.array(self.field),  # its own: the kernels are compiled for writable arrays
             unit,
-            start,
-            j.astype(np.uint32),
-            np.rint(coupling / unit[j]).astype(np.int64),
+            start.astype(np.uint64),
+            touched,
+            coupling,
         )
 
     @cached_property

@@ -14,6 +14,7 @@ from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
     all_touched,
     as_array,
+    beta_parameters,
     positive,
     real_array,
     refuse,
@@ -197,10 +198,7 @@ class VariableSelection(Target):
             self.g = positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
         else:
             self.slab_sd = positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
-        if not isinstance(size_prior, tuple | list) or len(size_prior) != 2:
-            raise ValueError(f"size_prior is {size_prior!r}; give two positive numbers, a and b.")
-        a, b = (positive(value, f"size_prior[{i}]") for i, value in enumerate(size_prior))
-        self.size_prior = (a, b)
+        self.size_prior = beta_parameters(size_prior)
 
     def __repr__(self) -> str:
         given = f"g={self.g:g}" if self.g is not None else f"slab_sd={self.slab_sd:g}"

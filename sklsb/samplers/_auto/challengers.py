@@ -1,6 +1,6 @@
 """Samplers that may suit a target, ready to go on from given states."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,10 +57,13 @@ def begun(
     seeds: list[int],
     settings: dict[str, Any],
     large: bool = False,
+    fitted: Container[str] = (),
 ) -> dict[str, BaseSampler]:
-    """Return fitted samplers whose chains are at these states."""
+    """Return samplers whose chains are at these states, but for those that are fitted already."""
     found = {}
     for (name, sampler), seed in zip(challengers(target, large), seeds, strict=False):
+        if name in fitted:
+            continue
         sampler.set_params(**settings, n_burn_in=0, random_state=seed)
         sampler._fit(target, states)
         # Of chains that start elsewhere.

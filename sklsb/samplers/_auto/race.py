@@ -30,7 +30,7 @@ from scipy.stats import t as t_distribution
 from sklsb._system.memory import at_once
 from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pace, Pool, Race, Runs, draw_sites
 from sklsb.balancing.times import Found
-from sklsb.diagnostics.tally import CHANCE
+from sklsb.diagnostics.batches import CHANCE
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
@@ -47,11 +47,22 @@ _FEWEST_TIMES = 20.0
 # that of four standard deviations, if many draws tell them.
 _DRIFTED = 3.2e-5
 _INDEPENDENT = Found(1.0, 0.0)
-# Of large targets, which tell as much in few sweeps: looks at a sweep of single changes, and the
-# fewest draws of a round.
-_LOOKS_OF_SWEEP, _SHORT = 64, 6
+# R-hat above which chains disagree, and in the shortest race where there are fewer draws than this.
+_LARGE_R_HAT, _LARGE_OF_FEW, _FEW_DRAWS = 1.2, 2.0, 32
+# Looks at a sweep of single changes of large targets.
+_LOOKS_OF_SWEEP = 64
 # Draws of each chain that tables of elimination are made for.
 _DRAWS = 1000
+
+
+class Short(NamedTuple):
+    """The only race on a large target, where a few sweeps over many variables tell as much."""
+
+    n_sweeps: int  # before it
+    n_chains: int  # most that race; both kinds of starts are among the first two
+    evaluations: int  # of each change by each of these chains
+    n_draws: int  # of a round, at least
+    shortest: bool  # whether only the first round has so many, and log p, on its way, counts not
 
 
 class Entrant(Runs):
@@ -60,12 +71,13 @@ class Entrant(Runs):
     halves: Array | None = None  # means (2 n_chains, n_values, n_sites) of the later draws
     drifted = False  # whether log p of a chain began outside the range of the later draws
 
-    def __init__(self, ensemble: Any, sites: NDArray[np.int64], short: bool = False):
+    def __init__(self, ensemble: Any, sites: NDArray[np.int64], short: Short | None = None):
         super().__init__(ensemble, ensemble.rule, sites)
         self.short = short
         if short:
             sweep = transitions_of_a_sweep(ensemble.rule, ensemble.target)
-            self.pace = Pace(1, at_once(sweep, _LOOKS_OF_SWEEP), _SHORT, _SHORT)
+            every = at_once(sweep, _LOOKS_OF_SWEEP)
+            self.pace = Pace(1, every, short.n_draws, short.n_draws)
         self._before = self.evaluations
 
     @property
@@ -90,6 +102,16 @@ class Entrant(Runs):
             ahead = _DRAWS * max(1, len(redraws))
             work += TABLE_ENTRY * n_entries(elimination.found.cost) / ahead
         return work
+
+    @property
+    def fewest(self) -> int:
+        """Transitions of a round, at least."""
+        begun = self.series is not None and self.series.n >= self.pace.fewest
+        return self.pace.every if begun and self._is_shortest else super().fewest
+
+    @property
+    def _is_shortest(self) -> bool:
+        return self.short is not None and self.short.shortest
 
     @property
     def fewest_work(self) -> float:
@@ -144,6 +166,12 @@ class Entrant(Runs):
             ratio = between[moved] / within[moved]
         return float(np.sqrt(1.0 + ratio.max())) if ratio.size else np.nan
 
+    @property
+    def disagree(self) -> bool:
+        """Whether chains do; of few draws each sees little of its mode."""
+        few = self._is_shortest and self.series is not None and self.series.n < _FEW_DRAWS
+        return self.r_hat > (_LARGE_OF_FEW if few else _LARGE_R_HAT)
+
     def is_long(self, time: float) -> bool:
         """Whether the later half is long beside an autocorrelation time."""
         n = 0.5 * self.n_transitions * len(self.ensemble)
@@ -169,7 +197,8 @@ class Difference(NamedTuple):
 class Contest(Race):
     """The race of whole samplers."""
 
-    def __init__(self, ensembles: dict[str, Any], budget: float, short: bool = False):
+    def __init__(self, ensembles: dict[str, Any], budget: float, short: Short | None = None):
+        self.by_sites = short is not None and short.shortest
         self.names = list(ensembles)
         target = next(iter(ensembles.values())).target
         # As in the pilot: at random, as samplers may treat even and odd sites differently.
@@ -226,7 +255,7 @@ class Contest(Race):
 
     def measures(self) -> tuple[Array, Array]:
         """Return effective draws per nanosecond, and their relative errors."""
-        worse = [_slower(*found) for found in self.times]
+        worse = [found[0] if self.by_sites else _slower(*found) for found in self.times]
         work = np.array([run.step_work for run in self.runs])
         with np.errstate(all="ignore"):
             return 1.0 / (np.array([f.time for f in worse]) * work), np.array(

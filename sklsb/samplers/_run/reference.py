@@ -200,10 +200,8 @@ def of_answer(answer: xr.Dataset, target: Target, exact: Array) -> tuple[Array, 
 
 def of_tally(tally: Tally, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Return marginals by counts, and their standard errors; NaN where values were not counted."""
-    sums, site, value = tally.by_value()
-    n_full = tally.n_draws // tally.batch
+    site, value = tally.by_value()
     p, errors = np.full((2, *shape), np.nan)
-    p[site, value] = sums.sum(axis=(0, 1)) / (len(sums) * tally.n_draws)
-    by_batches = batch_errors(sums[:, :n_full] / tally.batch)
-    errors[site, value] = marginal_errors(p[site, value], by_batches, np.inf)
+    p[site, value], by_batch = tally.counts.means()
+    errors[site, value] = marginal_errors(p[site, value], batch_errors(by_batch), np.inf)
     return p, errors

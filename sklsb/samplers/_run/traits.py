@@ -68,8 +68,8 @@ class Traits(ABC):
         return {}
 
     def copies(self, ensemble: Any, streams: Streams) -> Any:
-        """Return chains that go on from the present states, on other streams."""
-        return ensemble.like(ensemble.chains.x, streams)
+        """Return chains that go on from the present states, on other streams, one for each."""
+        return ensemble.like(ensemble.chains.x[: len(streams)], streams)
 
     def find_thin(self, ensemble: Any) -> Thinning:
         """Return how far apart draws are worth half an independent one each."""

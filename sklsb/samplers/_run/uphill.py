@@ -135,25 +135,26 @@ class Uphill:
 
     def _best_moves(self, x: States) -> tuple[Array, States]:
         """Largest log-ratio of a change of each variable, and the value that it leads to."""
-        ratios = self._log_ratios(x)
+        ratios, own = self._log_ratios(x), x[:, self._sites]
         if self.n_moves == self._sites.size:
-            gain, new = np.array(ratios), np.zeros(ratios.shape, dtype=np.int64)
-        else:
-            gain = np.maximum.reduceat(ratios, self._first, axis=1)
-            size = np.diff(self._first, append=self.n_moves)
-            is_best = ratios == np.repeat(gain, size, axis=1)
-            moves = np.where(is_best, np.arange(self.n_moves), self.n_moves)
-            new = np.minimum.reduceat(moves, self._first, axis=1) - self._first
-        new += new >= np.searchsorted(self._values, x[:, self._sites])
+            low, high = self._values[:2]
+            return np.array(ratios), np.where(own == low, high, low)
+        gain = np.maximum.reduceat(ratios, self._first, axis=1)
+        size = np.diff(self._first, append=self.n_moves)
+        is_best = ratios == np.repeat(gain, size, axis=1)
+        moves = np.where(is_best, np.arange(self.n_moves), self.n_moves)
+        new = np.minimum.reduceat(moves, self._first, axis=1) - self._first
+        new += new >= np.searchsorted(self._values, own)
         return gain, self._values[new]
 
 
 def _largest(rows: Array, n: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark the n largest numbers of each row; of equal ones, the first."""
-    order = np.argsort(-rows, axis=1, kind="stable")
-    row, rank = np.nonzero(np.arange(rows.shape[1]) < n[:, None])
     found = np.zeros(rows.shape, dtype=np.bool_)
-    found[row, order[row, rank]] = True
+    for row, size, marks in zip(rows, n.tolist(), found, strict=True):
+        least = -np.partition(-row, size - 1)[size - 1]
+        marks[row > least] = True
+        marks[np.flatnonzero(row == least)[: size - np.count_nonzero(marks)]] = True
     return found
 
 

@@ -1,15 +1,14 @@
 """Bennett's acceptance ratio: log Z as a sum over neighbouring levels, from running sums."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-# At this number batches are joined in pairs.
-_MOST_BATCHES = 32
+from sklsb.diagnostics.batches import Array, Batches
+
+_N_BATCHES = 32
 
 
-class Batches:
-    """Sums of Bennett's ratio over batches of scans, which are joined as they become many.
+class Bennett(Batches):
+    """Sums of Bennett's ratio over the scans of some ladders, (n_ladders, n_batches, n_pairs, 2).
 
     For a pair of levels with log weights f(x) of states at the lower one, -f(y) of states at the
     upper one, and any shift,
@@ -20,37 +19,25 @@ class Batches:
     it is guessed from other scans.
     """
 
-    def __init__(self, shift: Array):
+    def __init__(self, n_ladders: int, shift: Array):
+        super().__init__((n_ladders, _N_BATCHES, shift.size, 2), size=2)
         self.shift = shift
-        self.size, self.done = 2, 0  # scans of a batch, and of the present one so far
-        self.finished: list[Array] = []  # (n_ladders, n_pairs, 2)
 
     @property
     def room(self) -> int:
         """Scans until the batch is full."""
-        return self.size - self.done
-
-    @property
-    def n_scans(self) -> int:
-        """Scans counted."""
-        return len(self.finished) * self.size + self.done
+        return self.size - self.n_draws % self.size
 
     def add(self, n_scans: int, sums: Array) -> None:
         """Count scans already added to ``sums``, which are taken and reset when the batch ends."""
-        self.done += n_scans
-        if self.done < self.size:
-            return
-        self.finished.append(sums.copy())
-        sums[:] = 0.0
-        self.done = 0
-        if len(self.finished) == _MOST_BATCHES:
-            pairs = zip(self.finished[::2], self.finished[1::2], strict=True)
-            self.finished = [first + second for first, second in pairs]
-            self.size *= 2
+        if n_scans == self.room:
+            self.sums[:, self.n_draws // self.size] = sums
+            sums[:] = 0.0
+        self.count(n_scans)
 
     def total(self, sums: Array) -> Array:
         """Return the sums of all batches and of the present one, shape (n_ladders, n_pairs, 2)."""
-        return np.sum([*self.finished, sums], axis=0)
+        return np.asarray(self.sums.sum(axis=1) + sums)
 
     def differences(self, sums: Array) -> Array:
         """Log Z' - log Z of each pair, from sums of shape (..., n_pairs, 2)."""
@@ -69,9 +56,9 @@ class Batches:
         value = float(self.differences(whole.sum(axis=0)).sum())
         blocks = [whole]
         for longer in (1, 4):
-            n = len(self.finished) // longer
+            n = self.full.shape[1] // longer
             if n:
-                batches = np.array(self.finished[: n * longer])
+                batches = np.moveaxis(self.full[:, : n * longer], 1, 0)
                 joined = batches.reshape(n, longer, *whole.shape).sum(axis=1)
                 blocks.append(joined.reshape(-1, *whole.shape[1:]))
         found = [self._jackknife(one) for one in blocks if len(one) > 1]

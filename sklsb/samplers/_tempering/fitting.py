@@ -277,7 +277,7 @@ class Tempering(Algorithm):
             return
         long = self.params.n_burn_in is None or self._length() >= _FEWEST_SCANS
         if long and _too_few(trips):
-            told = _told_trips(trips, ladders.batches.n_scans, ladders.barrier)
+            told = _told_trips(trips, ladders.batches.n_draws, ladders.barrier)
             tell(
                 f"{told} at the end of fit: {_worth(trips, 'log_z_')}. sample goes on with it, so "
                 "see n_round_trips_ after that; or take another sampler."

@@ -20,7 +20,7 @@ from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Layers
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
-from sklsb.samplers._tempering.bennett import Batches
+from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.core import Core
 from sklsb.samplers._tempering.paths import PathMaker
 from sklsb.targets.base import States, Target
@@ -153,7 +153,7 @@ class Ladders(Threaded):
         self._path = self._maker.at(beta)
         self._crossing = crossing_of(self.inner, n) if self.n_copies == 2 else NoCrossing()
         self.ladder = self._new_ladder(n, n_levels)
-        self.batches = Batches(np.zeros(n_levels - 1))
+        self.batches = Bennett(n, np.zeros(n_levels - 1))
         self.n_scans = 0
         self._up_to_date = False
         self._again = False

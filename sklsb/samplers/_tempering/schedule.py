@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from sklsb._system.progress import FIRST_SEGMENT, next_segment, tick
-from sklsb.samplers._tempering.bennett import Batches
+from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.ladders import Ladders
 
 Array = NDArray[np.float64]
@@ -109,7 +109,7 @@ def settle(ladders: Ladders, n_scans: int) -> int:
     for part in (n_scans // 8, n_scans // 4):
         ladders.forget_swaps()
         run_scans(ladders, part)
-        ladders.batches = Batches(ladders.guess())
+        ladders.batches = Bennett(len(ladders), ladders.guess())
     ladders.forget_swaps()
     before = int(ladders.chains.evaluations.sum())
     run_scans(ladders, n_scans - n_scans // 8 - n_scans // 4)
