@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from models import dense
 
+import sklsb
 from sklsb import ClusterSampler, GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
 from sklsb.balancing import Barker, Max
 from sklsb.diagnostics.tally import Counters
@@ -18,7 +19,7 @@ from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
-from sklsb.extending import FixedRuleSampler
+from sklsb.extending import Algorithm, FixedRuleSampler
 from sklsb.samplers._run import run as _run
 
 TARGET = dense(6, scale=0.4)
@@ -355,3 +356,33 @@ def test_record_in_the_middle_of_a_draw(monkeypatch):
         first = sampler.sample(12, thin=5, record=record)["total"].values
     rest = quietly(sampler, 9, thin=5, record=record)["total"].values
     np.testing.assert_array_equal(np.concatenate([first, rest], axis=1), wanted)
+
+
+# ----------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("name", ["chromatic", "balanced", "nested"])
+def test_the_state_of_a_run_is_kept_by_itself(name):
+    sampler = fitted(name)
+    state = pickle.loads(pickle.dumps(sampler.run_.state))
+    np.testing.assert_array_equal(state.x, sampler.state_)
+    before = sampler.run_.ensemble.streams.copy().chain[0].random(3)
+    np.testing.assert_array_equal(state.streams.copy().chain[0].random(3), before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        sampler.sample(20)
+    assert not np.array_equal(sampler.run_.state.streams.chain[0].random(3), before)
+    np.testing.assert_array_equal(state.streams.chain[0].random(3), before)
+
+
+CLASSES = [getattr(sklsb, name) for name in sklsb.__all__ if name.endswith("Sampler")]
+
+
+@pytest.mark.parametrize("cls", [*CLASSES, sklsb.ParallelTempering], ids=lambda cls: cls.__name__)
+def test_what_authors_of_samplers_write_does_not_show_on_samplers(cls):
+    names = [name for name in dir(cls) if not name.startswith("__")]
+    hooks = {name for name in vars(Algorithm) if not name.startswith("_")} - {"fit"}
+    assert not hooks & {*names}
+    public = {name for name in names if not name.startswith("_")}
+    assert len(public - {*cls._get_param_names()}) <= 28
+    assert len(names) - len(public) <= 30
