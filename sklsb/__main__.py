@@ -7,9 +7,12 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklsb import __version__
+
+if TYPE_CHECKING:
+    from sklsb.samplers._run.base import BaseSampler
 
 # Exit codes, besides 2 of argparse.
 DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
@@ -152,12 +155,12 @@ def _sample(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _check_same(args: argparse.Namespace, sampler: Any, known: Any) -> None:
+def _check_same(args: argparse.Namespace, sampler: "BaseSampler", known: Any) -> None:
     """Refuse to resume a run that had other options."""
     options = {
         "--sampler": (type(_sampler(args)).__name__, type(sampler).__name__),
         "--chains": (args.chains, known.sizes["chain"]),
-        "--thin": (sampler._transitions(_thin(args.thin)), int(known.attrs["thin"])),
+        "--thin": (sampler.run_.transitions(_thin(args.thin)), int(known.attrs["thin"])),
         "--seed": (args.seed, sampler.random_state if args.seed is not None else None),
     }
     other = [f"{name} (there: {is_})" for name, (asked, is_) in options.items() if asked != is_]

@@ -1509,7 +1509,9 @@ def test_a_ctrl_c_after_the_last_draw_loses_nothing(target, monkeypatch):
     sampler, other = make("sqrt").fit(target), make("sqrt").fit(target)
     wanted = other.sample(20)
     with monkeypatch.context() as patch:
-        patch.setattr(sampler, "_warn_about_draws", lambda *_: signal.raise_signal(signal.SIGINT))
+        patch.setattr(
+            sampler.run_, "warn_about_draws", lambda *_: signal.raise_signal(signal.SIGINT)
+        )
         with pytest.warns(InterruptedWarning, match="after the last draw: returning all 20 draws"):
             assert sampler.sample(20).equals(wanted)
     assert sampler.sample(5).equals(other.sample(5))
@@ -1522,8 +1524,8 @@ def test_a_ctrl_c_before_the_first_draw_locks_nobody_out(target):
             raise KeyboardInterrupt
 
     sampler, other = make("sqrt").fit(target), make("sqrt").fit(target)
-    sampler.__dict__ = Interrupted(sampler.__dict__)
+    sampler.run_.__dict__ = Interrupted(sampler.run_.__dict__)
     with pytest.raises(KeyboardInterrupt):
         sampler.sample(5)
-    sampler.__dict__ = dict(sampler.__dict__)
+    sampler.run_.__dict__ = dict(sampler.run_.__dict__)
     assert sampler.sample(5).equals(other.sample(5))

@@ -120,7 +120,7 @@ def test_no_chain_notices(case):
     for kept in (pickle.loads(pickle.dumps(one)), copy.copy(one)):
         assert kept.run_._thin == thin
     one.fit(target)
-    assert not hasattr(one, "_thin_found")
+    assert one.run_._thin is None
 
 
 def test_first_order_steps():
@@ -133,7 +133,7 @@ def test_a_file_keeps_it(tmp_path):
     sampler = fitted()
     sampler.thin_  # noqa: B018
     sampler.save(tmp_path / "fitted")
-    assert GibbsSampler.load(tmp_path / "fitted", SPINS)._thin_found == sampler.thin_
+    assert GibbsSampler.load(tmp_path / "fitted", SPINS).run_._thin == sampler.thin_
 
 
 def test_a_store_goes_on_with_it(tmp_path):
@@ -168,7 +168,7 @@ def test_it_follows_the_target():
     before = sampler.thin_
     size[0] = 0.3
     sampler.sample(1)
-    assert not hasattr(sampler, "_thin_found")
+    assert sampler.run_._thin is None
     assert sampler.thin_ == pytest.approx(before, rel=0.5)
 
 

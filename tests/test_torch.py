@@ -1641,7 +1641,7 @@ def test_exact_ratios_of_a_costly_module_are_told_of_the_fast_path():
     def told(sampler, target):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            sampler._warn_of_cost(target)
+            sampler._algorithm(sampler, target)._warn_of_cost()
         return "".join(str(w.message) for w in seen)
 
     def network(side, n_channels):
@@ -1660,5 +1660,5 @@ def test_exact_ratios_of_a_costly_module_are_told_of_the_fast_path():
     assert not told(LSBSampler(n_burn_in=100), costly)
     assert not told(LSBSampler(), network(8, 1))
     assert not told(GibbsSampler("random"), costly)
-    assert not told(AutoSampler(), costly)
+    assert not told(AutoSampler._algorithm(AutoSampler(), costly)._first(), costly)
     assert not told(LSBSampler(), TorchTarget(lambda x: x.sum(-1), 64))

@@ -63,7 +63,7 @@ def meeting(
     target: Target, model: Ising | Potts, rng: np.random.Generator, n_sweeps: int = _MOST_SWEEPS
 ) -> int | None:
     """Return after how many sweeps of a model, perhaps with evidence, all values are known."""
-    rule: Any = GibbsSampler("chromatic").make_rule(target)
+    rule: Any = GibbsSampler("chromatic")._rule(target)
     field, couplings = model.field, model.couplings
     if isinstance(model, Ising):  # as a Potts model
         field, couplings = np.column_stack([-field, field]), 2.0 * couplings
