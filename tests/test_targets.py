@@ -898,7 +898,7 @@ def test_a_grid_is_not_given_by_its_sides():
 def test_what_is_no_target_says_where_it_is():
     target = Ising(np.zeros((2, 2)))
     with pytest.raises(TypeError, match=r"target is GibbsSampler\(\).* as sampler\.target_"):
-        exact.marginals(GibbsSampler("random"))
+        exact.marginals(GibbsSampler())
     draws = exact.sample(target, 2, random_state=0)
     with pytest.raises(TypeError, match=r"(?s)not a sklsb Target; draws come first only in"):
         exact.marginals(draws)
@@ -927,3 +927,31 @@ def test_flat_states_of_a_grid_are_row_by_row():
         target.log_prob(x.T)
     row = Ising.lattice(np.zeros((1, 3)))
     assert row.log_prob(np.ones((1, 3), int)).shape == (1,)
+
+
+# ----------------------------------------------------------------- what a target offers
+
+
+def test_what_a_target_offers_is_in_one_object():
+    ising = Ising([[0.0, 0.5], [0.5, 0.0]], [0.25, -1.0])
+    machine = RBM([[2.0, -1.0]], [0.5], [1.0, 0.0])
+    for target in (ising, ising.condition({0: 1})):
+        assert target.offers.pairwise is ising
+        assert target.offers.linear
+        assert target.offers.factors
+        assert target.offers.own_factors
+        assert not target.offers.joint_zeros
+        assert target.offers.size == 1.75
+        assert target.offers.layers is None
+    for target in (machine, machine.condition({0: 1})):
+        assert target.offers.layers is machine
+        assert target.offers.pairwise is None
+        assert not target.offers.factors
+        assert target.offers.size == 4.5
+    network = MarkovNetwork([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    assert network.offers.joint_zeros
+    single = FunctionTarget(lambda x: 0.1 * x.sum(axis=-1, dtype=np.float32), 3)
+    assert single.offers.single_precision
+    assert single.offers.may_change
+    assert not ising.offers.single_precision
+    assert not ising.offers.may_change

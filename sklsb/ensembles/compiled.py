@@ -93,7 +93,7 @@ class Ensemble(Threaded):
         self.rule = rule
         view: Any
         if rule.facts.in_order:
-            view = self.target._class_view()
+            view = self.target.offers.class_view()
         else:
             view = self.target.view() if rule.facts.sees_all_moves else self.target.site_view()
         self.view, n = view, len(states)

@@ -375,7 +375,7 @@ def _(rule: Layers, target: Target) -> Array:
     log_p = told_log_prob(target, states(target))
     m = rule.weight.shape[0]
     h = np.array(list(itertools.product((0.0, 1.0), repeat=m))).reshape(2**m, m)
-    machine: Any = target.layers  # type: ignore[attr-defined]
+    machine: Any = target.layers
     up = x @ rule.weight.T + machine.hidden_bias
     to_hidden = up @ h.T - np.logaddexp(0.0, up).sum(axis=1, keepdims=True)
     field = (h @ rule.weight + rule.visible_bias) * rule.free

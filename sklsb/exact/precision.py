@@ -28,7 +28,7 @@ def log_prob_from_top(target: Target, x: ArrayLike) -> Array:
 
     Without factors, or where log p is small, this is the target's own log p.
     """
-    if not target._log_prob_size > LARGE or not target._has_factors:
+    if not target.offers.size > LARGE or not target.offers.factors:
         return target.log_prob(x)
     index = np.searchsorted(np.asarray(target.values), target.check_states(x))
     result = np.zeros(index.shape[:-1])

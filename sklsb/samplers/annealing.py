@@ -240,10 +240,10 @@ def anneal(
 
 def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.Dataset:
     """Label the best states; where rounding loses which of them is best, warn."""
-    height = log_prob_from_top(target, x) if target._has_factors else log_prob
+    height = log_prob_from_top(target, x) if target.offers.factors else log_prob
     size = float(np.abs(height.max()))
     warn_if_lost(target, size)
-    if target._log_prob_size > LARGE:  # lp may be the same where one is better
+    if target.offers.size > LARGE:  # lp may be the same where one is better
         order = np.argsort(-height, kind="stable")
         x, log_prob = x[order], log_prob[order]
     return xr.Dataset(
@@ -258,7 +258,7 @@ def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -
 
     Finding that out takes a small share of them, or a moment if there are zeros.
     """
-    if not target._has_factors:
+    if not target.offers.factors:
         return None
     most = max(_LOOK * log_ratios, _TO_LOOK * has_zeros) / _OF_FACTOR
     if target.n_sites > most:

@@ -397,7 +397,7 @@ class _Choice:
         """Let tempering run, too, if there is work left for a burn-in that may find anything."""
         work = _OF_TEMPERING * self.work
         drawn, near = int((self.target.cardinalities - 1).sum()), neighbours(self.target)
-        if getattr(self.target, "layers", None) is not None:
+        if self.target.offers.layers is not None:
             drawn += int(near)  # layers at every temperature draw the hidden units, too
         of_scan = price_of("Scan", self.target).work(1, _REPLICAS * drawn, near)
         n_scans = int(work / (of_scan * len(self.states)))

@@ -27,7 +27,7 @@ class _Clusters(FixedRule):
         if not isinstance(update, str) or update not in UPDATES:
             raise ValueError(f"update is {update!r}; it must be one of {list(UPDATES)}.")
         check_needs("ClusterSampler", target, NEEDS, "Use GibbsSampler or LSBSampler.")
-        model: Any = target._pairwise  # type: ignore[attr-defined]
+        model: Any = target.offers.pairwise
         known = _BONDS.get(target)
         # The arrays are read-only, but a target may have been given others.
         if known is None or known[0] is not model.couplings or known[1] is not model.field:
@@ -138,7 +138,7 @@ class ClusterSampler(FixedRuleBase):
 
 def bonds_of(target: Target) -> Bonds:
     """Return the couplings of the variables with several possible values; others act as fields."""
-    model: Any = target._pairwise  # type: ignore[attr-defined]
+    model: Any = target.offers.pairwise
     pair = model._pair_table()
     field = np.array(model._field_tables())
     free = target.n_possible > 1

@@ -81,14 +81,14 @@ class _Gibbs(FixedRule):
             start = np.append(0, np.cumsum(np.bincount(found))).astype(np.int64)
             _CLASSES[target] = sites[np.argsort(found, kind="stable")], start
         two_valued = bool((target.cardinalities == 2).all())
-        in_order = target._class_view() is not None
+        in_order = target.offers.class_view() is not None
         return Chromatic(*_CLASSES[target], two_valued, in_order)
 
     def _layers(self, sites: NDArray[np.uint32]) -> Rule:
         target = self.target
         name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."
         check_needs(name, target, NEEDS, advice)
-        machine: Any = target.layers  # type: ignore[attr-defined]
+        machine: Any = target.layers
         weight = np.ascontiguousarray(machine.weights.T)
         free = np.isin(np.arange(target.n_sites), sites)
         return Layers(weight, np.array(machine.visible_bias), free)
@@ -208,7 +208,7 @@ def is_sparse(target: Target) -> bool:
 
 def sweeps_of(target: Target) -> str:
     """Return the scan of the cheapest sweeps that a target allows."""
-    if getattr(target, "layers", None) is not None:
+    if target.offers.layers is not None:
         return "layers"
     return "chromatic" if is_sparse(target) else "systematic"
 

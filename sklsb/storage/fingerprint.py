@@ -32,7 +32,7 @@ def where_different(target: Target, x: States, one: Array, other: Array) -> int 
         return None
     # Its terms may be larger, or it is in single precision: look closer, which may take long, first
     # at the most doubtful state.
-    relative = _SINGLE if target._is_single else _ROUNDING
+    relative = _SINGLE if target.offers.single_precision else _ROUNDING
     order = np.argsort(-gap[doubtful] / size[doubtful], kind="stable")
     for some in (doubtful[order[:1]], doubtful[order[1:]]):
         if some.size:
@@ -53,7 +53,7 @@ def _terms(target: Target, x: States) -> Iterator[Array]:
 def _size_of_terms(target: Target, x: States) -> Array:
     """Return the sum of the absolute values of the terms of log p at states."""
     found = np.zeros(len(x))
-    if target._has_factors:
+    if target.offers.factors:
         for term in _terms(target, x):
             found += _finite(term)
     else:
@@ -77,7 +77,7 @@ def checked(ensemble: Any) -> tuple[States, Array]:
     x, found = by_kernels(ensemble)
     wanted = target.log_prob(x)
     _compare(target, x, found, wanted, "its kernels say")
-    if getattr(ensemble, "uses_factors", False) and not target._trusts_factors:
+    if getattr(ensemble, "uses_factors", False) and not target.offers.own_factors:
         total = sum(_terms(target, x), np.zeros(len(x)))
         _compare(target, x, total, wanted, "the sum of its log_factors is")
     return x, found

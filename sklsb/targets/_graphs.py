@@ -168,7 +168,7 @@ def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) 
 
 def is_attractive(target: Target) -> bool:
     """Whether variables are coupled in pairs, and none of them prefers to differ from another."""
-    model = getattr(target, "_pairwise", None)
+    model = target.offers.pairwise
     return model is not None and model.couplings.nnz > 0 and model.couplings.data.min() >= 0.0
 
 

@@ -17,6 +17,7 @@ from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
 from sklsb.targets._names import Names, coordinate, is_flag, is_missing, number
+from sklsb.targets.offers import Offers
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -153,6 +154,8 @@ class Target(ABC):
     state_names: tuple[tuple[str, ...], ...] | None = None
     ratio_cost: int = 1
     symmetry: Any = None
+    layers: Any = None  # the machine of two layers, if the target is one
+    _pairwise: Any = None  # the model of couplings between pairs, if the target is one
     _labels: list[Any] | None = None  # names of the variables, if they are not their coordinates
     _beta: float = 1.0  # log p = -beta times the energy of that model
     _vartype: str | None = None  # what dimod calls that model's variables, if not by their values
@@ -169,6 +172,11 @@ class Target(ABC):
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         """Return `_is_single`, from states with these values only."""
         return self._is_single
+
+    @property
+    def offers(self) -> Offers:
+        """What the target offers besides log p: factors, layers, a bound of its size, and more."""
+        return Offers(self)
 
     @property
     def n_sites(self) -> int:
@@ -639,12 +647,5 @@ class Conditioned(Target):
         ]
         return [*given, *evidence]
 
-    @property
-    def layers(self) -> Any:
-        """The machine of two layers, if the target is one; None otherwise."""
-        return getattr(self.target, "layers", None)
-
-    @property
-    def _pairwise(self) -> Any:
-        """The model with couplings of pairs, if the target is one; None otherwise."""
-        return getattr(self.target, "_pairwise", None)
+    layers = _of_target("layers")
+    _pairwise = _of_target("_pairwise")

@@ -93,7 +93,7 @@ class Chromatic(NamedTuple):
         """Allocate memory for the variables drawn together."""
         n_values = int(target.cardinalities.max(initial=1))
         shape = n_chains, max(n_values, min(_TOGETHER, int(np.diff(self.start).max(initial=0))))
-        view = target._class_view() if self.in_order else None
+        view = target.offers.class_view() if self.in_order else None
         return Probabilities(
             np.empty(shape),
             np.empty(shape, np.float32),

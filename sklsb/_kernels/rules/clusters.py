@@ -30,7 +30,7 @@ from sklsb._kernels.contract import first_move, init_cache, row_of, step
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import exp
 
-NEEDS = {"_pairwise": "couplings of pairs of variables, as Ising and Potts models have"}
+NEEDS = {"pairwise": "couplings of pairs of variables, as Ising and Potts models have"}
 # Near critical points the clusters of about this many transitions cover the variables once.
 _CLUSTERS_OF_A_SWEEP = 10
 # Always moving on would merely alternate, as between the two phases of a cold lattice.

@@ -108,11 +108,7 @@ def strike_few(target: Target) -> Reduced:
     beyond the number of variables stay, and with them their variables.
     """
     graph, free = target.graph, np.flatnonzero(target.n_possible > 1)
-    if (
-        getattr(target, "_pairwise", None) is not None
-        and graph is not None
-        and free.size > MOST_VARIABLES
-    ):
+    if target.offers.pairwise is not None and graph is not None and free.size > MOST_VARIABLES:
         degree = np.diff(graph[free][:, free].indptr)
         spare, most = degree.sum() / 2 - free.size, degree.max() / 2 - 1.0
         if spare > 0.0 and spare / most > MOST_VARIABLES:

@@ -125,7 +125,7 @@ def strike(target: Target) -> Reduced:
         raise no_state(target, support.called(support.impossible))
     values = [np.flatnonzero(domain) for domain in support.domains]
     constant, taken, factors = 0.0, [], []
-    may_be_large = not target._trusts_factors or target._log_prob_size > LARGE
+    may_be_large = not target.offers.own_factors or target.offers.size > LARGE
     for scope, table in given:
         for axis, i in enumerate(scope):
             if values[i].size < table.shape[axis]:

@@ -34,7 +34,7 @@ def challengers(target: Target, large: bool = False) -> Iterator[tuple[str, Base
         return
     if tied_by_zeros(target):  # no sequence of single changes may lead everywhere
         return
-    if getattr(target, "layers", None) is not None:
+    if target.offers.layers is not None:
         yield "layers", GibbsSampler("layers")
     by_colour_only = large and is_sparse(target)
     if not by_colour_only:

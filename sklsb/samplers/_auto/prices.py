@@ -122,7 +122,7 @@ def neighbours(target: Target) -> float:
 
 
 def _neighbours(model: Any) -> float:
-    layers = getattr(model, "layers", None)
+    layers = model.layers
     if layers is not None:
         return float(layers.weights.shape[1])
     return 0.0 if model.graph is None else model.graph.nnz / max(1, model.n_sites)

@@ -113,7 +113,7 @@ class Learning(Algorithm):
         The kernel of exact log-ratios then takes the same decisions, faster.
         """
         params = self.params
-        exact = self.target._linear and params.n_flips == 1 and params.device in (None, "cpu")
+        exact = self.target.offers.linear and params.n_flips == 1 and params.device in (None, "cpu")
         return bool(params.fast) and not exact
 
     def _unfitted_rule(self, function: BalancingFunction) -> Balanced | Jump:

@@ -156,7 +156,7 @@ class Algorithm(Fit, Traits):
         if getattr(params, "n_burn_in", None) is not None:
             check_count(params.n_burn_in, "n_burn_in", 0)
         self.check_parameters()
-        target._check_function()
+        target.offers.look()
         self._warn_of_cost()
         return n_chains
 

@@ -61,7 +61,7 @@ def check_log2_size(value: Any, name: str, most: int, target: Target) -> None:
             f"{name} is {value}: a table of 2**{value} entries takes 2**{value + 3} bytes, and "
             f"2**{most + 3} are allowed. Give at most {most}."
         )
-    if not target._has_factors:
+    if not target.offers.factors:
         raise TypeError(
             f"{name} is {value!r}, and {target!r:.200} is not made of factors, which tables are "
             "made from. Ising, Potts and MarkovNetwork have them; a class of your own can offer "

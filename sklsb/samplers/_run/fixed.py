@@ -129,7 +129,7 @@ def free_sites(target: Target) -> NDArray[np.uint32]:
 def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: str) -> None:
     """Refuse a target that lacks what a rule needs."""
     for name, words in needs.items():
-        if getattr(target, name, None) is None:
+        if getattr(target.offers, name) is None:
             plain = target.target if isinstance(target, Conditioned) else target
             raise TypeError(
                 f"{sampler} needs {words}; this {type(plain).__name__} has none. {advice}"

@@ -92,7 +92,7 @@ def check_blocks(blocks: Any, fast: bool, target: Target) -> None:
             f"blocks is {blocks!r} and fast is True; only exact log-ratios, fast=False, go with "
             "blocks."
         )
-    if not _why_not(target, blocks, fast) and not target._trusts_factors:
+    if not _why_not(target, blocks, fast) and not target.offers.own_factors:
         log_factors(target)  # errors are raised before any work
 
 
@@ -102,7 +102,7 @@ def _why_not(target: Target, blocks: Any, fast: bool) -> str:
         return "blocks=None"
     if fast:
         return "fast=True goes by first-order log-ratios"
-    if not target._has_factors:
+    if not target.offers.factors:
         return "the target is not made of factors"
     n = target.n_sites
     if n > MOST_VARIABLES:
@@ -120,7 +120,7 @@ def has_joint_zeros(model: Reduced) -> bool:
 
 def tied_by_zeros(target: Target) -> bool:
     """Whether zeros of tables tie variables to each other."""
-    return bool(target._joint_zeros) and has_joint_zeros(strike(target))
+    return bool(target.offers.joint_zeros) and has_joint_zeros(strike(target))
 
 
 def _why(target: Target, ensemble: BalancedEnsemble, blocks: Any, n: int) -> tuple[bool, str]:

@@ -53,7 +53,7 @@ class Reference(NamedTuple):
 
 def may_be_eliminated(target: Target) -> bool:
     """Whether a target is made of factors, and not too many to look at them."""
-    if not target._has_factors or target.n_sites > _MOST_SITES:
+    if not target.offers.factors or target.n_sites > _MOST_SITES:
         return False
     return target.graph is None or target.graph.nnz <= _MOST_PAIRS
 
@@ -139,7 +139,7 @@ def _eliminated(target: Target, most: float) -> Reference | None:
     if work < 1.0:
         return None
     try:
-        if not target._trusts_factors:
+        if not target.offers.own_factors:
             return None
         struck, limits = strike(target), (work, _MAX_MEMORY)
     except (TypeError, ValueError):

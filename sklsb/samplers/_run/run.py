@@ -265,7 +265,7 @@ class Run(Warned):
         states = self.ensemble.chains.x
         if store is not None and Path(store).exists():
             raise StoreError(f"{told} {store} holds draws from the old one: give another path.")
-        if not (self.algorithm.can_follow and self.target._may_change):
+        if not (self.algorithm.can_follow and self.target.offers.may_change):
             name = type(self.algorithm.params).__name__
             raise ValueError(
                 f"{told} What {name} keeps is of the old one: make a new target, "
@@ -295,7 +295,7 @@ class Run(Warned):
     def _change_of_target(self) -> str:
         """Say how log p, or its compiled version, has changed since the last call; else ""."""
         ensemble, target, (x, then) = self.ensemble, self.target, self.law
-        target._check_mode()
+        target.offers.look(again=True)
         now = target.log_prob(x)
         c = where_different(target, x, now, then)
         if c is None and np.array_equal(x, ensemble.chains.x):
@@ -370,8 +370,8 @@ class Run(Warned):
         self.use_threads()
         made = 0
         with chains.threads():
-            if self.target._may_change:
-                self.target._check_mode()
+            if self.target.offers.may_change:
+                self.target.offers.look(again=True)
                 chains.refresh()
                 check_possible(chains)
                 # Rounding is taken to be small: a closer look would cost more than transitions.

@@ -88,7 +88,7 @@ class Traits(ABC):
 
     def doubt_of_draws(self, ensemble: Any) -> str:
         """Say why rounding of log p may make the draws wrong, or return ""."""
-        if not self.target._has_factors:
+        if not self.target.offers.factors:
             return "The draws may be wrong where differences of log p are lost"
         site = cancelling_site(self.target)
         if site is None:

@@ -54,7 +54,7 @@ class Uphill:
         self.n_moves = int((k - 1).sum())
         self._look_cost = 1 if first_order else self.n_moves
         # A gradient of an RBM takes as long as a single log-ratio.
-        by_gradients = first_order or getattr(target, "layers", None) is not None
+        by_gradients = first_order or target.offers.layers is not None
         self._log_ratios = target.first_order_ratios if by_gradients else target.log_ratios
         self._values = np.asarray(target.values, dtype=target.dtype)
         self._sites = np.flatnonzero(k > 1)

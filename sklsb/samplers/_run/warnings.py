@@ -193,7 +193,7 @@ class Warned(ABC):
     def warn_of_rounding(self) -> None:
         """Warn if rounding of log p matters."""
         target = self.target
-        size = target._log_prob_size or float(np.abs(self.ensemble.log_prob()).max(initial=0.0))
+        size = target.offers.size or float(np.abs(self.ensemble.log_prob()).max(initial=0.0))
         if rounding_of(size) > MOST_ROUNDING:
             doubt = self.algorithm.doubt_of_draws(self.ensemble)
             warn(
@@ -302,7 +302,7 @@ class Warned(ABC):
     def _clusters(self) -> str:
         """Advise clusters where no coupling is negative."""
         facts = self.ensemble.rule.facts
-        known = "_pairwise" in facts.needs or facts.conserves_counts
+        known = "pairwise" in facts.needs or facts.conserves_counts
         if known or not is_attractive(self.target):
             return ""
         return "if fields are weak, take ClusterSampler; "

@@ -94,9 +94,9 @@ def core_of(target: Target, given: Any) -> Core | None:
     If log p is so large that its differences are rounded, the core may be the whole target, whose
     tables are shifted to smaller entries.
     """
-    if not target._has_factors:
+    if not target.offers.factors:
         return None
-    rounded = rounding_of(target._log_prob_size) > _MOST_ROUNDING
+    rounded = rounding_of(target.offers.size) > _MOST_ROUNDING
     plain = target.target if isinstance(target, Conditioned) else target
     if given == "auto" and not isinstance(plain, MarkovNetwork):
         given = None

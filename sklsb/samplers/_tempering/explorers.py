@@ -20,7 +20,7 @@ from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets.base import Target
 
 # What rules need that move by something else than log-ratios, and have no path of their own.
-_NOT_SCALED = frozenset({"_pairwise"})
+_NOT_SCALED = frozenset({"pairwise"})
 
 
 def explorers_of(given: Any, target: Target) -> dict[str, Rule]:

@@ -199,7 +199,7 @@ class PathMaker:
         self.log_size = self.domains.log_size if product is None else 0.0
         self._joint: tuple[Array, Array, int] | None = None
         if by_layers:
-            machine: Any = target.layers  # type: ignore[attr-defined]
+            machine: Any = target.layers
             odds, n_hidden = _log_odds(self.domains, product), machine.hidden_bias.size
             self._joint = np.array(machine.visible_bias), odds, n_hidden
             of_visible = np.logaddexp(0.0, odds[self.domains.free]).sum()

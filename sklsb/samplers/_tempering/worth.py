@@ -42,7 +42,7 @@ def sweeps_to_meet(ladders: Ladders) -> int | None:
     tried; the longest time is returned.
     """
     target = ladders.target
-    model: Any = getattr(target, "_pairwise", None)
+    model: Any = target.offers.pairwise
     if model is None or not is_sparse(target):
         return None
     longest, left = 0, _IN_ALL

@@ -31,7 +31,7 @@ def model_on(target: Target, device: str | None, dtype: torch.dtype) -> Model:
     ``dtype`` is the type of first-order log-ratios, where there is a choice.
     """
     place = torch.device("cpu") if device is None else _parsed(device)
-    model = target._torch_model(place, dtype)
+    model = target.offers.torch_model(place, dtype)
     # "cuda" means the current CUDA device.
     same = model.device in (place, torch.empty(0, device=place).device)
     if device is not None and not same:
