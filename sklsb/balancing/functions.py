@@ -1,5 +1,7 @@
 """Balancing functions: fixed, mixtures, and networks."""
 
+from __future__ import annotations
+
 import copy
 import inspect
 import numbers
@@ -158,7 +160,7 @@ class BalancingFunction(ABC):
                 f"u = {-knots[k]}; it must be even. It is log g(exp u) - u/2, not log g."
             )
 
-    def tabulated(self) -> "Tabulated":
+    def tabulated(self) -> Tabulated:
         """Return the function that the kernels use, with h linear between the knots."""
         return Tabulated(self.table())
 
@@ -217,7 +219,7 @@ class BalancingFunction(ABC):
         names = [p.name for p in list(found)[1:] if p.kind in plain]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self, **params: Any) -> "BalancingFunction":
+    def set_params(self, **params: Any) -> BalancingFunction:
         """Set some parameters; the others, and learned parameters, stay.
 
         Parameters
@@ -251,7 +253,7 @@ class BalancingFunction(ABC):
             np.array_equal(mine[name], others[name]) for name in mine
         )
 
-    def __sklearn_clone__(self) -> "BalancingFunction":
+    def __sklearn_clone__(self) -> BalancingFunction:
         return copy.copy(self)
 
     def __repr__(self) -> str:
@@ -350,14 +352,14 @@ class LearnableFunction(BalancingFunction):
     theta: Array
     _is_initial: bool = False
 
-    def with_theta(self, theta: ArrayLike) -> "LearnableFunction":
+    def with_theta(self, theta: ArrayLike) -> LearnableFunction:
         """Return the same function with other parameters."""
         new = copy.copy(self)
         new.theta = self._check_theta(theta, self.theta.size)
         new._is_initial = False
         return new
 
-    def set_params(self, **params: Any) -> "LearnableFunction":
+    def set_params(self, **params: Any) -> LearnableFunction:
         """Set some parameters; the others, and a ``theta`` that is not the initial one, stay."""
         theta, is_initial = self.theta, self._is_initial
         super().set_params(**params)

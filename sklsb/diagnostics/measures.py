@@ -1,5 +1,7 @@
 """Effective sample sizes, the best state, and the distance of two samples."""
 
+from __future__ import annotations
+
 import numbers
 from typing import Any
 

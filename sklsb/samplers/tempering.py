@@ -1,5 +1,7 @@
 """Parallel tempering."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 

@@ -1,5 +1,7 @@
 """Base of targets with couplings along the edges of a graph."""
 
+from __future__ import annotations
+
 import functools
 import numbers
 from abc import abstractmethod
@@ -258,7 +260,7 @@ class GraphTarget(Target):
         return self.couplings != 0
 
     @property
-    def _pairwise(self) -> "GraphTarget | None":
+    def _pairwise(self) -> GraphTarget | None:
         """The model itself, unless a subclass gave it another log p."""
         return self if type(self).log_prob.__module__.startswith("sklsb.") else None
 

@@ -1,5 +1,7 @@
 """The contract of a target, and a target some of whose variables are observed."""
 
+from __future__ import annotations
+
 import difflib
 import itertools
 import math
@@ -41,12 +43,12 @@ def shown(values: tuple[int, ...]) -> str:
     return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
-def sites_by_name(target: "Target") -> Names:
+def sites_by_name(target: Target) -> Names:
     """Return the names of all variables; places are sites."""
     return Names(target.names)
 
 
-def site_called(target: "Target", sites: Names, variable: Any, what: str) -> int:
+def site_called(target: Target, sites: Names, variable: Any, what: str) -> int:
     """Return the site of a variable; ``what`` begins the error message."""
     site = sites.find(variable)
     counts = isinstance(variable, int | np.integer) and not is_flag(variable)
@@ -69,7 +71,7 @@ def _names_of_values(names: tuple[Any, ...]) -> Names:
     return Names(names)
 
 
-def value_called(target: "Target", site: int, value: Any, what: str) -> int:
+def value_called(target: Target, site: int, value: Any, what: str) -> int:
     """Return a value of a variable, given by its name, which is its number if it has no other."""
     if is_missing(value):
         raise ValueError(
@@ -96,14 +98,14 @@ def value_called(target: "Target", site: int, value: Any, what: str) -> int:
     )
 
 
-def value_name(target: "Target", site: int, value: int) -> Any:
+def value_name(target: Target, site: int, value: int) -> Any:
     """Return the name of a value, which is its number if it has no other."""
     if target.state_names is None:
         return value
     return target.state_names[site][target.values.index(value)]
 
 
-def no_gradient(target: "Target") -> TypeError:
+def no_gradient(target: Target) -> TypeError:
     """Return the error for a target without a gradient."""
     return TypeError(
         f"fast=True needs a target with a gradient, and {type(target).__name__} has none; "
@@ -327,7 +329,7 @@ class Target(ABC):
 
     _linear = False  # whether first-order log-ratios are exact
 
-    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+    def _torch_model(self, device: Device, dtype: DType) -> Model:
         """Return log p with its gradient on torch, for ``fast=True``.
 
         ``dtype`` is the type of first-order log-ratios that are not exact. The model's ``device``
@@ -380,7 +382,7 @@ class Target(ABC):
         result[sites] = 1
         return result
 
-    def condition(self, evidence: Mapping[Any, Any]) -> "Target":
+    def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix some of the variables, as by an observation.
 
         Parameters
@@ -607,7 +609,7 @@ class Conditioned(Target):
     def _linear(self) -> bool:  # type: ignore[override]
         return self.target._linear
 
-    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+    def _torch_model(self, device: Device, dtype: DType) -> Model:
         return self.target._torch_model(device, dtype)
 
     def _observed_moves(self) -> NDArray[np.bool_]:

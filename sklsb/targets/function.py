@@ -1,5 +1,7 @@
 """Any function as a target."""
 
+from __future__ import annotations
+
 import copy
 import ctypes
 import time
@@ -331,7 +333,7 @@ class FunctionTarget(Target):
             ratios = values[:, 1:] - values[:, :1]
         return ratios.reshape(*leading, self._site.size)
 
-    def observing(self, sites: NDArray[np.int64]) -> "FunctionTarget":
+    def observing(self, sites: NDArray[np.int64]) -> FunctionTarget:
         """Return a target that skips the moves of these sites; their log-ratios are -inf."""
         made = copy.copy(self)
         made._moves = np.flatnonzero(~np.isin(self._site, sites))

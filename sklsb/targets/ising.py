@@ -1,5 +1,7 @@
 """The Ising model."""
 
+from __future__ import annotations
+
 import numbers
 from collections.abc import Mapping
 from functools import cached_property
@@ -116,7 +118,7 @@ class Ising(GraphTarget):
 
     @classmethod
     @of_field
-    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Ising":
+    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> Ising:
         """Nearest neighbours on a rectangular grid.
 
         Parameters
@@ -155,7 +157,7 @@ class Ising(GraphTarget):
         *,
         levels: ArrayLike | None = None,
         missing: ArrayLike | None = None,
-    ) -> "Ising":
+    ) -> Ising:
         r"""Posterior of a black and white image seen through Gaussian noise.
 
         The pixels are :math:`y_i = \mu x_i + \sigma \epsilon_i` and the prior is a lattice Ising
@@ -270,7 +272,7 @@ class Ising(GraphTarget):
         beta: float,
         labels: list[Any] | None = None,
         vartype: str = "SPIN",
-    ) -> "Ising":
+    ) -> Ising:
         """Return the model with log p = -beta times the energy of these parameters."""
         beta = positive(beta, "beta")
         model = cls.__new__(cls)
@@ -281,7 +283,7 @@ class Ising(GraphTarget):
         return model
 
     @classmethod
-    def from_qubo(cls, Q: Any, beta: float = 1.0) -> "Ising":
+    def from_qubo(cls, Q: Any, beta: float = 1.0) -> Ising:
         r"""Quadratic unconstrained binary problem: low values are probable.
 
         .. math:: \log p = -\beta \, z^T Q z, \qquad z_i = (1 + x_i) / 2 \in \{0, 1\}
@@ -328,7 +330,7 @@ class Ising(GraphTarget):
     @classmethod
     def _from_quadratic(
         cls, matrix: sp.csr_array, offset: float, beta: float, labels: list[Any] | None = None
-    ) -> "Ising":
+    ) -> Ising:
         """Return the model of the energy z'Qz + offset of z in {0, 1}."""
         quarter = sp.csr_array(0.25 * matrix + 0.25 * matrix.T)
         once = quarter.diagonal()
@@ -338,7 +340,7 @@ class Ising(GraphTarget):
         return cls._from_energy(couplings, field, constant + offset, beta, labels, "BINARY")
 
     @classmethod
-    def from_maxcut(cls, weights: Any, beta: float = 1.0) -> "Ising":
+    def from_maxcut(cls, weights: Any, beta: float = 1.0) -> Ising:
         r"""Cuts of a weighted graph: heavy ones are probable.
 
         .. math:: \log p = \beta \sum_{i<j,\ x_i \ne x_j} w_{ij}
@@ -384,7 +386,7 @@ class Ising(GraphTarget):
         return cls._from_energy(couplings, field, -0.5 * float(couplings.sum()), beta, labels)
 
     @classmethod
-    def from_bqm(cls, bqm: Any, beta: float = 1.0) -> "Ising":
+    def from_bqm(cls, bqm: Any, beta: float = 1.0) -> Ising:
         r"""Binary quadratic model of dimod: low energies are probable.
 
         .. math:: \log p = -\beta E, \qquad
@@ -512,7 +514,7 @@ class Ising(GraphTarget):
 
     _linear = True
 
-    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+    def _torch_model(self, device: Device, dtype: DType) -> Model:
         from sklsb.targets._torch.ising import IsingModel
 
         return IsingModel(self.couplings, self.field, device)

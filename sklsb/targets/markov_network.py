@@ -1,5 +1,7 @@
 """Markov networks: products of tables over a few variables each."""
 
+from __future__ import annotations
+
 import itertools
 import math
 import os
@@ -128,7 +130,7 @@ class MarkovNetwork(Target):
     @classmethod
     def from_uai(
         cls, path: Path, evidence: Path | Mapping[Any, Any] | None = None
-    ) -> "MarkovNetwork | Target":
+    ) -> MarkovNetwork | Target:
         """Read a network in the format of the UAI competitions, MARKOV or BAYES.
 
         Parameters
@@ -163,7 +165,7 @@ class MarkovNetwork(Target):
     @classmethod
     def from_bif(
         cls, path: Path, evidence: Mapping[Any, Any] | None = None
-    ) -> "MarkovNetwork | Target":
+    ) -> MarkovNetwork | Target:
         """Read a Bayesian network in the interchange format BIF.
 
         Parameters
@@ -193,7 +195,7 @@ class MarkovNetwork(Target):
         return network.condition(evidence) if evidence else network
 
     @classmethod
-    def _from_model(cls, model: Model) -> "MarkovNetwork":
+    def _from_model(cls, model: Model) -> MarkovNetwork:
         if model.kind == "BAYES":
             _warn_of_sums(model)
         factors = zip(model.scopes, model.tables, strict=True)
@@ -202,7 +204,7 @@ class MarkovNetwork(Target):
         return network
 
     @classmethod
-    def from_pgmpy(cls, model: Any) -> "MarkovNetwork":
+    def from_pgmpy(cls, model: Any) -> MarkovNetwork:
         """Convert a model of pgmpy: a Bayesian network, a Markov network or a factor graph.
 
         Parameters

@@ -1,5 +1,7 @@
 """The Potts model."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -108,7 +110,7 @@ class Potts(GraphTarget):
 
     @classmethod
     @of_field
-    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> "Potts":
+    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> Potts:
         """Nearest neighbours on a rectangular grid.
 
         Parameters
@@ -144,7 +146,7 @@ class Potts(GraphTarget):
         periodic: bool = False,
         *,
         missing: ArrayLike | None = None,
-    ) -> "Potts":
+    ) -> Potts:
         r"""Posterior of the regions of an image seen through Gaussian noise.
 
         Pixel i is :math:`y_i = \mu_{x_i} + \sigma \epsilon_i`, with the label :math:`x_i`, and the
@@ -251,7 +253,7 @@ class Potts(GraphTarget):
 
     _linear = True
 
-    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+    def _torch_model(self, device: Device, dtype: DType) -> Model:
         from sklsb.targets._torch.potts import PottsModel
 
         return PottsModel(self.couplings, self.field, device)

@@ -1,5 +1,7 @@
 """The restricted Boltzmann machine."""
 
+from __future__ import annotations
+
 import numbers
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -305,7 +307,7 @@ class RBM(Target):
         on = expit(self.visible_bias + self.weights @ hidden)
         return (rng.random(self.n_sites) < on).astype(self.dtype)
 
-    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+    def _torch_model(self, device: Device, dtype: DType) -> Model:
         from sklsb.targets._torch.rbm import RBMModel
 
         return RBMModel(self.weights, self.visible_bias, self.hidden_bias, device, dtype)
@@ -345,6 +347,6 @@ class RBM(Target):
         return self._site_view
 
     @property
-    def layers(self) -> "RBM":
+    def layers(self) -> RBM:
         """The machine, whose layers can be drawn in turn."""
         return self

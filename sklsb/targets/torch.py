@@ -1,5 +1,7 @@
 """Anything with a gradient on torch as a target."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -203,7 +205,7 @@ class TorchTarget(FunctionTarget):
 
         return first_order_ratios(self, self.check_states(x))
 
-    def _torch_model(self, device: "Device", dtype: "DType") -> "Model":
+    def _torch_model(self, device: Device, dtype: DType) -> Model:
         from sklsb.targets._torch.density import DensityModel
 
         return DensityModel(self.density)  # where the tensors of f are

@@ -1,5 +1,7 @@
 """Variable selection in linear regression."""
 
+from __future__ import annotations
+
 import math
 from functools import cached_property
 from typing import Any

@@ -1,5 +1,7 @@
 """What every sampler shares: parameters, `fit`, `sample`, and what is known afterwards."""
 
+from __future__ import annotations
+
 import copy
 import os
 from collections.abc import Sequence
