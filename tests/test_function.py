@@ -792,9 +792,13 @@ def test_wrong_states_are_refused(x, message):
 @pytest.mark.parametrize(
     ("sampler", "told"),
     [
-        (LSBSampler(), r"LSBSampler takes about 2\.1e\+07 values .* 2601 for each new state"),
+        (LSBSampler(n_burn_in=2000), r"LSBSampler takes about 2\.1e\+07 values .* 2601 for each"),
+        (LSBSampler(), r"about 4\.2e\+06 .* makes 403 transitions of each chain instead of 2000"),
+        (LSBSampler(), r"n_burn_in makes it longer\. No function for sampling is learned after it"),
+        (LSBSampler(), r"Faster are a function of several states at once, one compiled by numba"),
         (LSBSampler(), r"GibbsSampler\(\), which .* takes 4\.1e\+05"),
-        (ParallelTempering(), r"ParallelTempering takes about 4\.3e\+07 values"),
+        (ParallelTempering(n_burn_in=512), r"ParallelTempering takes about 4\.3e\+07 values"),
+        (ParallelTempering(), r"it makes 50 scans of each ladder at most, instead of 8192"),
         (GibbsSampler("random", n_burn_in=10**6), r"GibbsSampler takes about 2e\+08 values"),
     ],
 )
@@ -832,6 +836,20 @@ def test_a_slow_function_is_told_before_the_work():
 
 def cost_of(sampler, target):
     sampler._algorithm(sampler, target)._warn_of_cost()
+
+
+def test_a_burn_in_by_default_takes_so_many_values_or_the_fewest_transitions():
+    def length(sampler, n_sites, n_states, function=lambda x: -0.1 * x.sum(axis=-1)):
+        fit = sampler._algorithm(sampler, FunctionTarget(function, n_sites, n_states))
+        return fit._length()
+
+    assert length(LSBSampler(), 500, 2) == 2**22 // (4 * 501)
+    assert length(LSBSampler(n_chains=1), 500, 2) == 2500
+    assert length(LSBSampler(), 52, 400) == 100
+    assert length(LSBSampler(n_burn_in=3000), 52, 400) == 3000
+    assert length(LSBSampler(), 52, 51, numba.njit(lambda x: 0.1 * x.sum())) == 2000
+    assert length(ParallelTempering(), 52, 400) == 32
+    assert length(ParallelTempering(), 16, 2) == 8192
 
 
 def test_usual_functions_are_not_costly():

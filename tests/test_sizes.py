@@ -7,11 +7,13 @@ import time
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
 from sklsb import (
     AutoSampler,
     ClusterSampler,
     EliminationSampler,
+    FunctionTarget,
     GibbsSampler,
     HammingBallSampler,
     Ising,
@@ -63,6 +65,24 @@ def test_fit_and_sample_end(name, shape):
     draws = sampler.sample(2)
     np.testing.assert_allclose(draws["lp"], target.log_prob(draws["x"].values), rtol=1e-9)
     assert sampler.state_.shape == (sampler.n_chains, target.n_sites)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLERS.keys() - {"chromatic", "all clusters", "one cluster"})
+def test_a_function_of_python_with_many_values_ends(name):
+    """52 counts up to 50: 2,600 changes, each of which is a call of the function."""
+    weight = np.log(np.random.default_rng(0).dirichlet(np.ones(52)))
+    of_count, n_calls = gammaln(1.0 + np.arange(51)), 0
+
+    def log_prob(x):
+        nonlocal n_calls
+        n_calls += 1
+        return float(x @ weight - of_count[x].sum())
+
+    target = FunctionTarget(log_prob, 52, 51, vectorized=False)
+    sampler = SAMPLERS[name].fit(target)
+    assert n_calls < 8e6
+    assert np.isfinite(sampler.sample(2)["lp"]).all()
 
 
 @pytest.mark.slow

@@ -453,10 +453,12 @@ def fit_flux(
     on_evaluation: Callable[[], None] = lambda: None,
     *,
     of: "type[Flux] | None" = None,
+    most: int | None = None,
 ) -> tuple[LearnableFunction, Trace]:
     """Minimise a flux objective over the present states of an ensemble, by L-BFGS.
 
-    ``of`` is the class of the objectives, by default of those of Metropolis-Hastings chains.
+    ``of`` is the class of the objectives, by default of those of Metropolis-Hastings chains. They
+    are evaluated about ``most`` times, if that is given.
 
     Returns the best function that was met, which is finite, and the trace of all evaluations.
     """
@@ -469,10 +471,9 @@ def fit_flux(
 
     table = function.table()
     ensemble.start(Balanced(table))
+    options = {"maxiter": _MOST_STEPS} | ({} if most is None else {"maxfun": most})
     # Its matrices have few rows: several threads of BLAS would take ten times as long as one.
     with threadpool_limits(1, user_api="blas"):
-        minimize(
-            shown, function.theta, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
-        )
+        minimize(shown, function.theta, jac=True, method="L-BFGS-B", options=options)
     rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))

@@ -64,9 +64,11 @@ class LSBSampler(BaseSampler):
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain in the burn-in; max(2000, 5 * n_sites) by default. Learning the
-        functions for sampling comes on top and does not depend on it. 0: nothing is learned, there
-        is no pilot, and `sample` uses the function that learning would start from.
+        Transitions of each chain in the burn-in; max(2000, 5 * n_sites) by default, or on a
+        function of Python as many, but at least 100, as all chains take 2**22 values for; a
+        warning says so. Learning the functions for sampling comes on top and does not depend on it.
+        0: nothing is learned, there is no pilot, and `sample` uses the function that learning would
+        start from.
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start; see `GibbsSampler`.
     learning_rate : float, optional

@@ -78,7 +78,8 @@ class ParallelTempering(BaseSampler):
         takes twice as long; the exchanges are 10 to 30 percent of that.
     n_burn_in : int, optional
         Maximum number of scans of each ladder before the first draw; by default 8192, or fewer, but
-        at least 512, for more than 1024 variables, and 64 from a million on. Rounds of 16, 32, ...
+        at least 512, for more than 1024 variables, and 64 from a million on; and at most as many,
+        but at least 32, as take 2**22 values of a function of Python. Rounds of 16, 32, ...
         scans each choose the temperatures anew until they are good; then they are frozen, and as
         many scans as in the last round follow. A better explorer, or a second replica at each
         temperature, repeats these scans beyond the burn-in. 0 leaves the states where they start.

@@ -103,6 +103,10 @@ class FunctionTarget(Target):
     ``pilot=False``, 12, 2.5 and 2.6. ``LSBSampler(verbose=1)`` shows the progress. For an expensive
     f use a fixed function, ``LSBSampler(balancing="barker")``.
 
+    The burn-in of `LSBSampler` and `ParallelTempering` by default takes about 2**22 values of a
+    function of Python at most, or as many as its fewest transitions need, and learning functions
+    for sampling up to 2**23 for each; `fit` says what it leaves out. `GibbsSampler` takes few.
+
     Code compiled by numba does not check indices: an index beyond the end of an array reads
     whatever is there. Try f with ``numba.njit(boundscheck=True)`` first.
 

@@ -31,6 +31,8 @@ from sklsb.targets.base import States
 
 # Evaluations that factors may always take.
 _LEAST_LOOKED = 1 << 18
+# Evaluations of an objective without which nothing is learned.
+FEWEST_EVALUATIONS = 4
 
 
 class Starving(NamedTuple):
@@ -63,11 +65,20 @@ class Chooser:
         What they allow.
     ensemble : LearnableEnsemble
         Chains at the end of the burn-in. They stay where they are; evaluations are counted there.
+    most : int, optional
+        Most evaluations of an objective of visited states; if they are too few, no function is
+        learned from these.
     """
 
-    def __init__(self, algorithm: Algorithm, allowed: Allowed, ensemble: LearnableEnsemble) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        allowed: Allowed,
+        ensemble: LearnableEnsemble,
+        most: int | None = None,
+    ) -> None:
         self._algorithm, self._params = algorithm, algorithm.params
-        self._allowed, self._ensemble = allowed, ensemble
+        self._allowed, self._ensemble, self._most = allowed, ensemble, most
         self._evaluations = dict.fromkeys(("mixing", "factors", "pilot"), 0)
         self._looked = self._counted
 
@@ -86,7 +97,9 @@ class Chooser:
         stored = self._stored(visited)
         traces: dict[str, Trace] = {}
         functions = compared = {name: function}  # one for both
-        if name not in OBJECTIVES:
+        if self._most is not None and self._most < FEWEST_EVALUATIONS:
+            functions = compared = {"burn-in": function}
+        elif name not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             compared = {"burn-in": function, **functions}
         ratios = stored.proposal_log_ratios()
@@ -140,7 +153,8 @@ class Chooser:
         with stored.threads(), progress:
             for prefix, cls in classes.items():
                 for kind in kinds[-1:] if prefix and objective == "auto" else kinds:
-                    found = fit_flux(stored, self._initial(kind), kind, progress, of=cls)
+                    start, most = self._initial(kind), self._most
+                    found = fit_flux(stored, start, kind, progress, of=cls, most=most)
                     functions[prefix + kind], traces[prefix + kind] = found
         return functions, traces
 

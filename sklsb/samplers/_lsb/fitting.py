@@ -14,6 +14,8 @@ from sklsb.balancing.candidates import Candidate
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, get_balancing
 from sklsb.balancing.learners import name_of, new_learner, of_burn_in
 from sklsb.balancing.learning import (
+    FEWEST_SITES,
+    FEWEST_STATES,
     MOST_UPDATES,
     OPTIMIZERS,
     UPDATE_COST,
@@ -28,7 +30,7 @@ from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, Learna
 from sklsb.ensembles.rules import Balanced, FirstOrder, Jump
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
-from sklsb.samplers._lsb.choosing import Chooser
+from sklsb.samplers._lsb.choosing import FEWEST_EVALUATIONS, Chooser
 from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
 from sklsb.samplers._lsb.ways import allowed_by
 from sklsb.samplers._run.algorithm import Algorithm
@@ -43,6 +45,9 @@ from sklsb.targets.torch import TorchTarget
 
 # Values around a state from which one gradient is much cheaper.
 _MANY_VALUES = 12
+# Fewest transitions of a burn-in by default, however many values of a function each takes; and most
+# of these for learning one function for sampling.
+_FEWEST, _MOST_TO_MIX = 100, 1 << 23
 
 
 class Learning(Algorithm):
@@ -150,19 +155,51 @@ class Learning(Algorithm):
         return BalancedEnsemble(target, states, streams, n_jobs)
 
     def _length(self) -> int:
-        given = self.params.n_burn_in
-        return max(2000, 5 * self.target.n_sites) if given is None else int(given)
+        if self.params.n_burn_in is not None:
+            return int(self.params.n_burn_in)
+        n_values = self.params.n_chains * self._around
+        return self._usual if self.params.fast else self.at_most(self._usual, n_values, _FEWEST)
+
+    @property
+    def _usual(self) -> int:
+        """Transitions of a burn-in by default."""
+        return max(2000, 5 * self.target.n_sites)
+
+    @property
+    def _around(self) -> int:
+        """Values of a function at a new state and around it."""
+        return int((self.target.n_possible - 1).sum()) + 1
 
     def burn_in_length(self) -> int:
         return self._length()
 
     def n_values(self) -> int:
-        moves = int((self.target.n_possible - 1).sum())
-        return 0 if self.params.fast else self._length() * self.params.n_chains * (moves + 1)
+        return 0 if self.params.fast else self._length() * self.params.n_chains * self._around
+
+    @property
+    def _most_evaluations(self) -> int | None:
+        """Most evaluations of an objective of stored states; None if there is no limit."""
+        if self.params.fast or self.asked is None:
+            return None
+        n_sites = max(1, self.target.n_sites)
+        states_and_sites = FEWEST_STATES * min(FEWEST_SITES, n_sites)
+        return int(_MOST_TO_MIX * n_sites / (states_and_sites * self._around**2))
+
+    def cut(self) -> str:
+        done, said = self._length(), ""
+        if self.params.n_burn_in is None and done < self._usual:
+            said = (
+                f"as it is, it makes {done} transitions of each chain instead of {self._usual}; "
+                "n_burn_in makes it longer."
+            )
+        learns = isinstance(get_balancing(self.params.balancing), LearnableFunction)
+        most = self._most_evaluations
+        if learns and most is not None and most < FEWEST_EVALUATIONS:
+            said += f"{' ' if said else ''}No function for sampling is learned after it."
+        return said
 
     def cheaper(self) -> str:
-        target = self.target
-        around = int((target.n_possible - 1).sum()) + 1
+        target, around = self.target, self._around
         told = f", {around} for each new state, and learning takes more"
         if around > _MANY_VALUES and self._can_be_fast():
             return f"{told}; fast=True takes one gradient in place of {around} values"
@@ -218,7 +255,7 @@ class Learning(Algorithm):
             "balancing_": moving,
             "history_": burn_in_history(history, target, n_skipped),
         }
-        chooser = Chooser(self, self._allowed, ensemble)
+        chooser = Chooser(self, self._allowed, ensemble, self._most_evaluations)
         learned = learner is not None and target.n_sites
         choice = chooser.learned(moving, visited) if learned else chooser.fixed(moving)
         chosen = self._chosen = choice.candidate

@@ -27,6 +27,8 @@ from sklsb.targets.function import FunctionTarget
 # Values of a function, of about a thousand operations each, and seconds of one that is slower, that
 # `fit` takes without a warning.
 _MOST_VALUES, _MOST_SECONDS = 1 << 23, 300.0
+# Values of a function of Python that a burn-in takes by default, if that leaves it a few steps.
+_MOST_BY_DEFAULT = 1 << 22
 # Parameters that are used up by `fit`, or count from the next call on.
 _NOT_FROZEN = ("random_state", "n_jobs", "verbose", "n_burn_in")
 
@@ -102,6 +104,22 @@ class Algorithm(Fit, Traits):
         """Say what takes fewer values of a function."""
         return ""
 
+    def cut(self) -> str:
+        """Say what a fit by default leaves out, as it would take too many values; "" if nothing."""
+        return ""
+
+    @property
+    def asked(self) -> FunctionTarget | None:
+        """The target, if each log-ratio asks a function of Python."""
+        plain = self.target.target if isinstance(self.target, Conditioned) else self.target
+        return plain if isinstance(plain, FunctionTarget) and not plain._compiled else None
+
+    def at_most(self, n: int, n_values: int, fewest: int) -> int:
+        """Return how many of n steps a burn-in makes by default, if each takes so many values."""
+        if self.asked is None:
+            return n
+        return min(n, max(fewest, _MOST_BY_DEFAULT // max(1, n_values)))
+
     def more_starts(self, ensemble: Any, streams: Streams) -> Starts:
         return self.make_starts(streams)
 
@@ -162,18 +180,21 @@ class Algorithm(Fit, Traits):
 
     def _warn_of_cost(self) -> None:
         """Warn before the work if it will take very many values of a function of the user."""
-        target = self.target
-        plain = target.target if isinstance(target, Conditioned) else target
-        if not isinstance(plain, FunctionTarget) or plain._compiled:
+        plain = self.asked
+        if plain is None:
             return
-        n = self.n_values()
+        n, cut = self.n_values(), self.cut()
         seconds = n * plain.seconds_of_value if n else 0.0
-        if n * max(1, plain.value_cost) > _MOST_VALUES or seconds > _MOST_SECONDS:
+        if cut or n * max(1, plain.value_cost) > _MOST_VALUES or seconds > _MOST_SECONDS:
             long = f", {duration(seconds)}," if seconds > _MOST_SECONDS else ""
+            told = (
+                f"{cut} Faster are a function of several states at once, one compiled by numba, "
+                "and tables, as of MarkovNetwork."
+            )
             warn(
                 f"The burn-in of {type(self.params).__name__} takes about {n:.2g} values{long} of "
                 f"{plain!r:.100}{self.cheaper()}. verbose=1 shows how fast that goes; "
-                "n_burn_in makes it shorter.",
+                f"{told if cut else 'n_burn_in makes it shorter.'}",
                 SamplerWarning,
             )
 

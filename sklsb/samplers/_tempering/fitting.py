@@ -43,6 +43,8 @@ _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
 # The same where so few scans sweep over still more variables, which tempering hardly suits.
 _MOST_SWEPT_OF_LARGE, _FEWEST_OF_LARGE = 1 << 26, 64
+# At least so many, however many values of a function of Python they take.
+_FEWEST_ASKED = 32
 # Length of the burn-in from which explorers are compared.
 _FEWEST_COMPARED = 1024
 # Most scans of the burn-in where nothing needs crossing: temperatures for log Z only; and where
@@ -128,13 +130,31 @@ class Tempering(Algorithm):
         """Return the number of scans of the burn-in."""
         if self.params.n_burn_in is not None:
             return int(self.params.n_burn_in)
+        return self.at_most(self._usual, self._of_scan, _FEWEST_ASKED)
+
+    @property
+    def _usual(self) -> int:
+        """Most scans of a burn-in by default."""
         n_sites = max(1, self._inner.n_sites)
         fewest = np.clip(_MOST_SWEPT_OF_LARGE // n_sites, _FEWEST_OF_LARGE, _FEWEST_SCANS)
         return int(np.clip(_MOST_SWEPT // n_sites, fewest, _MOST_SCANS))
 
+    @property
+    def _of_scan(self) -> int:
+        """Values of a function in a scan of all ladders."""
+        return self.params.n_chains * FIRST_REPLICAS * int((self.target.n_possible - 1).sum())
+
     def n_values(self) -> int:
-        of_scan = self.params.n_chains * FIRST_REPLICAS * int((self.target.n_possible - 1).sum())
-        return min(self._length(), _FEWEST_SCANS) * of_scan
+        return min(self._length(), _FEWEST_SCANS) * self._of_scan
+
+    def cut(self) -> str:
+        done = self._length()
+        if self.params.n_burn_in is not None or done >= min(self._usual, _FEWEST_SCANS):
+            return ""
+        return (
+            f"as it is, it makes {done} scans of each ladder at most, instead of {self._usual}; "
+            "n_burn_in makes it longer."
+        )
 
     def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
         self._going_on = initial_states is None and self.before is not None
@@ -177,7 +197,7 @@ class Tempering(Algorithm):
         given = params.n_burn_in is not None or ensemble.softened
         if separated := not given and not ensemble.reaches(_DRAWN):
             isolated = isolation(target, ensemble.chains.x, ensemble.rule.explorer)
-            length = _STUCK_SCANS if isolated else _FEWEST_SCANS
+            length = min(length, _STUCK_SCANS if isolated else _FEWEST_SCANS)
             self._warn_of_separation(length, isolated)
         checked = length >= _FEWEST_SCANS
         met = sweeps_to_meet(ensemble) if checked else None
