@@ -33,6 +33,7 @@ from sklsb.exceptions import (
     SamplerWarning,
     TemperingWarning,
 )
+from sklsb.targets import function
 from sklsb.testing._samplers import check_kept
 
 INF = np.inf
@@ -850,6 +851,23 @@ def test_a_burn_in_by_default_takes_so_many_values_or_the_fewest_transitions():
     assert length(LSBSampler(), 52, 51, numba.njit(lambda x: 0.1 * x.sum())) == 2000
     assert length(ParallelTempering(), 52, 400) == 32
     assert length(ParallelTempering(), 16, 2) == 8192
+
+
+def test_neighbours_are_given_in_parts_where_they_are_many(monkeypatch):
+    sizes = []
+
+    def log_prob(x):
+        sizes.append(len(x))
+        return -(x * np.arange(1.0, 8.0)).sum(axis=-1)
+
+    target = FunctionTarget(log_prob, 7, [2, 3, 1, 4, 2, 3, 5]).condition({5: 1})
+    x = target.draw_state(np.random.default_rng(0))
+    whole = target.log_ratios(x)
+    for most, wanted in ((28, [5, 5, 2]), (77, [12]), (70, [11, 1]), (7, [2] * 6)):
+        monkeypatch.setattr(function, "_MOST_HELD", most)
+        sizes.clear()
+        np.testing.assert_array_equal(target.log_ratios(x), whole)
+        assert sizes == wanted
 
 
 def test_usual_functions_are_not_costly():

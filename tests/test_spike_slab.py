@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from sklsb import SpikeSlabRegressor, VariableSelection
+from sklsb import SpikeSlabClassifier, SpikeSlabRegressor, VariableSelection
 from sklsb.exceptions import (
     InterruptedWarning,
     ModelWarning,
@@ -664,6 +664,28 @@ def test_data_that_are_refused():
 
 def masked(values):
     return np.ma.masked_array(values, np.arange(np.size(values)).reshape(np.shape(values)) == 0)
+
+
+def test_labels_of_rows_in_another_order_are_refused():
+    X, y = data()
+    frame, series = pd.DataFrame(X[:, :3]), pd.Series(y)
+    turned = series[::-1]
+    for model, values in (
+        (SpikeSlabRegressor(), turned),
+        (SpikeSlabRegressor(), turned.to_frame()),
+        (SpikeSlabClassifier(), turned > 0),
+    ):
+        with pytest.raises(
+            ValueError, match=r"row 0 is 0 in X and 39 in y\. .*give y\.loc\[X\.ind"
+        ):
+            model.fit(frame, values)
+    model = SpikeSlabRegressor(random_state=0)
+    wanted = model.fit(X[:, :3], y[::-1]).coef_
+    for values in (turned.to_numpy(), turned.set_axis([f"day {k}" for k in range(40)])):
+        np.testing.assert_array_equal(model.fit(frame, values).coef_, wanted)
+    np.testing.assert_array_equal(
+        model.fit(frame[::-1], turned).coef_, model.fit(X[::-1, :3], y[::-1]).coef_
+    )
 
 
 def test_masks_and_text_are_refused():

@@ -1,6 +1,7 @@
 """What the estimators share: parameters, the run of the chains, results by column."""
 
 import numbers
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -385,6 +386,19 @@ def _missing(column: Any) -> NDArray[np.int64]:
     if column.dtype.kind in "biufc":
         return np.flatnonzero(np.isnan(column))
     return np.flatnonzero([is_missing(value) for value in column])
+
+
+def refuse_order(X: Any, y: Any) -> None:
+    """Refuse labels of rows that X has in another order than y, which is read by position."""
+    if not (hasattr(X, "iloc") and hasattr(y, "iloc")) or X.index.equals(y.index):
+        return
+    if Counter(X.index) == Counter(y.index):
+        row = next(k for k, (a, b) in enumerate(zip(X.index, y.index, strict=True)) if a != b)
+        raise ValueError(
+            f"X and y have the same labels of rows in another order: row {row} is "
+            f"{X.index[row]!r} in X and {y.index[row]!r} in y. Rows are read by position; give "
+            "y.loc[X.index], or y.to_numpy() if the positions are right."
+        )
 
 
 def _refuse_entry(X: Any, cause: Exception) -> None:

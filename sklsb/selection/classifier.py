@@ -12,7 +12,7 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from threadpoolctl import threadpool_limits
 
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab
+from sklsb.selection.base import BaseSpikeSlab, refuse_order
 from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem, mode
 from sklsb.selection.rows import Rows, counts_of, distinct_rows, whole_numbers
 from sklsb.selection.search import Search
@@ -181,6 +181,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         """
         for name, value in (("y", y), ("sample_weight", sample_weight), ("n_trials", n_trials)):
             refuse_mask(value, name)
+        refuse_order(X, y)
         X = self._read(X, ensure_min_samples=2)
         self._check(X)
         slab_sd = positive(self.slab_sd, "slab_sd")

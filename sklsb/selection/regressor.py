@@ -15,7 +15,7 @@ from sklsb._kernels.selection import state as places
 from sklsb._system.memory import check_fits
 from sklsb.ensembles.streams import seed_sequence
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, Model
+from sklsb.selection.base import BaseSpikeSlab, Model, refuse_order
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
 from sklsb.selection.problem import (
@@ -239,6 +239,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         """
         refuse_mask(y, "y")
         refuse_mask(sample_weight, "sample_weight")
+        refuse_order(X, y)
         kind = np.asarray(y).dtype
         if kind.kind in "bUS":
             raise ValueError(

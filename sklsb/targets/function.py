@@ -22,6 +22,7 @@ from sklsb._kernels.targets.function import (
     neighbourhood_function,
     state_function,
 )
+from sklsb._system.memory import at_once
 from sklsb._system.progress import tick
 from sklsb.targets._checks import (
     MOST_VALUES,
@@ -34,6 +35,8 @@ from sklsb.targets._checks import (
 from sklsb.targets.base import States, Target
 
 _MOST_TRIES = 1000
+# Values of variables in the states that a function is given at once.
+_MOST_HELD = 1 << 24
 _N_TRIAL = 5  # states
 _signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -317,10 +320,17 @@ class FunctionTarget(Target):
     def _values_around(self, x: States) -> NDArray[np.float64]:
         """Values at a state and its neighbours, shape (1 + n_moves,)."""
         site, rank = self._site[self._moves], self._rank[self._moves]
-        states = np.tile(x.astype(np.int64), (1 + site.size, 1))
-        states[1 + np.arange(site.size), site] = rank + (rank >= x[site])
+        new = rank + (rank >= x[site])
         values = np.full(1 + self._site.size, -np.inf)
-        values[np.append(0, 1 + self._moves)] = self._evaluate(states)
+        most = 1 + at_once(_MOST_HELD, self.n_sites)
+        for first in range(0, 1 + site.size, most):
+            # The state itself is the first of the first part.
+            own = int(first == 0)
+            part = slice(first - 1 + own, first - 1 + most)
+            states = np.tile(x.astype(np.int64), (own + site[part].size, 1))
+            states[own + np.arange(site[part].size), site[part]] = new[part]
+            places = 1 + self._moves[part]
+            values[np.append(0, places) if own else places] = self._evaluate(states)
         return values
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
