@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 from numpy.typing import NDArray
 

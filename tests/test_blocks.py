@@ -22,7 +22,7 @@ from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, mixture
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.matrices import _conditional
+from sklsb.exact.matrices import conditional
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.samplers._lsb.fitting import Learning
@@ -109,7 +109,7 @@ def check_conditionals(target, pool, states):
     """Compare blocks with enumeration; returns how the last messages of each were made."""
     values = np.asarray(target.values)
     for b, block in enumerate(pool.blocks):
-        expected = np.exp(_conditional(target, block))
+        expected = np.exp(conditional(target, block))
         for x in states:
             given = pool._index[np.arange(x.size), np.searchsorted(values, x)]
             shape = pool.model.sizes[block]

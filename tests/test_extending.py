@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 from typing import NamedTuple
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 import pytest
 import scipy.sparse as sp

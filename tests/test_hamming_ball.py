@@ -5,6 +5,7 @@ import pickle
 import time
 import warnings
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import arviz
+import exact_matrices  # noqa: F401 - formulas of the rules
 import networkx as nx
 import numpy as np
 import pytest

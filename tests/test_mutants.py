@@ -162,6 +162,7 @@ def triple(package):
 
 
 def check_rule_of(package, sampler, target, n_continuations=48):
+    anew("exact_matrices")  # has the formula
     rule = package.exact.transitions.rule_of(sampler, target)
     package.testing.check_rule(rule, target, n_continuations=n_continuations)
 
@@ -190,8 +191,7 @@ def check_ball(package):
 def check_swap(package):
     tied = package.MarkovNetwork([2, 3], [((0, 1), [[0.0, 2.0, 1.0], [3.0, 0.0, 0.5]])])
     for target in (pair(package), tied):
-        rule = package.exact.transitions.rule_of(package.SwapSampler(), target)
-        package.testing.check_rule(rule, target, n_continuations=6)
+        check_rule_of(package, package.SwapSampler(), target, 6)
 
 
 def check_layers(package):
@@ -225,6 +225,7 @@ def check_given_clusters(package):
 
 
 def check_mixture(package):
+    anew("exact_matrices")  # has the formula of a part
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.transitions.rule_of(package.GibbsSampler("random"), target)
         other = inside(package, "ensembles.rules").Balanced(package.Barker().table())

@@ -63,6 +63,7 @@ def check_machine_views(package):
     extreme = package.RBM(1e5 * target.weights, target.visible_bias, target.hidden_bias)
     package.testing.check_target(extreme, n_states=4)
     tiny = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
+    anew("exact_matrices")  # has the formula
     rule = package.exact.transitions.rule_of(package.GibbsSampler("systematic"), tiny)
     package.testing.check_rule(rule, tiny, n_continuations=2)
 
@@ -84,6 +85,7 @@ def check_function(package):
     package.testing.check_target(target, n_states=4)
     given = target.condition({0: 0, 2: 0, 3: 2})
     sampler = package.GibbsSampler(block_size=2)
+    anew("exact_matrices")  # has the formula
     rule = package.exact.transitions.rule_of(sampler, given)
     package.testing.check_rule(rule, given, n_continuations=2)
 

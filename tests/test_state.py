@@ -5,6 +5,7 @@ import pickle
 import warnings
 from contextlib import contextmanager
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 import pytest
 from models import dense

@@ -41,9 +41,10 @@ def transition_matrix(sampler: Any, target: Target) -> Array:
 
     Parameters
     ----------
-    sampler : sampler, BalancingFunction or rule
+    sampler : LSBSampler, BalancingFunction or rule
         A fitted sampler stands for its frozen function, an unfitted one for the function it
-        would start with, and a function for the locally balanced steps that use it.
+        would start with, and a function for the locally balanced steps that use it. Other rules
+        need a formula of yours, see `log_matrix`.
     target : Target
         A target with at most 2**14 states.
 
@@ -57,6 +58,8 @@ def transition_matrix(sampler: Any, target: Target) -> Array:
     ------
     ValueError
         If there are more states.
+    TypeError
+        If there is no formula for the rule.
 
     Examples
     --------

@@ -6,7 +6,10 @@ import numpy as np
 
 
 class Plots:
-    """Pictures of a fitted estimator; each returns a Matplotlib axis.
+    """Pictures of a fitted estimator.
+
+    Each is drawn on the Matplotlib axis ``ax``, or on a new one, and returns it; ``n`` is the
+    largest number of columns or models shown.
 
     Parameters
     ----------
@@ -26,20 +29,7 @@ class Plots:
         return self._model.summary().head(n).iloc[::-1]
 
     def inclusion(self, ax: Any = None, n: int = 30) -> Any:
-        """Plot the largest inclusion probabilities with two standard errors.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw.
-        n : int, default=30
-            Most columns shown.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axis.
-        """
+        """Plot the largest inclusion probabilities with two standard errors."""
         ax, frame = self._axis(ax), self._first(n)
         ax.barh([str(name) for name in frame.index], frame["probability"], xerr=2 * frame["mcse"])
         ax.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
@@ -47,20 +37,7 @@ class Plots:
         return ax
 
     def coefficients(self, ax: Any = None, n: int = 30) -> Any:
-        """Plot coefficients averaged over models with two posterior standard deviations.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw.
-        n : int, default=30
-            Most columns shown.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axis.
-        """
+        """Plot coefficients averaged over models with two posterior standard deviations."""
         ax, frame = self._axis(ax), self._first(n)
         names = [str(name) for name in frame.index]
         ax.errorbar(frame["mean"], names, xerr=2 * frame["sd"], fmt="o")
@@ -69,18 +46,7 @@ class Plots:
         return ax
 
     def sizes(self, ax: Any = None) -> Any:
-        """Plot the probabilities of the numbers of included columns.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axis.
-        """
+        """Plot the probabilities of the numbers of included columns."""
         ax, sizes = self._axis(ax), self._model.model_sizes_
         shown = np.flatnonzero(sizes > 1e-4)
         ax.bar(shown, sizes[shown])
@@ -88,20 +54,7 @@ class Plots:
         return ax
 
     def models(self, ax: Any = None, n: int = 10) -> Any:
-        """Plot which columns the most probable models have.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw.
-        n : int, default=10
-            Most models shown.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axis.
-        """
+        """Plot which columns the most probable models have."""
         ax, models = self._axis(ax), self._model.models_[:n]
         columns = sorted({j for members, _ in models for j in members})
         picture = np.array([[j in members for j in columns] for members, _ in models])

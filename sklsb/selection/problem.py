@@ -257,7 +257,8 @@ def linear_problem(
     # The slab is that of columns as they are given: their lengths are taken before `always` is
     # projected out. Under the prior "g" lengths do not matter.
     by = "left" if prior.kind == "g" else "given" if standardize else ""
-    columns, scale, square, z = make(X, given, root, basis, unit, length, by, names)
+    how = _Scaling(root, basis, unit, length, by, names)
+    columns, scale, square, z = make(X, given, how)
     if prior.kind != "g" and square.max(initial=0.0) > _LARGEST_SCALE:
         j = int(square.argmax())
         raise ValueError(
@@ -368,20 +369,37 @@ def _posterior(
     )
 
 
-def _dense_columns(
-    X: Any,
-    given: Ints,
-    root: Array,
-    basis: Array,
-    y: Array,
-    length: float,
-    by: str,
-    names: Sequence[Any],
-) -> tuple[DenseColumns, Array, Array, Array]:
-    """Centre, project and scale dense columns, some at a time.
+class _Scaling(NamedTuple):
+    """How columns are projected and scaled.
 
     They are divided ``by`` their length as "given", by that of what is "left", or not at all ("").
     """
+
+    root: Array  # of the weights of the rows
+    basis: Array
+    response: Array
+    length: float
+    by: str
+    names: Sequence[Any]
+
+    def refuse_constant(self, left: Array, before: Array, given: Ints) -> None:
+        """Refuse columns of whose sum of squares nothing is left."""
+        bad = given[left <= _NOTHING_LEFT * before]
+        if bad.size:
+            shown = ", ".join(repr(self.names[j]) for j in bad[:5]) + " and others" * (bad.size > 5)
+            one = bad.size == 1
+            columns, are, them = ("column", "is", "it") if one else ("columns", "are", "them")
+            why = "constant"
+            if self.basis.shape[1] > 1:
+                why += ", or explained by the columns in always"
+            raise ValueError(
+                f"{columns} {shown} of X {are} {why}; leave {them} out: the model has an intercept."
+            )
+
+
+def _dense_columns(X: Any, given: Ints, how: _Scaling) -> tuple[DenseColumns, Array, Array, Array]:
+    """Centre, project and scale dense columns, some at a time."""
+    root, basis = how.root, how.basis
     n, p = len(root), given.size
     kind: Any = np.float64 if n * p <= _DOUBLE else np.float32
     check_fits(n * p * np.dtype(kind).itemsize, f"A copy of X ({n} x {p})", "Give fewer columns.")
@@ -401,40 +419,18 @@ def _dense_columns(
         for _ in range(2):
             block -= (block @ basis) @ basis.T
         norm = np.linalg.norm(block, axis=1)
-        _refuse_constant(norm**2, before, given[part], basis.shape[1] > 1, names)
-        divisor = {"left": norm, "given": np.sqrt(before), "": 1.0 / largest}[by]
-        scale[part] = length / (divisor * largest)
+        how.refuse_constant(norm**2, before, given[part])
+        divisor = {"left": norm, "given": np.sqrt(before), "": 1.0 / largest}[how.by]
+        scale[part] = how.length / (divisor * largest)
         block *= (scale[part] * largest)[:, None]
         x[part] = block
         square[part] = np.square(block).sum(axis=1)
-        z[part] = block @ y
+        z[part] = block @ how.response
     return DenseColumns(x, np.empty(0)), scale, square, z
 
 
-def _refuse_constant(
-    norm: Array, before: Array, given: Ints, projected: bool, names: Sequence[Any]
-) -> None:
-    """Refuse columns of which nothing is left."""
-    bad = given[norm <= _NOTHING_LEFT * before]
-    if bad.size:
-        shown = ", ".join(repr(names[j]) for j in bad[:5]) + " and others" * (bad.size > 5)
-        one = bad.size == 1
-        columns, are, them = ("column", "is", "it") if one else ("columns", "are", "them")
-        why = "constant, or explained by the columns in always" if projected else "constant"
-        raise ValueError(
-            f"{columns} {shown} of X {are} {why}; leave {them} out: the model has an intercept."
-        )
-
-
 def _sparse_columns(
-    X: Any,
-    given: Ints,
-    root: Array,
-    basis: Array,
-    y: Array,
-    length: float,
-    by: str,
-    names: Sequence[Any],
+    X: Any, given: Ints, how: _Scaling
 ) -> tuple[SparseColumns, Array, Array, Array]:
     """Scale sparse columns, as dense ones; the projection is left to the kernel."""
     chosen = sparse.csc_array(X[:, given], dtype=np.float64, copy=True)
@@ -442,14 +438,15 @@ def _sparse_columns(
     largest = np.abs(chosen).max(axis=0).toarray().ravel()
     largest = np.where(largest > 0.0, largest, 1.0)
     chosen.data /= np.repeat(largest, np.diff(chosen.indptr))
-    chosen.data *= root[chosen.indices]
+    chosen.data *= how.root[chosen.indices]
     before = np.asarray(chosen.multiply(chosen).sum(axis=0)).ravel()
-    low = np.asarray(chosen.T @ basis)
+    low = np.asarray(chosen.T @ how.basis)
     left = before - np.square(low).sum(axis=1)
-    _refuse_constant(left, before, given, basis.shape[1] > 1, names)
+    how.refuse_constant(left, before, given)
     # The first of the basis is the constant.
     own = before - low[:, 0] ** 2
-    scale = length / {"left": np.sqrt(left), "given": np.sqrt(own), "": 1.0 / largest}[by]
+    divisor = {"left": np.sqrt(left), "given": np.sqrt(own), "": 1.0 / largest}[how.by]
+    scale = how.length / divisor
     chosen.data *= np.repeat(scale, np.diff(chosen.indptr))
     low *= scale[:, None]
     square = left * scale**2
@@ -461,7 +458,7 @@ def _sparse_columns(
         low=low,
         weight=np.empty(0),
     )
-    return made, scale, square, np.asarray(chosen.T @ y)
+    return made, scale, square, np.asarray(chosen.T @ how.response)
 
 
 def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> None:
