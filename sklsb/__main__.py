@@ -190,6 +190,7 @@ def _file(given: str) -> Path:
 def _marginals(args: argparse.Namespace) -> int:
     """Write marginals as a .MAR file, and the partition function as a .PR file."""
     from sklsb import exact
+    from sklsb.diagnostics import to_frame
     from sklsb.exact.elimination.answers import is_affordable
     from sklsb.io import write_result
 
@@ -228,7 +229,8 @@ def _marginals(args: argparse.Namespace) -> int:
         told += f" (unknown for {unknown} values that all draws have, or none)"
     _say(f"{path}: marginals of {target.n_sites} variables, {told}")
     if args.csv:
-        _write_table(Path(args.csv), target, found)
+        table = to_frame(found, target)
+        table.to_csv(args.csv, index=False, na_rep="nan", lineterminator="\r\n")
         _say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
         write_result(args.pr, "PR", log_z / math.log(10))
@@ -237,22 +239,6 @@ def _marginals(args: argparse.Namespace) -> int:
             told += f" +- {log_z_error / math.log(10):.2g}, estimated by tempering"
         _say(f"{args.pr}: log10 Z = {told}")
     return DONE
-
-
-def _write_table(path: Path, target: Any, found: Any) -> None:
-    """Write a row for each value of each variable."""
-    import csv
-
-    names, values = target.state_names, target.values
-    p, mcse = (
-        found[name].to_numpy().reshape(target.n_sites, len(values)) for name in ("p", "mcse")
-    )
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["variable", "value", "p", "mcse"])
-        for i, k in enumerate(target.cardinalities.tolist()):
-            of = values if names is None else names[i]
-            table.writerows([target.label(i), of[j], p[i, j], mcse[i, j]] for j in range(k))
 
 
 def _write_values(path: Path, target: Any, places: Any) -> None:

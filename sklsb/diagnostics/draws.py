@@ -46,6 +46,15 @@ def value_coords(target: Target) -> dict[str, Any]:
     return coords
 
 
+def marginals_dataset(
+    target: Target, p: NDArray[np.float64], mcse: NDArray[np.float64]
+) -> xr.Dataset:
+    """Label marginals and their errors, both of shape (n_sites, n_values)."""
+    dims, shape = (*target.dims, "state"), (*target.shape, len(target.values))
+    found = {"p": (dims, p.reshape(shape)), "mcse": (dims, mcse.reshape(shape))}
+    return xr.Dataset(found, coords=target.coords | value_coords(target))
+
+
 def draws_dataset(
     states: States, target: Target, attrs: dict[str, Any] | None = None, first_draw: int = 0
 ) -> xr.Dataset:
@@ -58,9 +67,7 @@ def draws_dataset(
     )
 
 
-def stats_dataset(
-    stats: dict[str, NDArray[Any]], attrs: dict[str, Any] | None = None, first_draw: int = 0
-) -> xr.Dataset:
+def stats_dataset(stats: dict[str, NDArray[Any]], first_draw: int = 0) -> xr.Dataset:
     """Label statistics of shape (n_chains, n_draws, ...), with generated names of further dims."""
     variables, coords = {}, {}
     for name, values in stats.items():
@@ -70,7 +77,7 @@ def stats_dataset(
             {dim: np.arange(size) for dim, size in zip(extra, values.shape[2:], strict=True)}
         )
         coords.update(_coords(values.shape[0], values.shape[1], first_draw))
-    return xr.Dataset(variables, coords=coords, attrs=attrs)
+    return xr.Dataset(variables, coords=coords)
 
 
 def to_datatree(groups: dict[str, xr.Dataset], attrs: dict[str, Any]) -> xr.DataTree:

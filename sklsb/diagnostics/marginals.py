@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.diagnostics.batches import error_of, time_by_visits
-from sklsb.diagnostics.draws import check_order, states_of, value_coords
+from sklsb.diagnostics.draws import check_order, marginals_dataset, states_of
 from sklsb.targets.base import Target
 
 # Indicators held at once, of eight bytes each.
@@ -85,12 +85,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     check_order(draws, target)
     if "x" not in draws and "mcse" in draws:
         return _recorded(draws, target)
-    shape = (*target.shape, len(target.values))
-    found = dict(zip(("p", "mcse"), marginal_arrays(draws, target), strict=True))
-    return xr.Dataset(
-        {name: ((*target.dims, "state"), v.reshape(shape)) for name, v in found.items()},
-        coords=target.coords | value_coords(target),
-    )
+    return marginals_dataset(target, *marginal_arrays(draws, target))
 
 
 def marginal_arrays(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sklsb.diagnostics.draws import marginals_dataset
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import Limits, check_limits
@@ -17,7 +18,7 @@ from sklsb.exact.elimination.engine import (
     that_fits,
 )
 from sklsb.exact.elimination.independent import Redraw, Redraws
-from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset
+from sklsb.exact.elimination.marginals import all_marginals
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.algorithm import Algorithm
@@ -184,5 +185,5 @@ class EliminationSampler(BaseSampler):
         if self._marginals is None:
             limits = check_limits(self.max_work, self.max_memory, "marginals")
             p = all_marginals(self.target_, limits, self.verbose, run.algorithm.n_threads)
-            self._marginals = marginals_dataset(self.target_, p)
+            self._marginals = marginals_dataset(self.target_, p, np.zeros_like(p))
         return self._marginals.copy(deep=True)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import joblib
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -18,12 +17,12 @@ from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import to_inference_data
 from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRunWarning
-from sklsb.samplers._run.checks import check_count, is_n_jobs
+from sklsb.samplers._run.checks import check_count
 from sklsb.selection.chains import Chain
 from sklsb.selection.plots import Plots
 from sklsb.selection.problem import Inclusion, Problem, refuse_width, warn_of_duplicates
 from sklsb.selection.search import LONGEST, Search, estimate
-from sklsb.targets._checks import beta_parameters, positive, refuse_mask
+from sklsb.targets._checks import beta_parameters, n_threads, positive, refuse_mask
 from sklsb.targets._names import is_missing
 
 Array = NDArray[np.float64]
@@ -116,8 +115,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         positive(self.tol, "tol")
         if self.max_time is not None:
             positive(self.max_time, "max_time")
-        if not is_n_jobs(self.n_jobs):
-            raise ValueError(f"n_jobs is {self.n_jobs!r}; give a number of threads, or None.")
+        n_threads(self.n_jobs)
         if self.subset_size != "auto":
             check_count(self.subset_size, "subset_size", 2)
 
@@ -189,7 +187,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
     def _run(self, problem: Problem, kind: type[Chain], power: float | None = 1.0) -> Search:
         """Run chains on a problem; ``power`` of the likelihood, None: to be chosen."""
         warn_of_duplicates(problem, self._names())
-        threads = min(int(joblib.effective_n_jobs(self.n_jobs)), self.n_chains)
+        threads = min(n_threads(self.n_jobs), self.n_chains)
         search = Search(problem, kind, self.n_chains, self.random_state, threads)
         if search.enumerated():
             return search

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -125,6 +126,13 @@ def positive(value: Any, name: str, largest: float = np.inf) -> float:
     if float(value) > largest:
         raise ValueError(f"{name} is {value!r}; it must be at most {largest:g}.")
     return float(value)
+
+
+def n_threads(n_jobs: Any) -> int:
+    """Return the number of threads that ``n_jobs`` means; refuse what is none."""
+    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
+        raise ValueError(f"n_jobs is {n_jobs!r}; give a number of threads, None or -1.")
+    return int(joblib.effective_n_jobs(n_jobs))
 
 
 def beta_parameters(size_prior: Any) -> tuple[float, float]:

@@ -1,11 +1,9 @@
 """The public functions of `sklsb.exact` that eliminate."""
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import joblib
 import numpy as np
 import xarray as xr
 
@@ -14,7 +12,7 @@ from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._system.memory import at_once
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
-from sklsb.diagnostics.draws import draws_dataset, value_labels
+from sklsb.diagnostics.draws import draws_dataset, marginals_dataset, value_labels
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
@@ -38,11 +36,11 @@ from sklsb.exact.elimination.engine import (
     warn_of_defect,
 )
 from sklsb.exact.elimination.independent import Redraws
-from sklsb.exact.elimination.marginals import all_marginals, marginals_dataset, whole_or_parts
+from sklsb.exact.elimination.marginals import all_marginals, whole_or_parts
 from sklsb.exact.elimination.reduce import Reduced
 from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
-from sklsb.targets._checks import integer, not_a_target
+from sklsb.targets._checks import integer, n_threads, not_a_target
 from sklsb.targets.base import Target, site_called, sites_by_name
 
 # Tasks by what messages are made for.
@@ -74,13 +72,6 @@ def is_affordable(target: Target, task: str, max_memory: float | None = None) ->
         return fits(*cost_and_limits(target, task, max_memory))
     except (TypeError, ValueError):
         return False
-
-
-def _threads(n_jobs: Any) -> int:
-    """Return the number of threads; refuse what is none."""
-    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
-        raise ValueError(f"n_jobs is {n_jobs!r}; give a number of threads, None or -1.")
-    return int(joblib.effective_n_jobs(n_jobs))
 
 
 def elimination_cost(
@@ -205,7 +196,7 @@ def log_partition(
     target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "sum")
     found = that_fits(target, limits, verbose, need="sum")
-    elimination = eliminated(found, verbose, _threads(n_jobs))
+    elimination = eliminated(found, verbose, n_threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size)
     return log_partition_of(elimination)
 
@@ -336,10 +327,11 @@ def marginals(
         variables, evidence = None, variables
     target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "marginals" if variables is None else "sum")
-    threads = _threads(n_jobs)
+    threads = n_threads(n_jobs)
     if variables is not None:
         return _joint(target, _sites(target, variables), limits, verbose, threads)
-    return marginals_dataset(target, all_marginals(target, limits, verbose, threads))
+    p = all_marginals(target, limits, verbose, threads)
+    return marginals_dataset(target, p, np.zeros_like(p))
 
 
 def most_likely(
@@ -385,7 +377,7 @@ def most_likely(
     target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "state")
     found = that_fits(target, limits, verbose, pruned=False, need="state")
-    x, elimination = best_state(found, verbose, _threads(n_jobs))
+    x, elimination = best_state(found, verbose, n_threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size)
     lp = float(target.log_prob(x))
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
@@ -448,7 +440,7 @@ def sample(
         f"n={n} draws of {target.n_sites} sites",
         "Make fewer at a time, or use EliminationSampler, which can write them to disk.",
     )
-    elimination = eliminated(that_fits(target, limits, verbose), verbose, _threads(n_jobs))
+    elimination = eliminated(that_fits(target, limits, verbose), verbose, n_threads(n_jobs))
     nowhere = np.zeros((1, target.n_sites), target.dtype)  # draws do not depend on it
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
     log_partition_of(elimination)  # warns if rows of tables do not sum to 1

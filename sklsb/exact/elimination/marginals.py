@@ -4,10 +4,8 @@ import math
 from operator import itemgetter
 
 import numpy as np
-import xarray as xr
 
 from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb.diagnostics.draws import value_coords
 from sklsb.exact.elimination.cost import EliminationCost, check_fits, fits, n_entries
 from sklsb.exact.elimination.engine import (
     DEFECT,
@@ -158,13 +156,3 @@ def all_marginals(
         model = max((found.model for found, _ in parts), key=lambda model: model.log_defect)
         warn_of_defect(model, f"marginals may be off by {math.expm1(defect):.2g}")
     return result
-
-
-def marginals_dataset(target: Target, p: Array) -> xr.Dataset:
-    """Label marginals as `sklsb.diagnostics.marginals` does."""
-    shape = (*target.shape, len(target.values))
-    dims = (*target.dims, "state")
-    return xr.Dataset(
-        {"p": (dims, p.reshape(shape)), "mcse": (dims, np.zeros(shape))},
-        coords=target.coords | value_coords(target),
-    )
