@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+import signal
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from sklsb.exceptions import (
 )
 from sklsb.selection import search as search_module
 from sklsb.selection import starts
-from sklsb.selection.chains import new_batches, set_window
+from sklsb.selection.chains import Chain, new_batches, set_window
 from sklsb.selection.problem import Prior, linear_problem
 
 
@@ -581,6 +582,23 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch):
     limit[0] = 2
     with pytest.raises(KeyboardInterrupt):
         SpikeSlabRegressor(random_state=0).fit(X, y)
+
+
+def test_ctrl_c_waits_for_the_end_of_a_sweep(monkeypatch, ctrl_c):
+    sweep, seen, calls = Chain.sweep, set(), []
+
+    def interrupted(self, plan, most_jumps=0):
+        seen.add(self)
+        calls.append(1)
+        if len(calls) == 58:  # of the second chain, before the first look
+            signal.raise_signal(signal.SIGINT)
+        return sweep(self, plan, most_jumps)
+
+    monkeypatch.setattr(Chain, "sweep", interrupted)
+    with pytest.warns(InterruptedWarning, match="Ctrl-C ended the fit early"):
+        SpikeSlabRegressor(random_state=0, tol=1e-5).fit(*data())
+    assert len(calls) == 60
+    assert len({chain.batches.n_draws for chain in seen}) == 1
 
 
 # ----------------------------------------------------------------- what is refused
