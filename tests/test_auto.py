@@ -371,7 +371,7 @@ def test_candidates_that_disagree_are_told(monkeypatch):
         down._fit(target, -np.ones_like(states))
         return {"down": down}
 
-    monkeypatch.setattr(auto, "begun", others)
+    monkeypatch.setattr(auto, "fitted_challengers", others)
     monkeypatch.setattr(auto._Choice, "temper", lambda self: None)
     monkeypatch.setattr(
         auto._Race,
@@ -385,7 +385,7 @@ def test_candidates_that_disagree_are_told(monkeypatch):
 
 def test_tempering_is_tried_and_taken_where_it_agrees(monkeypatch):
     target = magnet()
-    monkeypatch.setattr(auto, "begun", lambda *given: {})
+    monkeypatch.setattr(auto, "fitted_challengers", lambda *given: {})
     monkeypatch.setattr(
         auto._Race,
         "_first",

@@ -15,7 +15,7 @@ from sklsb._system.warn import warn
 from sklsb.balancing.pilot import Outcome
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import SeparatedModesWarning
-from sklsb.samplers._auto.challengers import begun, eliminated
+from sklsb.samplers._auto.challengers import eliminated, fitted_challengers
 from sklsb.samplers._auto.prices import is_on_torch, neighbours, price_of, work_of_fit
 from sklsb.samplers._auto.race import Contest, Short
 from sklsb.samplers._run.algorithm import Algorithm, Fit
@@ -317,7 +317,7 @@ class _Choice:
         first, budget = self.first, _SHARE * self.work
         if (self.target.n_possible > 1).any():
             given = self.target, self.states, self.seeds[2:], self.settings
-            self.samplers |= begun(*given, self.short is not None, {*self.fitted})
+            self.samplers |= fitted_challengers(*given, self.short is not None, {*self.fitted})
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
         self.contest = Contest(chains, budget, self.short)
         if self.contest.sites.size:

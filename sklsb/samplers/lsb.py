@@ -12,7 +12,7 @@ from sklsb.balancing.learning import Objective
 from sklsb.samplers._lsb.fitting import Learning, n_flips_of
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_count
-from sklsb.samplers._run.run import alone, check_possible
+from sklsb.samplers._run.run import check_possible, exclusive
 
 
 @dataclass(eq=False, repr=False)
@@ -260,7 +260,7 @@ class LSBSampler(BaseSampler):
         """
         self._on_torch("step")
         check_count(n, "n", 0)
-        with deferred_interrupt() as interrupted, alone(self.run_):
+        with deferred_interrupt() as interrupted, exclusive(self.run_):
             made = self._here().step(n, interrupted)
         if made < n or interrupted():
             raise KeyboardInterrupt(f"step made {made} of {n} transitions.")
@@ -278,7 +278,7 @@ class LSBSampler(BaseSampler):
     @state_tensor_.setter
     def state_tensor_(self, states: Any) -> None:
         chains = self._on_torch("state_tensor_", AttributeError)
-        with alone(self.run_):
+        with exclusive(self.run_):
             given = states.detach().cpu().numpy() if hasattr(states, "detach") else states
             checked = self.target_.check_states(given, "state_tensor_")
             before = chains.chains.x.copy()
@@ -303,7 +303,7 @@ class LSBSampler(BaseSampler):
                 chains.put(before)
                 raise
             chains.counters.pending = (0, 0)
-            self.run_.keep_law()
+            self.run_.keep_log_prob()
 
     def _on_torch(self, name: str, error: type[Exception] = ValueError) -> Any:
         """Return the chains, which a method or attribute needs on torch."""

@@ -26,7 +26,7 @@ from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import run_burn_in
 from sklsb.samplers._run.checks import check_count, check_n_chains, check_thin
 from sklsb.samplers._run.observers import Statistics, check_record
-from sklsb.samplers._run.run import Run, alone
+from sklsb.samplers._run.run import Run, exclusive
 from sklsb.samplers._run.saving import packed_sampler
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
@@ -180,29 +180,29 @@ def sample_chains(
     )
     if store is None and not wanted:
         _check_memory(run, job)
-    with alone(run):
+    with exclusive(run):
         run.follow_target()
         job = job._replace(thin=run.transitions(thin))
         check_count(job.n * job.thin, "n * thin", 0)
-        lean = _lean(run, job)
-    attrs = lean.attrs() | {"thin": job.thin}
-    spans, paths = _divided(lean, job, n_jobs, None if store is None else Path(store))
+        template = _template(run, job)
+    attrs = template.attrs() | {"thin": job.thin}
+    spans, paths = _divided(template, job, n_jobs, None if store is None else Path(store))
     line = Progress(run.verbose, "chains", job.n_chains, "chains")
     with line as progress, _given_up_on_error(job.name):
         # Memory-mapped arrays are read-only, and kernels are not compiled for those.
         parallel = joblib.Parallel(n_jobs=n_jobs, max_nbytes=None, batch_size=1)
         calls = zip(spans, paths, strict=True)
-        done = parallel(joblib.delayed(_work)(lean, span, job, path) for span, path in calls)
+        done = parallel(joblib.delayed(_work)(template, span, job, path) for span, path in calls)
         progress(job.n_chains)
-    lean.ensemble, acceptance, findings = _together(lean, job, done)
-    lean.warn_about_draws(job.n, lean.ensemble.counters.n_transitions, acceptance)
+    template.ensemble, acceptance, findings = _together(template, job, done)
+    template.warn_about_draws(job.n, template.ensemble.counters.n_transitions, acceptance)
     if store is None:
         draws = _joined([part.draws for part in done])
     else:
         draws = open_draws(store).isel(draw=slice(0, job.n))
-    lean.warn_if_wrong(None if job.record or store is not None else draws, job.n)
+    template.warn_if_wrong(None if job.record or store is not None else draws, job.n)
     if job.n:
-        lean.algorithm.warn_of(findings)
+        template.algorithm.warn_of(findings)
     draws.attrs |= attrs | {"sampled_transitions": draws.sizes["draw"] * job.thin}
     return draws
 
@@ -227,9 +227,9 @@ def _check_memory(run: Run, job: _Job) -> None:
     )
 
 
-def _lean(run: Run, job: _Job) -> Run:
+def _template(run: Run, job: _Job) -> Run:
     """Return a run for workers: what is frozen, and one chain that does not move."""
-    made = run.twin()
+    made = run.shallow_copy()
     made.forget()
     vars(made.algorithm.params).update(verbose=0, n_jobs=1)
     made.settings |= {
@@ -245,7 +245,7 @@ def _lean(run: Run, job: _Job) -> Run:
 
 
 def _divided(
-    lean: Run, job: _Job, n_jobs: int | None, folder: Path | None
+    template: Run, job: _Job, n_jobs: int | None, folder: Path | None
 ) -> tuple[list[tuple[int, int]], list[Path | None]]:
     """Return the range of chains of each worker, and where it stores them."""
     n_parts = min(job.n_chains, max(1, joblib.effective_n_jobs(n_jobs)))
@@ -260,7 +260,7 @@ def _divided(
         "record": sorted(job.record),
         "seed": repr(job.seed),
         # Without the target, which workers check: rounding of log p differs between machines.
-        "sampler": digest_of(lean.packed()),
+        "sampler": digest_of(template.packed()),
     }
     try:
         parts = Parts.begin(folder, settings, ends)
@@ -275,13 +275,13 @@ def _divided(
     return list(pairwise(parts.ends)), [*parts.paths]
 
 
-def _begun(lean: Run, span: tuple[int, int], job: _Job) -> Run:
+def _begun(template: Run, span: tuple[int, int], job: _Job) -> Run:
     """Return a run with some of the chains, after their burn-in."""
-    made = lean.twin()
+    made = template.shallow_copy()
     n, algorithm = span[1] - span[0], made.algorithm
     streams = Streams(spawn(job.seed, n, span[0]), span[0])
-    starts = algorithm.more_starts(lean.ensemble, streams)
-    made.ensemble = ensemble = lean.ensemble.like(starts.x, streams)
+    starts = algorithm.more_starts(template.ensemble, streams)
+    made.ensemble = ensemble = template.ensemble.like(starts.x, streams)
     ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():
         run_burn_in(ensemble, job.n_burn_in, keep=False)
@@ -297,13 +297,13 @@ def _sampler_of(run: Run) -> BaseSampler:
     return made
 
 
-def _work(lean: Run, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
+def _work(template: Run, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
     """Burn in some chains and draw, or go on from a store."""
     again = path is not None and path.exists()
     if path and again:
-        made = type(lean.algorithm.params).resume(path, lean.target).run_
+        made = type(template.algorithm.params).resume(path, template.target).run_
     else:
-        made = _begun(lean, span, job)
+        made = _begun(template, span, job)
     ensemble, counters = made.ensemble, made.ensemble.counters
     n = max(0, job.n - counters.n_draws)
     watch = _Watch(job.name, made.target, counters, job.thin)
@@ -325,7 +325,7 @@ def _work(lean: Run, span: tuple[int, int], job: _Job, path: Path | None) -> _Do
 
 
 def _together(
-    lean: Run, job: _Job, done: list[_Done]
+    template: Run, job: _Job, done: list[_Done]
 ) -> tuple[Any, float | None, dict[str, NDArray[Any]]]:
     """Return, over all chains, what warnings look at: a stand-in for the ensemble, and more."""
     tallies = [part.tally for part in done if part.tally is not None]
@@ -343,7 +343,7 @@ def _together(
     sizes = [len(part.x) for part in done if part.acceptance is not None]
     acceptance = float(np.average(rates, weights=sizes)) if rates else None
     findings = {k: np.concatenate([p.findings[k] for p in done]) for k in done[0].findings}
-    whole = SimpleNamespace(rule=lean.ensemble.rule, counters=counters, chains=chains)
+    whole = SimpleNamespace(rule=template.ensemble.rule, counters=counters, chains=chains)
     return whole, acceptance, findings
 
 

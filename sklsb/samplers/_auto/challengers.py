@@ -51,7 +51,7 @@ def challengers(target: Target, large: bool = False) -> Iterator[tuple[str, Base
         yield "clusters", ClusterSampler()
 
 
-def begun(
+def fitted_challengers(
     target: Target,
     states: States,
     seeds: list[int],

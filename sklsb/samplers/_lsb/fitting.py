@@ -30,9 +30,9 @@ from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, Learna
 from sklsb.ensembles.rules import Balanced, FirstOrder, Jump
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
+from sklsb.samplers._lsb.allowed import allowed_by
 from sklsb.samplers._lsb.choosing import FEWEST_EVALUATIONS, Chooser
 from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
-from sklsb.samplers._lsb.ways import allowed_by
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count

@@ -146,11 +146,11 @@ class Algorithm(Fit, Traits):
             with ensemble.threads():
                 fitted = self.burn_in(ensemble)
                 ensemble = self.settle(ensemble, fitted)
-                law = checked(ensemble)
+                last_log_prob = checked(ensemble)
         if "history_" in fitted:
             fitted["history_"].attrs |= clock.attrs()
         self._freeze()
-        return Run(self, ensemble, law, found, fitted), fitted
+        return Run(self, ensemble, last_log_prob, found, fitted), fitted
 
     def _check(self) -> int:
         """Check what all samplers have in common; return the number of chains."""

@@ -20,12 +20,12 @@ from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.checks import check_count, check_thin
 from sklsb.samplers._run.exports import Exports
 from sklsb.samplers._run.observers import Record, check_record
-from sklsb.samplers._run.run import Run, alone
-from sklsb.samplers._run.saving import Keeping, packed_sampler
+from sklsb.samplers._run.run import Run, exclusive
+from sklsb.samplers._run.saving import Saving, packed_sampler
 from sklsb.targets.base import States, Target
 
 
-class BaseSampler(Keeping, Exports, BaseEstimator):
+class BaseSampler(Saving, Exports, BaseEstimator):
     """Base of the samplers: parameters, and what a `Run` shows.
 
     A subclass stores its parameters in ``__init__`` and names its `Fit`.
@@ -128,7 +128,7 @@ class BaseSampler(Keeping, Exports, BaseEstimator):
         A Ctrl-C raises a KeyboardInterrupt, and leaves the sampler as it was before the call.
         """
         try:
-            with alone(self):
+            with exclusive(self):
                 algorithm, run = self._fit(target, initial_states)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
@@ -145,7 +145,7 @@ class BaseSampler(Keeping, Exports, BaseEstimator):
         """Fit without warnings about what was found."""
         given = self._unfitted()
         before = getattr(self, "run_", None)
-        with alone(before if before is not None else given):
+        with exclusive(before if before is not None else given):
             goes_on = before if getattr(self, "warm_start", False) else None
             algorithm = self._algorithm(given, target, goes_on)
             run, fitted = algorithm.fit(initial_states)
@@ -292,7 +292,7 @@ class BaseSampler(Keeping, Exports, BaseEstimator):
         check_is_fitted(self, "target_")
         n, thin = check_count(n, "n", 0), check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
-        with alone(self.run_):
+        with exclusive(self.run_):
             run = self._here()
             run.follow_target(store)
             step = run.transitions(thin)
@@ -323,7 +323,7 @@ class BaseSampler(Keeping, Exports, BaseEstimator):
         Found at the first use after `fit`, by copies of the chains, and then kept.
         """
         check_is_fitted(self, "target_")
-        with alone(self.run_):
+        with exclusive(self.run_):
             run = self._here()
             run.follow_target()
             return run.transitions("auto")

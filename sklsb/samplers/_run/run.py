@@ -44,7 +44,7 @@ from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.stored import Source, StoredDraws
 from sklsb.samplers._run.traits import Traits
-from sklsb.samplers._run.warnings import CHANGED, Warned
+from sklsb.samplers._run.warnings import CHANGED, DrawWarnings
 from sklsb.storage.codec import packed
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets.base import States
@@ -54,7 +54,7 @@ _SEGMENT = 256
 
 
 @contextmanager
-def alone(owner: Any) -> Iterator[None]:
+def exclusive(owner: Any) -> Iterator[None]:
     """Refuse a second thread: two of them moving the same chains would corrupt them."""
     # Not a lock: a Ctrl-C at any point must leave it known who holds the sampler.
     me = object()
@@ -70,7 +70,7 @@ def alone(owner: Any) -> Iterator[None]:
             del vars(owner)["_holder"]
 
 
-class Run(Warned):
+class Run(DrawWarnings):
     """Chains on a target after their burn-in, and all that changes as they go on.
 
     `fit` makes one and puts it in the place of the last one. `copy.copy` and pickles go on bit for
@@ -82,7 +82,7 @@ class Run(Warned):
         What made the chains; it has the parameters of the fit, and does not change.
     ensemble : ChainEnsemble
         The chains.
-    law : tuple of states and their log p
+    last_log_prob : tuple of states and their log p
         Where the chains are, and log p there, at the end of the last call.
     starts : Starts
         Where they started.
@@ -97,12 +97,12 @@ class Run(Warned):
         self,
         algorithm: Traits,
         ensemble: ChainEnsemble,
-        law: tuple[States, NDArray[np.float64]],
+        last_log_prob: tuple[States, NDArray[np.float64]],
         starts: Starts,
         fitted: dict[str, Any],
     ) -> None:
         self.algorithm, self.target = algorithm, algorithm.target
-        self.ensemble, self.law = ensemble, law
+        self.ensemble, self.last_log_prob = ensemble, last_log_prob
         given = algorithm.params.get_params(deep=False)
         self.settings = {name: repr(value) for name, value in given.items()}
         self.history: xr.Dataset | None = fitted.get("history_")
@@ -188,7 +188,7 @@ class Run(Warned):
         known = {"last_draws": None, "reference": None, "tried": 0}
         return {name: v for name, v in vars(self).items() if name != "_holder"} | known
 
-    def twin(self) -> Self:
+    def shallow_copy(self) -> Self:
         """Return a run with the same chains."""
         made = type(self).__new__(type(self))
         vars(made).update(self.__getstate__())
@@ -200,13 +200,13 @@ class Run(Warned):
     def forget(self) -> None:
         """Forget everything that new chains of the same algorithm do not need."""
         self.history = self.burn_in = self.disagreement = self.sample_stats = None
-        self.law = (self.law[0][:0], self.law[1][:0])
+        self.last_log_prob = (self.last_log_prob[0][:0], self.last_log_prob[1][:0])
         self.warned_short = self.warned_periodic = False
         self.known_hint = self._thin = None
         self._thin_evaluations = self.reference_cost = self.counted_from = 0
 
     def __copy__(self) -> Self:
-        made = self.twin()
+        made = self.shallow_copy()
         made.ensemble = self.ensemble.copy()
         return made
 
@@ -286,15 +286,15 @@ class Run(Warned):
         before = self.ensemble
         made = before.like(states, before.streams)
         made.add_evaluations(before.chains.evaluations[:, 0])
-        self.law, self.ensemble = checked(made), made
+        self.last_log_prob, self.ensemble = checked(made), made
 
-    def keep_law(self) -> None:
+    def keep_log_prob(self) -> None:
         """Remember log p at the present states."""
-        self.law = by_kernels(self.ensemble)
+        self.last_log_prob = by_kernels(self.ensemble)
 
     def _change_of_target(self) -> str:
         """Say how log p, or its compiled version, has changed since the last call; else ""."""
-        ensemble, target, (x, then) = self.ensemble, self.target, self.law
+        ensemble, target, (x, then) = self.ensemble, self.target, self.last_log_prob
         target.offers.look(again=True)
         now = target.log_prob(x)
         c = where_different(target, x, now, then)
@@ -346,7 +346,7 @@ class Run(Warned):
             with self.observed(n, record, store, attrs) as observed:
                 self.use_threads()
                 done = self.draw(n, step, observed, watch, interrupted)
-                self.keep_law()
+                self.keep_log_prob()
             told = interrupted()
             attrs |= {"sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
@@ -375,7 +375,9 @@ class Run(Warned):
                 chains.refresh()
                 check_possible(chains)
                 # Rounding is taken to be small: a closer look would cost more than transitions.
-                if not np.allclose(by_kernels(chains)[1], self.law[1], rtol=1e-9, atol=1e-9):
+                if not np.allclose(
+                    by_kernels(chains)[1], self.last_log_prob[1], rtol=1e-9, atol=1e-9
+                ):
                     self.count_anew(since=CHANGED)
             chains.forget_acceptance()
             chains.counters.pending = (0, 0)
@@ -384,7 +386,7 @@ class Run(Warned):
                 chains.advance(chains.streams.pairs(size))
                 made += size
                 chains.counters.n_transitions += size
-        self.keep_law()
+        self.keep_log_prob()
         return made
 
     def observed(

@@ -73,7 +73,7 @@ def _unpacked(cls: type, data: bytes, target: Target, path: Path) -> Any:
         return sampler
 
 
-class Keeping:
+class Saving:
     """`save`, `load` and `resume`, for `BaseSampler`."""
 
     _in_files = True  # also classes of users

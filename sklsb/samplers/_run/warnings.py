@@ -60,7 +60,7 @@ _IMPROBABLE = 0.05
 _FEWEST_EFFECTIVE = 5.0
 
 
-class Warned(ABC):
+class DrawWarnings(ABC):
     """Warnings about draws, for `Run`."""
 
     algorithm: Traits
