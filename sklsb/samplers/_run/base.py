@@ -165,9 +165,8 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     def _unfitted(self) -> Self:
         """Return a sampler with the same parameters."""
         made = type(self).__new__(type(self))
-        made.__dict__.update(
-            self._others()
-        )  # a subclass, or scikit-learn, may have set some before
+        # A subclass, or scikit-learn, may have set some attributes before.
+        made.__dict__.update(self._others())
         made.__dict__.pop("_holder", None)
         return made
 
