@@ -264,8 +264,8 @@ MUTANTS = {
     ),
     "parameters that are not frozen": Mutant(
         "samplers/_run/base.py",
-        '("n_jobs", "verbose", "n_burn_in")\n',
-        '("n_jobs", "verbose", "n_burn_in", "init")\n',
+        '("n_jobs", "verbose")\n',
+        '("n_jobs", "verbose", "init")\n',
         check_frozen,
         "frozen parameters",
     ),

@@ -369,9 +369,7 @@ def test_the_state_of_a_run_is_kept_by_itself(name):
     np.testing.assert_array_equal(state.x, sampler.state_)
     before = sampler.run_.ensemble.streams.copy().chain[0].random(3)
     np.testing.assert_array_equal(state.streams.copy().chain[0].random(3), before)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplerWarning)
-        sampler.sample(20)
+    quietly(sampler, 20)
     assert not np.array_equal(sampler.run_.state.streams.chain[0].random(3), before)
     np.testing.assert_array_equal(state.streams.chain[0].random(3), before)
 
@@ -387,3 +385,73 @@ def test_what_authors_of_samplers_write_does_not_show_on_samplers(cls):
     public = {name for name in names if not name.startswith("_")}
     assert len(public - {*cls._get_param_names()}) <= 28
     assert len(names) - len(public) <= 30
+
+
+def test_a_copy_of_a_winner_that_was_fitted_again():
+    auto = sklsb.AutoSampler(n_burn_in=20, n_chains=2, random_state=0).fit(TARGET)
+    other = dense(3)
+    auto.sampler_.fit(other)
+    made = copy.copy(auto)
+    assert made.sampler_.target_ is other
+    assert made.sampler_.state_.shape == (2, 3)
+    assert made.state_.shape == (2, 6)
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+def test_the_winners_burn_in_is_not_that_of_the_race():
+    auto = sklsb.AutoSampler(n_burn_in=20, n_chains=2, random_state=0).fit(TARGET)
+    wanted = sklsb.sample_chains(copy.copy(auto), 12, n_chains=2)
+    auto.sampler_.set_params(n_burn_in=3)
+    quietly(auto.sampler_, 1)
+    found = sklsb.sample_chains(auto, 12, n_chains=2)
+    assert found.attrs["n_burn_in"] == wanted.attrs["n_burn_in"]
+    np.testing.assert_array_equal(found["x"], wanted["x"])
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
+@pytest.mark.parametrize(
+    "seed", [lambda: np.random.default_rng(0), lambda: np.random.SeedSequence(5)]
+)
+def test_chains_in_a_store_go_on_whatever_became_of_the_seed(seed, tmp_path):
+    pytest.importorskip("zarr")
+    given = seed()
+    sampler = GibbsSampler("random", n_burn_in=5, random_state=given).fit(TARGET)
+    first = sklsb.sample_chains(sampler, 12, n_chains=2, store=tmp_path / "run").load()
+    if isinstance(given, np.random.Generator):
+        given.random()
+    else:
+        given.spawn(1)
+    sampler.set_params(n_burn_in=9)
+    again = sklsb.sample_chains(sampler, 24, n_chains=2, n_burn_in=5, store=tmp_path / "run")
+    np.testing.assert_array_equal(again["x"][:, :12], first["x"])
+
+
+def test_the_rule_of_a_fit_stays():
+    sampler = HammingBallSampler(3, n_burn_in=5, random_state=0).fit(TARGET)
+    wanted = rule_of(sampler, TARGET)
+    sampler.set_params(block_size=2)
+    assert rule_of(sampler, TARGET) is wanted
+    assert rule_of(sampler, dense(4)).block_size == 2
+
+
+def test_independent_draws_go_on_given_other_evidence():
+    sampler = sklsb.EliminationSampler(n_chains=2, random_state=0, warm_start=True)
+    sampler.fit(TARGET.condition({0: 1}))
+    sampler.fit(TARGET.condition({0: -1}))
+    assert (sampler.sample(20)["x"][:, :, 0] == -1).all()
+
+
+def test_settings_are_those_of_the_call():
+    sampler = fitted("chromatic")
+    sampler.set_params(n_jobs=2)
+    assert quietly(sampler, 5).attrs["n_jobs"] == "2"
+
+
+def test_a_warning_that_is_an_error_leaves_no_fit():
+    flat = Ising(np.zeros((4, 4)))
+    sampler = LSBSampler("max", n_burn_in=200, blocks=None, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sklsb.exceptions.PeriodicChainWarning)
+        with pytest.raises(sklsb.exceptions.PeriodicChainWarning):
+            sampler.fit(flat)
+    assert not hasattr(sampler, "target_")

@@ -36,7 +36,6 @@ from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWa
 from sklsb.samplers._tempering import schedule
 from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.core import Core, core_of
-from sklsb.samplers._tempering.explorers import Trial, compare
 from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
 from sklsb.samplers._tempering.schedule import equal_steps
@@ -1027,37 +1026,6 @@ def test_errors(ising, params, error, match):
 def test_clusters_are_refused(ising):
     with pytest.raises(ValueError, match="tempering cannot scale that"):
         make(explorer=ClusterSampler()).fit(ising)
-
-
-@pytest.mark.slow
-def test_explorers_are_compared(ising):
-    """Of the two, the one of more round trips for an evaluation, if that is no chance."""
-    sampler = make(n_burn_in=2048).fit(ising)
-    found = sampler.candidates_
-    explorers = GibbsSampler("chromatic"), LSBSampler("sqrt")
-    assert list(found["explorer"].values) == [repr(explorer) for explorer in explorers]
-    assert sampler.explorer_ in found["explorer"].values
-    draws(sampler, 300)  # the lattice is cold, so few do not change it
-
-
-def test_the_better_explorer_goes_on(ising):
-    check_better_explorer(make(), ising, 10**5)
-
-
-def check_better_explorer(sampler, target, work):
-    """Whatever was first is given no round trips: the other one is taken, and counts anew."""
-    given = LSBSampler("sqrt")._rule(target)
-    sampler.set_params(explorer=GibbsSampler("chromatic")).fit(target)
-    assert sampler.explorer_ == repr(GibbsSampler("chromatic"))
-    old = sampler.run_.ensemble
-    made, name, trials = compare(old, Trial(0, work, 500), {"other": given})
-    assert name == "other"
-    assert trials["other"].round_trips > 0
-    assert made.rule.explorer is given
-    np.testing.assert_array_equal(made.beta, old.beta)
-    same, name, _ = compare(old, Trial(10 * work, work, 500), {"other": given})
-    assert name is None
-    assert same is old
 
 
 def test_the_table_of_the_burn_in(ising, capsys):

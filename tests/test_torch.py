@@ -1662,3 +1662,14 @@ def test_exact_ratios_of_a_costly_module_are_told_of_the_fast_path():
     assert not told(GibbsSampler("random"), costly)
     assert not told(AutoSampler._algorithm(AutoSampler(), costly)._first(), costly)
     assert not told(LSBSampler(), TorchTarget(lambda x: x.sum(-1), 64))
+
+
+def test_a_step_forgets_the_thinning_of_an_old_log_density():
+    shift = torch.zeros(8)
+    target = TorchTarget(lambda x: (x * (1.0 + shift)).sum(-1), 8)
+    sampler = LSBSampler("barker", fast=True, n_burn_in=50, random_state=0).fit(target)
+    sampler.thin_  # noqa: B018
+    shift += 1.0
+    sampler.step(20)
+    assert sampler.run_._thin is None
+    assert sampler.run_.disagreement is None

@@ -164,7 +164,7 @@ def sample_chains(
         )
     run = sampler._here()
     if n_burn_in is None:
-        n_burn_in = run.algorithm.burn_in_length()
+        n_burn_in = _burn_in_of(sampler)
     own = run.ensemble
     # Distinct from the chains of a sampler with the same seed.
     streams = own.streams if random_state is None else Streams(spawn(random_state, 1))
@@ -216,6 +216,15 @@ def _given_up_on_error(name: str) -> Iterator[None]:
         raise
 
 
+def _burn_in_of(sampler: BaseSampler) -> int:
+    """Return the transitions of the burn-in of new chains, by the present ``n_burn_in``."""
+    run = sampler.run_.shallow_copy()
+    params = run.algorithm.params
+    if type(params) is type(sampler) and "n_burn_in" in sampler._get_param_names():
+        params.n_burn_in = sampler.n_burn_in
+    return run.algorithm.burn_in_length()
+
+
 def _check_memory(run: Run, job: _Job) -> None:
     of_state = run.target.n_sites * run.target.dtype.itemsize
     check_fits(
@@ -231,7 +240,12 @@ def _template(run: Run, job: _Job) -> Run:
     """Return a run for workers: what is frozen, and one chain that does not move."""
     made = run.shallow_copy()
     made.forget()
-    vars(made.algorithm.params).update(verbose=0, n_jobs=1)
+    # Chains have streams of their own: what became of the sampler's is no part of the run.
+    own = {"random_state": None, "n_burn_in": None}
+    params = vars(made.algorithm.params)
+    params.update(verbose=0, n_jobs=1, **{name: own[name] for name in own if name in params})
+    if not isinstance(run.algorithm.params.random_state, int | None):
+        made.settings["random_state"] = type(run.algorithm.params.random_state).__name__
     made.settings |= {
         "n_jobs": "1",  # a store does not depend on the number of threads
         "verbose": "0",

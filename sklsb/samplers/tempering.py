@@ -47,9 +47,8 @@ class ParallelTempering(BaseSampler):
     explorer : "auto" or sampler, default="auto"
         What moves the replicas: a `GibbsSampler`, `HammingBallSampler`, or an `LSBSampler` with a
         fixed function; only its rule is used. "auto" takes ``GibbsSampler("layers")`` on an `RBM`.
-        Elsewhere it takes Gibbs sweeps, "chromatic" on sparse graphs, or, if ``n_burn_in`` is at
-        least 1,024 and they make more round trips per evaluation, locally balanced steps,
-        ``LSBSampler("sqrt")``. A scan makes one sweep, or n_sites / 4 locally balanced steps.
+        Elsewhere it takes Gibbs sweeps, "chromatic" on sparse graphs. A scan makes one sweep, or
+        n_sites / 4 locally balanced steps.
     n_replicas : "auto" or int, default="auto"
         Temperatures of a ladder, at least 2, with one replica at each, or two (``crossover``).
         "auto" finds the number needed, at most 64.
@@ -81,12 +80,11 @@ class ParallelTempering(BaseSampler):
         at least 512, for more than 1024 variables, and 64 from a million on; and at most as many,
         but at least 32, as take 2**22 values of a function of Python. Rounds of 16, 32, ...
         scans each choose the temperatures anew until they are good; then they are frozen, and as
-        many scans as in the last round follow. A better explorer, or a second replica at each
-        temperature, repeats these scans beyond the burn-in. 0 leaves the states where they start.
-        Where nothing needs crossing (``met_after_``), there are at most 256 scans, and only the
-        first explorer. Where 4,096 states drawn from the reference are all impossible, so that no
-        replica gets from beta = 0 to 1, there are 512 by default; 64 if no single change is
-        possible either.
+        many scans as in the last round follow. A second replica at each temperature repeats these
+        scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs crossing
+        (``met_after_``), there are at most 256 scans. Where 4,096 states drawn from the reference
+        are all impossible, so that no replica gets from beta = 0 to 1, there are 512 by default; 64
+        if no single change is possible either.
     init : {"auto", "both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`. Whether anything
         needs crossing shows only from starts that are far apart: hence "both".
@@ -103,9 +101,6 @@ class ParallelTempering(BaseSampler):
         As in `GibbsSampler`.
     explorer_ : str
         What moves the replicas.
-    candidates_ : xarray.Dataset
-        Round trips and evaluations of the explorers compared; with "auto" and an ``n_burn_in`` of
-        at least 1,024.
     crossover_ : bool
         Whether replicas exchange parts.
     exchanged_ : float

@@ -67,7 +67,7 @@ def fitted_challengers(
         sampler.set_params(**settings, n_burn_in=0, random_state=seed)
         sampler._fit(target, states)
         # Of chains that start elsewhere.
-        sampler.set_params(n_burn_in=None)._here()
+        sampler.set_params(n_burn_in=None).run_.follow({"n_burn_in": None})
         found[name] = sampler
     return found
 

@@ -134,7 +134,7 @@ class Algorithm(Fit, Traits):
         with Clock() as clock:
             if initial_states is not None:
                 states = check_initial(target, initial_states, n_chains)
-            elif before:  # perhaps on another target
+            elif before and not self.independent:  # perhaps on another target
                 states = check_initial(target, before.x, n_chains, "state_")
             else:
                 found = self.make_starts(streams)

@@ -36,7 +36,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     # What parameters that may be a name take besides, for errors.
     _objects: ClassVar[dict[str, str]] = {}
     # Parameters that count from the next call on.
-    _present: ClassVar[tuple[str, ...]] = ("n_jobs", "verbose", "n_burn_in")
+    _present: ClassVar[tuple[str, ...]] = ("n_jobs", "verbose")
 
     n_chains: int
     init: str = "auto"
@@ -56,7 +56,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         """Set parameters, which count from the next `fit` on.
 
         Only ``n_jobs`` and ``verbose`` also count from the next call of `sample`, and ``n_burn_in``
-        for the new chains of `sample_chains`.
+        for the new chains of `sample_chains`, unless it counts scans or belongs to a race.
 
         Parameters
         ----------
@@ -129,28 +129,28 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         """
         try:
             with exclusive(self):
-                algorithm, run = self._fit(target, initial_states)
+                self._fit(target, initial_states, warns=True)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
                 f"{'fitted' if hasattr(self, 'target_') else 'not fitted'}."
             )
             raise
-        algorithm.warn_about_fit(run)
-        run.warn_if_isolated()
-        run.warn_of_rounding()
         return self
 
-    def _fit(self, target: Target, initial_states: ArrayLike | None) -> tuple[Fit, Run]:
-        """Fit without warnings about what was found."""
+    def _fit(self, target: Target, initial_states: ArrayLike | None, warns: bool = False) -> None:
+        """Fit, with or without warnings about what was found."""
         given = self._unfitted()
         before = getattr(self, "run_", None)
         with exclusive(before if before is not None else given):
             goes_on = before if getattr(self, "warm_start", False) else None
             algorithm = self._algorithm(given, target, goes_on)
             run, fitted = algorithm.fit(initial_states)
+            if warns:  # a filter may make errors of them
+                algorithm.warn_about_fit(run)
+                run.warn_if_isolated()
+                run.warn_of_rounding()
         self._put(run, fitted)
-        return algorithm, run
 
     def _put(self, run: Run, fitted: dict[str, Any]) -> None:
         """Put a run in the place of the last one, at once."""
@@ -172,14 +172,18 @@ class BaseSampler(Saving, Exports, BaseEstimator):
 
     def _rule(self, target: Target) -> Rule:
         """Return the rule of the transitions on a target: of the fit, if there was one."""
-        return self._algorithm(self._unfitted(), target, getattr(self, "run_", None)).make_rule()
+        run = getattr(self, "run_", None)
+        known = self._algorithm.make_rule is not Fit.make_rule
+        if run is not None and run.target is target and known:
+            return run.ensemble.rule
+        return self._algorithm(self._unfitted(), target, run).make_rule()
 
     def _here(self) -> Run:
         """Return the run, with the present parameters that count at once."""
         check_is_fitted(self, "target_")
-        names = [name for name in self._present if name in self._get_param_names()]
-        self.run_.follow({name: getattr(self, name) for name in names})
-        return self.run_
+        run = self.run_
+        run.follow({name: getattr(self, name) for name in self._present})
+        return run
 
     def sample(
         self,
@@ -277,7 +281,8 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         had, or that all draws had, mcse is NaN, however steady its conditional probability was: how
         long it stays once it gets there is unknown. Modes that no chain found leave no trace.
 
-        On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning. If a
+        On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning; in the
+        search for ``thin="auto"`` it is a KeyboardInterrupt, and the chains stay. If a
         statistic raises, the draws of this call are lost (with a store, those since its last
         checkpoint), and the chains are where the statistic was last called.
 
@@ -291,8 +296,8 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         check_is_fitted(self, "target_")
         n, thin = check_count(n, "n", 0), check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
-        with exclusive(self.run_):
-            run = self._here()
+        run = self._here()
+        with exclusive(run):
             run.follow_target(store)
             step = run.transitions(thin)
             check_count(n * step, "n * thin", 0)
@@ -322,8 +327,8 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         Found at the first use after `fit`, by copies of the chains, and then kept.
         """
         check_is_fitted(self, "target_")
-        with exclusive(self.run_):
-            run = self._here()
+        run = self._here()
+        with exclusive(run):
             run.follow_target()
             return run.transitions("auto")
 

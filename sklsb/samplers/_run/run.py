@@ -1,6 +1,7 @@
 """A run: chains that `fit` brought to where they are, all that is counted of them, and draws."""
 
 import copy
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -169,6 +170,7 @@ class Run(DrawWarnings):
     def follow(self, params: dict[str, Any]) -> None:
         """Take over parameters that count from the next call on, as ``n_jobs``."""
         vars(self.algorithm.params).update(params)
+        self.settings |= {name: repr(value) for name, value in params.items()}
 
     def use_threads(self) -> None:
         """Set the number of threads to the present ``n_jobs``; no draw depends on it."""
@@ -181,7 +183,6 @@ class Run(DrawWarnings):
         else:
             threads = {"n_jobs": min(n, max(1, len(self.ensemble)))}
         vars(self.ensemble).update(threads)
-        self.settings["n_jobs"] = repr(n_jobs)
 
     def __getstate__(self) -> dict[str, Any]:
         # None of these can be pickled, or need be.
@@ -278,7 +279,12 @@ class Run(DrawWarnings):
                 "impossible; fit again with warm_start=False, or give initial_states."
             )
         self.continue_from(states)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget what was found of a log p that has changed."""
         self.disagreement = self._thin = None
+        self.most_effective = math.inf
         self.count_anew(since=CHANGED)
 
     def continue_from(self, states: States) -> None:
@@ -378,7 +384,7 @@ class Run(DrawWarnings):
                 if not np.allclose(
                     by_kernels(chains)[1], self.last_log_prob[1], rtol=1e-9, atol=1e-9
                 ):
-                    self.count_anew(since=CHANGED)
+                    self._begin_anew()
             chains.forget_acceptance()
             chains.counters.pending = (0, 0)
             while made < n and not interrupted():

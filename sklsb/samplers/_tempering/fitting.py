@@ -1,4 +1,4 @@
-"""The fit of `ParallelTempering`: temperatures, explorers, and what they show."""
+"""The fit of `ParallelTempering`: temperatures, copies, and what they show."""
 
 from functools import cached_property
 from typing import Any
@@ -19,18 +19,12 @@ from sklsb.samplers._run.run import Run
 from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers._run.warnings import isolation
 from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
-from sklsb.samplers._tempering.explorers import (
-    Trial,
-    compare,
-    explorers_of,
-    with_exchanges,
-)
+from sklsb.samplers._tempering.explorers import explorer_of, with_exchanges
 from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
 from sklsb.samplers._tempering.paths import product_of
 from sklsb.samplers._tempering.schedule import (
     FIRST_REPLICAS,
     MOST_REPLICAS,
-    Tuned,
     tune,
 )
 from sklsb.samplers._tempering.worth import plain_chains_mix, sweeps_to_meet
@@ -45,8 +39,8 @@ _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
 _MOST_SWEPT_OF_LARGE, _FEWEST_OF_LARGE = 1 << 26, 64
 # At least so many, however many values of a function of Python they take.
 _FEWEST_ASKED = 32
-# Length of the burn-in from which explorers are compared.
-_FEWEST_COMPARED = 1024
+# Length of the burn-in from which two replicas at each temperature are tried.
+_FEWEST_TRIED = 1024
 # Most scans of the burn-in where nothing needs crossing: temperatures for log Z only; and where
 # nothing can move.
 _NEEDLESS_SCANS, _STUCK_SCANS = 256, 64
@@ -81,11 +75,11 @@ class Tempering(Algorithm):
                 'variables depend on each other (its graph is None); give crossover="auto" or '
                 "False."
             )
-        self._explorers()
+        self._explorer()
 
-    def _explorers(self) -> dict[str, Rule]:
-        """Return the candidate explorers by name; the first one chooses the temperatures."""
-        return explorers_of(self.params.explorer, self._inner)
+    def _explorer(self) -> tuple[str, Rule]:
+        """Return the name and the rule of what moves the replicas."""
+        return explorer_of(self.params.explorer, self._inner)
 
     @cached_property
     def _core(self) -> Core | None:
@@ -124,7 +118,7 @@ class Tempering(Algorithm):
     def _plain(self) -> Rule:
         """Return the rule of plain chains on the whole target."""
         given = "auto" if self._core else self.params.explorer
-        return next(iter(explorers_of(given, self.target).values()))
+        return explorer_of(given, self.target)[1]
 
     def _length(self) -> int:
         """Return the number of scans of the burn-in."""
@@ -171,7 +165,7 @@ class Tempering(Algorithm):
         replicas = np.tile(own[:, np.newaxis, np.newaxis], (1, n_copies, beta.size, 1))
         if again and old.states.shape == replicas.shape:
             replicas = old.states
-        rule = next(iter(self._explorers().values()))
+        rule = self._explorer()[1]
         product = core.reference(product) if core else product
         made = Ladders(target, replicas, streams, rule, beta, self.n_threads, product, core)
         made.put(states)
@@ -205,7 +199,9 @@ class Tempering(Algorithm):
             length = _NEEDLESS_SCANS
         with Told(params.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
-            ladders, tried = self._choose(done, length)
+            ladders, tries = done.ladders, params.crossover == "auto" and length >= _FEWEST_TRIED
+            if tries and ladders.n_copies == 1 and is_sparse(ladders.inner):
+                ladders = with_exchanges(ladders, done.rounds[-1]["scans"])
         # The caller goes on with its own object.
         ensemble.__dict__.update(ladders.__dict__)
         plain = self._plain() if ensemble.core else ensemble.rule.explorer
@@ -218,7 +214,7 @@ class Tempering(Algorithm):
         self._met_after, self._n_scans = met, scans
         self._capped, self._needless, self._separated = done.capped, needless, separated
         return {
-            **tried,
+            "explorer_": self._explorer()[0],
             "crossover_": ladders.n_copies == 2,
             "betas_": ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
@@ -244,25 +240,6 @@ class Tempering(Algorithm):
         ensemble.forget_visits()
         self._trips_before = ensemble.trips_by_value
         return ensemble
-
-    def _choose(self, done: Tuned, length: int) -> tuple[Ladders, dict[str, Any]]:
-        """Compare explorers at the temperatures found, if the burn-in is long enough."""
-        ladders, last = done.ladders, done.rounds[-1]
-        rules = self._explorers()
-        name, *others = rules
-        if length < _FEWEST_COMPARED:
-            return ladders, {"explorer_": name}
-        first = Trial(last["round_trips"], done.work, last["scans"])
-        ladders, chosen, trials = compare(ladders, first, {other: rules[other] for other in others})
-        trials = {name: first} | trials
-        if self.params.crossover == "auto" and ladders.n_copies == 1 and is_sparse(ladders.inner):
-            ladders = with_exchanges(ladders, last["scans"], len(others))
-        counts = {
-            count: ("explorer", [getattr(trial, count) for trial in trials.values()])
-            for count in ("round_trips", "evaluations")
-        }
-        found = xr.Dataset(counts, coords={"explorer": list(trials)})
-        return ladders, {"explorer_": chosen or name, "candidates_": found}
 
     def warn_about_fit(self, run: Run) -> None:
         ladders: Any = run.ensemble

@@ -299,19 +299,13 @@ class Ladders(Threaded):
         self,
         states: States,
         streams: Streams | None = None,
-        *,
-        explorer: Rule | None = None,
         beta: Array | None = None,
     ) -> "Ladders":
-        """Return new ladders at other states, with this explorer, these temperatures and streams.
-
-        Unless others are given.
-        """
+        """Return new ladders at other states; temperatures and streams are the same by default."""
         streams = self.streams if streams is None else streams
-        explorer = self.rule.explorer if explorer is None else explorer
         beta = self.beta if beta is None else beta
         rest = self.n_jobs, self.product, self.core
-        return Ladders(self.target, states, streams, explorer, beta, *rest)
+        return Ladders(self.target, states, streams, self.rule.explorer, beta, *rest)
 
     def like(self, states: States, streams: Streams) -> "Ladders":
         """Return ladders at the same temperatures, all replicas of each at one state."""

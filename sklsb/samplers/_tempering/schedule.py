@@ -33,7 +33,6 @@ class Tuned(NamedTuple):
     ladders: Ladders
     rounds: list[dict[str, Any]]
     capped: bool  # whether more replicas were needed than allowed
-    work: int  # evaluations while the last round trips were counted
 
 
 def equal_steps(beta: Array, rejected: Array, n: int) -> Array:
@@ -95,25 +94,20 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
         settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
         ladders = ladders.at(equal_steps(ladders.beta, refused, n))
         last, size = barrier, 2 * size
-    work = settle(ladders, size // 2 if rounds else n_burn_in)
+    settle(ladders, size // 2 if rounds else n_burn_in)
     rounds.append(_shown(ladders, int(ladders.n_scans)))
     tell(rounds[-1])
-    return Tuned(ladders, rounds, capped, work)
+    return Tuned(ladders, rounds, capped)
 
 
-def settle(ladders: Ladders, n_scans: int) -> int:
-    """Let replicas spread, guess log Z from some of the scans, and then count round trips.
-
-    Returns the number of evaluations while counting.
-    """
+def settle(ladders: Ladders, n_scans: int) -> None:
+    """Let replicas spread, guess log Z from some of the scans, and then count round trips."""
     for part in (n_scans // 8, n_scans // 4):
         ladders.forget_swaps()
         run_scans(ladders, part)
         ladders.batches = Bennett(len(ladders), ladders.guess())
     ladders.forget_swaps()
-    before = int(ladders.chains.evaluations.sum())
     run_scans(ladders, n_scans - n_scans // 8 - n_scans // 4)
-    return int(ladders.chains.evaluations.sum()) - before
 
 
 def _shown(ladders: Ladders, n_scans: int) -> dict[str, Any]:
