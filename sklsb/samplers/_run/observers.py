@@ -31,7 +31,7 @@ Statistics = dict[str, Callable[[States], ArrayLike]]
 
 
 class Call(NamedTuple):
-    """A call of `sample`, of which an observer is told before the first draw."""
+    """A call of `sample`, as an observer learns of it before the first draw."""
 
     target: Target
     n_chains: int
