@@ -47,7 +47,7 @@ class RunSoFar:
 
     @cached_property
     def _agreement(self) -> tuple[Agreement, Agreement] | None:
-        """Of the values of the variables, and of log p; None if there are too few draws."""
+        """Agreement of the variables' values, and of log p; None if there are too few draws."""
         return None if self._tally is None else (self._tally.of_values(), self._tally.of_lp())
 
     def _worst(self, name: str, best: np.ufunc) -> float:
