@@ -108,7 +108,7 @@ def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=f"the format is 'mps'; known are {known}"):
         format_of("model.uai", "mps")
     for name, suffix, message in (
-        ("cut", ".x", r"the format 'cut' is that of sklsb\.io\.qubo; give another name"),
+        ("cut", ".x", r"the format 'cut' belongs to sklsb\.io\.qubo; give another name"),
         ("lines", ".UAI", r"the suffix '\.UAI' belongs to the format 'uai'"),
         ("lines", "lines", "the suffix 'lines' must begin with a dot"),
         ("lines", ".gz", r"the suffix '\.gz' must begin with a dot, and not be \.gz or \.bz2"),
