@@ -36,7 +36,7 @@ class RunSoFar:
     n_transitions : int
         Transitions of each chain since `fit`.
     seconds : float
-        Time since this call began. What depends on it is not reproducible.
+        Time since this call began. Rules that use it are not reproducible.
     """
 
     def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):

@@ -76,7 +76,7 @@ def register(
     name : str
         Name of the format.
     *suffixes : str
-        Ends of file names, such as ".uai". One of a compressed file that follows is ignored.
+        Ends of file names, such as ".uai". A suffix of compression after it is ignored.
     options : tuple of str, optional
         Keywords that the reader takes: "evidence", a file of observations, or "beta", an inverse
         temperature.

@@ -249,8 +249,8 @@ def read_qubo(path: PathLike) -> sp.csr_array:
     Warns
     -----
     ModelWarning
-        If comments give a scale or an offset, which Q cannot hold; or if a file as of hercules has
-        no line ``i c``, so that its values may be twice as large as meant.
+        If comments give a scale or an offset, which Q cannot hold; or if a hercules file has no
+        line ``i c``, so that its values may be twice as large as meant.
 
     See Also
     --------

@@ -61,7 +61,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         Parameters
         ----------
         **params : Any
-            Parameters by name; those of a parameter that is an object as in ``balancing__bound``.
+            Parameters by name; ``balancing__bound`` is ``bound`` of the object ``balancing``.
 
         Returns
         -------
@@ -218,9 +218,9 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         Returns
         -------
         xarray.Dataset
-            Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
-            above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
-            The coordinate ``draw`` goes on counting over calls. Log p and acceptance rates are in
+            Variable ``x`` of dims (chain, draw) and the target's, int8 (int16 for values above
+            127), with the coordinate ``lp``, the log-density of each draw; or the statistics. The
+            coordinate ``draw`` goes on counting over calls. Log p and acceptance rates are in
             ``sample_stats_``. With ``store`` values are read from there on demand. The sampler does
             not keep the draws.
 
