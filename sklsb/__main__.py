@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Exit codes, besides 2 of argparse.
 DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
 _EPILOG = """\
-Exit codes: 0 done; 1 an error, which is told on one line; 2 wrong arguments; 3 done, but a warning
-says that the answer may be wrong; 130 interrupted, with the draws so far kept.
+Exit codes: 0 done; 1 an error, reported on one line; 2 wrong arguments; 3 done, but a warning says
+that the answer may be wrong; 130 interrupted, with the draws so far kept.
 
 Examples:
   sklsb info model.uai
@@ -380,7 +380,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) or cut (rudy, G-set), or an archive",
     )
     parser.add_argument(
-        "--format", help="if its name does not tell: uai, bif, qubo, cut, or one that is registered"
+        "--format", help="if the suffix is not known: uai, bif, qubo, cut, or one registered"
     )
     parser.add_argument("--evidence", metavar="FILE", help="evidence file, for UAI")
     parser.add_argument(

@@ -108,10 +108,10 @@ class SklsbSampler(dimod.Sampler):
     -----
     ``info`` of a SampleSet has ``method``, "elimination", "chains", "tempering" or "anneal";
     ``beta``; ``log_z``, the natural logarithm of the sum of exp(-beta E) over all states, with its
-    standard error ``log_z_error``, 0 if exact, both None where chains do not tell; ``r_hat``, the
-    largest of a variable, None for independent draws; ``proven``, whether the first row is known to
-    have the least energy; and ``told``, the messages of all warnings, which are also raised as
-    warnings.
+    standard error ``log_z_error``, 0 if exact, both None where chains give no estimate; ``r_hat``,
+    the largest of a variable, None for independent draws; ``proven``, whether the first row is
+    known to have the least energy; and ``told``, the messages of all warnings, which are also
+    raised as warnings.
 
     Examples
     --------
@@ -231,7 +231,7 @@ class SklsbSampler(dimod.Sampler):
         ------
         ValueError, TypeError
             As `sample`; also, but for "anneal", if beta times the range of the biases of a variable
-            or pair is above 700, where probabilities can no longer be told from 0.
+            or pair is above 700, where probabilities can no longer be distinguished from 0.
         """
         self.remove_unknown_kwargs(**unknown)
         if not hasattr(dqm, "num_cases"):
@@ -254,7 +254,7 @@ class SklsbSampler(dimod.Sampler):
 def _network(dqm: Any, beta: float, any_beta: bool) -> tuple[MarkovNetwork, float]:
     """Return the factors of exp(-beta E), scaled to at most 1, and the log of the scale.
 
-    With ``any_beta`` a smaller beta is taken if that of the user is too large.
+    With ``any_beta`` a smaller beta is taken if the user's is too large.
     """
     place = {v: i for i, v in enumerate(dqm.variables)}
     terms: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [
@@ -279,7 +279,7 @@ def _network(dqm: Any, beta: float, any_beta: bool) -> tuple[MarkovNetwork, floa
             raise ValueError(
                 f"beta times the range of the biases of {[list(place)[i] for i in scope]} is "
                 f"{exponent.max():g}; it must be at most {_LARGEST_EXPONENT:g}, or probabilities "
-                "could not be told from 0. Give a smaller beta."
+                "could not be distinguished from 0. Give a smaller beta."
             )
         factors.append((scope, np.exp(-exponent)))
         shift -= beta * least
@@ -294,7 +294,7 @@ def _drawn(
     seconds: float | None,
     seed: Any,
 ) -> _Drawn:
-    """Draw, and keep what is told."""
+    """Draw, and keep the messages of all warnings."""
     if num_reads is None:
         num_reads = 10 if method == "anneal" else 1000
     n = integer(num_reads, "num_reads", 1, np.iinfo(np.int64).max)

@@ -27,7 +27,7 @@ class SamplerWarning(UserWarning):
 
 
 class BlocksWarning(SamplerWarning):
-    """Blocks are needed, and those that are redrawn may not lead everywhere."""
+    """Blocks are needed, and the chosen ones may not lead everywhere."""
 
 
 class FrozenSitesWarning(SamplerWarning):
@@ -72,7 +72,7 @@ class StoreWarning(UserWarning):
 class TemperingWarning(SamplerWarning):
     """Replicas cross between the temperatures too rarely, or need not; see the message.
 
-    ``needless`` tells whether nothing needs crossing, so that the draws are as good as any.
+    ``needless`` is True if nothing needs crossing: then the draws are as good as any.
     """
 
     def __init__(self, message: str = "", needless: bool = False):

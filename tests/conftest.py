@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 # One process per core runs tests; read when NumPy and torch are imported.
 for library in ("OMP", "OPENBLAS", "MKL"):
@@ -12,6 +13,7 @@ import matplotlib  # noqa: E402
 import pytest  # noqa: E402
 
 matplotlib.use("Agg")
+QUICK = Path(__file__).parent / "quick"
 # Compilation makes millions of objects that stay: looking at them again and again takes a tenth.
 gc.set_threshold(50_000, 20, 100)
 
@@ -20,6 +22,12 @@ def pytest_configure(config):
     """Run kernels as plain Python in the quick tier; numba must not be imported before."""
     if config.option.markexpr == "quick":
         os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Read no other file in the quick tier: to import them all takes longer than its tests."""
+    other = collection_path.is_file() and not collection_path.is_relative_to(QUICK)
+    return True if config.option.markexpr == "quick" and other else None
 
 
 @pytest.fixture

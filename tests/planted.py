@@ -1,22 +1,31 @@
 """Planted errors: each must fail a named check, with a message, and no error none.
 
-A mutant is a copy of the package with one piece of text changed, imported in place of the
-package. Its kernels run as plain Python, which gives the same chains bit for bit.
+A mutant is the package with one piece of text of one file changed, imported in place of the
+package; no file is written. Its kernels run as plain Python, which gives the same chains bit for
+bit.
+
+Each commit looks for a share of the errors, and the next commit for another. Which ones follows
+from the contents of all files of the package and of its tests. The rest is in the slow tier.
 """
 
+import hashlib
 import importlib
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import cache
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple
 
 import numba
 import numpy as np
 import pytest
-from processes import copy_package
 
-TESTS = Path(__file__).parent
+import sklsb
+
+TESTS, PACKAGE = Path(__file__).parent, Path(sklsb.__file__).parent
+SHARE = 6  # one error of so many is looked for in the commit tier
 
 
 def _holds_the_package(name):
@@ -29,36 +38,66 @@ def _holds_the_package(name):
     return beside and name not in kept and not name.startswith("test_mutants")
 
 
-_unchanged = {}  # the modules of a copy in which nothing is replaced, and where it is
+_code = {}  # of all files as they are, compiled once
+
+
+class _Loader(SourceFileLoader):
+    """Loads a file of the package, or the text in its place."""
+
+    def __init__(self, name, path, texts):
+        super().__init__(name, path)
+        self.texts = texts
+
+    def get_code(self, name):
+        if self.path in self.texts:
+            return compile(self.texts[self.path], self.path, "exec", dont_inherit=True)
+        if self.path not in _code:
+            _code[self.path] = super().get_code(name)
+        return _code[self.path]
+
+
+class _Finder:
+    """Finds the modules of the package, with texts in place of some files."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] != "sklsb":
+            return None
+        spec = PathFinder.find_spec(name, path or [str(PACKAGE.parent)])
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(name, spec.loader.path, self.texts)
+        return spec
+
+
+_unchanged = {}  # the modules of the package in which nothing is replaced
 
 
 @contextmanager
-def imported(folder, file="__init__.py", old="", new=""):
-    """Import a copy of the package, with one text replaced and nothing compiled."""
+def imported(file="__init__.py", old="", new=""):
+    """Import the package again, with one text replaced and nothing compiled."""
+    texts, modules = {}, _unchanged
     if old:
-        package, modules = copy_package(folder), {}
-        text = (package / file).read_text(encoding="utf-8")
+        text = (PACKAGE / file).read_text(encoding="utf-8")
         assert text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
-        (package / file).write_text(text.replace(old, new), encoding="utf-8")
-    else:
-        if not _unchanged:
-            _unchanged.update(package=copy_package(folder), modules={})
-        package, modules = _unchanged["package"], _unchanged["modules"]
-        folder = package.parent
+        texts, modules = {str(PACKAGE / file): text.replace(old, new)}, {}
     original = {name: sys.modules.pop(name) for name in [*sys.modules] if _holds_the_package(name)}
     sys.modules.update(modules)
+    finder = _Finder(texts)
     jit = numba.config.DISABLE_JIT
-    sys.path.insert(0, str(folder))
+    sys.meta_path.insert(0, finder)
     numba.config.DISABLE_JIT = True
     try:
         mutant = importlib.import_module("sklsb")
-        assert Path(mutant.__file__).parent == package
+        assert mutant.__loader__.texts == texts or not old
+        assert mutant is not sklsb
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", mutant.exceptions.SamplerWarning)
             yield mutant
     finally:
         numba.config.DISABLE_JIT = jit
-        sys.path.remove(str(folder))
+        sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _holds_the_package(name)]:
             modules[name] = sys.modules.pop(name)
         sys.modules.update(original)
@@ -83,16 +122,43 @@ class Mutant(NamedTuple):
     check: object
     message: str
 
-    def must_be_found(self, folder):
+    def must_be_found(self):
         """Fail unless the check does, with the message."""
         found = pytest.raises((AssertionError, pytest.fail.Exception), match=self.message)
-        with imported(folder, self.file, self.old, self.new) as package, found:
+        with imported(self.file, self.old, self.new) as package, found:
             self.check(package)
 
 
-def cases(mutants):
-    """Return parameters for all; those whose check has found another before are slow."""
-    seen = set()
+# ----------------------------------------------------------------- the share of a commit
+
+
+@cache
+def _contents():
+    """Return a digest of what a commit holds: the files of the package and of the tests."""
+    digest = hashlib.sha256()
+    for folder in (PACKAGE, TESTS):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def has_its_turn(name):
+    """Whether the error of that name is looked for in the commit tier."""
+    drawn = hashlib.sha256(f"{_contents()} {name}".encode()).digest()
+    return int.from_bytes(drawn[:8]) % SHARE == 0
+
+
+def cases(mutants, marks=lambda check: ()):
+    """Return parameters for all errors; those whose turn it is not are slow."""
     for name, mutant in mutants.items():
-        yield pytest.param(name, marks=pytest.mark.slow if mutant.check in seen else ())
-        seen.add(mutant.check)
+        slow = () if has_its_turn(name) else (pytest.mark.slow,)
+        yield pytest.param(name, marks=[*slow, *marks(mutant.check)])
+
+
+def checks(mutants, every, marks=lambda check: ()):
+    """Return parameters for all checks; those of which no error has its turn are slow."""
+    waiting = {mutant.check for mutant in mutants.values()}
+    waiting -= {mutant.check for name, mutant in mutants.items() if has_its_turn(name)}
+    for check in every:
+        slow = (pytest.mark.slow,) if check in waiting else ()
+        yield pytest.param(check, id=check.__name__, marks=[*slow, *marks(check)])

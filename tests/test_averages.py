@@ -96,7 +96,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+# Each case compiles its transitions twice, with and without sums. Every rule stays, on one view.
+SLOW = (
+    "evidence",
+    "redraws of blocks",
+    "observed",
+    "columns",
+    "in blocks",
+    "a function, site by site",
+)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow if c in SLOW else ()) for c in CASES]
+)
 def test_they_are_the_mean_over_the_very_draws(case, monkeypatch):
     sampler, target = CASES[case]
     one = fitted(sampler, target)

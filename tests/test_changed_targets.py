@@ -27,10 +27,7 @@ from sklsb.exceptions import SamplerWarning, StoreError
 from sklsb.storage.fingerprint import where_different
 from sklsb.targets.base import Target
 
-pytestmark = [
-    pytest.mark.quick,
-    pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 COMMON = {"n_chains": 3, "n_burn_in": 20, "init": "uniform", "random_state": 0}
 
 

@@ -112,7 +112,6 @@ def test_the_first_question_of_the_documentation(files, capsys):
     np.testing.assert_allclose(fuel[1], 0.05 / joint.sum(), rtol=1e-12)
 
 
-@pytest.mark.quick
 def test_info(files, capsys):
     code, out, err = run(capsys, "info", "pair.uai", "--evidence", "pair.evid")
     assert (code, err) == (0, "")

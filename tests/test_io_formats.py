@@ -69,7 +69,7 @@ def test_formats_of_the_package(files):
 def test_a_format_registers_itself(files):
     path = files / "a.b.Lines"
     path.write_text("1 -0.5")
-    with pytest.raises(ValueError, match=r"a\.b\.Lines does not tell its format by its name"):
+    with pytest.raises(ValueError, match=r"a\.b\.Lines has no suffix of a known format"):
         read_model(path)
     assert register("lines", ".lines")(read_lines) is read_lines
     np.testing.assert_array_equal(read_model(path).field, [1.0, -0.5])
@@ -86,7 +86,7 @@ def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
     known = r"bif \(\.bif\), cut \(\.mc, \.rud, \.rudy, \.cut\), qubo \(\.qubo, \.sparse\), uai"
     for path in ("model.mps", "model", "model.gz", ".uai"):
         pathlib.Path(path).touch()
-        with pytest.raises(ValueError, match=f"{path} does not tell its format .* {known}"):
+        with pytest.raises(ValueError, match=f"{path} has no suffix of a known format; .* {known}"):
             format_of(path)
     for name, text, message in (
         (
@@ -108,8 +108,8 @@ def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=f"the format is 'mps'; known are {known}"):
         format_of("model.uai", "mps")
     for name, suffix, message in (
-        ("cut", ".x", r"the format 'cut' is that of sklsb\.io\.qubo; give another name"),
-        ("lines", ".UAI", r"the suffix '\.UAI' is that of the format 'uai'"),
+        ("cut", ".x", r"the format 'cut' belongs to sklsb\.io\.qubo; give another name"),
+        ("lines", ".UAI", r"the suffix '\.UAI' belongs to the format 'uai'"),
         ("lines", "lines", "the suffix 'lines' must begin with a dot"),
         ("lines", ".gz", r"the suffix '\.gz' must begin with a dot, and not be \.gz or \.bz2"),
         ("lines", ".XZ", r"the suffix '\.XZ' must begin with a dot"),

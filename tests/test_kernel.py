@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import shutil
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, uncached
+from numba.core import caching
 from processes import copy_package, run_python
 from scipy.special import expit
 from scipy.stats import chi2
@@ -365,56 +367,72 @@ def test_marginals_of_a_long_chain(balancing):
 
 # ----------------------------------------------------------------- the disk cache
 
-# What small kernels compute, for the targets named in the arguments. A barrier, if there is one, is
-# a folder in which all processes that start together leave a file.
+# What small kernels compute, for the targets named in the arguments; then the same in plain Python,
+# by the package imported again. A barrier, if there is one, is a folder in which all processes that
+# start together leave a file.
 RUN = """
 import json, os, pathlib, sys, time, warnings
 warnings.simplefilter("error")
+import numba
 import numpy as np
+names, barrier, J = sys.argv[1].split(), sys.argv[2], [[0.0, 1.0], [1.0, 0.0]]
+
+def computed():
+    import sklsb
+    from sklsb import RBM, Ising, Potts
+    from sklsb.ensembles.compiled import Ensemble
+    from sklsb.ensembles.rules import Balanced, Systematic
+    balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1)
+    targets = {
+        "ising": lambda: (Ising(J, [0.3, -0.8]), balanced),
+        "potts": lambda: (Potts(J, [[0.3, 0.0, -0.8], [0.1, 0.2, 0.0]]), systematic),
+        "rbm": lambda: (RBM([[0.5], [-1.0]], [0.3, -0.8], [0.2]), systematic),
+    }
+    found = {}
+    for name in names:
+        target, rule = targets[name]()
+        ensemble = Ensemble(target, np.ones((1, 2)), [None], rule=rule)
+        ensemble.start(rule)
+        kept = [ensemble.chains.cache, ensemble.log_prob()]
+        if rule is balanced:
+            kept += [ensemble.chains.part.tree, ensemble.chains.part.offset]
+        found[name] = [values.tolist() for values in kept]
+    return os.path.dirname(sklsb.__file__), found
+
 import sklsb
-from sklsb import RBM, Ising, Potts
-from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Balanced, Systematic
-balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1)
-J = [[0.0, 1.0], [1.0, 0.0]]
-targets = {
-    "ising": lambda: (Ising(J, [0.3, -0.8]), balanced),
-    "potts": lambda: (Potts(J, [[0.3, 0.0, -0.8], [0.1, 0.2, 0.0]]), systematic),
-    "rbm": lambda: (RBM([[0.5], [-1.0]], [0.3, -0.8], [0.2]), systematic),
-}
-names, barrier = sys.argv[1].split(), sys.argv[2]
 if barrier:
     pathlib.Path(barrier, names[0]).touch()
     end = time.monotonic() + 60
     while len(os.listdir(barrier)) < 2 and time.monotonic() < end:
         pass
-found = {}
-for name in names:
-    target, rule = targets[name]()
-    ensemble = Ensemble(target, np.ones((1, 2)), [None], rule=rule)
-    ensemble.start(rule)
-    kept = [ensemble.chains.cache, ensemble.log_prob()]
-    if rule is balanced:
-        kept += [ensemble.chains.part.tree, ensemble.chains.part.offset]
-    found[name] = [values.tolist() for values in kept]
-print(json.dumps([os.path.dirname(sklsb.__file__), found]))
+where, compiled = computed()
+for name in [name for name in sys.modules if name.split(".")[0] == "sklsb"]:
+    del sys.modules[name]
+numba.config.DISABLE_JIT = True
+print(json.dumps([where, {"compiled": compiled, "plain": computed()[1]}]))
 """
 
 
 class Copy:
     """A copy of the package whose kernels are kept beside it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, package=None):
         self.folder = folder
-        self.package = copy_package(folder)
+        if package is None:
+            self.package = copy_package(folder)
+        else:  # with what is kept, and when it was written
+            self.package = shutil.copytree(package, folder / "sklsb")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
 
     def run(self, names="ising", barrier="", code=RUN, **env):
-        """What kernels of a new process compute."""
+        """What kernels of a new process compute; plain Python must, too."""
         done = run_python("-c", code, names, barrier, folder=self.folder, env={**self.env, **env})
         where, found = json.loads(done)
         assert os.path.realpath(where) == os.path.realpath(self.package)
-        return found
+        if code != RUN:
+            return found
+        assert found["compiled"] == found["plain"]
+        return found["compiled"]
 
     def kept(self):
         """The files of the cache, with when they were written."""
@@ -439,17 +457,7 @@ def cached(tmp_path_factory):
 @pytest.fixture
 def copied(cached, tmp_path):
     """The same, to be changed."""
-    package = Copy(tmp_path)
-    for path in cached[0].package.rglob("*.nbc"):
-        there = package.package / path.relative_to(cached[0].package)
-        there.parent.mkdir(exist_ok=True)
-        there.write_bytes(path.read_bytes())
-    return package, cached[1]
-
-
-def test_kernels_compute_what_plain_python_does(cached):
-    package, found = cached
-    assert package.run(NUMBA_DISABLE_JIT="1") == found
+    return Copy(tmp_path, cached[0].package), cached[1]
 
 
 def test_a_second_process_and_touched_files_take_what_is_kept(copied):
@@ -461,12 +469,16 @@ def test_a_second_process_and_touched_files_take_what_is_kept(copied):
     assert package.kept() == before
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
         ("numeric.py", "else 0.5 * u + h", "else 0.7 * u + h"),
-        ("tree.py", "return ((t[b] + t[b + 1])", "return ((t[b] + 2 * t[b + 1])"),
-        ("targets/ising.py", "(-2.0 * chain.x[move])", "(-1.9 * chain.x[move])"),
+        slow("tree.py", "return ((t[b] + t[b + 1])", "return ((t[b] + 2 * t[b + 1])"),
+        slow("targets/ising.py", "(-2.0 * chain.x[move])", "(-1.9 * chain.x[move])"),
         ("rules/balanced.py", "largest if np.isfinite", "0.5 * largest if np.isfinite"),
     ],
     ids=lambda part: part if part.endswith(".py") else "",
@@ -475,26 +487,23 @@ def test_an_edited_callee_is_compiled_again(copied, file, old, new):
     package, before = copied
     old_files = package.kept()
     package.edit(file, old, new)
-    found = package.run()
-    assert found != before
-    # What was edited is told by plain Python, and no old entry is left.
-    assert found == package.run(NUMBA_DISABLE_JIT="1")
+    # Plain Python runs what was edited, and no old entry is left.
+    assert package.run() != before
     assert len(package.kept()) == len(old_files)
     left = {path.name.split("-")[0] for path in package.kept().keys() & old_files.keys()}
     assert left == ({"log_probs"} if file.startswith("rules/") else set())  # it has no rule
 
 
-def test_an_edit_of_another_target_compiles_nothing_again(cached, tmp_path):
-    package = Copy(tmp_path)
-    found = package.run("ising rbm")
+def test_an_edit_of_another_target_compiles_nothing_again(copied):
+    package, found = copied
+    of_ising = package.kept()
+    found = found | package.run("rbm")
     before = package.kept()
     package.edit("targets/rbm.py", "class RBMView", "# An edit.\nclass RBMView")
-    assert package.run("ising") == {"ising": found["ising"]}
-    assert package.kept() == before
-    assert package.run("rbm") == {"rbm": found["rbm"]}
+    assert package.run("ising rbm") == found
     after = package.kept()
     assert len(after) == len(before) == 4
-    assert len(after.items() & before.items()) == 2  # those of the Ising model
+    assert after.items() & before.items() == of_ising.items()
 
 
 def test_two_processes_that_start_cold_misfile_nothing(tmp_path):
@@ -509,7 +518,6 @@ def test_two_processes_that_start_cold_misfile_nothing(tmp_path):
     assert not list(package.package.rglob("*.tmp"))
     assert package.run("ising potts") == found
     assert package.kept() == before
-    assert package.run("ising potts", NUMBA_DISABLE_JIT="1") == found
 
 
 def changed(content, at):
@@ -525,7 +533,15 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(
-    "damages", [("cut", "changed"), ("empty", "first byte changed")], ids=" and ".join
+    "damages",
+    [
+        pytest.param(("cut", "changed"), id="cut and changed"),
+        pytest.param(
+            ("empty", "first byte changed"),
+            id="empty and first byte changed",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_damaged_entry_is_compiled_again(copied, damages):
     package, found = copied
@@ -578,27 +594,43 @@ def check_uncached(package, run, before="pass", **env):
     return message
 
 
-def test_where_no_folder_can_be_written_kernels_are_not_kept(tmp_path):
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(START, id="start"), pytest.param(SAMPLE, id="sample", marks=pytest.mark.slow)],
+)
+def test_where_no_folder_can_be_written_kernels_are_not_kept(run, tmp_path):
     package = Copy(tmp_path)
     # No folder can be made below a file, not even by root.
     below = str(package.package / "py.typed" / "below")
     for folder in ("_kernels", "_kernels/elimination"):
         (package.package / folder / "__pycache__").write_bytes(b"")
     folders = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "USERPROFILE"), below)
-    message = check_uncached(package, SAMPLE, NUMBA_CACHE_DIR=below, **folders)
+    message = check_uncached(package, run, NUMBA_CACHE_DIR=below, **folders)
     assert "Set the environment variable NUMBA_CACHE_DIR" in message
 
 
 @pytest.mark.parametrize(
     "missing",
-    ["del caching.FunctionCache", "del caching.Cache._save_overload"],
-    ids=["class", "method"],
+    [
+        pytest.param("del caching.FunctionCache", id="class"),
+        pytest.param("del caching.Cache._save_overload", id="method", marks=pytest.mark.slow),
+    ],
 )
 def test_without_the_private_names_of_numba_kernels_are_not_kept(tmp_path, missing):
     # As in a numba that has other ones. It imports the first elsewhere, too.
     before = f"import numba.core.ccallback, numba.core.caching as caching; {missing}"
     message = check_uncached(Copy(tmp_path), START, before)
     assert "has another cache than is known" in message
+
+
+def test_private_names_of_numba_are_looked_for(monkeypatch):
+    assert _jit._cache_class() is not None
+    for name in ("_load_overload", "_save_overload"):
+        with monkeypatch.context() as patch:
+            patch.delattr(caching.Cache, name)
+            assert _jit._cache_class() is None
+    monkeypatch.delattr(caching, "FunctionCache")
+    assert _jit._cache_class() is None
 
 
 def test_what_an_entry_is_made_of_is_seen():

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from planted import Mutant, anew, imported, inside
+from planted import Mutant, anew, cases, checks, imported, inside
 
 TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
     f"diagnostics/{name}.py"
@@ -416,12 +416,6 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_package_itself_passes(check, tmp_path):
-    with imported(tmp_path) as package:
-        check(package)
-
-
 MUTANTS = {
     # What is said of draws
     "visits to the first of two values counted as those of the second": Mutant(
@@ -780,6 +774,12 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_error_is_found(name, tmp_path):
-    MUTANTS[name].must_be_found(tmp_path)
+@pytest.mark.parametrize("name", [*cases(MUTANTS)])
+def test_a_planted_error_is_found(name):
+    MUTANTS[name].must_be_found()
+
+
+@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
+def test_the_package_itself_passes(check):
+    with imported() as package:
+        check(package)

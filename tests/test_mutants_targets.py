@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, imported
+from planted import Mutant, anew, cases, checks, imported
 
 SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection", "rbm", "potts"))
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
@@ -311,16 +311,6 @@ TORCH_CHECKS = [
     check_flips,
     check_philox,
 ]
-
-
-@pytest.mark.parametrize(
-    "check",
-    [*CHECKS, *(pytest.param(check, marks=needs_torch) for check in TORCH_CHECKS)],
-    ids=lambda check: check.__name__,
-)
-def test_the_package_itself_passes(check, tmp_path):
-    with imported(tmp_path) as package:
-        check(package)
 
 
 KERNEL = "kernel|cache|moves|log p|formula|stationarity"
@@ -753,12 +743,18 @@ MUTANTS = {
     ),
     "nine rounds of Philox": Mutant(PHILOX, "range(10)", "range(9)", check_philox, "."),
 }
-OF_TORCH = [name for name, mutant in MUTANTS.items() if mutant.check in TORCH_CHECKS]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=needs_torch if name in OF_TORCH else ()) for name in MUTANTS],
-)
-def test_a_planted_error_is_found(name, tmp_path):
-    MUTANTS[name].must_be_found(tmp_path)
+def marks(check):
+    return [needs_torch] if check in TORCH_CHECKS else []
+
+
+@pytest.mark.parametrize("name", [*cases(MUTANTS, marks)])
+def test_a_planted_error_is_found(name):
+    MUTANTS[name].must_be_found()
+
+
+@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS + TORCH_CHECKS, marks)])
+def test_the_package_itself_passes(check):
+    with imported() as package:
+        check(package)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, imported, inside
+from planted import Mutant, anew, cases, checks, imported, inside
 
 BENNETT, CORE, EXPLORERS, LADDERS, PATHS, SCHEDULE, WORTH = (
     f"samplers/_tempering/{name}.py"
@@ -187,12 +187,6 @@ CHECKS = [
     check_exchanges,
     check_told,
 ]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_package_itself_passes(check, tmp_path):
-    with imported(tmp_path) as package:
-        check(package)
 
 
 MUTANTS = {
@@ -406,6 +400,12 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_error_is_found(name, tmp_path):
-    MUTANTS[name].must_be_found(tmp_path)
+@pytest.mark.parametrize("name", [*cases(MUTANTS)])
+def test_a_planted_error_is_found(name):
+    MUTANTS[name].must_be_found()
+
+
+@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
+def test_the_package_itself_passes(check):
+    with imported() as package:
+        check(package)

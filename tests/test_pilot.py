@@ -554,6 +554,7 @@ def fitted_with(function, target, start):
     )
 
 
+@pytest.mark.slow  # `check_slow_part` is in the commit tier
 def test_few_slow_variables_among_many_are_seen():
     # A pair with 5 % of the variance, and three quarters of the time if Barker's function moves it.
     rng = np.random.default_rng([9, 50])

@@ -14,7 +14,7 @@ _GROUPS = (
 
 
 def available() -> int | None:
-    """Return the bytes of free memory, or None if the system does not tell."""
+    """Return the bytes of free memory, or None if it is unknown."""
     found = []
     try:
         lines = _MEMINFO.read_text().splitlines()

@@ -71,7 +71,7 @@ class Averages(Batches):
         self._last = states[:, -1:].copy()
 
     def _fewest_errors(self) -> Array:
-        """Return the least errors: those of counting where visits are few, and of rounding."""
+        """Return the least errors: of counting where visits are few, and of rounding."""
         n = len(self.sums) * self.n_draws
         visits = np.minimum(self._inside, self._outside)
         share = self._hits / max(1, n)

@@ -36,7 +36,7 @@ class RunSoFar:
     n_transitions : int
         Transitions of each chain since `fit`.
     seconds : float
-        Time since this call began. What depends on it is not reproducible.
+        Time since this call began. Rules that use it are not reproducible.
     """
 
     def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):
@@ -47,7 +47,7 @@ class RunSoFar:
 
     @cached_property
     def _agreement(self) -> tuple[Agreement, Agreement] | None:
-        """Of the values of the variables, and of log p; None if there are too few draws."""
+        """Agreement of the variables' values, and of log p; None if there are too few draws."""
         return None if self._tally is None else (self._tally.of_values(), self._tally.of_lp())
 
     def _worst(self, name: str, best: np.ufunc) -> float:

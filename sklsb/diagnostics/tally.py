@@ -305,7 +305,7 @@ class Tally:
 
     @_beyond_floats
     def of_lp(self) -> Agreement:
-        """Compare log p, by normal scores of its ranks; the effective size is that of its mean."""
+        """Compare log p, by normal scores of its ranks; the effective size is its mean's."""
         n = -(-self.n_draws // self.lp_every)
         n_batches = min(_MOST_BATCHES, n // 2 * 2)
         size = n // n_batches

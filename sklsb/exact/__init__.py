@@ -2,7 +2,7 @@ r"""Exact answers: by elimination on models made of factors, by enumeration on s
 
 **Elimination** sums variables out one after another. `log_partition`, `marginals`, `most_likely`
 and `sample` do so on any `Ising`, `Potts` or `MarkovNetwork` whose structure allows it;
-`elimination_cost` tells in advance. See the page "Exact answers".
+`elimination_cost` predicts the work. See the page "Exact answers".
 
 **Enumeration** gives every state, its probability, and the whole transition matrix of a sampler.
 Matrices are computed in NumPy from ``target.log_ratios`` and the tabulated balancing function,

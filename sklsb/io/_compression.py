@@ -1,4 +1,4 @@
-"""Compressed files, which their first bytes tell."""
+"""Compressed files, recognised by their first bytes."""
 
 import io
 import zlib

@@ -13,7 +13,7 @@ from sklsb.io._tokens import PathLike, Tokens
 from sklsb.io.qubo import read_maxcut, read_qubo
 
 _GROUP = "sklsb.formats"
-# Formats that are not read and that the content does not tell.
+# Formats that are not read and whose content does not show it.
 _UNREAD = {".erg": "Ergo", ".fg": "libDAI"}
 Reader = TypeVar("Reader", bound=Callable[..., Any])
 
@@ -76,7 +76,7 @@ def register(
     name : str
         Name of the format.
     *suffixes : str
-        Ends of file names, such as ".uai". One of a compressed file that follows is ignored.
+        Ends of file names, such as ".uai". A suffix of compression after it is ignored.
     options : tuple of str, optional
         Keywords that the reader takes: "evidence", a file of observations, or "beta", an inverse
         temperature.
@@ -103,7 +103,7 @@ def register(
         known = _FORMATS.get(name)
         if known is not None and known.read.__module__ != read.__module__:
             raise ValueError(
-                f"the format {name!r} is that of {known.read.__module__}; give another name."
+                f"the format {name!r} belongs to {known.read.__module__}; give another name."
             )
         for suffix in suffixes:
             if not suffix.startswith(".") or suffix.lower() in (".", *SUFFIXES):
@@ -114,7 +114,7 @@ def register(
             for other in _FORMATS.values():
                 if suffix.lower() in other.suffixes and other.name != name:
                     raise ValueError(
-                        f"the suffix {suffix!r} is that of the format {other.name!r}; give another."
+                        f"the suffix {suffix!r} belongs to the format {other.name!r}; give another."
                     )
         lower = tuple(suffix.lower() for suffix in suffixes)
         _FORMATS[name] = Format(name, lower, read, None, options, score)
@@ -155,15 +155,15 @@ def format_of(path: PathLike, name: str | None = None) -> Format:
     fitting = [one for one in suffixes if end.endswith(one[0]) and end != one[0]]
     if fitting:
         return max(fitting, key=lambda one: len(one[0]))[1]
-    Tokens(path)  # a missing file comes first, or another format that the content tells
+    Tokens(path)  # a missing file comes first, or another format that the content shows
     for suffix, other in _UNREAD.items():
         if end.endswith(suffix):
             raise ValueError(
                 f"{path} is a file of {other}, a format that is not read. Known are {listed}."
             )
     raise ValueError(
-        f"{path} does not tell its format by its name; give it as format, or --format "
-        f"on the command line. Known are {listed}; sklsb.io.register declares others."
+        f"{path} has no suffix of a known format; give format, or on the "
+        f"command line --format. Known are {listed}; sklsb.io.register declares others."
     )
 
 
@@ -175,7 +175,7 @@ def read_model(path: PathLike, format: str | None = None, **options: Any) -> Any
     path : path-like
         The file.
     format : str, optional
-        Name of the format, if the file name does not tell it.
+        Name of the format, if the suffix is not known.
     **options
         ``evidence``, a file of observations (UAI); ``beta``, the inverse temperature (QUBO, cuts).
 

@@ -34,10 +34,10 @@ def read_bif(path: PathLike) -> Model:
     After a ``network`` block, which may be missing, come a ``variable`` and a ``probability`` block
     for each variable; a probability block may name only variables described above it. In it,
     ``(s, t) 0.9, 0.1;`` is the distribution given these states of the parents, and ``default`` the
-    one given all states that are not listed. ``table`` gives all numbers at once: those of the
-    child's first state for all states of the parents, the last parent running fastest, then those
-    of its second, and so on [1]_. The ``|`` before the parents may be missing. Properties and
-    comments are ignored; names may be in quotation marks.
+    one given all states that are not listed. ``table`` gives all numbers at once: the child's first
+    state for all states of the parents, the last parent running fastest, then its second state, and
+    so on [1]_. The ``|`` before the parents may be missing. Properties and comments are ignored;
+    names may be in quotation marks.
 
     Parameters
     ----------

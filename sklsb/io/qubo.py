@@ -105,7 +105,7 @@ def _read_rudy(tokens: Tokens, words: _Words) -> sp.csr_array:
 
 
 def _read_qbsolv(tokens: Tokens) -> sp.csr_array:
-    """Take a problem of which x'Qx, with Q upper triangular, is the value."""
+    """Take a problem whose value is x'Qx, with Q upper triangular."""
     tokens.at = 1
     tokens.keyword("the kind of problem", (b"qubo",))
     tokens.next("the topology", "a word")
@@ -126,7 +126,7 @@ def _read_qbsolv(tokens: Tokens) -> sp.csr_array:
 
 
 def _read_hercules(tokens: Tokens, lengths: NDArray[np.int64]) -> sp.csr_array:
-    """Take a problem of which x'Qx / 2 + c'x is the value, with lines ``i j q`` and ``i c``."""
+    """Take a problem whose value is x'Qx / 2 + c'x, with lines ``i j q`` and ``i c``."""
     n = _read_size(tokens, _QUBO)
     at = 1 + np.cumsum(lengths) - lengths
     allowed = "two variables and a weight, or one and a weight"
@@ -210,7 +210,7 @@ def read_maxcut(path: PathLike) -> sp.csr_array:
 
 
 def read_qubo(path: PathLike) -> sp.csr_array:
-    r"""Read a quadratic unconstrained binary problem, of which the content tells the dialect.
+    r"""Read a quadratic unconstrained binary problem; the content shows the dialect.
 
     .. math:: \text{minimise } x^T Q x = \sum_i q_{ii} x_i + 2 \sum_{i<j} q_{ij} x_i x_j,
               \qquad x_i \in \{0, 1\}
@@ -249,8 +249,8 @@ def read_qubo(path: PathLike) -> sp.csr_array:
     Warns
     -----
     ModelWarning
-        If comments give a scale or an offset, which Q cannot hold; or if a file as of hercules has
-        no line ``i c``, so that its values may be twice as large as meant.
+        If comments give a scale or an offset, which Q cannot hold; or if a hercules file has no
+        line ``i c``, so that its values may be twice as large as meant.
 
     See Also
     --------

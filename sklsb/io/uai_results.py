@@ -13,7 +13,7 @@ _MOST_VALUES = 1 << 15
 
 
 def read_result(path: PathLike) -> Any:
-    """Read a result file of the UAI competitions; its first word tells what it holds.
+    """Read a result file of the UAI competitions; its first word names its content.
 
     - ``MAR``: the number of variables and then, for each, the number of its values and their
       probabilities.

@@ -175,9 +175,9 @@ def anneal(
     Returns
     -------
     xarray.Dataset
-        Variable ``x`` of dims chain and those of the target, the best state of each chain, with the
-        coordinate ``lp``, its log-density. The attribute ``proven`` is 1 if elimination found
-        the maximum, which all chains then have; otherwise there may be a better state.
+        Variable ``x`` of dims chain and the target's, the best state of each chain, with the
+        coordinate ``lp``, its log-density. The attribute ``proven`` is 1 if elimination found the
+        maximum, which all chains then have; otherwise there may be a better state.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def anneal(
         After a Ctrl-C, which returns the best states so far. A second Ctrl-C raises a
         KeyboardInterrupt.
     PrecisionWarning
-        If terms of log p cancel that are so large that rounding loses which state is the best.
+        If terms of log p cancel and are so large that rounding hides which state is the best.
 
     See Also
     --------

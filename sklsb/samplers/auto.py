@@ -150,14 +150,14 @@ class _Race(Fit):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoSampler(BaseSampler):
-    r"""The sampler of this package that makes most effective draws of a target for its work.
+    r"""Races the samplers on your target and draws with the most efficient one.
 
-    `fit` first fits an `LSBSampler` with Barker's function, which takes little. From the states
-    that its chains reached other samplers go on, as far as the target allows them: Gibbs sweeps, by
-    colour, by layers and in random blocks; clusters where couplings are not frustrated; independent
-    draws if variable elimination is cheap. They race, in rounds in which those that are clearly
-    worse are dropped. If one makes five times as many effective draws as the `LSBSampler`, more
-    than learning is known to gain, and neither candidates nor chains disagree, it is taken.
+    `fit` first fits an `LSBSampler` with Barker's function, which takes little work. Other samplers
+    go on from the states that its chains reached, as far as the target allows them: Gibbs sweeps,
+    by colour, by layers and in random blocks; clusters where couplings are not frustrated;
+    independent draws if variable elimination is cheap. They race in rounds, after which clearly
+    worse ones are dropped. If one makes five times as many effective draws as the `LSBSampler`,
+    more than learning ever gained, and neither candidates nor chains disagree, it is taken.
 
     Otherwise, and for a `TorchTarget`, a `FunctionTarget` or if ``n_burn_in`` is given, an
     `LSBSampler` that learns is fitted, and a longer race decides. On a `TorchTarget` it has
@@ -173,10 +173,10 @@ class AutoSampler(BaseSampler):
 
     .. math:: \frac{1}{\max(\tau, \tau_{\log p} / 4) \, w}
 
-    with :math:`\tau` the autocorrelation time of the variables, each weighted by its variance, that
-    of log p, and w the work of a transition: its evaluations times constants of this package. The
-    clock is not asked, so the same seed makes the same choice on any machine. See the page "Which
-    sampler".
+    with :math:`\tau` the autocorrelation time of the variables, each weighted by its variance,
+    :math:`\tau_{\log p}` the time of log p, and w the work of a transition: its evaluations times
+    constants of this package. No clock is read, so the same seed makes the same choice on any
+    machine. See the page "Which sampler".
 
     Parameters
     ----------
@@ -209,12 +209,12 @@ class AutoSampler(BaseSampler):
     Warns
     -----
     SeparatedModesWarning
-        In `fit`, if the marginals of the winner differ from those of another candidate by more than
-        chance, if its chains disagree, or if chains left in the race where they had stayed, and
-        none came back. After `sample` as the other samplers.
+        In `fit`, if the winner's marginals differ from another candidate's by more than chance, if
+        its chains disagree, or if chains left a region during the race and none returned. After
+        `sample` as the other samplers.
     ShortRunWarning
-        After `sample`, too, if so many transitions are worth less than five draws of each chain, as
-        the race has seen.
+        `sample` also warns if, by the race's estimate, its transitions amount to fewer than five
+        effective draws per chain.
 
     See Also
     --------

@@ -103,8 +103,8 @@ class EliminationSampler(BaseSampler):
 
     There is no Markov chain, no burn-in and no autocorrelation. The tables that arise on the way
     must not be too large, which depends on how the variables are connected:
-    `sklsb.exact.elimination_cost` tells. Models with zeros and cold models, on which chains fail,
-    cost no more than others.
+    `sklsb.exact.elimination_cost` predicts it. Models with zeros and cold models, on which chains
+    fail, cost no more than others.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class EliminationSampler(BaseSampler):
         Most table entries to compute in `fit`. By default as many as take about a minute, 2**35;
         for `marginals_`, whose entries take longer, 2**33.
     max_memory : float, optional
-        Most bytes to hold; what is larger is made piece by piece. By default 2**30, or up to half
+        Most bytes to hold; larger models are made piece by piece. By default 2**30, or up to half
         of the memory that is free where that is too little.
     n_chains : int, default=4
         Number of series of draws. All draws are independent.

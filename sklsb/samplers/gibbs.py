@@ -172,7 +172,7 @@ class GibbsSampler(FixedRuleBase):
 
     See Also
     --------
-    HammingBallSampler : larger blocks, of which only nearby states are enumerated.
+    HammingBallSampler : larger blocks; only their nearby states are enumerated.
     LSBSampler : single changes, proposed according to their effect.
 
     References

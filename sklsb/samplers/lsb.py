@@ -148,7 +148,7 @@ class LSBSampler(BaseSampler):
         seconds of each phase without compilation, as burn_in_seconds and so on, and
         compiling_seconds.
     sample_stats_ : xarray.Dataset
-        lp and acceptance_rate of each draw of the last `sample`; the rate is that of the locally
+        lp and acceptance_rate of each draw of the last `sample`; the rate is over the locally
         balanced transitions since the previous draw, NaN if there were none, 1 for jumps.
     disagreement_ : xarray.Dataset
         Whether chains agree, as in `GibbsSampler`.
@@ -215,8 +215,8 @@ class LSBSampler(BaseSampler):
     def step(self, n: int = 1) -> Self:
         """Make n transitions of all chains, without draws: for loops that train what is sampled.
 
-        The states are in `state_tensor_`, or ``state_`` as a NumPy array. They are those that
-        ``sample(1, thin=n)`` would reach, but nothing is recorded, compared or warned about. The
+        The states are in `state_tensor_`, or ``state_`` as a NumPy array. ``sample(1, thin=n)``
+        would reach the same states, but here nothing is recorded, compared or warned about. The
         parameters of a `TorchTarget`'s module may change between calls: each call begins with one
         evaluation at the present states.
 

@@ -122,7 +122,7 @@ def sample_chains(
     Returns
     -------
     xarray.Dataset
-        As of ``sample``, of all chains. The draws do not depend on where chains ran or how they
+        As from ``sample``, for all chains. The draws do not depend on where chains ran or how they
         were divided, bit for bit; except with ``fast=True``, where the rounding of log-ratios
         depends on the number of chains run together.
 

@@ -98,7 +98,7 @@ class _Swap(FixedRule):
 class SwapSampler(FixedRuleBase):
     r"""Exchanges of two values, for targets whose counts of values are fixed.
 
-    A site i and a set S of ``n_partners`` others are drawn uniformly. Among those of S that have
+    A site i and a set S of ``n_partners`` others are drawn uniformly. Among the sites of S with
     another value than i, a partner j is drawn with probability
 
     .. math:: Q(j \mid x) = \frac{g(p(x^{ij}) / p(x))}{Z_{iS}(x)}, \qquad
@@ -156,8 +156,8 @@ class SwapSampler(FixedRuleBase):
 
     Notes
     -----
-    The ratio of an exchange is that of a change of one variable, then of the other. If the state
-    between is impossible, as for permutations, log p is computed as a whole.
+    The ratio of an exchange is the product of two: one variable changes, then the other. If the
+    state between is impossible, as for permutations, log p is computed as a whole.
 
     References
     ----------

@@ -36,7 +36,7 @@ def draw(
     """Draw states of a model, given evidence, as a table of named values.
 
     Draws are independent and exact, by variable elimination, where that is affordable: also where
-    the evidence is so rare that simulating the network and keeping what agrees with it would take
+    the evidence is so rare that simulating the network and keeping the states that agree would take
     for ever. Otherwise they come from the chains of an `AutoSampler`, and a warning says so.
 
     Parameters

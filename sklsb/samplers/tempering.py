@@ -114,20 +114,21 @@ class ParallelTempering(BaseSampler):
     swap_acceptance_ : ndarray of shape (n_replicas - 1,)
         Share of the swaps of each pair that were accepted since the temperatures were frozen.
     n_round_trips_ : ndarray of shape (n_chains,)
-        Number of times that a replica of each ladder went from beta = 0 to 1 and back since then.
-        The error of the draws falls with the square root of their sum. With crossover values move
-        between replicas, so round trips of values are counted, and those of the variable with the
-        fewest are given.
+        Number of times that a replica of each ladder went from beta = 0 to 1 and back since the
+        temperatures were frozen. The error of the draws falls with the square root of their sum.
+        With crossover values move between replicas, so round trips of each variable's values are
+        counted, and the fewest are given.
     n_visits_ : ndarray of shape (n_chains,)
         Number of independent visits to beta = 1 that the draws of each ladder are worth: the
         squared sum over the sum of squares of the scans that replicas spent there between two times
         at beta = 0. About half the number of round trips, or fewer if a few replicas stay for long;
-        with crossover, of the values of the variable with the fewest. The standard error of a
+        with crossover, for the values of the variable with the fewest. The standard error of a
         probability p is about sqrt(p (1 - p) / sum(n_visits_)), or less if the explorer moves
         between modes by itself. 0 before `sample`.
     log_z_, log_z_error_ : float
         Natural logarithm of the sum of exp(log_prob) over all states, by Bennett's acceptance ratio
-        [2]_ over all scans since then, and its standard error from ladders and batches of scans.
+        [2]_ over all scans since the temperatures were frozen, and its standard error from ladders
+        and batches of scans.
     index_process_ : xarray.DataArray
         Level of each replica in the last scans, at most 1,024, of dims (chain, scan, replica). With
         crossover there are twice as many replicas as levels.

@@ -31,7 +31,7 @@ Model = tuple[int, ...]
 
 _N_MODELS = 100
 _ESTIMATORS = ("bma", "mpm", "hpm")
-# What a ridge regression explains of what ``coef_`` do not, from which a warning tells of it.
+# Warn if a ridge regression explains at least this share of what ``coef_`` leave.
 _MUCH = 0.2
 
 
@@ -255,7 +255,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         worst = int(np.argmax(np.where(found.disagree, np.ptp(found.by_chain, axis=0), -1.0)))
         if search.interrupted:
             warn(
-                "Ctrl-C ended the fit early; results are of what was found so far, with a largest "
+                "Ctrl-C ended the fit early; the results so far are kept, with a largest "
                 f"error of {found.mcse.max():.2g}.",
                 InterruptedWarning,
             )

@@ -57,8 +57,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     groups : array_like of shape (n_features,), optional
         Columns with the same label are included together.
     standardize : bool, default=True
-        Whether the prior is for columns divided by their standard deviations. Coefficients are
-        always those of the columns as given.
+        Whether the prior is for columns divided by their standard deviations. Coefficients always
+        refer to the columns as given.
     n_chains : int, default=4
         Number of chains, at least 2. Every second chain starts at the empty model, the others at
         the largest model of a lasso path.
@@ -177,7 +177,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         ShortRunWarning
             If ``tol`` was not reached.
         InterruptedWarning
-            After Ctrl-C: the results are of what was found so far.
+            After Ctrl-C: the results so far are kept.
         """
         for name, value in (("y", y), ("sample_weight", sample_weight), ("n_trials", n_trials)):
             refuse_mask(value, name)

@@ -41,16 +41,16 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
               p(x \mid y) \propto p(y \mid x) \, p(x), \qquad x \in \{0, 1\}^p
 
     Column j is in the model if x_j = 1; otherwise its coefficient is zero. The posterior of models
-    is that of `VariableSelection`, whose docstring has the formulas of both priors. All models of
-    up to 13 columns or groups are enumerated. Otherwise chains run a jump process without
-    rejections over windows of columns, until the largest Monte Carlo error of an inclusion
-    probability is below ``tol``.
+    is as in `VariableSelection`, whose docstring has the formulas of both priors. All models of up
+    to 13 columns or groups are enumerated. Otherwise chains run a jump process without rejections
+    over windows of columns, until the largest Monte Carlo error of an inclusion probability is
+    below ``tol``.
 
     Parameters
     ----------
     prior : {"g", "independent"}, default="g"
-        Prior of the coefficients: Zellner's g prior, or independent normals with the standard
-        deviation ``slab_sd`` times that of the noise.
+        Prior of the coefficients: Zellner's g prior, or independent normals with ``slab_sd`` times
+        the standard deviation of the noise.
     g : float, optional
         g of the prior "g", up to 1e8. Default: the number of rows (unit information).
     slab_sd : float, default=1.0
@@ -69,7 +69,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     groups : array_like of shape (n_features,), optional
         Columns with the same label are included together.
     standardize : bool, default=True
-        Whether ``slab_sd`` is that of columns divided by their standard deviations.
+        Whether ``slab_sd`` refers to columns divided by their standard deviations.
     n_chains : int, default=4
         Number of chains, at least 2. Every second chain starts at the empty model, the others at
         the largest model of a lasso path.
@@ -142,7 +142,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     ShortRunWarning
         If ``tol`` was not reached.
     InterruptedWarning
-        After Ctrl-C: the results are of what was found so far.
+        After Ctrl-C: the results so far are kept.
 
     See Also
     --------

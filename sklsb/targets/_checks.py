@@ -24,7 +24,7 @@ def not_a_target(given: Any, name: str = "target") -> TypeError:
 
 
 def _way_to_target(given: Any) -> str:
-    """Return what to do, told by what an object has: none of these packages need be imported."""
+    """Return advice by the attributes of an object: none of these packages need be imported."""
 
     def has(*names: str) -> bool:
         return all(hasattr(given, name) for name in names)

@@ -73,7 +73,7 @@ def image_field(
 
 
 def unmasked(image: ArrayLike, missing: ArrayLike | None) -> tuple[Any, Any]:
-    """Return an image and its missing pixels: those of its mask, if there is one."""
+    """Return an image and its missing pixels, from its mask if there is one."""
     if not isinstance(image, np.ma.MaskedArray):
         return image, missing
     mask: NDArray[np.bool_] = np.ma.getmaskarray(image)

@@ -459,12 +459,12 @@ class Ising(GraphTarget):
         ----------
         beta : float, optional
             Inverse temperature, positive. By default the one given to `from_bqm`, `from_qubo` or
-            `from_maxcut`, so that energies are those of the problem; 1 for other models.
+            `from_maxcut`, so that energies are the problem's; 1 for other models.
 
         Returns
         -------
         dimod.BinaryQuadraticModel
-            Of the vartype of the model given to `from_bqm`, BINARY after `from_qubo`, or else SPIN.
+            Its vartype is as in the model given to `from_bqm`, BINARY after `from_qubo`, else SPIN.
             Its variables are the labels of the graph or model that this one was made from, or else
             the site numbers.
 

@@ -178,7 +178,7 @@ class MarkovNetwork(Target):
         Returns
         -------
         Target
-            A MarkovNetwork with the names of the variables as coordinate ``site``, and those of
+            A MarkovNetwork with the names of the variables as coordinate ``site``, and the names of
             their values as ``state_names``; with evidence, ``network.condition(evidence)``.
 
         Raises
@@ -216,7 +216,7 @@ class MarkovNetwork(Target):
         Returns
         -------
         MarkovNetwork
-            With the names of the variables as coordinate ``site`` and those of their values as
+            With the names of the variables as coordinate ``site`` and the names of their values as
             ``state_names``, both in order of first mention.
 
         Raises
@@ -379,7 +379,7 @@ class MarkovNetwork(Target):
     def possible_values(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> list[NDArray[np.bool_]]:
-        """Return which values of each variable evidence leaves, as far as factors tell."""
+        """Return which values of each variable evidence leaves, as far as factors show."""
         return self._support.left_given(sites, observed)
 
     def draw_state(self, rng: np.random.Generator) -> States:

@@ -175,7 +175,7 @@ class Potts(GraphTarget):
         Potts
             Draws have the dimensions row and col. With ``p = marginals(draws, target)["p"]`` of
             `sklsb.diagnostics`, ``p.argmax("state")`` is the image of the likeliest labels and
-            ``p.max("state")`` that of their probabilities.
+            ``p.max("state")`` the image of their probabilities.
 
         Raises
         ------

@@ -134,9 +134,9 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
         The model, with at least one free variable. Data are copied: after ``pymc.set_data`` convert
         it again.
     bounds : mapping of str to (int or array_like, int or array_like), optional
-        Lowest and highest value of variables, by name, as in ``{"k": (0, 30)}``; arrays are those
-        of the elements. Needed where the model does not tell. Values outside are left out: draws
-        are those of the model given that all variables are within their bounds.
+        Lowest and highest value of variables, by name, as in ``{"k": (0, 30)}``; arrays have a
+        bound for each element. Needed where the model states none. Values outside are left out:
+        draws are from the model given that all variables are within their bounds.
 
     Returns
     -------
@@ -281,7 +281,7 @@ def _variable(model: Any, rv: Any, shape: tuple[int, ...], bounds: Any) -> _Vari
 
 
 def _support(rv: Any) -> tuple[Any, Any]:
-    """Return the lowest and highest values of a variable, if the model tells."""
+    """Return the lowest and highest values of a variable, if the model states them."""
     from pymc.exceptions import NotConstantValueError
     from pymc.pytensorf import constant_fold
     from pytensor.tensor import as_tensor
@@ -296,6 +296,6 @@ def _support(rv: Any) -> tuple[Any, Any]:
     kind = "of pymc.dims" if kind == "X" else kind
     raise ValueError(
         f"{rv.name!r} is {kind}; from_pymc does not know its lowest and highest values. Give "
-        f'bounds={{"{rv.name}": (lowest, highest)}}: draws are then those of the model given that '
+        f'bounds={{"{rv.name}": (lowest, highest)}}: draws are then from the model given that '
         "it is within them."
     )

@@ -45,7 +45,7 @@ class TorchTarget(FunctionTarget):
     n_states : int or sequence of n_sites int, default=2
         Number of values of each variable.
     dtype : {"float32", "float64"} or torch.dtype, optional
-        Type of the tensor that f takes. Default: that of a module's parameters, or float32.
+        Type of the tensor that f takes. Default: as a module's parameters, or float32.
     initial_state : array_like of shape (n_sites,) or callable, optional
         See `FunctionTarget`.
     names, shape, dims : optional

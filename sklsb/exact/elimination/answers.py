@@ -412,8 +412,8 @@ def sample(
     Returns
     -------
     xarray.Dataset
-        ``x`` with the dims (chain, draw) and those of the target, and the coordinate ``lp``, as
-        samplers return it. There is one chain, of independent draws.
+        ``x`` with the dims (chain, draw) and the target's, and the coordinate ``lp``, as samplers
+        return it. There is one chain, of independent draws.
 
     Raises
     ------

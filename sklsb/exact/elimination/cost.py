@@ -41,7 +41,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def by_default(cls, max_work: float) -> "Limits":
-        """Return those of a machine: half of the memory that is free, if that is more."""
+        """Return the limits on this machine: half of the free memory, if that is more."""
         return cls(max_work, max(MAX_MEMORY, 0.5 * (available() or 0)), MAX_MEMORY)
 
 

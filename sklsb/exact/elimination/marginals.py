@@ -55,7 +55,7 @@ def whole_or_parts(struck: Reduced, limits: tuple[float, ...]) -> tuple[Parts, E
 def _core_and_barren(
     core: Reduced, limits: tuple[float, ...], most: float
 ) -> tuple[Parts, EliminationCost]:
-    """Return an elimination of the core, and those of barren variables and what is above them.
+    """Return an elimination of the core, and others of barren variables with their ancestors.
 
     These are left out if they certainly take more than ``most`` entries.
     """

@@ -183,7 +183,7 @@ class _Builder:
         return Buckets(**columns)
 
     def finish_tables(self) -> tuple[Array, Array]:
-        """Return all tables, less the largest entry of each, and those; 0 if all are -inf."""
+        """Shift each log table to a maximum of 0; return tables and shifts (0 if all are -inf)."""
         flat, sizes = np.concatenate([*self.tables, np.empty(0)]), [t.size for t in self.tables]
         self.tables.clear()
         tops = np.maximum.reduceat(flat, np.cumsum([0, *sizes[:-1]])) if sizes else np.empty(0)

@@ -99,7 +99,7 @@ def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
 
 
 def without_top(table: Array) -> tuple[Array, float]:
-    """Return a table less its largest entry, if that is large, and what was subtracted.
+    """Shift a table to a maximum of 0, if its largest entry is large; return it and the shift.
 
     So likely entries keep their digits.
     """

@@ -2,9 +2,9 @@ r"""The race of samplers: effective draws per nanosecond, by constant prices.
 
 The rounds are those of `sklsb.balancing.pilot`. All candidates begin at the same states and are
 judged by the autocorrelation time of the sites, each weighted by its variance in the draws of all
-candidates together, or by a quarter of that of log p if this is longer: who starves log p loses to
-one who is good at both. Work is not what log-ratios take, but nanoseconds by the table of
-`sklsb.samplers._auto.prices`.
+candidates together, or by a quarter of the time of log p if this is longer: a sampler that starves
+log p loses to one that is good at both. Work is not what log-ratios take, but nanoseconds by the
+table of `sklsb.samplers._auto.prices`.
 
 If log p shows that chains were on their way to where the target is, the race says nothing yet:
 `Contest.arrived` returns states from which it can begin anew.
@@ -62,7 +62,7 @@ class Short(NamedTuple):
     n_chains: int  # most that race; both kinds of starts are among the first two
     evaluations: int  # of each change by each of these chains
     n_draws: int  # of a round, at least
-    shortest: bool  # whether only the first round has so many, and log p, on its way, counts not
+    shortest: bool  # whether only the first round has so many, and log p, on its way, is ignored
 
 
 class Entrant(Runs):
@@ -316,6 +316,6 @@ class Contest(Race):
 
 
 def _slower(of_sites: Found, of_lp: Found) -> Found:
-    """Return the time that counts: that of the sites, or a quarter of that of log p."""
+    """Return the time that counts: the sites', or a quarter of log p's."""
     slow = of_lp.time / _LP_SLOWER
     return of_lp._replace(time=slow) if slow > of_sites.time else of_sites

@@ -61,7 +61,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         Parameters
         ----------
         **params : Any
-            Parameters by name; those of a parameter that is an object as in ``balancing__bound``.
+            Parameters by name; ``balancing__bound`` is ``bound`` of the object ``balancing``.
 
         Returns
         -------
@@ -222,9 +222,9 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         Returns
         -------
         xarray.Dataset
-            Variable ``x`` of dims (chain, draw) and those of the target, int8 (int16 for values
-            above 127), with the coordinate ``lp``, the log-density of each draw; or the statistics.
-            The coordinate ``draw`` goes on counting over calls. Log p and acceptance rates are in
+            Variable ``x`` of dims (chain, draw) and the target's, int8 (int16 for values above
+            127), with the coordinate ``lp``, the log-density of each draw; or the statistics. The
+            coordinate ``draw`` goes on counting over calls. Log p and acceptance rates are in
             ``sample_stats_``. With ``store`` values are read from there on demand. The sampler does
             not keep the draws.
 
@@ -263,9 +263,9 @@ class BaseSampler(Saving, Exports, BaseEstimator):
 
         .. math:: \frac{1 - \rho}{1 + \rho}, \qquad \rho = e^{-k / T}
 
-        independent ones each, which is 1/2 for k = 1.1 T. T is that of all variables together,
-        each weighted by its variance. It is found once, at the first use after `fit`, on streams
-        of its own, so that the draws are those of ``thin=sampler.thin_``.
+        independent ones each, which is 1/2 for k = 1.1 T. T is the time of all variables together,
+        each weighted by its variance. It is found once, at the first use after `fit`, on streams of
+        its own, so that the draws are the same as with ``thin=sampler.thin_``.
 
         The Rao-Blackwellised marginals of ``record="marginals"`` [1]_ are
 
@@ -276,9 +276,9 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         over all n draws of all chains. Each draw takes the log-ratios of all changes of one
         variable, which count in ``n_evaluations_``. Errors are by batch means, widened as in
         `sklsb.diagnostics.marginals` where little was seen. A steady conditional probability does
-        not tell how long the chain would stay: of a value with v visits, mcse is at least
-        min(1, 8 / v) of the error that counting its draws and visits gives. Of a value that no draw
-        had, or that all draws had, mcse is NaN, however steady its conditional probability was: how
+        not tell how long the chain would stay: for a value with v visits, mcse is at least
+        min(1, 8 / v) of the error that counting its draws and visits gives. For a value that none
+        or all of the draws had, mcse is NaN, however steady its conditional probability was: how
         long it stays once it gets there is unknown. Modes that no chain found leave no trace.
 
         On Ctrl-C the draws so far are returned (and stored), with an InterruptedWarning; in the

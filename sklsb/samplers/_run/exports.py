@@ -65,10 +65,10 @@ class Exports:
         -------
         xarray.DataTree
             Groups as in the ArviZ schema: ``posterior``, the draws or recorded statistics;
-            ``sample_stats``, for the last call's draws those of ``sample_stats_``, for others their
-            ``lp`` and ``visit``; ``warmup_posterior``, the states of the burn-in, if it was kept.
-            The attributes are the sampler's settings, what was fitted, the target and the version
-            of sklsb.
+            ``sample_stats``, from ``sample_stats_`` for the last call's draws, else ``lp`` and
+            ``visit``; ``warmup_posterior``, the states of the burn-in, if it was kept. The
+            attributes are the sampler's settings, what was fitted, the target and the version of
+            sklsb.
 
         Raises
         ------
@@ -104,16 +104,15 @@ class Exports:
         draws : xarray.Dataset, optional
             As in `to_datatree`.
         beta : float, optional
-            Inverse temperature, positive. By default the one given to `Ising.from_bqm`,
-            `from_qubo` or `from_maxcut`, so that energies are those of the problem; 1 for other
-            targets.
+            Inverse temperature, positive. By default the one given to `Ising.from_bqm`, `from_qubo`
+            or `from_maxcut`, so that energies are the problem's; 1 for other targets.
 
         Returns
         -------
         dimod.SampleSet
             One row per draw, chain after chain, with the vectors ``chain`` and ``draw``. Variables
             are named as in ``target_.names``, on a grid numbered, and for an `Ising` as in its
-            `to_bqm`. The vartype is that of the model given to `Ising.from_bqm`, BINARY after
+            `to_bqm`. The vartype is as in the model given to `Ising.from_bqm`, BINARY after
             `Ising.from_qubo`; otherwise SPIN for values -1 and 1, BINARY for 0 and 1, else INTEGER.
 
         Raises

@@ -31,7 +31,7 @@ Statistics = dict[str, Callable[[States], ArrayLike]]
 
 
 class Call(NamedTuple):
-    """A call of `sample`, of which an observer is told before the first draw."""
+    """A call of `sample`, as an observer learns of it before the first draw."""
 
     target: Target
     n_chains: int
@@ -56,7 +56,7 @@ class Chunk(NamedTuple):
 
 
 class Observer(ABC):
-    """Decides what is kept of the draws of a call: ``sample(n, record=observer)``.
+    """Decides what to keep of the draws of a call: ``sample(n, record=observer)``.
 
     The methods hand a *carry* on, which may be any object. An observer that stores nothing in
     itself can be given to several calls, and to several samplers.

@@ -176,8 +176,8 @@ class Contradiction(NamedTuple):
 def contradiction(exact: Array, p: Array, errors: Array, n: int) -> Contradiction | None:
     """Return the probability that is off by most errors, if it is wrong.
 
-    A value that none of ``n`` draws had, or all, has no error; then it is what so many independent
-    draws without it would have.
+    A value that none or all of the ``n`` draws had has no error of its own: it gets the error of
+    ``n`` independent draws.
     """
     off = np.abs(p - exact)
     least = np.where(np.isnan(errors), error_of(p, n), errors)

@@ -402,7 +402,7 @@ class Run(DrawWarnings):
         store: tuple[Path, Callable[[], bytes]] | None,
         attrs: dict[str, Any],
     ) -> Observed:
-        """Return what is told of n draws, before the first of them."""
+        """Return the observer of n draws, which knows the call before the first of them."""
         names, counters = self.ensemble.rule.facts.stat_names, self.ensemble.counters
         call = Call(self.target, len(self.ensemble), n, counters.n_draws, names)
         return Observed(self._observer(record, store, attrs), call)

@@ -149,7 +149,7 @@ class Saving:
         -------
         sampler
             Fitted. ``sample(n, store=path)`` appends to the store the same draws, bit for bit, as
-            without the interruption. `sklsb.open_draws` tells how many draws there are and how many
+            without the interruption. `sklsb.open_draws` shows how many draws there are and how many
             were asked for.
 
         Raises

@@ -32,7 +32,7 @@ _MOST_HELD = 1 << 21
 # Chains that show which values are rare, the share below which they are, and the most chains that
 # start at rare values.
 _USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
-# Of a mode's states, in logarithm, as a share of all: with more, uniform draws lead there.
+# Log of a mode's states, as a share of all states' log: beyond it uniform draws find the mode.
 _ENTROPY = 0.5
 # Most values that are tried again.
 _MOST_TRIED = 3
@@ -169,8 +169,8 @@ class _Search:
     def _far_from(self, best: States, top: float, rng: np.random.Generator) -> Search[States]:
         """Return the end of an uphill walk from a draw, or from the opposite state if farther.
 
-        Of several modes, this must not be the one of the best state. But of an end that is too low
-        a mode would need so many states that uniform draws lead there, if it counts at all.
+        It must not be in the mode of the best state. An end that is too low is passed over: its
+        mode matters only if it is very wide, and uniform draws then find it.
         """
         self._afford(2 * _LOOKS)
         drawn = self.target.draw_state(rng)
@@ -270,8 +270,8 @@ def scouted_starts(
 ) -> Starts:
     """Draw starts as a fit wants them, with a search that runs chains with ``rule``.
 
-    ``budget`` is the number of evaluations for the start of a chain, a quarter of its burn-in, and
-    that of a sweep. ``init`` "auto" makes exact draws where these take no more than the burn-in.
+    ``budget`` has the evaluations for the start of a chain, a quarter of its burn-in, and for a
+    sweep. ``init`` "auto" makes exact draws where these take no more than the burn-in.
     """
     first_order = getattr(params, "fast", False)
     per_sweep = transitions_of_a_sweep(rule, target)

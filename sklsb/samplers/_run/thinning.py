@@ -95,8 +95,8 @@ def _needed(x: States, every: int) -> float:
     r"""Return the transitions that make a draw worth half an independent one.
 
     If the autocorrelation is exp(-t / T), draws that are k transitions apart are worth (1 - r) /
-    (1 + r) each with r = exp(-k / T), a half for k = T log 3. T is that of the variables together,
-    of states this many transitions apart; it is infinite if none changed.
+    (1 + r) each with r = exp(-k / T), a half for k = T log 3. T is the time of all variables, from
+    states ``every`` transitions apart; it is infinite if none changed.
     """
     shares = np.array([(x == value).mean(axis=(0, 1)) for value in np.unique(x)])
     variance = float((1.0 - np.square(shares).sum(axis=0)).sum())
