@@ -1204,8 +1204,8 @@ MUTANTS = {
     ),
     "parameters changed by fit": Mutant(
         BASE,
-        "self._put(run, fitted)\n        return algorithm",
-        "self._put(run, fitted | {'n_burn_in': 0})\n        return algorithm",
+        "run.warn_of_rounding()\n        self._put(run, fitted)",
+        "run.warn_of_rounding()\n        self._put(run, fitted | {'n_burn_in': 0})",
         check_sampler,
         "fit changed parameters",
     ),
