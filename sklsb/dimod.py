@@ -18,6 +18,7 @@ from sklsb.diagnostics.draws import to_dimod as _to_dimod
 from sklsb.exact.elimination.answers import is_affordable
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import EliminationSampler, ParallelTempering, anneal
+from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers.tables import draw_from_chains
 from sklsb.targets import Ising, MarkovNetwork
 from sklsb.targets._checks import integer, positive
@@ -340,14 +341,14 @@ def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     return _Drawn(x[evenly(len(x), n)], info)
 
 
-def _of_chains(sampler: Any) -> dict[str, Any]:
+def _of_chains(sampler: BaseSampler) -> dict[str, Any]:
     """Return what is known of chains: nothing after few draws, as after a Ctrl-C."""
     found = getattr(sampler, "disagreement_", None)
     return {} if found is None else {"r_hat": float(found["r_hat"].max())}
 
 
-def _log_z(sampler: Any) -> dict[str, Any]:
-    if not hasattr(sampler, "log_z_error_"):
+def _log_z(sampler: BaseSampler) -> dict[str, Any]:
+    if not isinstance(sampler, ParallelTempering):
         return {}
     return {"log_z": float(sampler.log_z_), "log_z_error": float(sampler.log_z_error_)}
 

@@ -1,6 +1,6 @@
 """What a sampler does on a small target: its transition matrix, and what follows from it."""
 
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,25 @@ from sklsb.targets.base import Target
 Array = NDArray[np.float64]
 
 
-def rule_of(sampler: Any, target: Target) -> Rule:
+class HasRule(Protocol):
+    """A sampler that knows its rule on a target."""
+
+    def _rule(self, target: Target) -> Rule: ...
+
+
+def rule_of(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Rule:
     """Return the rule of a sampler or a balancing function on a target; a rule as it is."""
     if isinstance(sampler, BalancingFunction):
         return Balanced(sampler.table())
-    found: Rule = sampler._rule(target) if hasattr(sampler, "_rule") else sampler
-    return found
+    return sampler._rule(target) if hasattr(sampler, "_rule") else sampler
 
 
-def log_transition_matrix(sampler: Any, target: Target) -> Array:
+def log_transition_matrix(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Array:
     """Logarithm of `transition_matrix`, also where probabilities underflow; -inf where it is 0."""
     return log_matrix(rule_of(sampler, target), target)
 
 
-def transition_matrix(sampler: Any, target: Target) -> Array:
+def transition_matrix(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Array:
     r"""Probability of going from each state to each other state in one transition.
 
     .. math:: P(x, x^m) = (1 - \lambda) Q_m(x) A_m(x), \quad
@@ -72,7 +77,7 @@ def transition_matrix(sampler: Any, target: Target) -> Array:
     return matrix(rule_of(sampler, target), target)
 
 
-def mutual_information(sampler: Any, target: Target) -> float:
+def mutual_information(sampler: HasRule | BalancingFunction | Rule, target: Target) -> float:
     r"""Mutual information of two consecutive states in stationarity, in nats.
 
     .. math:: I = \sum_{x, x'} p(x) P(x, x') \log \frac{P(x, x')}{p(x')}

@@ -17,6 +17,7 @@ from sklsb.ensembles.streams import MANY
 from sklsb.exact.matrices import matrix_by_formula
 from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SamplerWarning
+from sklsb.samplers._run.base import BaseSampler
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
@@ -32,16 +33,16 @@ from sklsb.testing._probe import check_caches, check_same
 from sklsb.testing._rules import check_rule
 
 
-def _fitted(sampler: Any, target: Target, **params: Any) -> Any:
+def _fitted(sampler: BaseSampler, target: Target, **params: Any) -> Any:
     return clone(sampler).set_params(**params).fit(target)
 
 
-def _draws(sampler: Any, n: int, thin: int = 1) -> States:
+def _draws(sampler: BaseSampler, n: int, thin: int = 1) -> States:
     x = sampler.sample(n, thin=thin)["x"].to_numpy()
     return x.reshape(*x.shape[:2], sampler.n_sites_)
 
 
-def _check_parameters(sampler: Any, target: Target) -> None:
+def _check_parameters(sampler: BaseSampler, target: Target) -> None:
     before = sampler.get_params(deep=False)
     values = {name: pickle.dumps(value) for name, value in before.items()}
     expect(sampler.fit(target) is sampler, "fit must return the sampler itself.")
@@ -83,7 +84,7 @@ def _check_streams(one: Any, target: Target, n: int) -> None:
     expect_equal(_draws(thinned, n, 3), x[:, 2::3], "draws 3 apart against every third of all")
 
 
-def _check_draws(sampler: Any, target: Target, n: int) -> None:
+def _check_draws(sampler: BaseSampler, target: Target, n: int) -> None:
     """Compare draws with single steps on each chain's stream, from where fit ended."""
     fitted = _fitted(sampler, target, keep_burn_in=True)
     warm = fitted.burn_in_["x"].to_numpy()
@@ -136,9 +137,9 @@ def _numbers(rng: np.random.Generator, n: int) -> Array:
     return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def check_kept(sampler: Any, when: str) -> None:
+def check_kept(sampler: BaseSampler, when: str) -> None:
     """Compare what the chains of a sampler keep with a rebuild, bit for bit."""
-    ensemble = sampler.run_.ensemble
+    ensemble: Any = sampler.run_.ensemble
     if isinstance(ensemble, Ensemble):
         check_caches(ensemble, when)
         return
@@ -147,7 +148,7 @@ def check_kept(sampler: Any, when: str) -> None:
         expect_equal(one, other, what)
 
 
-def _check_invariance(sampler: Any, target: Target) -> None:
+def _check_invariance(sampler: BaseSampler, target: Target) -> None:
     """Check the transition matrix by formula."""
     rule = rule_of(sampler, target)
     found = exact.transition_matrix(rule, target)
@@ -160,7 +161,7 @@ def _global_states() -> tuple[Any, bytes]:
     return random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
 
 
-def check_sampler(sampler: Any, target: Target, n_draws: int = 100) -> None:
+def check_sampler(sampler: BaseSampler, target: Target, n_draws: int = 100) -> None:
     """Check a sampler on a small target, exactly.
 
     Parameters must follow scikit-learn's conventions. The transition matrix must have rows that

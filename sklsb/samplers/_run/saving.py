@@ -38,7 +38,7 @@ def _readable(path: Path, data: bytes) -> Iterator[None]:
         ) from error
 
 
-def packed_sampler(sampler: Any) -> bytes:
+def packed_sampler(sampler: "Saving") -> bytes:
     """Return a fitted sampler as bytes, with a fingerprint of its target."""
     cls, run = type(sampler), sampler.run_
     state = packed(sampler.__getstate__(), {"target": run.target})
