@@ -80,7 +80,8 @@ class Run(DrawWarnings):
     Parameters
     ----------
     algorithm : Traits
-        What made the chains; it has the parameters of the fit, and does not change.
+        What made the chains. It has the parameters of the fit, of which only those change that
+        `follow` takes over.
     ensemble : ChainEnsemble
         The chains.
     last_log_prob : tuple of states and their log p
