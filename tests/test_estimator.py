@@ -204,7 +204,7 @@ def test_defaults():
     params = LSBSampler().get_params()
     assert params | DEFAULTS == params
     found = GibbsSampler().get_params()
-    assert found == COMMON | {"scan": "random", "block_size": 1}
+    assert found == COMMON | {"scan": "auto", "block_size": 1}
     found = HammingBallSampler().get_params()
     assert found == COMMON | {"block_size": 10, "radius": 1}
     assert ClusterSampler().get_params() == COMMON | {"update": "swendsen-wang"}

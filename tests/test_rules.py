@@ -269,7 +269,7 @@ def test_variables_that_are_left_out_have_one_possible_value(name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_formulas_of_blocks(name, size):
     target = TARGETS[name]
-    random = rule_of(GibbsSampler(block_size=size), target)
+    random = rule_of(GibbsSampler("random", block_size=size), target)
     sites = random.sites.tolist()
     blocks = list(itertools.combinations(sites, min(size, len(sites))))
     wanted = by_hand(target, mean_of([conditional(block) for block in blocks]))
@@ -328,7 +328,11 @@ def test_formulas_of_mixtures(name):
 # ----------------------------------------------------------------- the compiled step
 
 CASES = [
-    *((name, f"Gibbs-{k}", GibbsSampler(block_size=k)) for name in TARGETS for k in (1, 2, 5)),
+    *(
+        (name, f"Gibbs-{k}", GibbsSampler("random", block_size=k))
+        for name in TARGETS
+        for k in (1, 2, 5)
+    ),
     *((name, "ball", HammingBalls(2, 1)) for name in TARGETS),
     *((name, "wide ball", HammingBalls(3, 2)) for name in TARGETS if "potts" not in name),
     *((name, "chromatic", GibbsSampler("chromatic")) for name in GRAPHS if "potts" not in name),
@@ -401,7 +405,11 @@ def check_edges(rule, target, n_corners=200):
 @pytest.mark.parametrize(
     ("name", "sampler"),
     [
-        *((n, GibbsSampler(block_size=k)) for n in ("tied", "mixed", "function") for k in (1, 2)),
+        *(
+            (n, GibbsSampler("random", block_size=k))
+            for n in ("tied", "mixed", "function")
+            for k in (1, 2)
+        ),
         *((n, GibbsSampler(block_size=2)) for n in ("potts zeros", "selection", "tiny factors")),
         *((n, HammingBalls(2, 1)) for n in ("tied", "mixed", "potts zeros", "selection")),
         *((n, HammingBalls(3, 2)) for n in ("tied", "function")),
@@ -422,7 +430,7 @@ def test_no_number_leads_to_an_impossible_state(name, sampler):
 
 
 def test_a_block_of_two_links_what_no_single_change_does():
-    gaps = {k: spectral_gap(GibbsSampler(block_size=k), TIED) for k in (1, 2)}
+    gaps = {k: spectral_gap(GibbsSampler("random", block_size=k), TIED) for k in (1, 2)}
     assert gaps[1] < 1e-12 < 0.01 < gaps[2]
     # A ball of radius 1 goes by way of an impossible centre.
     assert spectral_gap(HammingBalls(1), TIED) < 1e-12
@@ -511,7 +519,7 @@ def test_mixtures_on_compiled_steps(share):
 
 def test_nested_mixtures_on_compiled_steps():
     target = dense(2)
-    blocks = rule_of(GibbsSampler(block_size=1), target)
+    blocks = rule_of(GibbsSampler("random"), target)
     inner = Mixture.of(Balanced(Barker().table()), blocks, 0.5)
     rule = Mixture.of(blocks, inner, 0.75)
     testing.check_rule(rule, target)

@@ -19,7 +19,8 @@ RULE = EffectiveSampleSize(150)
 
 
 def chains(target=TARGET, sampler=GibbsSampler, **params):
-    return sampler(**{"n_chains": 2, "random_state": 0} | params).fit(target)
+    given = {"scan": "random"} if sampler is GibbsSampler else {}
+    return sampler(**{"n_chains": 2, "random_state": 0} | given | params).fit(target)
 
 
 def by_number(n):
