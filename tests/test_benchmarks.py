@@ -24,7 +24,8 @@ def test_every_benchmark_can_be_imported():
     code = """
 import importlib, sys
 from pathlib import Path
-sys.path[:0] = sys.argv[1:3]
+sys.path.insert(0, sys.argv[1])
+sys.path.append(sys.argv[2])  # after the package, which may be installed elsewhere
 for path in sys.argv[3:]:
     try:
         importlib.import_module(path)
@@ -38,7 +39,7 @@ for path in sys.argv[3:]:
     scripts = [path.stem for path in folder.glob("*.py")]
     parts = [f"benchmarks.paper.{path.stem}" for path in (folder / "paper").glob("[!_]*.py")]
     command = [sys.executable, "-c", code, str(folder), str(HERE), *scripts, *parts]
-    environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(HERE)}
+    environment = os.environ | {"MPLBACKEND": "Agg"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 
