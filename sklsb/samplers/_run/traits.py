@@ -17,15 +17,7 @@ from sklsb.targets.base import States, Target
 
 
 class Traits(ABC):
-    """What a run must know of the sampler that made it: the base of `Algorithm`.
-
-    Parameters
-    ----------
-    params : sampler
-        The parameters, in a copy of the sampler that was not fitted.
-    target : Target
-        What is sampled.
-    """
+    """The base of `Algorithm` for what is asked after `fit`; parameters are those of `Fit`."""
 
     _in_files = True  # also classes of users
 
