@@ -21,7 +21,7 @@ def each_chain_at_one_state(package):
     """Return what stands for a class of samplers: chain c draws the state of bits of c."""
 
     class Sampler:
-        n_chains = 4
+        n_chains, log_z_, log_z_error_ = 4, 0.0, 0.0
 
         def __init__(self, **settings):
             pass
