@@ -58,7 +58,6 @@ def samplers(seed):
     common = {"n_chains": N_CHAINS, "random_state": seed}
     return {
         "clusters": (ClusterSampler(**common), [1, 2]),
-        "wolff": (ClusterSampler("wolff", **common), [1, 2, 4]),
         "chromatic": (GibbsSampler("chromatic", **common), [1, 5, 25, 125]),
     }
 

@@ -19,7 +19,6 @@ from sklsb.ensembles.rules import (
     Swap,
     SwendsenWang,
     Systematic,
-    Wolff,
 )
 from sklsb.exact.enumeration import digits_of, states
 from sklsb.exact.matrices import (
@@ -251,27 +250,6 @@ def _(rule: SwendsenWang, target: Target) -> Array:
                     mixed = np.logaddexp(np.log(share) + other, np.log1p(-share) + log_q)
                     to, log_move = _and_then(to, log_move, change, mixed)
             np.logaddexp.at(matrix, (row, to), log_move)
-    return stay_if_impossible(matrix, fields.sum(axis=1))
-
-
-@log_matrix.register
-def _(rule: Wolff, target: Target) -> Array:
-    found, fields = _partitions(target)
-    free = np.flatnonzero(target.n_possible > 1)
-    by_cluster: dict[_Partition, Array] = {}
-    for clusters, log_p in found.items():
-        for cluster in map(tuple, _members(clusters, free)):
-            by_cluster[cluster] = np.logaddexp(by_cluster.get(cluster, -np.inf), log_p)
-    row = np.arange(len(fields))[:, None]
-    matrix = np.full((row.size, row.size), -np.inf)
-    if not free.size:
-        np.fill_diagonal(matrix, 0.0)
-    for cluster, log_p in by_cluster.items():
-        change, log_q = _shifts_of(target, list(cluster), fields)
-        stays = np.where(np.arange(log_q.shape[1]) == 0, 0.0, -np.inf)
-        log_q = np.logaddexp(np.log(0.875) + _metropolised(log_q), np.log(0.125) + stays)
-        log_chosen = log_p[:, None] + np.log(len(cluster) / free.size)
-        np.logaddexp.at(matrix, (row, row + change), log_chosen + log_q)
     return stay_if_impossible(matrix, fields.sum(axis=1))
 
 

@@ -3,10 +3,10 @@
 import itertools
 import math
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import networkx as nx
 import numpy as np
 import pytest
-from exact_matrices import eigenvalues
 from models import GRAPHS, KINDS, POTTS_KINDS, dense, ising, potts
 from test_rules import by_hand, check_edges, check_formula
 
@@ -25,8 +25,6 @@ from sklsb.exact.transitions import rule_of
 
 INF = np.inf
 PATH, TRIANGLE = nx.path_graph(3), nx.complete_graph(3)
-UPDATES = ("swendsen-wang", "wolff")
-each_update = pytest.mark.parametrize("update", UPDATES)
 
 
 def signed(graph, couplings, field=0.0):
@@ -71,7 +69,7 @@ TARGETS = {
 # ----------------------------------------------------------------- all sets of bonds
 
 
-def by_bonds(target, update):
+def by_bonds(target):
     """Matrix from the joint probability of a state and each set of bonds, by Bayes' rule."""
     model = getattr(target, "target", target)
     values, couplings = model.values, model.couplings.toarray()
@@ -112,7 +110,7 @@ def by_bonds(target, update):
             graph = nx.Graph(list(itertools.compress(pairs, bonds)))
             graph.add_nodes_from(free)
             clusters = list(nx.connected_components(graph))
-            moves = by_update[update](x, clusters, log_p, bonds)
+            moves = swendsen_wang(x, clusters, log_p, bonds)
             for y, q in moves.items():
                 found[y] = found.get(y, 0.0) + share * q
         return found
@@ -139,11 +137,6 @@ def by_bonds(target, update):
                 found[y] = found.get(y, 0.0) + share * q
         return found
 
-    def wolff(x, clusters, log_p, bonds):
-        moves = [(c, metropolised(x, c, log_p, bonds)) for c in clusters]
-        parts = [(7 / 8 * len(c) / len(free), part) for c, part in moves]
-        return mixed((1.0 - 7 / 8 if clusters else 1.0, {x: 1.0}), *parts)
-
     def swendsen_wang(x, clusters, log_p, bonds):
         if not clusters:
             return {x: 1.0}
@@ -164,55 +157,49 @@ def by_bonds(target, update):
                 found = mixed(*parts)
         return found
 
-    by_update = {"wolff": wolff, "swendsen-wang": swendsen_wang}
     return by_hand(target, transition)
 
 
-@each_update
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_formula_is_a_sum_over_all_sets_of_bonds(name, update):
+def test_the_formula_is_a_sum_over_all_sets_of_bonds(name):
     target = TARGETS[name]
-    check_formula(rule_of(ClusterSampler(update), target), target, by_bonds(target, update))
+    check_formula(rule_of(ClusterSampler(), target), target, by_bonds(target))
 
 
-@each_update
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "field 1e300"])
-def test_all_graphs_of_up_to_four_spins(kind, update):
+def test_all_graphs_of_up_to_four_spins(kind):
     for graph in GRAPHS:
-        check_balance(ising(graph, kind), update)
+        check_balance(ising(graph, kind))
         if kind in ("random", "field 0") and len(graph) < 4:
             target = ising(graph, kind)
-            check_formula(rule_of(ClusterSampler(update), target), target, by_bonds(target, update))
+            check_formula(rule_of(ClusterSampler(), target), target, by_bonds(target))
 
 
-@each_update
 @pytest.mark.parametrize("kind", POTTS_KINDS)
-def test_all_graphs_of_up_to_three_variables_of_three_values(kind, update):
+def test_all_graphs_of_up_to_three_variables_of_three_values(kind):
     for graph in GRAPHS:
         if len(graph) < 4:
-            check_balance(potts(graph, kind), update)
+            check_balance(potts(graph, kind))
 
 
-def check_balance(target, update):
+def check_balance(target):
     """Detailed balance, stationarity and rows of the formula, to rounding."""
-    p, found = exact.probabilities(target), exact.transition_matrix(ClusterSampler(update), target)
+    p, found = exact.probabilities(target), exact.transition_matrix(ClusterSampler(), target)
     flow = p[:, None] * found
     assert np.abs(flow - flow.T).max(initial=0.0) < 1e-15
     np.testing.assert_allclose(p @ found, p, rtol=0, atol=1e-15)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=0, atol=4e-15)
 
 
-@each_update
 @pytest.mark.parametrize("name", TARGETS)
-def test_detailed_balance(name, update):
-    check_balance(TARGETS[name], update)
+def test_detailed_balance(name):
+    check_balance(TARGETS[name])
 
 
 def test_too_many_partitions():
     message = r"has 512 states, and its variables form \d+ partitions or more, .* Take a smaller"
-    for update in UPDATES:
-        with pytest.raises(ValueError, match=message):
-            exact.transition_matrix(ClusterSampler(update), dense(9))
+    with pytest.raises(ValueError, match=message):
+        exact.transition_matrix(ClusterSampler(), dense(9))
 
 
 # ----------------------------------------------------------------- the compiled step
@@ -222,31 +209,27 @@ MEASURED = [name for name in TARGETS if name != "evidence among four"]
 COMMIT = {"ising", "evidence", "frustrated", "potts zeros", "potts evidence", "nothing", "ties"}
 
 
-@each_update
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[] if n in COMMIT else [pytest.mark.slow]) for n in MEASURED],
 )
-def test_the_compiled_step_is_the_formula(name, update):
-    testing.check_rule(rule_of(ClusterSampler(update), TARGETS[name]), TARGETS[name])
+def test_the_compiled_step_is_the_formula(name):
+    testing.check_rule(rule_of(ClusterSampler(), TARGETS[name]), TARGETS[name])
 
 
-@each_update
 @pytest.mark.parametrize("name", ["potts zeros", "potts evidence", "evidence"])
-def test_no_number_leads_to_an_impossible_state(name, update):
+def test_no_number_leads_to_an_impossible_state(name):
     target = TARGETS[name]
     assert (target.log_prob(exact.states(target)) == -INF).any()
-    check_edges(rule_of(ClusterSampler(update), target), target)
+    check_edges(rule_of(ClusterSampler(), target), target)
 
 
-@each_update
 @pytest.mark.parametrize("name", ["ising", "potts zeros", "evidence", "nothing"])
-def test_sampler(name, update):
-    testing.check_sampler(ClusterSampler(update), TARGETS[name], n_draws=30)
+def test_sampler(name):
+    testing.check_sampler(ClusterSampler(), TARGETS[name], n_draws=30)
 
 
-@each_update
-def test_evidence_is_a_field(update):
+def test_evidence_is_a_field():
     """As the model of the other variables, conditioned by hand."""
     whole = dense(4)
     given = whole.condition({1: -1, 3: 1})
@@ -254,10 +237,10 @@ def test_evidence_is_a_field(update):
     alone = Ising(whole.couplings.toarray()[::2, ::2], field[::2])
     x = exact.states(given)
     agrees = np.flatnonzero((x[:, 1] == -1) & (x[:, 3] == 1))
-    found = exact.transition_matrix(ClusterSampler(update), given)[np.ix_(agrees, agrees)]
-    wanted = exact.transition_matrix(ClusterSampler(update), alone)
+    found = exact.transition_matrix(ClusterSampler(), given)[np.ix_(agrees, agrees)]
+    wanted = exact.transition_matrix(ClusterSampler(), alone)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-15)
-    one, other = (rule_of(ClusterSampler(update), target).bonds for target in (given, alone))
+    one, other = (rule_of(ClusterSampler(), target).bonds for target in (given, alone))
     np.testing.assert_array_equal(one.strength, other.strength)
     np.testing.assert_allclose(one.field[::2], other.field, rtol=1e-15)
 
@@ -265,14 +248,13 @@ def test_evidence_is_a_field(update):
 def test_an_ising_model_and_the_same_one_by_two_values_move_alike():
     spins = ising(nx.complete_graph(4))
     values = Potts(2.0 * spins.couplings.toarray(), np.stack([-spins.field, spins.field], axis=1))
-    for update in UPDATES:
-        found = [exact.transition_matrix(ClusterSampler(update), one) for one in (spins, values)]
-        np.testing.assert_allclose(*found, rtol=0, atol=1e-15)
-        states = np.random.default_rng(0).integers(2, size=(3, 4))
-        sampler = ClusterSampler(update, n_chains=3, n_burn_in=20, random_state=0)
-        x = sampler.fit(values, initial_states=states).sample(50)["x"].values
-        sampler.fit(spins, initial_states=2 * states - 1)
-        np.testing.assert_array_equal(sampler.sample(50)["x"], 2 * x - 1)
+    found = [exact.transition_matrix(ClusterSampler(), one) for one in (spins, values)]
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-15)
+    states = np.random.default_rng(0).integers(2, size=(3, 4))
+    sampler = ClusterSampler(n_chains=3, n_burn_in=20, random_state=0)
+    x = sampler.fit(values, initial_states=states).sample(50)["x"].values
+    sampler.fit(spins, initial_states=2 * states - 1)
+    np.testing.assert_array_equal(sampler.sample(50)["x"], 2 * x - 1)
 
 
 # ----------------------------------------------------------------- long runs
@@ -297,12 +279,11 @@ LONG = {
 }
 
 
-@each_update
 @pytest.mark.parametrize("name", LONG)
-def test_marginals_and_energy_of_a_long_run(name, update):
+def test_marginals_and_energy_of_a_long_run(name):
     target = LONG[name]
-    sampler = ClusterSampler(update, n_burn_in=200, random_state=0).fit(target)
-    draws = sampler.sample(3000, thin=1 if update == "swendsen-wang" else 4)
+    sampler = ClusterSampler(n_burn_in=200, random_state=0).fit(target)
+    draws = sampler.sample(3000)
     wanted = exact.marginals(target)["p"].values
     found = (draws["x"].values[..., None] == np.array(target.values)).mean(axis=(0, 1))
     # Of 12,000 draws at least a fifteenth count as independent.
@@ -313,43 +294,19 @@ def test_marginals_and_energy_of_a_long_run(name, update):
         assert abs(lp.mean() - expected) < 6.5 * lp.std() / np.sqrt(800)
 
 
-def test_single_clusters_do_not_alternate_between_the_phases():
-    cold = Ising.lattice(np.zeros((6, 6)), 1.0)
-    sampler = ClusterSampler("wolff", n_chains=2, random_state=0).fit(cold)
-    phase = np.sign(sampler.sample(2000)["x"].values.sum(axis=(2, 3)))
-    stays = (phase[:, 1:] == phase[:, :-1]).mean()
-    assert 0.1 < stays < 0.25  # an eighth, and where small clusters flip
-    even = sampler.sample(500, thin=2)["x"].values.sum(axis=(2, 3))
-    assert 0.3 < (even > 0).mean() < 0.7
-    acceptance = sampler.sample_stats_["acceptance_rate"].values
-    np.testing.assert_array_equal(acceptance, 1.0)
-    assert eigenvalues(ClusterSampler("wolff"), ising(PATH, "flat"))[0] > -0.76
-
-
-def test_strong_fields_hold_single_clusters():
-    held = Ising.lattice(np.full((6, 6), 0.5), 0.5)
-    sampler = ClusterSampler("wolff", n_chains=2, random_state=0).fit(held)
-    sampler.sample(500, thin=20)
-    assert sampler.sample_stats_["acceptance_rate"].values.mean() < 0.3
-
-
 # ----------------------------------------------------------------- size
 
 
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning")
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning")
-@each_update
-def test_a_transition_may_take_more_numbers_than_a_segment(update):
+def test_a_transition_may_take_more_numbers_than_a_segment():
     lattice = Ising.lattice(np.zeros((400, 400)), 0.4406868)
-    sampler = ClusterSampler(update, n_chains=1, n_burn_in=2, init="uniform", random_state=0)
+    sampler = ClusterSampler(n_chains=1, n_burn_in=2, init="uniform", random_state=0)
     draws = sampler.fit(lattice).sample(3, record={"m": lambda x: x.mean(axis=(1, 2))})
     assert draws["m"].shape == (1, 3)
     lp = lattice.log_prob(sampler.state_)
     np.testing.assert_allclose(sampler.sample_stats_["lp"].values[:, -1], lp, rtol=1e-12)
-    assert (
-        rule_of(sampler, lattice).facts.n_uniforms
-        == {UPDATES[0]: 320_000, "wolff": 160_002}[update]
-    )
+    assert rule_of(sampler, lattice).facts.n_uniforms == 320_000
 
 
 @pytest.mark.slow
@@ -366,26 +323,20 @@ def test_a_million_spins():
 def test_numbers_do_not_depend_on_the_couplings():
     facts = rule_of(ClusterSampler(), dense(50)).facts
     assert (facts.n_uniforms, facts.transitions_per_sweep, facts.stat_names) == (100, 1, ("lp",))
-    facts = rule_of(ClusterSampler("wolff"), dense(50)).facts
-    assert (facts.n_uniforms, facts.transitions_per_sweep) == (52, 10)
-    assert rule_of(ClusterSampler("wolff"), dense(3)).facts.transitions_per_sweep == 3
-    for update in UPDATES:
-        facts = rule_of(ClusterSampler(update), dense(5)).facts
-        assert facts.reversible
-        assert not facts.may_be_periodic
-        assert facts.evaluation == "coupling that was looked at"
+    assert facts.reversible
+    assert not facts.may_be_periodic
+    assert facts.evaluation == "coupling that was looked at"
 
 
-@each_update
-def test_evaluations_are_the_couplings_of_the_clusters(update):
+def test_evaluations_are_the_couplings_of_the_clusters():
     tied = signed(nx.Graph([(0, 1), (1, 2), (3, 4)]), [50.0, 50.0, 50.0], 0.1)
-    sampler = ClusterSampler(update, n_chains=1, n_burn_in=0, random_state=0)
+    sampler = ClusterSampler(n_chains=1, n_burn_in=0, random_state=0)
     sampler.fit(tied, initial_states=np.ones(5)).sample(400)
     before = sampler.n_evaluations_  # with those of the exact answers
     sampler.sample(400)
     # Each is seen from both sides.
     mean = (sampler.n_evaluations_ - before) / 400
-    assert mean == 6 if update == "swendsen-wang" else 2.9 < mean < 3.5  # 4 with 3 / 5, or 2
+    assert mean == 6
 
 
 # ----------------------------------------------------------------- what is refused
@@ -396,13 +347,6 @@ class Bent(Ising):
 
     def log_prob(self, x):
         return super().log_prob(x) + np.asarray(x).prod(axis=-1)
-
-
-@pytest.mark.parametrize("update", ["metropolis", None, 3])
-def test_an_unknown_update(update):
-    message = rf"update is {update!r}; it must be one of \['swendsen-wang', 'wolff'\]\."
-    with pytest.raises(ValueError, match=message):
-        ClusterSampler(update).fit(dense(3))
 
 
 @pytest.mark.parametrize(

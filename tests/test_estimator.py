@@ -188,7 +188,7 @@ class ArraySwapSampler(OfArrays, SwapSampler):
         ArrayLSBSampler("sqrt", n_burn_in=20),
         ArrayGibbsSampler("random", n_burn_in=20),
         ArrayHammingBallSampler(4, n_burn_in=20),
-        ArrayClusterSampler("wolff", n_burn_in=20),
+        ArrayClusterSampler(n_burn_in=20),
         ArraySwapSampler(n_burn_in=20),
     ],
     expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
@@ -207,7 +207,7 @@ def test_defaults():
     assert found == COMMON | {"scan": "auto", "block_size": 1}
     found = HammingBallSampler().get_params()
     assert found == COMMON | {"block_size": 10, "radius": 1}
-    assert ClusterSampler().get_params() == COMMON | {"update": "swendsen-wang"}
+    assert ClusterSampler().get_params() == COMMON
     found = SwapSampler().get_params()
     assert found == COMMON | {"balancing": "barker", "n_partners": 4, "lazy": 0.0}
     for cls in (LSBSampler, GibbsSampler, HammingBallSampler, ClusterSampler, SwapSampler):
@@ -235,7 +235,7 @@ def test_only_what_names_a_method_is_positional():
         (LSBSampler, ("sqrt", True)),
         (GibbsSampler, ("random", 2)),
         (HammingBallSampler, (10, 1, 4)),
-        (ClusterSampler, ("wolff", 4)),
+        (ClusterSampler, (4,)),
         (SwapSampler, ("sqrt", 2)),
     ):
         with pytest.raises(TypeError, match="positional"):
@@ -471,7 +471,6 @@ def test_history_of_other_samplers(target, rule, n_burn_in):
         (HammingBallSampler(4), 3),
         (HammingBallSampler(100), 1),
         (ClusterSampler(), 1),
-        (ClusterSampler("wolff"), 10),
     ],
     ids=repr,
 )
@@ -806,7 +805,7 @@ def test_a_parameter_of_a_name_is_refused_with_advice(target):
         (LSBSampler(**SHORT), {"balancing": "max", "lazy": 0.9, "pilot": False, "blocks": None}),
         (GibbsSampler("random", **SHORT), {"block_size": 2, "scan": "systematic"}),
         (HammingBallSampler(2, **SHORT), {"block_size": 3, "radius": 2}),
-        (ClusterSampler(**SHORT), {"update": "wolff"}),
+        (ClusterSampler(**SHORT), {}),
         (EliminationSampler(n_chains=2, random_state=0), {}),
         (
             ParallelTempering(n_replicas=4, **SHORT),

@@ -48,7 +48,6 @@ FIXED = {
     "layers": GibbsSampler("layers"),
     "ball": HammingBallSampler(6, radius=2),
     "clusters": ClusterSampler(),
-    "single clusters": ClusterSampler("wolff"),
 }
 # Only one goes through a pilot, which runs the same kernels whatever it compares.
 LEARNED = {

@@ -33,7 +33,6 @@ SAMPLERS = {
     "chromatic": GibbsSampler("chromatic", random_state=0),
     "Hamming balls": HammingBallSampler(random_state=0),
     "all clusters": ClusterSampler(random_state=0),
-    "one cluster": ClusterSampler("wolff", random_state=0),
     "barker": LSBSampler("barker", random_state=0),
     "sqrt": LSBSampler("sqrt", random_state=0),
     "auto": AutoSampler(random_state=0),
@@ -68,7 +67,7 @@ def test_fit_and_sample_end(name, shape):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLERS.keys() - {"chromatic", "all clusters", "one cluster"})
+@pytest.mark.parametrize("name", SAMPLERS.keys() - {"chromatic", "all clusters"})
 def test_a_function_of_python_with_many_values_ends(name):
     """52 counts up to 50: 2,600 changes, each of which is a call of the function."""
     weight = np.log(np.random.default_rng(0).dirichlet(np.ones(52)))

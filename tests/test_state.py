@@ -67,7 +67,7 @@ SAMPLERS = {
     "random": GibbsSampler(block_size=2),
     "chromatic": GibbsSampler("chromatic"),
     "ball": HammingBallSampler(3),
-    "clusters": ClusterSampler("wolff"),
+    "clusters": ClusterSampler(),
     "balanced": LSBSampler("barker"),
     "single": Moves("single"),
     "mixture": Moves("mixture"),

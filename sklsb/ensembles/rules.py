@@ -11,7 +11,7 @@ from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import PLAIN, Balanced
 from sklsb._kernels.rules.chromatic import Chromatic
-from sklsb._kernels.rules.clusters import Bonds, SwendsenWang, Wolff
+from sklsb._kernels.rules.clusters import Bonds, SwendsenWang
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.hamming_ball import HammingBall
 from sklsb._kernels.rules.jump import Jump
@@ -38,7 +38,6 @@ __all__ = [
     "SwendsenWang",
     "Systematic",
     "Table",
-    "Wolff",
     "transitions_of_a_sweep",
 ]
 

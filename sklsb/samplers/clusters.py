@@ -1,6 +1,5 @@
 """The cluster sampler."""
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -9,34 +8,26 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._kernels.rules.clusters import NEEDS, Bonds, SwendsenWang, Wolff
+from sklsb._kernels.rules.clusters import NEEDS, Bonds, SwendsenWang
 from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, check_needs, free_sites
 from sklsb.targets.base import Target
 
 # A fit asks for the bonds of a target several times: its couplings and field, and the bonds.
 _BONDS: WeakKeyDictionary[Target, tuple[Any, Any, Bonds]] = WeakKeyDictionary()
-UPDATES: dict[str, Any] = {"swendsen-wang": SwendsenWang, "wolff": Wolff}
 
 
 class _Clusters(FixedRule):
-    rule_parameters = ("update",)
-    params: "ClusterSampler"
-
     def make_rule(self) -> Rule:
-        target, update = self.target, self.params.update
-        if not isinstance(update, str) or update not in UPDATES:
-            raise ValueError(f"update is {update!r}; it must be one of {list(UPDATES)}.")
+        target = self.target
         check_needs("ClusterSampler", target, NEEDS, "Use GibbsSampler or LSBSampler.")
         model: Any = target.offers.pairwise
         known = _BONDS.get(target)
         # The arrays are read-only, but a target may have been given others.
         if known is None or known[0] is not model.couplings or known[1] is not model.field:
             known = _BONDS[target] = model.couplings, model.field, bonds_of(target)
-        rule: Rule = UPDATES[update](known[2])
-        return rule
+        return SwendsenWang(known[2])
 
 
-@dataclass(eq=False, repr=False)
 class ClusterSampler(FixedRuleBase):
     r"""Cluster sampler for `Ising` and `Potts` models: coupled variables change together.
 
@@ -48,33 +39,26 @@ class ClusterSampler(FixedRuleBase):
 
     .. math:: 1 - \exp(-c_{ij})
 
-    and draws clusters of bonded variables from their distribution given the bonds [1]_ [2]_: all
-    values of a cluster C are shifted by the same d, modulo the number of values, with probability
-    proportional to :math:`\exp \sum_{i \in C} h_i(x_i + d)`. In an Ising model a cluster flips or
-    stays. This is exact and reversible for couplings of any sign and any fields. It pays where
-    couplings are not frustrated and fields weak.
+    and draws all clusters of bonded variables from their distribution given the bonds [1]_ [2]_:
+    the values of a cluster C are shifted by the same d, modulo the number of values, with
+    probability proportional to :math:`\exp \sum_{i \in C} h_i(x_i + d)`. In an Ising model a
+    cluster flips or stays. This is exact and reversible for couplings of any sign and any fields. It
+    pays where couplings are not frustrated and fields weak.
 
     Parameters
     ----------
-    update : {"swendsen-wang", "wolff"}, default="swendsen-wang"
-        "swendsen-wang": all clusters are drawn in each transition, the largest first; see Notes.
-        "wolff": only the cluster of one random variable [3]_. It moves on by Metropolised Gibbs
-        sampling [4]_, in 7 of 8 transitions: if it always flipped, a cold lattice would alternate
-        between its phases.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
         Transitions of each chain before the first draw; by default as many sweeps as in
-        `GibbsSampler`. Ten transitions of "wolff" count as a sweep, which they are only near a
-        critical point or below: where clusters are small, give more, or take "swendsen-wang".
+        `GibbsSampler`. A transition is a sweep.
     init, n_jobs, random_state, verbose, warm_start, keep_burn_in
         As in `GibbsSampler`.
 
     Attributes
     ----------
     sample_stats_ : xarray.Dataset
-        lp of each draw of the last `sample`. With "wolff" also the acceptance_rate: the mean
-        probability of moving the cluster, without the factor 7/8.
+        lp of each draw of the last `sample`.
     n_evaluations_ : int
         Couplings looked at so far, over all chains; each is seen from both of its variables.
     target_, n_sites_, state_, history_, disagreement_, burn_in_
@@ -98,15 +82,15 @@ class ClusterSampler(FixedRuleBase):
     draw a cluster by its whole field is as exact, works for any number of values, and moves more.
     Evidence is a field, too: of an observed variable on its neighbours.
 
-    If "swendsen-wang" drew all clusters independently, half of the small ones in an Ising model
-    would stay as they are beside the largest. Instead, with probability min(7/8, 2 n / n_sites),
+    If all clusters were drawn independently, half of the small ones in an Ising model would stay as
+    they are beside the largest. Instead, with probability min(7/8, 2 n / n_sites),
     where n is the size of the largest cluster, another cluster is drawn so that it changes beside
-    the largest: it moves on if the largest stayed, and stays if that one moved. This is as
+    the largest: it moves on if the largest stayed, by Metropolised Gibbs sampling [3]_, and stays
+    if that one moved. This is as
     reversible, since sizes do not change. At the critical point of a 30x30 lattice it doubles the
     effective sample size of the magnetisation.
 
-    A transition takes two uniform numbers for each variable, however many couplings it has;
-    "wolff" takes one for each, although it grows one cluster only.
+    A transition takes two uniform numbers for each variable, however many couplings it has.
 
     References
     ----------
@@ -114,9 +98,7 @@ class ClusterSampler(FixedRuleBase):
        Physical Review Letters 58 (1987).
     .. [2] R. Edwards and A. Sokal, "Generalization of the Fortuin-Kasteleyn-Swendsen-Wang
        representation and Monte Carlo algorithm", Physical Review D 38 (1988).
-    .. [3] U. Wolff, "Collective Monte Carlo updating for spin systems", Physical Review Letters 62
-       (1989).
-    .. [4] J. Liu, "Peskun's theorem and a modified discrete-state Gibbs sampler", Biometrika 83
+    .. [3] J. Liu, "Peskun's theorem and a modified discrete-state Gibbs sampler", Biometrika 83
        (1996).
 
     Examples
@@ -131,9 +113,6 @@ class ClusterSampler(FixedRuleBase):
     """
 
     _algorithm = _Clusters
-
-    update: str = "swendsen-wang"
-    _: KW_ONLY
 
 
 def bonds_of(target: Target) -> Bonds:

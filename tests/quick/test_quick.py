@@ -95,7 +95,7 @@ def test_locally_balanced_step(name):
         ("function", GibbsSampler("random")),
         ("rbm", GibbsSampler("systematic")),
         ("ising", ClusterSampler()),
-        ("potts", ClusterSampler("wolff")),
+        ("potts", ClusterSampler()),
     ],
 )
 def test_rule(name, sampler):

@@ -1,4 +1,4 @@
-"""Cluster updates of models with couplings of pairs: Swendsen-Wang and Wolff.
+"""Cluster updates of models with couplings of pairs, by Swendsen and Wang.
 
 A coupling J of two variables is *satisfied* if they have the values that it favours: equal ones if
 J > 0, different ones if J < 0. A satisfied coupling becomes a bond with probability 1 - exp(-c),
@@ -31,8 +31,6 @@ from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import exp
 
 NEEDS = {"pairwise": "couplings of pairs of variables, as Ising and Potts models have"}
-# Near critical points the clusters of about this many transitions cover the variables once.
-_CLUSTERS_OF_A_SWEEP = 10
 # Always moving on would merely alternate, as between the two phases of a cold lattice.
 _MOST_MOVING = 0.875
 
@@ -64,14 +62,6 @@ class Growth(NamedTuple):
     first: NDArray[np.uint32]
     weight: NDArray[np.float64]  # of each shift of a cluster
 
-    @classmethod
-    def of(cls, bonds: Bonds, n_chains: int) -> "Growth":
-        """Allocate it."""
-        n, k = bonds.n_sites, bonds.field.shape[1]
-        number, weight = np.empty((n_chains, n)), np.empty((n_chains, k))
-        member, first = (np.empty((n_chains, n + 1), dtype=np.uint32) for _ in range(2))
-        return cls(number, member, first, weight)
-
 
 @implements(row_of, Growth)
 def _row_of(part, c):
@@ -95,28 +85,10 @@ class SwendsenWang(NamedTuple):
 
     def new_part(self, target: Any, n_chains: int) -> Growth:
         """Allocate memory for clusters."""
-        return Growth.of(self.bonds, n_chains)
-
-
-class Wolff(NamedTuple):
-    """The rule: the cluster of one random variable moves on, by Metropolised Gibbs sampling."""
-
-    bonds: Bonds
-
-    @property
-    def facts(self) -> Facts:
-        """Properties of the rule."""
-        return Facts(
-            n_uniforms=self.bonds.n_sites + 2,
-            transitions_per_sweep=max(1, min(self.bonds.sites.size, _CLUSTERS_OF_A_SWEEP)),
-            stat_names=("lp", "acceptance_rate"),
-            evaluation="coupling that was looked at",
-            needs=NEEDS,
-        )
-
-    def new_part(self, target: Any, n_chains: int) -> Growth:
-        """Allocate memory for clusters."""
-        return Growth.of(self.bonds, n_chains)
+        n, k = self.bonds.n_sites, self.bonds.field.shape[1]
+        number, weight = np.empty((n_chains, n)), np.empty((n_chains, k))
+        member, first = (np.empty((n_chains, n + 1), dtype=np.uint32) for _ in range(2))
+        return Growth(number, member, first, weight)
 
 
 @inlined
@@ -192,18 +164,17 @@ def _draw(weight, total, u, metropolised, gibbs):
 
     Gibbs sampling draws shifts by their weights. Metropolised Gibbs sampling proposes others than
     0 by their weights, and accepts d with probability min(1, others / (total - weight[d])).
-    Returns the shift, and the probability of one that is not 0.
     """
     others = 0.0
     for d in range(1, weight.size):
         others += weight[d]
-    moving, chosen = 0.0, 0
+    moving = 0.0
     for d in range(1, weight.size):
         if weight[d] > 0.0:
             moving += weight[d] * (metropolised / max(others, total - weight[d]) + gibbs / total)
-            if chosen == 0 and u < moving:
-                chosen = d
-    return chosen, moving
+            if u < moving:
+                return d
+    return 0
 
 
 @inlined
@@ -247,7 +218,7 @@ def _update_all(view, rule, chain, u):
     coin = min(2.0 * np.float64(end - begin) / np.float64(bonds.sites.size), _MOST_MOVING)
     total = _weigh(bonds, chain, begin, end)
     own = u[part.number.size :]
-    moved, _ = _draw(part.weight, total, own[np.int64(part.member[begin])], 0.0, 1.0)
+    moved = _draw(part.weight, total, own[np.int64(part.member[begin])], 0.0, 1.0)
     _shift(view, bonds, chain, begin, end, moved)
     metropolised = coin if moved == 0 else 0.0
     for c in range(n):
@@ -255,27 +226,8 @@ def _update_all(view, rule, chain, u):
             begin, end = np.int64(part.first[c]), np.int64(part.first[c + 1])
             total = _weigh(bonds, chain, begin, end)
             r = own[np.int64(part.member[begin])]
-            chosen, _ = _draw(part.weight, total, r, metropolised, 1.0 - coin)
+            chosen = _draw(part.weight, total, r, metropolised, 1.0 - coin)
             _shift(view, bonds, chain, begin, end, chosen)
     # Changing the cache flip by flip takes longer.
     init_cache(view, chain)
     return np.nan
-
-
-@implements(step, Wolff)
-def _update_one(view, rule, chain, u):
-    """U = (to try bonds to each variable; to choose where the cluster grows, to draw it)."""
-    bonds, part = rule.bonds, chain.part
-    n = bonds.sites.size
-    if n == 0:
-        return 0.0
-    _begin(chain, u)
-    n_sites = part.number.size
-    root = np.uint64(bonds.sites[min(np.int64(u[n_sites] * n), n - 1)])
-    end = _grow(bonds, chain, root, 0)
-    total = _weigh(bonds, chain, 0, end)
-    chosen, moving = _draw(part.weight, total, u[n_sites + 1], _MOST_MOVING, 0.0)
-    _shift(view, bonds, chain, 0, end, chosen)
-    if chosen > 0:
-        init_cache(view, chain)
-    return min(moving / _MOST_MOVING, 1.0)
