@@ -534,7 +534,7 @@ def _code_of(warning: warnings.WarningMessage) -> int:
     if issubclass(kind, InterruptedWarning):
         return INTERRUPTED
     # Frozen variables are most often just certain.
-    harmless = issubclass(kind, FrozenSitesWarning) or getattr(warning.message, "needless", False)
+    harmless = issubclass(kind, FrozenSitesWarning)
     doubtful = issubclass(kind, SamplerWarning | PrecisionWarning) and not harmless
     return DOUBTFUL if doubtful else DONE
 

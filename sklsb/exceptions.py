@@ -70,14 +70,7 @@ class StoreWarning(UserWarning):
 
 
 class TemperingWarning(SamplerWarning):
-    """Replicas cross between the temperatures too rarely, or need not; see the message.
-
-    ``needless`` is True if nothing needs crossing: then the draws are as good as any.
-    """
-
-    def __init__(self, message: str = "", needless: bool = False):
-        super().__init__(message)
-        self.needless = needless
+    """Replicas cross between the temperatures too rarely."""
 
 
 class UncachedKernelsWarning(UserWarning):

@@ -410,8 +410,7 @@ def test_doubts_and_interrupts_have_exit_codes(files, capsys, monkeypatch):
     kinds = [kind for kind in kinds if issubclass(kind, UserWarning)]
     assert len(kinds) > 12
     codes = {kind("Told"): 0 if kind.__name__ in harmless else 3 for kind in kinds}
-    needless = exceptions.TemperingWarning("No modes", needless=True)
-    codes |= {UserWarning("Told"): 0, needless: 0}
+    codes |= {UserWarning("Told"): 0}
     for warning, code in codes.items():
         code = 130 if isinstance(warning, exceptions.InterruptedWarning) else code
         monkeypatch.setattr(command_line, "_info", doubting(warning))

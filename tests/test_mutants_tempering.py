@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from planted import Mutant, anew, cases, checks, imported, inside
 
-BENNETT, CORE, EXPLORERS, LADDERS, PATHS, SCHEDULE, WORTH = (
+BENNETT, CORE, EXPLORERS, LADDERS, PATHS, SCHEDULE = (
     f"samplers/_tempering/{name}.py"
     for name in (
         "bennett",
@@ -17,7 +17,6 @@ BENNETT, CORE, EXPLORERS, LADDERS, PATHS, SCHEDULE, WORTH = (
         "ladders",
         "paths",
         "schedule",
-        "worth",
     )
 )
 SCAN, PATH_VIEWS, CROSSING, LIFT, ANNEAL = (
@@ -41,15 +40,6 @@ def check_error_of_log_z(package):
 
 def check_long_visits(package):
     anew("test_tempering").test_the_error_of_log_z_knows_long_visits()
-
-
-def check_worth(package):
-    anew("test_tempering").check_worth()
-
-
-def check_meeting(package):
-    for sign in ("ferromagnet", "any"):
-        anew("test_tempering").test_chains_from_all_states_meet(sign, None)
 
 
 def check_softened_zeros(package):
@@ -169,8 +159,6 @@ def check_told(package):
 CHECKS = [
     check_error_of_log_z,
     check_long_visits,
-    check_worth,
-    check_meeting,
     check_softened_zeros,
     check_last_level,
     check_excluded_values,
@@ -209,15 +197,6 @@ MUTANTS = {
     ),
     "sums of a batch go on into the next one": Mutant(
         BENNETT, "        sums[:] = 0.0\n", "", check_error_of_log_z, "scans that were counted"
-    ),
-    "tempering not worth it said too easily": Mutant(
-        WORTH, "_BETTER = 2.0", "_BETTER = 0.3", check_worth, "not called needless"
-    ),
-    "chains that have not all met": Mutant(
-        WORTH, "== 1.0).all():", "== 1.0).mean() > 0.5:", check_meeting, "assert"
-    ),
-    "an upper bound of what all neighbours surely do": Mutant(
-        WORTH, "(raising @ may + lowering", "(raising @ does + lowering", check_meeting, "assert"
     ),
     "zeros hardened too early": Mutant(
         PATHS,

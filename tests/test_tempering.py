@@ -7,7 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -31,7 +30,6 @@ from sklsb import (
 from sklsb.diagnostics import marginals
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.transitions import rule_of
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
 from sklsb.samplers._tempering import schedule
 from sklsb.samplers._tempering.bennett import Bennett
@@ -39,7 +37,6 @@ from sklsb.samplers._tempering.core import Core, core_of
 from sklsb.samplers._tempering.ladders import Ladders
 from sklsb.samplers._tempering.paths import PathMaker, product_of, tables_of
 from sklsb.samplers._tempering.schedule import equal_steps
-from sklsb.samplers._tempering.worth import meeting, plain_chains_mix, sweeps_to_meet
 from sklsb.targets.base import Conditioned
 
 EPS = np.finfo(float).eps
@@ -126,7 +123,6 @@ def test_impossible_values_of_a_potts_model_are_excluded_at_every_level():
         assert domains.log_size == pytest.approx(np.log(2) * domains.free.size)
 
 
-@pytest.mark.filterwarnings("ignore:Tempering is not worth it")
 @pytest.mark.parametrize("guided", [False, True])
 def test_tempering_of_a_potts_model_with_impossible_values(guided):
     target = potts_of_half()
@@ -644,152 +640,6 @@ def test_the_stated_error_of_log_z_covers():
     check_error_of_log_z()
 
 
-def check_worth():
-    """Three replicas, one of which is drawn anew each scan, are as good as plain chains here.
-
-    For their work, plain chains are worth 0.6 to 1.5 times as many independent draws.
-    """
-    target = Ising.lattice(np.zeros((2, 2)), coupling=0.3)
-    rule = Systematic(np.arange(4, dtype=np.uint32), 1)
-    for seed in range(2):
-        x = np.random.default_rng(seed).choice(np.array([-1, 1], np.int8), size=(4, 1, 3, 4))
-        ladders = Ladders(target, x, Streams(spawn(seed, 4)), rule, np.linspace(0.0, 1.0, 3))
-        assert not plain_chains_mix(ladders, rule, 256), "what is as good is not called needless"
-
-
-def test_tempering_that_is_worth_it_is_not_called_needless():
-    check_worth()
-
-
-def test_needless_tempering_is_told():
-    easy = Ising.lattice(np.full((4, 4), 0.1), coupling=0.1)
-    with pytest.warns(TemperingWarning, match="not worth it here"):
-        make(n_burn_in=512).fit(easy)
-    easy = FunctionTarget(lambda x: 0.1 * x.sum(axis=-1), 16)
-    with pytest.warns(TemperingWarning, match="plain chains agree, and take less work"):
-        assert make(n_burn_in=512).fit(easy).met_after_ is None
-    hard = Ising.lattice(np.zeros((4, 4)), coupling=1.0)
-    still = FunctionTarget(lambda x: 40.0 * x.sum(axis=-1), 16)  # no effective sample size
-    for target in (hard, still):
-        make(n_chains=4, n_burn_in=512).fit(target)
-
-
-def meeting_by_hand(target, model, rng):
-    """Sweeps until a chain from each state has met all others, on the same numbers."""
-    target.draw_state(rng)  # what cannot move
-    x = exact.states(target)
-    x = x[target.log_prob(x) > -np.inf]
-    rule = rule_of(GibbsSampler("chromatic"), target)
-    values = [-1, 1] if isinstance(model, Ising) else range(model.field.shape[1])
-    for n in range(1, 51):
-        for begin, end in itertools.pairwise(rule.start):
-            numbers = rng.gumbel(size=(end - begin, len(values)))
-            for site, number in zip(rule.sites[begin:end], numbers, strict=True):
-                weights = []
-                for value in values:
-                    x[:, site] = value
-                    weights.append(target.log_prob(x))
-                x[:, site] = np.asarray(values)[(np.stack(weights, 1) + number).argmax(axis=1)]
-        if (x == x[0]).all():
-            return n
-    return None
-
-
-@pytest.mark.parametrize("evidence", [None, {0: 1, 5: -1}])
-@pytest.mark.parametrize("sign", ["ferromagnet", "any"])
-def test_chains_from_all_states_meet(sign, evidence):
-    rng = np.random.default_rng(5)
-    met = set()
-    for seed in range(12):
-        half = np.triu(rng.random((8, 8)) < 0.35, 1) * rng.normal(size=(8, 8))
-        half = np.abs(half) if sign == "ferromagnet" else half
-        model = Ising(half + half.T, 0.4 * rng.normal(size=8))
-        target = model if evidence is None else model.condition(evidence)
-        found = meeting(target, model, np.random.default_rng(seed))
-        wanted = meeting_by_hand(target, model, np.random.default_rng(seed))
-        if sign == "ferromagnet":
-            assert found == wanted
-        elif found is not None:
-            assert wanted <= found  # bounds may meet later than chains do
-        met.add(found)
-    assert len(met) > 4
-    assert None in met or evidence
-
-
-@pytest.mark.parametrize("evidence", [None, {1: 2}])
-def test_chains_of_a_potts_model_meet(evidence):
-    rng = np.random.default_rng(5)
-    met = []
-    for seed in range(12):
-        half = np.triu(rng.random((5, 5)) < 0.4, 1) * rng.normal(scale=1.5, size=(5, 5))
-        field = rng.normal(size=(5, 3))
-        field[0, 1] = -np.inf
-        model = Potts(half + half.T, field)
-        target = model if evidence is None else model.condition(evidence)
-        found = meeting(target, model, np.random.default_rng(seed))
-        if found is not None:
-            assert meeting_by_hand(target, model, np.random.default_rng(seed)) <= found
-        met.append(found)
-    assert len(set(met)) > 3
-
-
-def ladders_of(target):
-    streams = Streams(spawn(0, 4))
-    x = np.stack([target.draw_state(rng) for rng in streams.of("start")])
-    rule = rule_of(GibbsSampler("systematic"), target)
-    return Ladders(target, np.tile(x[:, None, None], (1, 1, 2, 1)), streams, rule, np.arange(2.0))
-
-
-def test_that_nothing_needs_crossing_is_seen_for_ten_burn_ins():
-    rng = np.random.default_rng(0)
-    shape = (30, 30)
-    for target in (
-        Ising.lattice(np.zeros(shape), 0.2),
-        Ising.lattice(rng.normal(size=shape), 0.4),
-        Ising.lattice(3.0 * rng.normal(size=shape), 0.7),
-        Ising.lattice(rng.normal(size=shape), -0.3).condition({3: 1}),
-        Potts.lattice(rng.normal(size=(20, 20, 5)), 0.5),
-        Potts.lattice(np.zeros((20, 20, 4)), -0.2),
-    ):
-        ladders = ladders_of(target)
-        assert 1 <= sweeps_to_meet(ladders) <= 50
-        plain = GibbsSampler("chromatic", init="uniform").fit(target).n_evaluations_
-        assert 0 < ladders.chains.evaluations.sum() <= 10 * plain
-
-
-def test_what_may_have_modes_is_not_called_needless():
-    rng = np.random.default_rng(1)
-    glass = sp.triu(Ising.lattice(np.zeros((16, 16)), 1.0).couplings).tocsr()
-    glass.data *= rng.normal(size=glass.nnz)
-    for target in (
-        *(Ising.lattice(np.zeros((n, n)), coupling) for n in (6, 30) for coupling in (0.6, -1.0)),
-        Ising.lattice(np.full((20, 20), 0.01), 0.7),
-        Ising(glass + glass.T),
-        Ising(4.0 * (glass + glass.T), 0.1),
-        Ising(np.full((100, 100), 0.015)),  # many neighbours
-        Potts.lattice(np.zeros((10, 10, 3)), 1.2),
-        Potts.lattice(np.zeros((10, 10, 3)), -3.0),
-        MarkovNetwork([2, 2], [((0, 1), np.eye(2) + 0.1)]),
-    ):
-        assert sweeps_to_meet(ladders_of(target)) is None
-
-
-def test_where_nothing_needs_crossing_the_burn_in_is_cut_short():
-    field = np.random.default_rng(0).normal(scale=0.5, size=(10, 10))
-    target = Ising.lattice(field, coupling=0.25, periodic=False)
-    with pytest.warns(TemperingWarning, match=r"chains from all states .* met within \d+ sweeps"):
-        sampler = make(n_chains=4, n_burn_in=None).fit(target)
-    assert 1 <= sampler.met_after_ <= 50
-    assert sampler.run_.algorithm.burn_in_length() <= 256
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TemperingWarning)  # draws do without round trips
-        draws = sampler.sample(3000)
-    p = exact.marginals(target)["p"].values[:, :, 1]
-    # At least one in three of 12,000 draws counts.
-    assert np.abs((draws["x"].values > 0).mean(axis=(0, 1)) - p).max() < 4.5 * 0.5 / np.sqrt(4000)
-    assert abs(sampler.log_z_ - exact.log_partition(target)) < 5 * sampler.log_z_error_
-
-
 def test_impossible_states_of_functions_are_told():
     target = FunctionTarget(lambda x: -np.inf if x.sum() == 2 else 0.0, 4)
     with pytest.warns(TemperingWarning, match="-inf at some states"):
@@ -1102,7 +952,6 @@ def test_stated_error_of_log_z_covers(n_chains):
         assert 88 <= hits <= 100
 
 
-@pytest.mark.filterwarnings("ignore:Tempering is not worth it")
 def test_no_variables():
     sampler = ParallelTempering(random_state=0).fit(Ising(np.zeros((0, 0))))
     again = pickle.loads(pickle.dumps(sampler))

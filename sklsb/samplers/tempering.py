@@ -81,10 +81,9 @@ class ParallelTempering(BaseSampler):
         but at least 32, as take 2**22 values of a function of Python. Rounds of 16, 32, ...
         scans each choose the temperatures anew until they are good; then they are frozen, and as
         many scans as in the last round follow. A second replica at each temperature repeats these
-        scans beyond the burn-in. 0 leaves the states where they start. Where nothing needs crossing
-        (``met_after_``), there are at most 256 scans. Where 4,096 states drawn from the reference
-        are all impossible, so that no replica gets from beta = 0 to 1, there are 512 by default; 64
-        if no single change is possible either.
+        scans beyond the burn-in. 0 leaves the states where they start. Where 4,096 states drawn
+        from the reference are all impossible, so that no replica gets from beta = 0 to 1, there are
+        512 by default; 64 if no single change is possible either.
     init : {"auto", "both", "uniform", "quenched"}, default="both"
         Where the replicas of each ladder start; as the chains of `GibbsSampler`. Whether anything
         needs crossing shows only from starts that are far apart: hence "both".
@@ -136,12 +135,6 @@ class ParallelTempering(BaseSampler):
         State of largest log-density that any replica of each ladder was in at a swap, ``x``, with
         its ``lp``. If variables are summed out: the core of largest probability, with the likeliest
         value of each of the others in turn.
-    met_after_ : int or None
-        Sweeps within which chains from all states met when they took the same random numbers: then
-        plain chains soon forget where they started, and there are no modes to cross. Looked for
-        four times, in 50 sweeps each and 100 in all, if ``n_burn_in`` is at least 512 and the
-        target is an `Ising` or `Potts` model on a sparse graph, also with evidence. None if they
-        did not meet each time, or it was not looked for.
     history_ : xarray.Dataset
         Results of the rounds of the burn-in: scans, replicas, barrier, round trips, log Z.
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
@@ -161,9 +154,8 @@ class ParallelTempering(BaseSampler):
         Before the work, if the reference hardly ever draws a possible state. Later,
         if there were fewer than ten round trips during `sample`, or none in some ladder; if so in
         `fit`, for ``log_z_``; if the draws are worth fewer than 50 independent visits; if more than
-        64 replicas are needed; if zeros of a function may separate the levels; if nothing needs
-        crossing (then trips and visits matter to ``log_z_`` only), or plain chains do as well. The
-        last two, and the trips of `fit`, are checked if ``n_burn_in`` is at least 512.
+        64 replicas are needed; if zeros of a function may separate the levels. The trips of `fit`
+        are checked if ``n_burn_in`` is at least 512.
 
     See Also
     --------

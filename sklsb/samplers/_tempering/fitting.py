@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._system.progress import Progress, Told
+from sklsb._system.progress import Told
 from sklsb._system.warn import warn
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
@@ -22,12 +22,7 @@ from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import explorer_of, with_exchanges
 from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
 from sklsb.samplers._tempering.paths import product_of
-from sklsb.samplers._tempering.schedule import (
-    FIRST_REPLICAS,
-    MOST_REPLICAS,
-    tune,
-)
-from sklsb.samplers._tempering.worth import plain_chains_mix, sweeps_to_meet
+from sklsb.samplers._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, tune
 from sklsb.samplers.gibbs import is_sparse
 from sklsb.targets.base import States, Target
 
@@ -41,9 +36,8 @@ _MOST_SWEPT_OF_LARGE, _FEWEST_OF_LARGE = 1 << 26, 64
 _FEWEST_ASKED = 32
 # Length of the burn-in from which two replicas at each temperature are tried.
 _FEWEST_TRIED = 1024
-# Most scans of the burn-in where nothing needs crossing: temperatures for log Z only; and where
-# nothing can move.
-_NEEDLESS_SCANS, _STUCK_SCANS = 256, 64
+# Most scans of the burn-in where nothing can move.
+_STUCK_SCANS = 64
 # States drawn from the reference to see whether any is possible; 8,192 scans of four ladders would
 # draw eight times as many.
 _DRAWN = 4096
@@ -193,10 +187,6 @@ class Tempering(Algorithm):
             isolated = isolation(target, ensemble.chains.x, ensemble.rule.explorer)
             length = min(length, _STUCK_SCANS if isolated else _FEWEST_SCANS)
             self._warn_of_separation(length, isolated)
-        checked = length >= _FEWEST_SCANS
-        met = sweeps_to_meet(ensemble) if checked else None
-        if met is not None:
-            length = _NEEDLESS_SCANS
         with Told(params.verbose) as told:
             done = tune(ensemble, n_replicas, length, told)
             ladders, tries = done.ladders, params.crossover == "auto" and length >= _FEWEST_TRIED
@@ -204,21 +194,14 @@ class Tempering(Algorithm):
                 ladders = with_exchanges(ladders, done.rounds[-1]["scans"])
         # The caller goes on with its own object.
         ensemble.__dict__.update(ladders.__dict__)
-        plain = self._plain() if ensemble.core else ensemble.rule.explorer
-        scans = sum(row["scans"] for row in done.rounds)
-        needless = False
-        if met is None and checked and not separated:
-            with Progress(params.verbose, "plain chains"):
-                needless = plain_chains_mix(ensemble, plain, scans)
         history = {name: ("round", [row[name] for row in done.rounds]) for name in done.rounds[0]}
-        self._met_after, self._n_scans = met, scans
-        self._capped, self._needless, self._separated = done.capped, needless, separated
+        self._n_scans = sum(row["scans"] for row in done.rounds)
+        self._capped, self._separated = done.capped, separated
         return {
             "explorer_": self._explorer()[0],
             "crossover_": ladders.n_copies == 2,
             "betas_": ladders.beta.copy(),
             "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
-            "met_after_": met,
         }
 
     def _warn_of_separation(self, length: int, isolated: str) -> None:
@@ -228,11 +211,10 @@ class Tempering(Algorithm):
             "log_z_ is not found."
         )
         warn(
-            TemperingWarning(
-                f"All of {_DRAWN} states drawn from the reference are impossible, so replicas will "
-                f"not get from beta = 0 to 1, and fit makes only {length} scans.{advice} Or give a "
-                "reference that draws possible states, or n_burn_in for more scans."
-            )
+            f"All of {_DRAWN} states drawn from the reference are impossible, so replicas will "
+            f"not get from beta = 0 to 1, and fit makes only {length} scans.{advice} Or give a "
+            "reference that draws possible states, or n_burn_in for more scans.",
+            TemperingWarning,
         )
 
     def settle(self, ensemble: Ladders, fitted: dict[str, Any]) -> Ladders:
@@ -245,30 +227,14 @@ class Tempering(Algorithm):
         ladders: Any = run.ensemble
         trips = ladders.trips
 
-        def tell(message: str, needless: bool = False) -> None:
-            warn(TemperingWarning(message, needless))
+        def tell(message: str) -> None:
+            warn(message, TemperingWarning)
 
-        if self._met_after is not None:
-            tell(
-                "Tempering is not worth it here: chains from all states that take the same random "
-                f"numbers met within {self._met_after} sweeps, so there are no modes to cross. Use "
-                "GibbsSampler('chromatic'). The burn-in was cut short; for log_z_ go on until "
-                f"n_round_trips_, {int(trips.sum())} in all, are {_FEWEST_TRIPS} at least.",
-                needless=True,
-            )
-            return
         if self._capped:
             tell(
                 f"The temperatures take more than {MOST_REPLICAS} replicas (barrier "
                 f"{ladders.barrier:.3g}): swaps are refused often. See n_round_trips_ before you "
                 "trust the draws; n_replicas sets a larger number."
-            )
-        if self._needless:
-            tell(
-                "Tempering is not worth it here: plain chains agree, and take less work for an "
-                f"independent draw than {ladders.beta.size} replicas do. Use the explorer by "
-                "itself, as GibbsSampler, unless you want log_z_.",
-                needless=True,
             )
         if self._separated:  # fit has said so
             return
@@ -301,8 +267,6 @@ class Tempering(Algorithm):
         trips, visits = findings["trips"], findings["visits"].sum()
         barrier = rejection_rates(findings["rejected"], findings["tried"]).sum()
         of = "the draws or log_z_" if _too_few(findings["trips_of_all"]) else "the draws"
-        if self._met_after is not None:  # then draws do without round trips, but not log Z
-            trips, visits, of = findings["trips_of_all"], np.inf, "log_z_"
         if _too_few(trips):
             found = f"{_told_trips(trips, findings['scans'][0], barrier)}: {_worth(trips, of)}"
         elif visits < _FEWEST_VISITS:
