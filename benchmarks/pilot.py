@@ -33,8 +33,8 @@ from scipy import fft
 import sklsb.samplers._lsb.choosing
 from sklsb import Ising, LSBSampler
 from sklsb.balancing.functions import Tabulated
-from sklsb.balancing.pilot import compare
 from sklsb.exceptions import SamplerWarning
+from sklsb.trials.pilot import compare
 
 COUPLING = 2.5
 N_CHAINS = 8

@@ -6,7 +6,7 @@ a quiet core, besides compilation. Prints each target's time beside what the pri
 
     python benchmarks/prices.py [--write]
 
---write replaces the table in sklsb/samplers/_auto/prices.py.
+--write replaces the table in sklsb/trials/prices.py.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from sklsb import (
     TorchTarget,
     VariableSelection,
 )
-from sklsb.samplers._auto import prices
+from sklsb.trials import prices
 
 SECONDS = 0.15
 TABLE = Path(prices.__file__)

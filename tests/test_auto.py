@@ -39,10 +39,10 @@ from sklsb.exceptions import (
     ShortRunWarning,
     StoreError,
 )
-from sklsb.samplers._auto import prices
-from sklsb.samplers._auto.challengers import challengers
-from sklsb.samplers._auto.prices import work_of
-from sklsb.samplers._auto.race import Contest
+from sklsb.samplers.challengers import challengers
+from sklsb.trials import prices
+from sklsb.trials.contest import Contest
+from sklsb.trials.prices import work_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning"),

@@ -252,7 +252,7 @@ def test_chains_that_agree_on_one_mode_are_compared_with_exact_draws(monkeypatch
     sampler = LSBSampler("sqrt", **settings).fit(magnet, initial_states=up)
     assert sampler.blocks_.kind == "whole"
     assert "with exact draws" in sampler.blocks_.why
-    monkeypatch.setattr("sklsb.samplers._run.redraws._TO_LOOK", 0)
+    monkeypatch.setattr("sklsb.trials.scouts._TO_LOOK", 0)
     sampler = LSBSampler("sqrt", **settings).fit(magnet, initial_states=up)
     assert sampler.blocks_.kind == "none"
     sampler = LSBSampler("sqrt", **settings).fit(two_modes(), initial_states=up)
@@ -309,8 +309,8 @@ def test_warnings_say_where_exact_answers_are(blocks):
 
 
 def test_a_model_that_is_too_large_has_a_pool(monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._run.redraws.MAX_WORK", 2**10)
-    monkeypatch.setattr("sklsb.samplers._run.redraws.LOG2_SIZE", 4)
+    monkeypatch.setattr("sklsb.samplers._lsb.redraws.MAX_WORK", 2**10)
+    monkeypatch.setattr("sklsb.samplers._lsb.redraws.LOG2_SIZE", 4)
     with pytest.warns(BlocksWarning, match="disagree.*too large.* mode to mode is not"):
         sampler = fitted(two_modes(6))
     assert sampler.blocks_.kind == "pool"
@@ -431,7 +431,7 @@ def test_first_order_chains_have_no_blocks():
 
 
 def sliced(monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._run.redraws.MAX_MEMORY", 5000)
+    monkeypatch.setattr("sklsb.samplers._lsb.redraws.MAX_MEMORY", 5000)
 
 
 CASES = {

@@ -160,7 +160,7 @@ def test_draws_have_the_probabilities_of_their_energies(method, seed):
 
 def test_chains_where_elimination_takes_too_much(monkeypatch):
     monkeypatch.setattr("sklsb.dimod.is_affordable", lambda *_: False)
-    monkeypatch.setattr("sklsb.samplers._auto.challengers.elimination_fits", lambda *_: False)
+    monkeypatch.setattr("sklsb.samplers.challengers.elimination_fits", lambda *_: False)
     bqm, beta = model(4, dyadic=False)
     energies = dimod.ExactSolver().sample(bqm).record.energy
     found = SklsbSampler().sample(bqm, num_reads=3999, beta=beta, seed=1)

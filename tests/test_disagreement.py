@@ -28,7 +28,7 @@ from sklsb import (
 from sklsb.diagnostics.marginals import marginal_arrays
 from sklsb.diagnostics.tally import FEWEST_DRAWS, Tally, agreement
 from sklsb.exceptions import SamplerWarning, SeparatedModesWarning
-from sklsb.samplers._run.reference import contradiction, of_tally
+from sklsb.trials.reference import contradiction, of_tally
 
 LATTICE = Ising.lattice(np.random.default_rng(0).normal(size=(4, 4)), coupling=0.2)
 MIXED = MarkovNetwork([2, 3, 1, 4], [((0, 1), [[1.0, 2.0, 0.5], [0.5, 1.0, 3.0]])])

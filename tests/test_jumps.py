@@ -14,7 +14,6 @@ from models import dense, ising, potts
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
 from sklsb.balancing import Barker, Lipschitz, Max, Min, Sqrt
-from sklsb.balancing.candidates import Allowed, Candidate, Visited, plain_candidates
 from sklsb.balancing.jumps import JumpFlux, clipped, jump, learn_factors, site_times
 from sklsb.balancing.weights import balanced, log_typical_rate, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -25,6 +24,7 @@ from sklsb.exact.enumeration import neighbours
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.testing._probe import RuleProbe, check_caches
 from sklsb.testing._rules import measured_matrix
+from sklsb.trials.candidates import Allowed, Candidate, Visited, plain_candidates
 
 PATH = nx.path_graph(3)
 XOR = sklsb.MarkovNetwork(

@@ -419,7 +419,7 @@ def test_plain_python_gives_the_same_chains_bit_for_bit():
 
 
 BALANCING, LEARNING = "balancing/functions.py", "balancing/learning.py"
-PILOT, TIMES = "balancing/pilot.py", "balancing/times.py"
+PILOT, RACE, TIMES = (f"trials/{name}.py" for name in ("pilot", "race", "times"))
 ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
 NETWORK = "targets/markov_network.py"
 BASE, SAMPLING, FITTING, LSB, GIBBS = (
@@ -802,7 +802,7 @@ MUTANTS = {
         'objective "global_flux"',
     ),
     "variance from one candidate only": Mutant(
-        PILOT,
+        RACE,
         "np.square(np.average(shares, axis=0, weights=weights))",
         "np.square(shares[0])",
         check_variance_over_all,
@@ -815,7 +815,7 @@ MUTANTS = {
         TIMES, "lp[c, a + lag : b + lag]", "lp[c, a + 1 : b + 1]", check_series, "of log p"
     ),
     "a dropped candidate chosen": Mutant(
-        PILOT, "np.where(self.in_last_round, ", "np.where(True, ", check_dropped, "is not chosen"
+        RACE, "np.where(self.in_last_round, ", "np.where(True, ", check_dropped, "is not chosen"
     ),
     "slow variables cut off": Mutant(
         TIMES,

@@ -18,9 +18,9 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
 )
 RUN = "_kernels/run.py"
 SAVING = "samplers/_run/saving.py"
-STARTS, UPHILL, OBSERVERS, STORED, THINNING, WARNINGS, BURN_IN = (
-    f"samplers/_run/{name}.py"
-    for name in ("starts", "uphill", "observers", "stored", "thinning", "warnings", "burn_in")
+STARTS, UPHILL, THINNING = (f"trials/{name}.py" for name in ("starts", "uphill", "thinning"))
+OBSERVERS, STORED, WARNINGS, BURN_IN = (
+    f"samplers/_run/{name}.py" for name in ("observers", "stored", "warnings", "burn_in")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")

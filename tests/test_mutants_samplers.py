@@ -112,7 +112,7 @@ def check_log_z(package):
 
 
 def check_errors_of_candidates(package):
-    race = inside(package, "samplers._auto.race")
+    race = inside(package, "trials.contest")
     one = race.Entrant.__new__(race.Entrant)
     one.halves, one.n_transitions, one.ensemble = np.full((8, 1, 1), 0.5), 1000, range(4)
     assert one.errors(10.0, np.array([[0.5]])) == 0.25 * 10.0 / 2000, "half of the transitions"
@@ -120,7 +120,7 @@ def check_errors_of_candidates(package):
 
 def check_reference(package):
     target = lattice(package)
-    found = inside(package, "samplers._run.reference").find_reference(target, 1e9)
+    found = inside(package, "trials.reference").find_reference(target, 1e9)
     assert np.allclose(found.p, package.exact.marginals(target)["p"].values.reshape(4, 2)), "p"
     rng = np.random.default_rng(0)
     x = np.array([found.draw(rng) for _ in range(2000)])
@@ -235,14 +235,14 @@ MUTANTS = {
         "log Z",
     ),
     "errors as if from eight times the transitions": Mutant(
-        "samplers/_auto/race.py",
+        "trials/contest.py",
         "        n = 0.5 * self.n_transitions * len(self.ensemble)\n        of_halves",
         "        n = 4.0 * self.n_transitions * len(self.ensemble)\n        of_halves",
         check_errors_of_candidates,
         "half of the transitions",
     ),
     "exact answers at another temperature": Mutant(
-        "samplers/_run/reference.py",
+        "trials/reference.py",
         "weight = np.exp(log_p - top)",
         "weight = np.exp(0.5 * (log_p - top))",
         check_reference,

@@ -23,27 +23,8 @@ from sklsb import (
     exact,
 )
 from sklsb.balancing import LearnableFunction, Max, Sqrt
-from sklsb.balancing.candidates import Candidate, Visited
-from sklsb.balancing.expected import expected_sizes
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import MIXING, OBJECTIVES
-from sklsb.balancing.pilot import (
-    FEWEST_DRAWS,
-    STARVED,
-    Outcome,
-    _shrunk,
-    compare,
-    draw_sites,
-    neglectful,
-    starved,
-)
-from sklsb.balancing.times import (
-    Series,
-    _jackknife_error,
-    integrated_times,
-    time_of,
-    window,
-)
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Balanced
@@ -51,6 +32,16 @@ from sklsb.exact import probabilities
 from sklsb.exact.enumeration import states
 from sklsb.exact.matrices import locally_balanced
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
+from sklsb.trials.candidates import Candidate, Visited
+from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
+from sklsb.trials.race import FEWEST_DRAWS, Outcome, _shrunk, draw_sites
+from sklsb.trials.times import (
+    Series,
+    _jackknife_error,
+    integrated_times,
+    time_of,
+    window,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -148,14 +139,14 @@ def test_sums_end_where_the_autocorrelation_is_lost_in_its_noise():
 
 def check_slow_part(package):
     """A part of 4 % that decays 50 times more slowly than the rest makes two thirds of the time."""
-    pilot = module(package, "balancing.pilot")
+    times = module(package, "trials.times")
     lags = np.unique(np.geomspace(1, 40_000, 60).astype(int))
     rho = 0.96 * 0.99**lags + 0.04 * 0.9998**lags
     expected = 0.96 * 1.99 / 0.01 + 0.04 * 1.9998 / 0.0002
     noise = np.random.default_rng(0).normal(scale=0.001, size=(20, lags.size))
     mean = (rho + noise).mean(axis=0)
-    end = pilot.window(mean, noise.std(axis=0) / np.sqrt(20))
-    found = pilot.integrated_times(lags, mean[None], end)
+    end = times.window(mean, noise.std(axis=0) / np.sqrt(20))
+    found = times.integrated_times(lags, mean[None], end)
     assert 1.25 > found / expected > 0.8, "the slow part is seen"
 
 
@@ -190,7 +181,7 @@ def autoregressive(rng, a, shape):
 def check_series(package):
     """A series keeps every second draw when it is full, and measures distances."""
     x, lp = autoregressive(np.random.default_rng(0), 0.7, (2, 480, 5))
-    series = module(package, "balancing.times").Series(2, 5, np.int8, 64)
+    series = module(package, "trials.times").Series(2, 5, np.int8, 64)
     done = 0
     while done < 480:
         n = min(series.make_room(), (480 - done) // series.thin, 7)
@@ -296,7 +287,7 @@ def check_dropped(package):
     """What was dropped in an early round, by numbers that mean little, is not chosen."""
     last = [False, True, True]
     outcome = outcome_of(["flux", "barker", "min"], [9.0, 1.0, 1.2], [0.0] * 3, last)
-    outcome = module(package, "balancing.pilot").Outcome(*outcome)
+    outcome = module(package, "trials.race").Outcome(*outcome)
     assert outcome.best == "min", "what was dropped is not chosen"
 
 
@@ -464,7 +455,7 @@ def check_variance_over_all(package):
 
     balanced = module(package, "_kernels.rules.balanced").Balanced
     candidates = {"half": balanced(Half().table()), "sqrt": balanced(package.Sqrt().table())}
-    outcome, _ = module(package, "balancing.pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
+    outcome, _ = module(package, "trials.pilot").compare(candidates, new_ensemble, 10 * 6 * 400)
     assert outcome.best == "sqrt", "a function that moves half of the sites is found out"
     assert outcome.ess_per_step[0] < 0.02, "a function that moves half of the sites is found"
 
@@ -609,7 +600,7 @@ def check_choice(package):
 
     def spy(candidates, new_ensemble, *rest, **more):
         following.extend(new_ensemble(k).streams.chain[0].random() for k in range(3))
-        return module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest, **more)
+        return module(package, "trials.pilot").compare(candidates, new_ensemble, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module(package, "samplers._lsb.choosing"), "compare", spy)
@@ -793,7 +784,7 @@ def check_start(package):
 
     def spy(candidates, new_ensemble, *rest, **more):
         states.append(new_ensemble(0).chains.x.copy())
-        result = module(package, "balancing.pilot").compare(candidates, new_ensemble, *rest, **more)
+        result = module(package, "trials.pilot").compare(candidates, new_ensemble, *rest, **more)
         followed.extend(new_ensemble(k).streams.chain[0].random() for k in range(len(candidates)))
         return result
 
@@ -869,7 +860,7 @@ class Hollow(LearnableFunction):
 def check_starved(package):
     """A hollow of 20 nats at abs(u) = 2 is found, and nothing in an increasing function."""
     u = np.array([-4.0, -2.0, 0.5, 1.0, 2.0, 2.25, 5.0, np.inf, -np.inf])
-    find = module(package, "balancing.pilot").starved
+    find = module(package, "trials.pilot").starved
 
     class OfPackage(package.BalancingFunction):
         even_part = Hollow.even_part

@@ -22,9 +22,9 @@ from sklsb.diagnostics.tally import RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._run import starts as _starts
-from sklsb.samplers._run.reference import find_reference
-from sklsb.samplers._run.starts import MOST_LOOKS, Effort, draw_starts
-from sklsb.samplers._run.uphill import Account, Uphill, Walks
+from sklsb.trials.reference import find_reference
+from sklsb.trials.starts import MOST_LOOKS, Effort, draw_starts
+from sklsb.trials.uphill import Account, Uphill, Walks
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -423,7 +423,7 @@ def test_exact_answers(target):
 
 @pytest.mark.parametrize("name", ["dense", "network", "evidence"])
 def test_exact_answers_by_elimination(name, monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._run.reference._MOST_STATES", 0)
+    monkeypatch.setattr("sklsb.trials.reference._MOST_STATES", 0)
     check_exact_answers(SMALL[name])
 
 
@@ -456,7 +456,7 @@ def test_no_exact_answer_where_rounding_hides_it_or_the_function_fails_elsewhere
 
 
 def test_an_error_of_ones_own_is_not_taken_for_one_of_the_function(monkeypatch):
-    monkeypatch.setattr("sklsb.samplers._run.reference.rounding_of", None)
+    monkeypatch.setattr("sklsb.trials.reference.rounding_of", None)
     with pytest.raises(TypeError, match="not callable"):
         find_reference(dense(6), 1e6)
 

@@ -952,6 +952,7 @@ def test_stated_error_of_log_z_covers(n_chains):
         assert 88 <= hits <= 100
 
 
+@pytest.mark.filterwarnings("ignore:The draws are worth")
 def test_no_variables():
     sampler = ParallelTempering(random_state=0).fit(Ising(np.zeros((0, 0))))
     again = pickle.loads(pickle.dumps(sampler))

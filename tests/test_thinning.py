@@ -23,7 +23,7 @@ from sklsb import (
     sample_chains,
 )
 from sklsb.exceptions import PeriodicChainWarning, ShortRunWarning
-from sklsb.samplers._run import thinning as _thinning
+from sklsb.trials import thinning as _thinning
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 SPINS = Ising(np.zeros((40, 40)), np.random.default_rng(0).normal(size=40))

@@ -28,10 +28,10 @@ from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of,
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count, check_n_chains
 from sklsb.samplers._run.fixed import free_sites
-from sklsb.samplers._run.redraws import MAX_MEMORY, MAX_WORK, OF_ENTRY
 from sklsb.samplers._tempering.paths import Penalised, penalised
 from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import States, Target
+from sklsb.trials.prices import MAX_MEMORY, MAX_WORK, OF_ENTRY
 
 Array = NDArray[np.float64]
 # Sweeps of the first, the longest and the timed descent.

@@ -12,20 +12,20 @@ from sklearn.exceptions import NotFittedError
 from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
-from sklsb.balancing.pilot import Outcome
 from sklsb.ensembles.streams import Streams
+from sklsb.exact.elimination.reduce import tied_by_zeros
 from sklsb.exceptions import SeparatedModesWarning
-from sklsb.samplers._auto.challengers import eliminated, fitted_challengers
-from sklsb.samplers._auto.prices import is_on_torch, neighbours, price_of, work_of_fit
-from sklsb.samplers._auto.race import Contest, Short
 from sklsb.samplers._run.algorithm import Algorithm, Fit
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.redraws import tied_by_zeros
 from sklsb.samplers._run.run import Run
+from sklsb.samplers.challengers import eliminated, fitted_challengers
 from sklsb.samplers.gibbs import GibbsSampler, sweeps_of
 from sklsb.samplers.lsb import LSBSampler
 from sklsb.samplers.tempering import ParallelTempering
 from sklsb.targets.base import Target
+from sklsb.trials.contest import Contest, Short
+from sklsb.trials.prices import is_on_torch, neighbours, price_of, work_of_fit
+from sklsb.trials.race import Outcome
 
 # Place of the streams of the race among those of the purpose "pilot".
 _RACE = 1 << 11

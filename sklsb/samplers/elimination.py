@@ -23,9 +23,9 @@ from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.starts import Starts
-from sklsb.samplers._run.thinning import Thinning
 from sklsb.targets.base import States
+from sklsb.trials.starts import Starts
+from sklsb.trials.thinning import Thinning
 
 
 class _Exact(Algorithm):

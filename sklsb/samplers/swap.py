@@ -14,9 +14,9 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, free_sites
-from sklsb.samplers._run.starts import Starts
-from sklsb.samplers._run.uphill import noise
 from sklsb.targets.base import States, Target
+from sklsb.trials.starts import Starts
+from sklsb.trials.uphill import noise
 
 # States that show whether a target alone fixes the counts of values.
 _SHOWN = 8

@@ -229,3 +229,10 @@ def _add(host: Factor, scope: tuple[int, ...], table: Array) -> None:
         size if i in scope else 1 for i, size in zip(host.scope, host.table.shape, strict=True)
     ]
     host.table[...] += table.transpose(order).reshape(shape)
+
+
+def tied_by_zeros(target: Target) -> bool:
+    """Whether a zero over several variables is left after impossible values are struck."""
+    return bool(target.offers.joint_zeros) and any(
+        len(scope) > 1 and not (table > -np.inf).all() for scope, table in strike(target).factors
+    )

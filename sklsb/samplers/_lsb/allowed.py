@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from sklsb.balancing.candidates import Allowed
 from sklsb.balancing.weights import check_factors
 from sklsb.targets.base import Target
+from sklsb.trials.candidates import Allowed
 
 
 def allowed_by(params: Any, target: Target) -> Allowed:

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from sklsb._system.progress import Progress
-from sklsb.balancing.candidates import (
+from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz, get_balancing
+from sklsb.balancing.jumps import JumpFlux
+from sklsb.balancing.jumps import draws as make_draws
+from sklsb.balancing.learners import name_of
+from sklsb.balancing.learning import MIXING, OBJECTIVES, Flux, Trace, fit_flux, n_stored
+from sklsb.balancing.weights import balanced
+from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
+from sklsb.ensembles.streams import Streams
+from sklsb.samplers._run.algorithm import Algorithm
+from sklsb.targets.base import States
+from sklsb.trials.candidates import (
     Allowed,
     Candidate,
     Visited,
@@ -16,18 +26,8 @@ from sklsb.balancing.candidates import (
     plain_candidates,
     robust_candidates,
 )
-from sklsb.balancing.expected import expected_sizes
-from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz, get_balancing
-from sklsb.balancing.jumps import JumpFlux
-from sklsb.balancing.jumps import draws as make_draws
-from sklsb.balancing.learners import name_of
-from sklsb.balancing.learning import MIXING, OBJECTIVES, Flux, Trace, fit_flux, n_stored
-from sklsb.balancing.pilot import STARVED, Outcome, compare, neglectful, starved
-from sklsb.balancing.weights import balanced
-from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
-from sklsb.ensembles.streams import Streams
-from sklsb.samplers._run.algorithm import Algorithm
-from sklsb.targets.base import States
+from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
+from sklsb.trials.race import Outcome
 
 # Evaluations that factors may always take.
 _LEAST_LOOKED = 1 << 18
@@ -36,7 +36,7 @@ FEWEST_EVALUATIONS = 4
 
 
 class Starving(NamedTuple):
-    """A learned function that starves moves; see `sklsb.balancing.pilot.starved`."""
+    """A learned function that starves moves; see `sklsb.trials.pilot.starved`."""
 
     name: str
     deficit: float

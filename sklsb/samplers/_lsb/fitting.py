@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
-from sklsb.balancing.candidates import Candidate
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, get_balancing
 from sklsb.balancing.learners import name_of, new_learner, of_burn_in
 from sklsb.balancing.learning import (
@@ -33,15 +32,16 @@ from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
 from sklsb.samplers._lsb.allowed import allowed_by
 from sklsb.samplers._lsb.choosing import FEWEST_EVALUATIONS, Chooser
 from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
+from sklsb.samplers._lsb.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
-from sklsb.samplers._run.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.run import Run
-from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.targets.base import Conditioned, States
 from sklsb.targets.torch import TorchTarget
+from sklsb.trials.candidates import Candidate
+from sklsb.trials.starts import Starts, scouted_starts
 
 # Values around a state from which one gradient is much cheaper.
 _MANY_VALUES = 12

@@ -7,8 +7,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.balancing.learning import PLACES, History, Trace
-from sklsb.balancing.pilot import Outcome
 from sklsb.targets.base import Target
+from sklsb.trials.race import Outcome
 
 
 def burn_in_history(history: History, target: Target, n_skipped: int) -> xr.Dataset:

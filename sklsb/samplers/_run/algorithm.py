@@ -17,12 +17,12 @@ from sklsb.exact.elimination.cost import duration
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers._run.checks import check_bool, check_count, check_n_chains, is_n_jobs
 from sklsb.samplers._run.run import Run
-from sklsb.samplers._run.starts import INITS, Starts
 from sklsb.samplers._run.traits import Traits
 from sklsb.storage.fingerprint import checked
 from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 from sklsb.targets.function import FunctionTarget
+from sklsb.trials.starts import INITS, Starts
 
 # Values of a function, of about a thousand operations each, and seconds of one that is slower, that
 # `fit` takes without a warning.

@@ -18,8 +18,8 @@ from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, first_burn_in
-from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.targets.base import Conditioned, States, Target
+from sklsb.trials.starts import Starts, scouted_starts
 
 # States of a block that are enumerated, at most.
 MOST_STATES = 4096

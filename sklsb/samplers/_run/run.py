@@ -40,15 +40,15 @@ from sklsb.samplers._run.observers import (
     RunningMarginals,
     RunningMoments,
 )
-from sklsb.samplers._run.reference import Reference, find_reference
 from sklsb.samplers._run.seen import Seen
-from sklsb.samplers._run.starts import Starts
 from sklsb.samplers._run.stored import Source, StoredDraws
 from sklsb.samplers._run.traits import Traits
 from sklsb.samplers._run.warnings import CHANGED, DrawWarnings
 from sklsb.storage.codec import packed
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets.base import States
+from sklsb.trials.reference import Reference, find_reference
+from sklsb.trials.starts import Starts
 
 # Transitions of `Run.step` between two looks for a Ctrl-C.
 _SEGMENT = 256

@@ -11,9 +11,9 @@ from scipy.special import softmax
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.precision import cancelling_site
-from sklsb.samplers._run.starts import Starts
-from sklsb.samplers._run.thinning import THINNING, Thinning, find_thinning
 from sklsb.targets.base import States, Target
+from sklsb.trials.starts import Starts
+from sklsb.trials.thinning import THINNING, Thinning, find_thinning
 
 
 class Traits(ABC):

@@ -27,17 +27,17 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
-from sklsb.samplers._run.reference import (
+from sklsb.samplers._run.traits import Traits
+from sklsb.targets._graphs import is_attractive
+from sklsb.targets.base import States, Target
+from sklsb.trials.reference import (
     Reference,
     contradiction,
     may_be_eliminated,
     of_answer,
     of_tally,
 )
-from sklsb.samplers._run.thinning import Thinning
-from sklsb.samplers._run.traits import Traits
-from sklsb.targets._graphs import is_attractive
-from sklsb.targets.base import States, Target
+from sklsb.trials.thinning import Thinning
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
 # third value of a variable makes a cycle of odd length, and counts like a rejection.

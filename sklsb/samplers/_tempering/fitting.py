@@ -16,7 +16,6 @@ from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.checks import check_count, check_log2_size
 from sklsb.samplers._run.run import Run
-from sklsb.samplers._run.starts import Starts, scouted_starts
 from sklsb.samplers._run.warnings import isolation
 from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import explorer_of, with_exchanges
@@ -25,6 +24,7 @@ from sklsb.samplers._tempering.paths import product_of
 from sklsb.samplers._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, tune
 from sklsb.samplers.gibbs import is_sparse
 from sklsb.targets.base import States, Target
+from sklsb.trials.starts import Starts, scouted_starts
 
 # Warn below these numbers of round trips of all ladders, and of independent visits.
 _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50

@@ -1,71 +1,24 @@
-r"""Choosing a rule by trying it.
+"""A race of candidates, in rounds within a budget; see `sklsb.trials.pilot` for the rules."""
 
-Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
-compared by effective sample sizes per unit of work: 1 / tau over the log-ratios evaluated, and a
-constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites,
-each weighted by its variance (`sklsb.balancing.times`), so this is the variance-weighted harmonic
-mean of the sites' effective sample sizes. The variances come from the draws of all candidates
-together and from states of the burn-in: a candidate that leaves some sites unmoved is found out by
-those that move them.
-
-The race has rounds. All candidates run in the first, with equal work. After each, those that are
-clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one
-candidate is left, when the best two are known to be worth the same, or when the budget is spent.
-
-A run that is short for its autocorrelation time says little, and what it says is shrunk towards
-what the candidate may be worth by flows at visited states (`sklsb.balancing.expected`), times the
-share of moves that were accepted. Differences of the two have a standard deviation of 1/2 in the
-logarithm, which is compared with the error of the measurement.
-
-If the best is then better than every other by two standard errors and 5 %, it is chosen. If not,
-it is the candidate with the largest lower bound, or the first robust one whose bound is about as
-large. But what was learned, functions and factors, has no benefit of the doubt: it gives way to the
-robust one with the largest bound, if that may be the best, too, and is behind by less than a factor
-of exp(1/2). Errors of short runs are not all that can be wrong with a learned number per variable.
-
-Log p has no vote. It is one series, which tells whether the chains agree on how likely their
-states are, but estimates are made of the sites and of functions of them. Its effective sample size
-is reported.
-
-The plain harmonic mean would let sites that hardly vary decide: on independent sites it is
-largest for the square root, which estimates the sum of all sites worse than Barker's function.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
 from sklsb._system.memory import at_once
-from sklsb.balancing.functions import BalancingFunction, Barker
-from sklsb.balancing.learning import MIXING, site_variances
-from sklsb.balancing.times import (
+from sklsb.balancing.learning import MIXING
+from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
+from sklsb.targets.base import States, Target
+from sklsb.trials.times import (
     FEWEST_KEPT,
     UNKNOWN,
     Found,
     Series,
-    integrated_times,
     time_of,
-    window,
 )
-from sklsb.balancing.weights import balanced, log_weights
-from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
-from sklsb.targets.base import States, Target
-
-__all__ = [
-    "STARVED",
-    "Outcome",
-    "compare",
-    "integrated_times",
-    "neglectful",
-    "starved",
-    "window",
-]
 
 Array = NDArray[np.float64]
 # Values of sites in the draws kept of a candidate, over all chains; most sites that are looked at.
@@ -92,9 +45,6 @@ _OVERHEAD = 7.0
 _OF_JUMP = 8.2
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 TRIAL, _ADAPTING = 16, 32
-# Nats by which a function may fall below any monotone one, and by which the proposals of variables
-# may fall below Barker's.
-STARVED, NEGLECTED = 6.0, 1.5
 ROBUST = ("barker", "sqrt")
 
 
@@ -120,11 +70,11 @@ class Outcome(NamedTuple):
         ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
         with np.errstate(all="ignore"):
             error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
-        robust, learned = (_places(self.names, some) for some in (self.robust, self.learned))
+        robust, learned = (places(self.names, some) for some in (self.robust, self.learned))
         return self.names[_choice(ess, error, robust, learned)]
 
 
-def _places(names: Sequence[str], some: Sequence[str]) -> list[int]:
+def places(names: Sequence[str], some: Sequence[str]) -> list[int]:
     """Return where some candidates are, in their order."""
     return [names.index(name) for name in some if name in names]
 
@@ -497,84 +447,3 @@ class Race:
             np.array([getattr(run.ensemble, "n_flips", 1) for run in runs]),
             np.isin(np.arange(len(runs)), self.last),
         )
-
-
-def compare(
-    candidates: Mapping[str, Rule],
-    new_ensemble: Callable[[int], LearnableEnsemble],
-    budget: float,
-    on_run: Callable[[float], None] = lambda evaluations: None,
-    *,
-    robust: Sequence[str] = ROBUST,
-    learned: Sequence[str] = MIXING,
-    visited: States | None = None,
-    expected: Array | None = None,
-) -> tuple[Outcome, int]:
-    """Run all candidates from the same states and compare what their draws are worth.
-
-    ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams; all
-    runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run with those
-    that it evaluated. ``robust`` names candidates that are chosen in doubt before ``learned`` ones,
-    the first one if nothing is known. ``visited``, (n, n_sites), are states of the burn-in, and
-    ``expected`` are the logarithms of what moves of each may be worth there. Returns
-    the outcome, NaN if the budget allows fewer than 48 transitions of each, and the log-ratios
-    evaluated.
-    """
-    names = list(candidates)
-    ensembles = [new_ensemble(k) for k in range(len(names))]
-    # Drawn at random: a function may treat even and odd sites, or rows, differently.
-    n_sites = ensembles[0].target.n_sites
-    sites = np.sort(np.random.default_rng(0).permutation(n_sites)[:MOST_SITES])
-    rules = candidates.values()
-    runs = [Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
-    race = Race(runs, budget, _places(names, robust), visited, expected)
-    race.run(on_run)
-    outcome = race.outcome(names)._replace(robust=robust, learned=learned)
-    return outcome, int(race.spent)
-
-
-def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:
-    """Return how far the even part falls below its neighbours, at values of abs(u) that occur.
-
-    The deficit is the largest h(v) - abs(u - v)/2 - h(u), in nats, 0 for an increasing g. Moves
-    with such a u have at most exp(-deficit) of the weight that every increasing g would give them
-    beside moves with abs(v). Then follow the least and greatest abs(u) at which it exceeds 6 nats,
-    or at least is the largest.
-    """
-    a = np.unique(np.round(np.abs(log_ratios[np.isfinite(log_ratios)]) * 16) / 16)
-    if not a.size:
-        return 0.0, (0.0, 0.0)
-    if a.size > 512:
-        a = a[np.linspace(0, a.size - 1, 512).astype(int)]
-    h = function.tabulated().even_part(a)
-    deficit = (h[:, None] - 0.5 * np.abs(a[:, None] - a)).max(axis=0) - h
-    largest = float(deficit.max())
-    where = a[deficit >= min(largest, STARVED)]
-    return largest, (float(where[0]), float(where[-1]))
-
-
-def neglectful(
-    functions: Mapping[str, BalancingFunction], target: Target, states: States, log_ratios: Array
-) -> set[str]:
-    """Return the names of functions that neglect the variables in which p is uncertain.
-
-    A function neglects them if, averaged over the variables with their variances as weights, it
-    proposes to change them exp(1.5) times more rarely than Barker's function, at the states
-    (n, n_sites), whose moves have the log-ratios (n, n_moves).
-    """
-    n_moves = target.cardinalities - 1
-    by_site = site_variances(target, states, log_ratios) / np.maximum(1, n_moves)
-    variance = np.repeat(by_site, n_moves)
-
-    def log_share(function: BalancingFunction) -> Array:
-        weight = log_weights(balanced(target, function), log_ratios)
-        total = logsumexp(weight, axis=1, keepdims=True)
-        share = np.exp(weight - np.where(np.isfinite(total), total, 0.0)).mean(axis=0)
-        return np.log(np.maximum(share, 1e-300))
-
-    of_barker = log_share(Barker())
-    return {
-        name
-        for name, function in functions.items()
-        if variance @ (of_barker - log_share(function)) > NEGLECTED * variance.sum()
-    }

@@ -18,9 +18,9 @@ from sklsb._system.progress import Progress
 from sklsb.diagnostics.tally import RareValue
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
-from sklsb.samplers._run.reference import Reference, find_reference
-from sklsb.samplers._run.uphill import Account, Search, Uphill, Walks, noise
 from sklsb.targets.base import States, Target
+from sklsb.trials.reference import Reference, find_reference
+from sklsb.trials.uphill import Account, Search, Uphill, Walks, noise
 
 INITS = ("auto", "both", "uniform", "quenched")
 # Bounds on the states tried per quenched start: minimum, budget in log-ratios, maximum.

@@ -1,10 +1,10 @@
 r"""The race of samplers: effective draws per nanosecond, by constant prices.
 
-The rounds are those of `sklsb.balancing.pilot`. All candidates begin at the same states and are
+The rounds are those of `sklsb.trials.pilot`. All candidates begin at the same states and are
 judged by the autocorrelation time of the sites, each weighted by its variance in the draws of all
 candidates together, or by a quarter of the time of log p if this is longer: a sampler that starves
 log p loses to one that is good at both. Work is not what log-ratios take, but nanoseconds by the
-table of `sklsb.samplers._auto.prices`.
+table of `sklsb.trials.prices`.
 
 If log p shows that chains were on their way to where the target is, the race says nothing yet:
 `Contest.arrived` returns states from which it can begin anew.
@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 from scipy.stats import t as t_distribution
 
 from sklsb._system.memory import at_once
-from sklsb.balancing.pilot import MOST_SITES, TRIAL, Outcome, Pace, Pool, Race, Runs, draw_sites
-from sklsb.balancing.times import Found
 from sklsb.diagnostics.batches import CHANCE
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
-from sklsb.samplers._auto.prices import TABLE_ENTRY, neighbours, price_of, work_of
 from sklsb.targets.base import States
+from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
+from sklsb.trials.race import MOST_SITES, TRIAL, Outcome, Pace, Pool, Race, Runs, draw_sites
+from sklsb.trials.times import Found
 
 Array = NDArray[np.float64]
 # How much slower than the sites log p may be before it counts.

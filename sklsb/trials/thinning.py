@@ -1,7 +1,7 @@
 """How far apart draws are taken: ``thin="auto"``.
 
 Copies of the chains go on in rounds, each twice as long as the last, until the autocorrelation time
-of their variables is short beside a round. It is estimated as in `sklsb.balancing.pilot`.
+of their variables is short beside a round. It is estimated as in `sklsb.trials.pilot`.
 """
 
 import math
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._system.memory import at_once
-from sklsb.balancing.pilot import MOST_SITES, integrated_times, window
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.targets.base import States
+from sklsb.trials.race import MOST_SITES
+from sklsb.trials.times import integrated_times, window
 
 # Place of the streams among those of the purpose "pilot".
 THINNING = 1 << 10

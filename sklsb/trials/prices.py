@@ -102,6 +102,18 @@ FITS = 64.0
 # Of a table entry of elimination: 1 with five values, up to 9 with two.
 TABLE_ENTRY = 4.0
 
+# The following are in log-ratios, as evaluations are counted.
+# A table entry; a variable or factor in Python.
+OF_ENTRY, OF_FACTOR = 1.0 / 8.0, 512.0
+# Overhead of a step and of a redraw, a move whose weight is updated, and an entry looked at in a
+# draw of the whole model. With these, redraws of the whole model took 0.4 to 0.65 of the time on
+# asia, alarm, hailfinder, Grids_12, Pedigree_11, Promedus_32 and an 8x8 lattice; those of a pool
+# 0.5 to 0.6 on Pedigree_11, Grids_11, linkage_21 and a 30x30 lattice, and 0.7 on a dense Ising
+# model, whose log-ratios are cheap.
+OF_STEP, OF_REDRAW, OF_MOVE, OF_DRAWN_ENTRY = 12.0, 24.0, 1.0 / 2.0, 1.0 / 2.0
+# Most table entries and bytes of exact answers beside chains.
+MAX_WORK, MAX_MEMORY = 2.0**30, 2.0**28
+
 
 def plain(target: Target) -> Target:
     """Return the target without its evidence."""

@@ -1,1 +1,0 @@
-"""How `AutoSampler` finds the sampler that suits a target."""
