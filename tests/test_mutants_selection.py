@@ -10,6 +10,11 @@ LINEAR, ODDS, PROCESS, POLYA_GAMMA = (
 LOGISTIC, AUGMENTATION, SEARCH, PROBLEM = (
     f"selection/{name}.py" for name in ("logistic", "augmentation", "search", "problem")
 )
+STATE = "_kernels/selection/state.py"
+BASE, REGRESSOR, CLASSIFIER, MOMENTS, CHAINS, STARTS = (
+    f"selection/{name}.py"
+    for name in ("base", "regressor", "classifier", "moments", "chains", "starts")
+)
 DIFFERENT = r"\(0|\(1|Not equal|comparison failed|share|mean|square|positive|sizes"
 
 
@@ -67,6 +72,29 @@ def check_late(package):
         tests.check_better_models_found_late(patch)
 
 
+def check_draws(package):
+    anew("test_spike_slab").test_models_sizes_and_noise()
+
+
+def check_predictions(package):
+    anew("test_spike_slab").test_predictions()
+
+
+def check_offset(package):
+    with pytest.MonkeyPatch.context() as patch:
+        anew("test_spike_slab_classifier").check_offset(patch)
+
+
+def check_full_table(package):
+    with pytest.MonkeyPatch.context() as patch:
+        anew("test_spike_slab").check_full_table(patch)
+
+
+def check_pairs(package):
+    with pytest.MonkeyPatch.context() as patch:
+        anew("test_spike_slab").test_pairs_among_many_columns(patch)
+
+
 MUTANTS = {
     # What is left of columns
     "a column that leaves with the wrong sign": Mutant(
@@ -93,7 +121,7 @@ MUTANTS = {
     "a group that left, not computed anew": Mutant(
         LINEAR,
         "    if not enters and window.block.size > 0:\n"
-        "        _block_anew(columns, posterior, window, sums, unit)\n",
+        "        _block_anew(columns, posterior, window, unit)\n",
         "",
         check_odds,
         DIFFERENT,
@@ -197,8 +225,8 @@ MUTANTS = {
     # The logistic posterior
     "a group that pays for one column": Mutant(
         LOGISTIC,
-        "log_odds_of(inclusion, n_free) - widths * np.log(slab_sd)",
-        "log_odds_of(inclusion, n_free) - np.log(slab_sd)",
+        "logit(chance) - widths * np.log(slab_sd)",
+        "logit(chance) - np.log(slab_sd)",
         check_odds,
         DIFFERENT,
     ),
@@ -245,6 +273,64 @@ MUTANTS = {
         check_polya_gamma,
         "mean",
     ),
+    "the rest of log p kept where its determinant is": Mutant(
+        STATE,
+        "LOG_DET, EXPLAINED, LOG_FIT, LOG_REST = range(4)",
+        "LOG_DET, EXPLAINED, LOG_FIT, LOG_REST = 0, 1, 2, 0",
+        check_windows,
+        "gap|comparison failed",
+    ),
+    # Chains, and where they start
+    "a full table that keeps the models with least time": Mutant(
+        CHAINS,
+        "np.argsort(-models.time, kind=",
+        "np.argsort(models.time, kind=",
+        check_full_table,
+        "the best model is lost|comparison failed",
+    ),
+    "pairs judged as if their columns were independent": Mutant(
+        STARTS,
+        " / np.maximum(1.0 - r**2, 1e-6)",
+        "",
+        check_pairs,
+        "1400",
+    ),
+    # Results
+    "standard deviations about zero": Mutant(
+        BASE,
+        "self.coef_sd_[free] = np.sqrt(np.maximum(square - mean**2, 0.0)) * unit",
+        "self.coef_sd_[free] = np.sqrt(square) * unit",
+        check_draws,
+        "comparison failed",
+    ),
+    "noise without the uncertainty of its variance": Mutant(
+        REGRESSOR,
+        "ratio / math.sqrt(2.0))",
+        "ratio / 2.0)",
+        check_draws,
+        "comparison failed",
+    ),
+    "new measurements without noise": Mutant(
+        REGRESSOR,
+        "np.sqrt(variance + noise)",
+        "np.sqrt(variance)",
+        check_predictions,
+        "comparison failed",
+    ),
+    "rows of which the intercept is not taken off": Mutant(
+        MOMENTS,
+        "as_dense(x[:, state.columns]) - h @ flat.by_x[:, state.columns]",
+        "as_dense(x[:, state.columns])",
+        check_predictions,
+        "comparison failed",
+    ),
+    "draws about the centre of the columns": Mutant(
+        CLASSIFIER,
+        "(intercept - coef @ centre, coef, len(chains))",
+        "(intercept, coef, len(chains))",
+        check_offset,
+        "moved",
+    ),
     # Errors of probabilities
     "batches taken for independent": Mutant(
         SEARCH,
@@ -261,7 +347,17 @@ MUTANTS = {
         "untold",
     ),
 }
-CHECKS = [check_both, check_augmentation, check_polya_gamma, check_errors]
+CHECKS = [
+    check_both,
+    check_augmentation,
+    check_polya_gamma,
+    check_errors,
+    check_draws,
+    check_predictions,
+    check_offset,
+    check_full_table,
+    check_pairs,
+]
 
 
 @pytest.mark.parametrize("name", [*cases(MUTANTS)])

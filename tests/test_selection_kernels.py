@@ -10,8 +10,8 @@ from scipy.special import betaln, expit
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from sklsb._kernels.selection.process import begin_window, flip_and_weigh, run_window
-from sklsb._kernels.selection.state import Rates
+from sklsb._kernels.selection.process import flip_and_weigh, run_window
+from sklsb._kernels.selection.state import BORDER, Rates
 from sklsb.selection.chains import new_models, new_sums, new_window, set_window
 from sklsb.selection.logistic import logistic_problem
 from sklsb.selection.problem import Prior, linear_problem
@@ -43,14 +43,14 @@ class Given:
             Z = sparse.csc_array(rows.X) if thin else rows.X
             order = np.concatenate([*self.groups, [4]])
             self.problem = logistic_problem(
-                rows, Z[:, order], order, np.ones(5), self.groups, 0.7, (1.0, 2.0), None
+                rows, Z[:, order], order, np.ones(5), self.groups, 0.7, (1.0, 2.0), 0.5
             )
             self.omega = np.random.default_rng(6).gamma(2.0, 0.2, size=14)
             self.columns = self.problem.columns._replace(weight=self.omega)
             self.A = np.column_stack([rows.X, np.ones(14)])
             self.z = self.A.T @ (rows.n_successes - 0.5 * rows.n_trials)
         else:
-            prior = Prior(kind, 9.0, 0.7, (1.0, 2.0), None)
+            prior = Prior(kind, 9.0, 0.7, (1.0, 2.0), 0.5)
             Z = sparse.csc_array(X) if thin else X
             args = self.groups, np.array([4]), prior, False
             self.problem = linear_problem(Z, y, np.ones(14), *args)
@@ -99,10 +99,10 @@ class Given:
 
     def window(self, x):
         problem = self.problem
-        window, sums = new_window(problem, problem.n_free, problem.n_columns), new_sums(problem)
+        window = new_window(problem, problem.n_free, problem.n_columns)
         units = np.concatenate([np.flatnonzero(x), np.arange(problem.n_free, problem.n_units)])
         set_window(problem, window, np.arange(problem.n_free), units.astype(np.int64))
-        return window, sums
+        return window
 
 
 def cases():
@@ -121,15 +121,14 @@ def check_odds(kind, groups, thin):
     rates, fits = {}, {}
     rng = np.random.default_rng(0)
     for rate in RATES:
-        window, sums = given.window(models[0])
-        begin_window(given.columns, problem.posterior, window, sums)
+        window = given.window(models[0])
         now = np.array(models[0])
         for i in rng.permutation(len(models)):
             x = models[i]
             # There by single flips, and one there and back again.
             units = [*rng.permutation(np.flatnonzero(now != x)), *rng.integers(len(x), size=1)]
             units, now = np.array([*units, units[-1]]), np.array(x)
-            flip_and_weigh(given.columns, problem.posterior, rate, window, sums, units)
+            flip_and_weigh(given.columns, problem.posterior, rate, window, units)
             rates[x] = window.rate[: len(x)].copy()
             fits[x] = window.number[2]
             for j in range(len(x)):
@@ -178,7 +177,7 @@ def check_windows(kind, groups, rate, n_windows=400, time=3.0):
         "positive": (weight @ positive)[flat],
         "sizes": np.bincount(x.sum(axis=1), weight),
     }
-    window, _ = given.window(models[0])
+    window = given.window(models[0])
     table = new_models(problem)
     shift = 0.0 if rate.power == 1.0 else 4.0
     window.word[0] = 5
@@ -206,7 +205,7 @@ def check_windows(kind, groups, rate, n_windows=400, time=3.0):
         (problem.scale * problem.y_norm)[: flat.size] if kind != "logistic" else np.ones(flat.size)
     )
     spent = parts["total"][:, 0]
-    ends = parts["total"][:, 9]  # the weight of the last state
+    ends = parts["total"][:, BORDER]  # the weight of the last state
 
     def check(name, top, bottom, scale=1.0):
         ratio = top.sum(axis=0) / bottom.sum()

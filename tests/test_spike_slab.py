@@ -17,15 +17,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklsb import SpikeSlabClassifier, SpikeSlabRegressor, VariableSelection
+from sklsb._kernels.selection.process import flip_and_weigh
+from sklsb._kernels.selection.state import FRESH, K_COLUMNS, Rates
 from sklsb.exceptions import (
     InterruptedWarning,
     ModelWarning,
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.selection import chains as chains_module
 from sklsb.selection import search as search_module
 from sklsb.selection import starts
-from sklsb.selection.chains import Chain, new_batches, set_window
+from sklsb.selection.chains import Chain, Plan, new_batches, set_window
 from sklsb.selection.problem import Prior, linear_problem
 
 
@@ -339,18 +342,41 @@ def test_what_is_kept_equals_a_rebuild():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search_module.Search, "run", run)
         SpikeSlabRegressor(random_state=0).fit(X, y)
-    from sklsb._kernels.selection.process import begin_window
-
     for chain in kept[0].chains:
         window, problem = chain.window, kept[0].problem
         u, v, inverse = window.u.copy(), window.v.copy(), window.inverse.copy()
-        k = window.size[3]
-        begin_window(problem.columns, problem.posterior, window, chain.sums)
+        k = window.size[K_COLUMNS]
+        window.size[FRESH] = 1
+        rates = kept[0].plan.rates
+        nothing = np.empty(0, dtype=np.int64)
+        flip_and_weigh(problem.columns, problem.posterior, rates, window, nothing)
         out = np.setdiff1d(np.arange(30), window.included[:k])
         assert np.abs(u - window.u)[out].max() < 1e-11
         assert np.abs(v - window.v)[out].max() < 1e-11
         assert np.abs(inverse - window.inverse)[:k, :k].max(initial=0) < 1e-9
         set_window(problem, window, np.arange(30), chain.units)
+
+
+def check_full_table(monkeypatch):
+    """A table of models that is full keeps those where the chain was longest."""
+    monkeypatch.setattr(chains_module, "_N_MODELS", 16)
+    X, y = data(p=7)
+    nothing, units = np.empty(0, dtype=np.int64), [np.array([j]) for j in range(7)]
+    prior = Prior("g", 40.0, 1.0, (1.0, 1.0), 0.5)
+    problem = linear_problem(X, y, np.ones(40), units, nothing, prior, True)
+    chain = Chain(problem, np.random.default_rng(0), nothing)
+    for _ in range(60):
+        chain.sweep(Plan(nothing, 0, 3.0, 1, Rates(1.0, 0.3, 1.0, 0.0)))
+        assert 4 * chain.models.n_kept[0] < 3 * 16
+    weights = enumerated(X, y, "g")[3]
+    best = list(itertools.product((0, 1), repeat=7))[int(weights.argmax())]
+    found, share = chain.most_visited()
+    assert found.tolist() == np.flatnonzero(best).tolist(), "the best model is lost"
+    assert share == pytest.approx(weights.max(), abs=0.3 * weights.max())
+
+
+def test_a_full_table_keeps_the_best_models(monkeypatch):
+    check_full_table(monkeypatch)
 
 
 # ----------------------------------------------------------------- all models, and hidden ones
@@ -466,7 +492,7 @@ def test_pairs_among_many_columns(monkeypatch):
     """A sketch of the rows finds what a comparison of all of them does."""
     X, y = twins(1500, 100, 0, ((3, 1400),))
     units, nothing = [np.array([j]) for j in range(1500)], np.empty(0, dtype=np.int64)
-    prior = Prior("g", 100.0, 1.0, (1.0, 1.0), None)
+    prior = Prior("g", 100.0, 1.0, (1.0, 1.0), 0.5)
     for made in (X, sparse.csc_array(X)):
         problem = linear_problem(made, y, np.ones(100), units, nothing, prior, True)
         for work in (4e9, 0.0):

@@ -25,6 +25,8 @@ from sklsb.exceptions import (
     SeparatedModesWarning,
     ShortRunWarning,
 )
+from sklsb.selection.chains import Pace
+from sklsb.selection.logistic import LogisticChain
 from sklsb.selection.search import Search
 
 
@@ -153,6 +155,23 @@ def test_predictions_are_averages_over_the_posterior():
         found.predict_proba(X)[:, 1], expit(psi).mean(axis=(0, 1)), rtol=1e-9
     )
     assert intercept.mean() == pytest.approx(found.intercept_[0], abs=0.05)
+
+
+def check_offset(monkeypatch):
+    """Draws and means are of columns as given, whose means are not zero."""
+    monkeypatch.setattr(LogisticChain, "pace", Pace(500, 8, 8, 4, 4, pilot=False))
+    X, y = data(n=30, p=3)
+    X += 5.0
+    found = fitted(X, y, n_chains=2, tol=0.9)
+    draws = found.sample_posterior(50).posterior
+    psi = draws["coef"].values @ X.T + draws["intercept"].values[..., None]
+    wanted = X @ found.coef_[0] + found.intercept_
+    assert np.abs(psi.mean(axis=(0, 1)) - wanted).max() < 1.0, "draws are moved"
+    assert abs(found.decision_function(X).mean() - wanted.mean()) < 1.0, "predictions are moved"
+
+
+def test_offsets_of_columns(monkeypatch):
+    check_offset(monkeypatch)
 
 
 def test_single_models_have_their_mode():

@@ -26,22 +26,17 @@ The integrated update alone may never move away from a bad start, hence the coin
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtrs
 
 from sklsb._kernels.selection.polya_gamma import draw_polya_gamma
-
-Array = NDArray[np.float64]
+from sklsb.selection.problem import Array, Ints
 
 INTEGRATED = 0.5  # probability of the integrated update
 
 
 def solve_lower(root: Array, b: Array, transposed: bool = False) -> Array:
-    """Solve L x = b, or L' x = b, with L lower triangular.
-
-    The routine behind ``scipy.linalg.solve_triangular``, whose checks take ten times as long.
-    """
+    """Solve L x = b, or L' x = b; the checks of `solve_triangular` take ten times as long."""
     if not root.size:
         return b
     x: Array = dtrtrs(root, b, lower=1, trans=int(transposed))[0]
@@ -69,27 +64,12 @@ class Conditional(NamedTuple):
 
 
 class Augmentation:
-    """The weights of the rows of one chain.
+    """The weights ``omega`` of the rows of one chain, and its counts of integrated updates."""
 
-    Parameters
-    ----------
-    n_successes : ndarray of shape (n,)
-        y.
-    n_trials : ndarray of int64 of shape (n,)
-        m, at least 1.
-
-    Attributes
-    ----------
-    omega : ndarray of shape (n,)
-        The weights, at first the means of PG(m, 0).
-    n_proposed, n_accepted : int
-        Integrated updates so far.
-    """
-
-    def __init__(self, n_successes: Array, n_trials: NDArray[np.int64]):
+    def __init__(self, n_successes: Array, n_trials: Ints):
         self.n_trials = n_trials
         self.kappa = n_successes - 0.5 * n_trials
-        self.omega = np.asarray(0.25 * n_trials, dtype=np.float64)
+        self.omega = np.asarray(0.25 * n_trials, dtype=np.float64)  # means of PG(m, 0)
         self.n_proposed = self.n_accepted = 0
 
     def conditional(self, design: Array, ridge: Array, omega: Array | None = None) -> Conditional:

@@ -3,9 +3,11 @@
 import numbers
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -20,13 +22,17 @@ from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRun
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.chains import Chain
 from sklsb.selection.plots import Plots
-from sklsb.selection.problem import Inclusion, Problem, refuse_width, warn_of_duplicates
+from sklsb.selection.problem import (
+    MOST_COLUMNS,
+    Array,
+    Inclusion,
+    Ints,
+    Problem,
+    warn_of_duplicates,
+)
 from sklsb.selection.search import LONGEST, Search, estimate
 from sklsb.targets._checks import beta_parameters, n_threads, positive, refuse_mask
-from sklsb.targets._names import is_missing
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Model = tuple[int, ...]
 
 _N_MODELS = 100
@@ -35,46 +41,31 @@ _ESTIMATORS = ("bma", "mpm", "hpm")
 _MUCH = 0.2
 
 
+@dataclass(eq=False, repr=False)
 class BaseSpikeSlab(SelectorMixin, BaseEstimator):
     """Parameters, fit and results of spike-and-slab estimators."""
 
-    # How `validate_data` reads X.
-    _reading: ClassVar[dict[str, Any]]
+    _: KW_ONLY
+    slab_sd: float = 1.0
+    size_prior: tuple[float, float] | None = None
+    expected_size: float | None = None
+    inclusion_prior: Any = None
+    always: Sequence[Any] = ()
+    groups: Any = None
+    standardize: bool = True
+    n_chains: int = 4
+    tol: float = 0.01
+    max_time: float | None = None
+    subset_size: Any = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
 
-    def __init__(
-        self,
-        *,
-        slab_sd: float = 1.0,
-        size_prior: tuple[float, float] | None = None,
-        expected_size: float | None = None,
-        inclusion_prior: Any = None,
-        always: Sequence[Any] = (),
-        groups: Any = None,
-        standardize: bool = True,
-        n_chains: int = 4,
-        tol: float = 0.01,
-        max_time: float | None = None,
-        subset_size: Any = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.slab_sd = slab_sd
-        self.size_prior = size_prior
-        self.expected_size = expected_size
-        self.inclusion_prior = inclusion_prior
-        self.always = always
-        self.groups = groups
-        self.standardize = standardize
-        self.n_chains = n_chains
-        self.tol = tol
-        self.max_time = max_time
-        self.subset_size = subset_size
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    # How `validate_data` reads X; what else may end disagreement of chains; models of the last fit.
+    _reading: ClassVar[dict[str, Any]]
+    _advice: ClassVar[str] = " or more n_chains"
+    _last_models = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -85,7 +76,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
     # ------------------------------------------------------------- parameters
 
     def _read(self, X: Any, *y: Any, **how: Any) -> Any:
-        """Return what `validate_data` does, but refuse masks and name the column at fault."""
+        """Call `validate_data`, but refuse masks and name the column at fault."""
         refuse_mask(X, "X")
         try:
             return validate_data(self, X, *y, **self._reading, **how)
@@ -94,19 +85,37 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
             raise
 
     def _read_new(self, X: Any, estimator: str) -> Any:
-        """Return rows to predict, by an estimator that must be known."""
         check_is_fitted(self)
         if estimator not in _ESTIMATORS:
             raise ValueError(f"estimator is {estimator!r}; it must be one of {list(_ESTIMATORS)}.")
         return self._read(X, reset=False)
 
     def _names(self) -> list[Any]:
-        """Names of the columns, or their numbers."""
         return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+
+    def _refuse(self, X: Any, y: Any, **others: Any) -> None:
+        """Refuse masked arrays, and labels of rows that X has in another order than y."""
+        for name, value in {"y": y, **others}.items():
+            refuse_mask(value, name)
+        labelled = pd.Series | pd.DataFrame
+        if not (isinstance(X, labelled) and isinstance(y, labelled)) or X.index.equals(y.index):
+            return
+        if Counter(X.index) == Counter(y.index):
+            row = int(np.flatnonzero(X.index != y.index)[0])
+            raise ValueError(
+                f"X and y have the same labels of rows in another order: row {row} is "
+                f"{X.index[row]!r} in X and {y.index[row]!r} in y. Rows are read by position; give "
+                "y.loc[X.index], or y.to_numpy() if the positions are right."
+            )
 
     def _check(self, X: Any) -> None:
         """Check the width of X, and parameters that need no data."""
-        refuse_width(X)
+        n, p = X.shape
+        if p > MOST_COLUMNS:
+            raise ValueError(
+                f"X has {p} columns; at most {MOST_COLUMNS} are supported. A copy in single "
+                f"precision would take {4 * n * p} bytes. Screen the columns first."
+            )
         if check_count(self.n_chains, "n_chains", 1) == 1:
             raise ValueError(
                 "n_chains is 1; it must be at least 2, since one chain cannot tell whether it "
@@ -120,13 +129,14 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
             check_count(self.subset_size, "subset_size", 2)
 
     def _inclusion(self, unit_of: Ints, n_units: int) -> Inclusion:
-        """Return the prior of inclusion.
-
-        ``unit_of`` is the unit of each column of X, -1 for ``always``.
-        """
+        """Return the prior; ``unit_of`` is the unit of each column of X, -1 for ``always``."""
         refuse_mask(self.inclusion_prior, "inclusion_prior")
-        names = ("size_prior", "expected_size", "inclusion_prior")
-        together = [name for name in names if getattr(self, name) is not None]
+        given = {
+            "size_prior": self.size_prior,
+            "expected_size": self.expected_size,
+            "inclusion_prior": self.inclusion_prior,
+        }
+        together = [name for name, value in given.items() if value is not None]
         if len(together) > 1:
             raise ValueError(f"{' and '.join(together)} are given; give one of them.")
         if self.inclusion_prior is not None:
@@ -144,17 +154,17 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
                     f"inclusion_prior has the entry {chance[bad][0]}; give probabilities between "
                     "0 and 1. Columns that are in every model belong in always."
                 )
-            return Inclusion(by_unit=np.array(np.broadcast_to(chance, n_units)))
+            return Inclusion(chance=chance)
         size = self.expected_size
         if size is None:
-            given = self.size_prior
-            return Inclusion(beta_parameters((1.0, 1.0) if given is None else given))
+            default = self.size_prior is None
+            return Inclusion(beta_parameters((1.0, 1.0) if default else self.size_prior))
         if not (isinstance(size, numbers.Real) and 0 < float(size) < n_units):
             raise ValueError(
                 f"expected_size is {size!r}; it must be between 0 and {n_units}, the number of "
                 "columns or groups to choose from."
             )
-        return Inclusion(by_unit=np.full(n_units, float(size) / n_units))
+        return Inclusion(chance=float(size) / n_units)
 
     def _units(self) -> tuple[Ints, Ints, list[Ints]]:
         """Return the columns in ``always``, the unit of each column, and the columns by unit."""
@@ -174,10 +184,8 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         if labels.shape != (p,):
             raise ValueError(f"groups has shape {labels.shape}; give a label per column, ({p},).")
         free = np.setdiff1d(np.arange(p), fixed)
-        _, first, inverse = np.unique(labels[free], return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first, kind="stable"), kind="stable")
         unit_of = np.full(p, -1)
-        unit_of[free] = rank[inverse]
+        unit_of[free] = pd.factorize(labels[free], use_na_sentinel=False)[0]
         order = free[np.argsort(unit_of[free], kind="stable")]
         sizes = np.bincount(unit_of[free])
         return fixed, unit_of, np.split(order, np.cumsum(sizes)[:-1])
@@ -192,7 +200,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         if search.enumerated():
             return search
         before = None
-        if self.warm_start and hasattr(self, "_last_models"):
+        if self.warm_start and self._last_models is not None:
             limit = problem.n_free
             before = [units[units < limit][: problem.most] for units in self._last_models]
         size = None if self.subset_size == "auto" else int(self.subset_size)
@@ -225,14 +233,13 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         mean, square, positive_, present = (s[: free.size] for s in sums[2:6])
         with np.errstate(divide="ignore", invalid="ignore"):
             mean, square = mean / sums.time[own], square / sums.time[own]
-            share = sums.share[own]
-            conditional = np.where(share > 0, mean / (sums.share / sums.time)[own], 0.0)
+            conditional = mean / (sums.share / sums.time)[own]
             sign = np.where(present > 0, positive_ / present, 0.5)
         self.coef_, self.coef_sd_, self.coef_conditional_ = np.zeros((3, p))
         self.positive_probability_ = np.full(p, 0.5)
         self.coef_[free] = mean * unit
         self.coef_sd_[free] = np.sqrt(np.maximum(square - mean**2, 0.0)) * unit
-        self.coef_conditional_[free] = conditional * unit
+        self.coef_conditional_[free] = np.where(sums.share[own] > 0, conditional, 0.0) * unit
         self.positive_probability_[free] = sign
         spent: dict[Model, float] = {}
         log_p: dict[Model, float] = {}
@@ -262,14 +269,11 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
         if found.disagree.any():
             column = search.problem.free[search.problem.posterior.first[worst]]
             low, high = found.by_chain[:, worst].min(), found.by_chain[:, worst].max()
-            advice = ", more n_chains, or tempering=0.3"
-            if "tempering" not in self.get_params():
-                advice = " or more n_chains"
             warn(
                 f"{int(found.disagree.sum())} inclusion probabilities differ between chains beyond "
                 f"chance, most for column {names[column]!r}: from {low:.2g} to {high:.2g}. The "
                 "posterior may have several supports, between which chains move too rarely; "
-                f"inclusion_mcse_ allows for it. Give more max_time{advice}.",
+                f"inclusion_mcse_ allows for it. Give more max_time{self._advice}.",
                 SeparatedModesWarning,
             )
         elif not self.converged_ and not search.interrupted:
@@ -341,8 +345,6 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
             coefficient over all models; its mean ``if_included`` and the probability that it is
             ``positive`` then.
         """
-        import pandas as pd
-
         check_is_fitted(self)
         frame = pd.DataFrame(
             {
@@ -372,44 +374,22 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
 
     @property
     def plot(self) -> Plots:
-        """Pictures, such as ``plot.inclusion()``; see `Plots`."""
+        """Pictures, such as ``plot.inclusion()``."""
         check_is_fitted(self)
         return Plots(self)
 
 
-def _missing(column: Any) -> NDArray[np.int64]:
-    """Return the places in a column that lack a value."""
-    if hasattr(column, "isna"):
-        return np.flatnonzero(column.isna())
-    if column.dtype.kind in "biufc":
-        return np.flatnonzero(np.isnan(column))
-    return np.flatnonzero([is_missing(value) for value in column])
-
-
-def refuse_order(X: Any, y: Any) -> None:
-    """Refuse labels of rows that X has in another order than y, which is read by position."""
-    if not (hasattr(X, "iloc") and hasattr(y, "iloc")) or X.index.equals(y.index):
-        return
-    if Counter(X.index) == Counter(y.index):
-        row = next(k for k, (a, b) in enumerate(zip(X.index, y.index, strict=True)) if a != b)
-        raise ValueError(
-            f"X and y have the same labels of rows in another order: row {row} is "
-            f"{X.index[row]!r} in X and {y.index[row]!r} in y. Rows are read by position; give "
-            "y.loc[X.index], or y.to_numpy() if the positions are right."
-        )
-
-
 def _refuse_entry(X: Any, cause: Exception) -> None:
     """Raise an error that names the first column of X with an entry that is not a number."""
-    framed, table = hasattr(X, "iloc"), isinstance(X, np.ndarray) and X.ndim == 2
-    columns = X.items() if framed else enumerate(X.T) if table else ()
-    for name, column in columns:
-        missing = _missing(column)
-        if missing.size:
-            row = column.index[missing[0]] if framed else missing[0]
+    framed = isinstance(X, pd.DataFrame)
+    if not framed and not (isinstance(X, np.ndarray) and X.ndim == 2):
+        return
+    for name, column in X.items() if framed else pd.DataFrame(X).items():
+        lacking = column.index[column.isna()]
+        if lacking.size:
             raise ValueError(
-                f"column {name!r} of X lacks a value (NaN) in row {row}; leave the row out, or "
-                "impute it."
+                f"column {name!r} of X lacks a value (NaN) in row {lacking[0]}; leave the row out, "
+                "or impute it."
             ) from cause
         for value in () if column.dtype.kind in "biufc" else column:
             try:

@@ -4,17 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.process import run_window
 from sklsb._kernels.selection.state import Models, Rates, Sums, Window
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import Batches, Thinned
-from sklsb.selection.problem import Problem
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sklsb.selection.problem import Array, Ints, Problem
 
 # Rows of the Gram matrix that a chain keeps: by number, and in bytes together.
 _SLOTS, _GRAM_BYTES = 1024, 1 << 25
@@ -131,14 +127,14 @@ def new_sums(problem: Problem) -> Sums:
     return Sums(*(np.zeros(size) for size in shapes))
 
 
-def new_models(problem: Problem, n: int = _N_MODELS) -> Models:
+def new_models(problem: Problem) -> Models:
     """Return an empty table of models."""
     return Models(
-        key=np.zeros(n, dtype=np.uint64),
-        time=np.zeros(n),
-        log_p=np.zeros(n),
-        size=np.zeros(n, dtype=np.int64),
-        units=np.zeros((n, min(problem.most, _MODEL_SIZE)), dtype=np.int32),
+        key=np.zeros(_N_MODELS, dtype=np.uint64),
+        time=np.zeros(_N_MODELS),
+        log_p=np.zeros(_N_MODELS),
+        size=np.zeros(_N_MODELS, dtype=np.int64),
+        units=np.zeros((_N_MODELS, min(problem.most, _MODEL_SIZE)), dtype=np.int32),
         n_kept=np.zeros(1, dtype=np.int64),
     )
 
@@ -183,9 +179,9 @@ class Chain:
 
     def has_visited(self, units: Ints) -> bool:
         """Whether a model is in the table of the chain, or the present one."""
-        same = self.models.key[self.models.size == units.size] > 0
-        rows = self.models.units[self.models.size == units.size][same, : units.size]
-        noted = rows.shape[1] == units.size and (np.sort(rows, axis=1) == units).all(axis=1).any()
+        table, k = self.models, units.size
+        rows = np.sort(table.units[(table.size == k) & (table.key > 0), :k], axis=1)
+        noted = rows.shape[1] == k and (rows == units).all(axis=1).any()
         return bool(noted or np.array_equal(self.units, units))
 
     def _windows(self, plan: Plan) -> list[Ints]:

@@ -12,14 +12,12 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from threadpoolctl import threadpool_limits
 
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, refuse_order
+from sklsb.selection.base import BaseSpikeSlab
 from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem, mode
+from sklsb.selection.problem import Array, Ints, as_dense
 from sklsb.selection.rows import Rows, counts_of, distinct_rows, whole_numbers
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive, refuse_mask
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sklsb.targets._checks import positive
 
 _CHUNK = 1 << 22  # numbers in a table of predictions
 
@@ -42,71 +40,31 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     ----------
     slab_sd : float, default=1.0
         Standard deviation of the coefficients of included columns.
-    size_prior : (float, float), optional
-        a and b of the Beta distribution of the probability that a column is included. Default:
-        (1, 1), all sizes equally likely.
-    expected_size : float, optional
-        Instead: every column is included with the same known probability, so that this many are
-        expected.
-    inclusion_prior : array_like of shape (n_features,) or (n_groups,), optional
-        Instead: prior probabilities by column (entries of ``always`` are ignored), or by group in
-        the order of their first column.
+    size_prior, expected_size, inclusion_prior, groups
+        As in `SpikeSlabRegressor`.
     always : sequence of int or str, default=()
         Numbers or names of columns in every model. They have the slab as prior, too: under a flat
         one the posterior could be improper, if they separate the classes.
-    groups : array_like of shape (n_features,), optional
-        Columns with the same label are included together.
     standardize : bool, default=True
         Whether the prior is for columns divided by their standard deviations. Coefficients always
         refer to the columns as given.
-    n_chains : int, default=4
-        Number of chains, at least 2. Every second chain starts at the empty model, the others at
-        the largest model of a lasso path.
-    tol : float, default=0.01
-        Stop when the largest Monte Carlo standard error of an inclusion probability is below.
-    max_time : float, optional
-        Stop after about this many seconds of sampling. Results then depend on the clock. Default:
-        stop after 50 times the work of the first look at errors.
     subset_size : "auto" or int, default="auto"
         Units in a window. "auto": all of up to 500, 768 of more.
-    n_jobs : int, optional
-        Threads; -1: all cores. Results do not depend on it.
-    random_state : int, SeedSequence, Generator, RandomState or None
-        Where random numbers come from.
-    warm_start : bool, default=False
-        Whether the chains of another `fit` start at the last models of the one before.
-    verbose : int, default=0
-        1: show progress.
+    n_chains, tol, max_time, n_jobs, random_state, warm_start, verbose
+        As in `SpikeSlabRegressor`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
         Labels of the classes; with ``n_trials``, 0 and 1.
-    inclusion_probabilities_ : ndarray of shape (n_features,)
-        Posterior probability of each column; 1 for those in ``always``.
-    inclusion_mcse_ : ndarray of shape (n_features,)
-        Their Monte Carlo standard errors. Where chains disagree, from the variation among chains.
     coef_ : ndarray of shape (1, n_features)
         Posterior means of the coefficients, 0 where a column is not included.
-    coef_sd_, coef_conditional_, positive_probability_ : ndarray of shape (n_features,)
-        Their standard deviations; the means given inclusion; the probability that a coefficient is
-        positive given inclusion.
     intercept_ : ndarray of shape (1,)
         Posterior mean of the intercept.
-    model_sizes_ : ndarray
-        Probability of each number of included columns (or groups), ``always`` not counted.
-    models_ : list of (tuple of int, float)
-        The most probable models visited, as sorted column numbers without ``always``, and their
-        probabilities; at most 100.
-    disagreement_ : float
-        Largest difference between two chains' estimates of an inclusion probability.
-    converged_ : bool
-        Whether the largest error is at most ``tol``, no difference of chains is beyond chance, and
-        no ridge regression explains far more in rows left out.
-    n_iter_ : int
-        Jumps of all chains.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    inclusion_probabilities_, inclusion_mcse_, coef_sd_, coef_conditional_, positive_probability_
+        As in `SpikeSlabRegressor`, by column.
+    model_sizes_, models_, disagreement_, converged_, n_iter_, n_features_in_, feature_names_in_
+        As in `SpikeSlabRegressor`.
 
     Notes
     -----
@@ -179,9 +137,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         InterruptedWarning
             After Ctrl-C: the results so far are kept.
         """
-        for name, value in (("y", y), ("sample_weight", sample_weight), ("n_trials", n_trials)):
-            refuse_mask(value, name)
-        refuse_order(X, y)
+        self._refuse(X, y, sample_weight=sample_weight, n_trials=n_trials)
         X = self._read(X, ensure_min_samples=2)
         self._check(X)
         slab_sd = positive(self.slab_sd, "slab_sd")
@@ -213,7 +169,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         self._tell(search, 1.0 - float(left @ left / (before @ before)))
         return self
 
-    def _outcomes(self, y: Any, n: int, n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
+    def _outcomes(self, y: Any, n: int, n_trials: Any) -> tuple[Array, Ints]:
         """Return successes and trials of each row, and set ``classes_``."""
         if y is None:
             raise ValueError(
@@ -229,12 +185,19 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             )
         if n_trials is not None:
             self.classes_ = np.array([0, 1])
-            return _counts(y, n_trials)
+            given = np.broadcast_to(np.asarray(n_trials, dtype=np.float64), y.shape)
+            trials = whole_numbers(given, "n_trials", 1, "give whole numbers of at least 1.")
+            rule = (
+                "with n_trials, y has numbers of successes, whole numbers from 0 to the number of "
+                "trials."
+            )
+            successes = y.astype(np.float64)
+            whole_numbers(successes, "y", 0, rule, trials)
+            return successes, trials
         check_classification_targets(y)
-        if type_of_target(y, input_name="y") != "binary":
+        if (kind := type_of_target(y, input_name="y")) != "binary":
             raise ValueError(
-                "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}."
+                f"Only binary classification is supported. The type of the target is {kind}."
             )
         self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
@@ -249,7 +212,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         centre = np.asarray(weights @ rows.X)
         if sparse.issparse(rows.X):
             square = weights @ rows.X.multiply(rows.X).tocsr()
-            low, high = (np.asarray(f(axis=0).todense()).ravel() for f in (rows.X.min, rows.X.max))
+            low, high = (f(axis=0).toarray().ravel() for f in (rows.X.min, rows.X.max))
             scale = np.sqrt(np.maximum(square - centre**2, 0.0))
             centre = np.zeros_like(centre)
         else:
@@ -306,9 +269,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     def _keep_modes(self, problem: LogisticProblem, always: Ints, centre: Array) -> None:
         """Find the coefficients of the median and the most probable model."""
         median = np.flatnonzero(self.inclusion_probabilities_ >= 0.5)
-        best = median
-        if self.models_:
-            best = np.union1d(self.models_[0][0], always).astype(np.int64)
+        best = np.union1d(self.models_[0][0], always).astype(np.int64) if self.models_ else median
         self._modes = {}
         where = np.argsort(problem.given)
         for name, included in (("mpm", median), ("hpm", best)):
@@ -344,8 +305,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         result = np.empty(X.shape[0])
         step = max(1, _CHUNK // intercepts.size)
         for low in range(0, X.shape[0], step):
-            psi = X[low : low + step] @ coefs.T
-            psi = (psi.toarray() if sparse.issparse(psi) else psi) + intercepts
+            psi = as_dense(X[low : low + step] @ coefs.T) + intercepts
             above, below = (
                 logsumexp(-np.logaddexp(0.0, sign * psi), axis=1) for sign in (-1.0, 1.0)
             )
@@ -413,17 +373,3 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         rows = (np.arange(n_chains)[:, None] * each + wanted).ravel()
         coef = coefs[rows].toarray().reshape(n_chains, n, -1)
         return self._posterior(coef, coef != 0, {}, intercept=intercepts[rows])
-
-
-def _counts(y: NDArray[Any], n_trials: Any) -> tuple[Array, NDArray[np.int64]]:
-    """Check numbers of successes and trials."""
-    given = np.broadcast_to(np.asarray(n_trials, dtype=np.float64), y.shape)
-    trials = whole_numbers(given, "n_trials", 1, "give whole numbers of at least 1.")
-    successes = whole_numbers(
-        y.astype(np.float64),
-        "y",
-        0,
-        "with n_trials, y has numbers of successes, whole numbers from 0 to the number of trials.",
-        trials,
-    )
-    return successes.astype(np.float64), trials

@@ -9,10 +9,7 @@ from scipy.stats import t as student
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.state import Models
 from sklsb.selection.chains import Chain
-from sklsb.selection.problem import LinearProblem, log_p_of_models
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sklsb.selection.problem import Array, Ints, LinearProblem, log_p_of_models
 
 # Units and columns up to which models are enumerated: a burn-in visits more than 2^13.
 MOST_UNITS, MOST_COLUMNS = 13, 64
@@ -35,7 +32,7 @@ def fill(chains: list[Chain], problem: LinearProblem) -> None:
         total[:] = new
     sums.sizes[:] = np.bincount(sizes, p, minlength=sums.sizes.size)[: sums.sizes.size]
     sums.total[names.TIME], sums.total[names.LARGEST] = 1.0, sizes[p > 0.0].max()
-    sums.total[names.ROOT_ERROR], sums.total[names.ERROR] = p @ np.sqrt(error), p @ error
+    sums.total[names.ROOT_ERROR] = p @ np.sqrt(error)
     order = np.argsort(-p, kind="stable")
     units = [np.flatnonzero(inside[i]) for i in order]
     chains[0].models = _table(units, p[order], log_p[order])

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import expit, ndtr
+from scipy.special import expit, logit, ndtr
 
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
@@ -20,15 +19,14 @@ from sklsb.selection.augmentation import Augmentation, Conditional, solve_lower
 from sklsb.selection.chains import Chain, Pace, Plan
 from sklsb.selection.problem import (
     MOST_INCLUDED,
+    Array,
+    Ints,
     Problem,
-    log_odds_of,
+    as_dense,
     most_included,
     size_terms,
 )
 from sklsb.selection.rows import Rows
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MOST_DRAWS = 500  # of each chain, kept
 # Work of an update of weights: for a row, and at all; in units of a column looked at in a jump.
@@ -41,46 +39,17 @@ class LogisticProblem(Problem):
 
     rows: Rows
     whole: Any  # all columns, (n_columns, n), an array or a CSR matrix
-    centre: Array  # subtracted from the columns to choose from, for `score` and `part`
-
-    @property
-    def score(self) -> Array:
-        """Gradient of the log-likelihood if all coefficients but the intercept are zero."""
-        result: Array = self.whole @ (self.rows.n_successes - self.rows.n_trials * self._rate)
-        return result
-
-    @property
-    def _rate(self) -> float:
-        return float(self.rows.n_successes.sum() / self.rows.n_trials.sum())
-
-    @property
-    def _root(self) -> Array:
-        """Roots of the weights that rows have if all coefficients but the intercept are zero."""
-        result: Array = np.sqrt(self.rows.n_trials * self._rate * (1.0 - self._rate))
-        return result
-
-    @property
-    def lengths(self) -> Array:
-        """Lengths of the columns of `part`."""
-        weight, whole = self._root**2, self.whole[: self.free.size]
-        own = whole.multiply(whole) if sparse.issparse(whole) else np.square(whole)
-        left = own @ weight - weight.sum() * self.centre[: self.free.size] ** 2
-        return np.sqrt(np.maximum(left, np.finfo(float).tiny))
-
-    @property
-    def leverage(self) -> Array:
-        """Leverage of the rows in the constant."""
-        result: Array = self.rows.n_trials / self.rows.n_trials.sum()
-        return result
+    centre: Array  # subtracted from the columns in `part`
+    root: Array  # of the weights that rows have if all coefficients but the intercept are zero
 
     def part(self, chosen: Ints) -> Array:
         """Return some columns, centred, with the weights that rows have there."""
-        result: Array = (self.design(chosen) - self.centre[chosen, None]).T * self._root[:, None]
+        result: Array = (self.design(chosen) - self.centre[chosen, None]).T * self.root[:, None]
         return result
 
     def combined(self, weights: Array) -> Array:
         """Return products of the columns of `part` with some vectors."""
-        of_rows, p = self._root[:, None] * weights, self.free.size
+        of_rows, p = self.root[:, None] * weights, self.free.size
         result: Array = self.whole[:p] @ of_rows - np.outer(self.centre[:p], of_rows.sum(axis=0))
         return result
 
@@ -96,7 +65,7 @@ class LogisticProblem(Problem):
 
     def left_by(self, psi: Array) -> Array:
         """Return what a predictor leaves of the response."""
-        result: Array = (self.rows.n_successes - self.rows.n_trials * expit(psi)) / self._root
+        result: Array = (self.rows.n_successes - self.rows.n_trials * expit(psi)) / self.root
         return result
 
     def log_p(self, units: Ints) -> float:
@@ -112,8 +81,7 @@ class LogisticProblem(Problem):
 
     def design(self, chosen: Ints) -> Array:
         """Return some columns, shape (chosen, n)."""
-        part = self.whole[chosen]
-        return part.toarray() if sparse.issparse(part) else np.asarray(part)
+        return as_dense(self.whole[chosen])
 
 
 def logistic_problem(
@@ -124,13 +92,12 @@ def logistic_problem(
     groups: list[Ints],
     slab_sd: float,
     size: tuple[float, float] | None,
-    inclusion: Array | None,
+    chance: Array | float,
 ) -> LogisticProblem:
-    """Return the posterior.
+    """Return the posterior; ``size`` and ``chance`` are an `Inclusion`.
 
     X is scaled, (n, p), an array or a CSC matrix: columns of ``groups`` first, in their order, then
-    those of every model. ``given`` are their numbers, ``size`` are a and b of a beta-binomial prior
-    of the size, or None; ``inclusion`` are probabilities by group, or None.
+    those of every model. ``given`` are their numbers.
     """
     n, p = X.shape
     widths = np.array([group.size for group in groups])
@@ -140,20 +107,20 @@ def logistic_problem(
         whole: Any = sparse.vstack([X.T, np.ones((1, n))], format="csr")
         entries = whole.data, whole.indices.astype(np.int64), whole.indptr.astype(np.int64)
         columns: Any = SparseColumns(*entries, np.empty((p + 1, 0)), np.empty(0))
-        square = whole.multiply(whole) @ (0.25 * rows.n_trials)
+        own = whole.multiply(whole)
     else:
         whole = np.ascontiguousarray(np.vstack([X.T, np.ones(n)]))
         columns = DenseColumns(whole, np.empty(0))
-        square = np.square(whole) @ (0.25 * rows.n_trials)
+        own = np.square(whole)
     ridge = np.append(np.full(p, slab_sd**-2.0), 0.0)
     first = np.concatenate([[0], np.cumsum(np.append(widths, np.ones(n_always, dtype=np.int64)))])
     most_columns, artificial = most_included(first, int(widths.sum()))
     most = min(n_free, most_columns)
     log_odds = np.zeros(n_free + n_always)
-    log_odds[:n_free] = log_odds_of(inclusion, n_free) - widths * np.log(slab_sd)
+    log_odds[:n_free] = logit(chance) - widths * np.log(slab_sd)
     posterior = Posterior(
         z=whole @ (rows.n_successes - 0.5 * rows.n_trials),
-        square=square + ridge,
+        square=own @ (0.25 * rows.n_trials) + ridge,
         ridge=ridge,
         first=first,
         log_odds=log_odds,
@@ -168,6 +135,11 @@ def logistic_problem(
         studentize=1.0,
         n_always=n_always,
     )
+    rate = rows.n_successes.sum() / rows.n_trials.sum()
+    root, share = np.sqrt(rows.n_trials * rate * (1.0 - rate)), rows.n_trials / rows.n_trials.sum()
+    centre = np.asarray(whole @ share)
+    weight, free = root**2, first[n_free]
+    left = own[:free] @ weight - weight.sum() * centre[:free] ** 2
     return LogisticProblem(
         columns=columns,
         posterior=posterior,
@@ -180,7 +152,11 @@ def logistic_problem(
         n_rows=float(rows.n_trials.sum()),
         rows=rows,
         whole=whole,
-        centre=np.asarray(whole @ (rows.n_trials / rows.n_trials.sum())),
+        score=whole @ (rows.n_successes - rows.n_trials * rate),
+        lengths=np.sqrt(np.maximum(left, np.finfo(float).tiny)),
+        leverage=share,
+        centre=centre,
+        root=root,
     )
 
 

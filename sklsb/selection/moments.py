@@ -3,12 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sklsb.selection.problem import LinearProblem
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sklsb.selection.problem import Array, Ints, LinearProblem, as_dense
 
 
 @dataclass
@@ -70,10 +66,8 @@ class Flat:
 
 def flat_part(X: Array, y: Array, problem: LinearProblem) -> Flat:
     """Return what is needed of the projected-out part; X is dense or CSC."""
-    root, chosen = np.sqrt(problem.weight), X[:, problem.always]
-    if hasattr(chosen, "toarray"):
-        chosen = chosen.toarray()
-    f = np.column_stack([np.ones(len(root)), np.asarray(chosen, dtype=np.float64)])
+    root = np.sqrt(problem.weight)
+    f = np.column_stack([np.ones(len(root)), as_dense(X[:, problem.always])])
     weighted = root[:, None] * problem.basis
     by_x = np.asarray(X.T @ weighted.astype(X.dtype)).T.astype(np.float64)
     by_x[:, problem.always] = 0.0
@@ -83,29 +77,17 @@ def flat_part(X: Array, y: Array, problem: LinearProblem) -> Flat:
 def linear_moments(
     flat: Flat, rows: Array, x: Array, states: list[Given], weights: Array, df: float
 ) -> tuple[Array, Array, float]:
-    """Return mean and variance of linear functions of the coefficients, and E sigma^2.
+    """Return means and variances of the linear predictor, and E sigma^2, averaged over models.
 
-    Parameters
-    ----------
-    flat : Flat
-        The projected-out part.
-    rows : ndarray of shape (m, q)
-        What multiplies its coefficients.
-    x : ndarray of shape (m, n_features)
-        What multiplies the others; dense or CSC.
-    states, weights : list of Given, ndarray
-        Models and their weights, which sum to one.
-    df : float
-        Degrees of freedom.
+    ``rows`` multiply the coefficients of ``flat``, x (dense or CSC) all others; the weights of the
+    models sum to one.
     """
     h = flat.rest(rows)
     base, own = h @ flat.by_y, np.square(h).sum(axis=1)
     mean, square = np.zeros(len(base)), np.zeros(len(base))
     inside, noise = np.zeros(len(base)), 0.0
     for state, weight in zip(states, weights, strict=True):
-        part = x[:, state.columns]
-        part = part.toarray() if hasattr(part, "toarray") else np.asarray(part)
-        part = part - h @ flat.by_x[:, state.columns]
+        part = as_dense(x[:, state.columns]) - h @ flat.by_x[:, state.columns]
         shift = part @ state.mean
         sigma2 = state.error / (df - 2.0)
         mean += weight * shift

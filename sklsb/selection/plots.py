@@ -10,11 +10,6 @@ class Plots:
 
     Each is drawn on the Matplotlib axis ``ax``, or on a new one, and returns it; ``n`` is the
     largest number of columns or models shown.
-
-    Parameters
-    ----------
-    model : SpikeSlabRegressor or SpikeSlabClassifier
-        A fitted estimator.
     """
 
     def __init__(self, model: Any):

@@ -33,22 +33,28 @@ _LEAST, _LARGEST_SCALE = 1e-5, 1e8
 _PART = 1 << 22
 
 
+def as_dense(part: Any) -> Array:
+    """Return a part of X, which may be sparse, as an array."""
+    found = part.toarray() if sparse.issparse(part) else part
+    return np.asarray(found, dtype=np.float64)
+
+
 class Inclusion(NamedTuple):
     """Prior of inclusion: a and b of a beta-binomial prior of the size, or probabilities."""
 
     size: tuple[float, float] | None = None
-    by_unit: Array | None = None
+    chance: Array | float = 0.5  # of all units or of each
 
 
 @dataclass
 class Prior:
-    """Parameters of the priors, resolved for some data; ``inclusion`` by unit or None."""
+    """Parameters of the priors, resolved for some data; the last two are an `Inclusion`."""
 
     kind: str
     g: float
     slab_sd: float
     size: tuple[float, float] | None
-    inclusion: Array | None
+    chance: Array | float
 
 
 @dataclass
@@ -67,6 +73,9 @@ class Problem(ABC):
     artificial: bool  # whether `most` is a limit of memory, not of the model
     n_data: int  # rows of the columns
     n_rows: float  # sum of their weights, or trials
+    score: Array  # products of the columns with the response, constants taken off
+    lengths: Array  # of the columns of `part` to choose from
+    leverage: Array  # of the rows, if no column to choose from is included
 
     @property
     def n_columns(self) -> int:
@@ -93,30 +102,15 @@ class Problem(ABC):
         """The unit of each of these."""
         return np.searchsorted(self.posterior.first, np.arange(self.free.size), "right") - 1
 
-    @property
-    def score(self) -> Array:
-        """Products of the columns with the response, constants taken off."""
-        return self.posterior.z
-
     def columns_of(self, units: Sequence[int] | Ints) -> Ints:
         """Return the columns of some units."""
         first = self.posterior.first
         parts = [np.arange(first[u], first[u + 1]) for u in units]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    @property
-    @abstractmethod
-    def lengths(self) -> Array:
-        """Lengths of the columns of `part` to choose from."""
-
     @abstractmethod
     def part(self, chosen: Ints) -> Array:
         """Return some columns as least squares sees them, shape (n_data, chosen)."""
-
-    @property
-    @abstractmethod
-    def leverage(self) -> Array:
-        """Leverage that rows have if no column to choose from is included."""
 
     @abstractmethod
     def combined(self, weights: Array) -> Array:
@@ -152,17 +146,6 @@ class LinearProblem(Problem):
             entries = slice(view.start[j], view.start[j + 1])
             made[view.row[entries], i] = view.value[entries]
         return made - self.basis @ view.low[chosen].T
-
-    @property
-    def lengths(self) -> Array:
-        """Lengths of the columns of `part`."""
-        return np.sqrt(self.posterior.square - self.posterior.ridge)
-
-    @property
-    def leverage(self) -> Array:
-        """Leverage of the rows in the constant and ``always``."""
-        result: Array = np.square(self.basis).sum(axis=1)
-        return result
 
     def combined(self, weights: Array) -> Array:
         """Return products of the columns of `part` with some vectors."""
@@ -228,8 +211,7 @@ def linear_problem(
     Errors name columns by ``names``, or else by their numbers.
     """
     names = range(X.shape[1]) if names is None else names
-    given = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
-    n_rows, root = float(weight.sum()), np.sqrt(weight)
+    given, n_rows, root = np.concatenate(groups), float(weight.sum()), np.sqrt(weight)
     basis = _basis(X, always, root, names)
     df = n_rows - basis.shape[1]
     if not df > 2.0:
@@ -238,28 +220,19 @@ def linear_problem(
             f"intercept and {always.size} columns in always more than {basis.shape[1] + 2} are "
             "needed for coefficients to have a variance. Give more rows, or weights that count."
         )
-    largest = float(np.abs(y).max())
-    if largest > 0.0 and not 1e-140 < largest < 1e140:
-        raise ValueError(f"the largest entry of y is {largest:g}: its square is lost. Rescale y.")
-    left = root * y
-    left = left - basis @ (basis.T @ left)
-    left -= basis @ (basis.T @ left)
-    y_norm = float(np.linalg.norm(left))
-    centred = np.linalg.norm(root * (y - np.average(y, weights=weight)))
-    if y.min() == y.max():
-        raise ValueError(f"y is constant ({y[0]:g}): there is nothing to explain.")
-    if y_norm <= 1e-10 * centred:
-        raise ValueError("the columns in always explain y: there is nothing left to explain.")
-    unit = left / y_norm
-    make = _sparse_columns if sparse.issparse(X) else _dense_columns
-    slab = prior.slab_sd * (math.sqrt(n_rows) if standardize else 1.0)
-    length = 1.0 if prior.kind == "g" else slab
+    response, y_norm = _response(y, root, basis)
     # The slab is that of columns as they are given: their lengths are taken before `always` is
     # projected out. Under the prior "g" lengths do not matter.
-    by = "left" if prior.kind == "g" else "given" if standardize else ""
-    how = _Scaling(root, basis, unit, length, by, names)
-    columns, scale, square, z = make(X, given, how)
-    if prior.kind != "g" and square.max(initial=0.0) > _LARGEST_SCALE:
+    length, by = 1.0, "left"
+    if prior.kind != "g":
+        length, by = prior.slab_sd, ""
+        if standardize:
+            length, by = length * math.sqrt(n_rows), "given"
+    how = _Scaling(root, basis, response, length, by, names)
+    columns, scale, square, z = (_sparse_columns if sparse.issparse(X) else _dense_columns)(
+        X, given, how
+    )
+    if prior.kind != "g" and square.max() > _LARGEST_SCALE:
         j = int(square.argmax())
         raise ValueError(
             f"slab_sd**2 times the sum of squares of column {names[given[j]]!r} is {square[j]:g}; "
@@ -267,19 +240,9 @@ def linear_problem(
             "slab_sd."
         )
     first = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
-    # A g prior has no models of more columns than can be told apart.
-    allowed = int(first[-1])
-    if prior.kind == "g":
-        allowed = min(allowed, max(math.ceil(n_rows) - basis.shape[1] - 1, 1))
-        widest = max(map(len, groups), default=0)
-        if widest > allowed:
-            raise ValueError(
-                f"groups puts {widest} columns together: with {n_rows:g} rows they explain all of "
-                'y, and with the prior "g" at most '
-                f'{allowed} can be told apart. Use smaller groups, or prior="independent".'
-            )
+    allowed = _told_apart(first, n_rows, basis.shape[1]) if prior.kind == "g" else given.size
     most_columns, artificial = most_included(first, allowed)
-    most = min(first.size - 1, most_columns)
+    most = min(len(groups), most_columns)
     posterior = _posterior(prior, first, z, square, df, most)
     return LinearProblem(
         columns=columns,
@@ -291,19 +254,50 @@ def linear_problem(
         df=df,
         n_rows=n_rows,
         weight=weight,
-        response=unit,
+        response=response,
         basis=basis,
         most=most,
         most_columns=most_columns,
         artificial=artificial,
         n_data=len(root),
+        score=z,
+        lengths=np.sqrt(posterior.square - posterior.ridge),
+        leverage=np.square(basis).sum(axis=1),
     )
+
+
+def _response(y: Array, root: Array, basis: Array) -> tuple[Array, float]:
+    """Return what the basis leaves of y, divided by its length, and the length."""
+    largest = float(np.abs(y).max())
+    if largest > 0.0 and not 1e-140 < largest < 1e140:
+        raise ValueError(f"the largest entry of y is {largest:g}: its square is lost. Rescale y.")
+    if y.min() == y.max():
+        raise ValueError(f"y is constant ({y[0]:g}): there is nothing to explain.")
+    left = root * y
+    for _ in range(2):
+        left = left - basis @ (basis.T @ left)
+    y_norm = float(np.linalg.norm(left))
+    if y_norm <= 1e-10 * np.linalg.norm(root * (y - np.average(y, weights=root**2))):
+        raise ValueError("the columns in always explain y: there is nothing left to explain.")
+    return left / y_norm, y_norm
+
+
+def _told_apart(first: Ints, n_rows: float, n_always: int) -> int:
+    """Return the most columns of a model under the prior "g", beside those of every model."""
+    allowed = min(int(first[-1]), max(math.ceil(n_rows) - n_always - 1, 1))
+    widest = int(np.diff(first).max())
+    if widest > allowed:
+        raise ValueError(
+            f"groups puts {widest} columns together: with {n_rows:g} rows they explain all of "
+            'y, and with the prior "g" at most '
+            f'{allowed} can be told apart. Use smaller groups, or prior="independent".'
+        )
+    return allowed
 
 
 def _basis(X: Any, always: Ints, root: Array, names: Sequence[Any]) -> Array:
     """Orthonormal basis of the constant and the columns that are always in the model."""
-    chosen = X[:, always]
-    chosen = chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen, dtype=np.float64)
+    chosen = as_dense(X[:, always])
     mean = np.average(chosen, axis=0, weights=root**2) if always.size else np.zeros(0)
     block = root[:, None] * np.column_stack([np.ones(len(root)), chosen - mean])
     length = np.linalg.norm(block, axis=0)
@@ -335,16 +329,11 @@ def size_terms(size: tuple[float, float] | None, n_units: int, most: int) -> Arr
     return result
 
 
-def log_odds_of(inclusion: Array | None, n_units: int) -> Array:
-    """Return the prior log-odds of units."""
-    return np.zeros(n_units) if inclusion is None else logit(inclusion)
-
-
 def _posterior(
     prior: Prior, first: Ints, z: Array, square: Array, df: float, most: int
 ) -> Posterior:
     n_units, is_g = first.size - 1, prior.kind == "g"
-    log_odds = log_odds_of(prior.inclusion, n_units)
+    log_odds = np.zeros(n_units) + logit(prior.chance)
     if is_g:
         log_odds -= 0.5 * np.diff(first) * math.log1p(prior.g)
     size_term = size_terms(prior.size, n_units, most)
@@ -478,16 +467,6 @@ def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> Non
                 '"g" no model could have them. Leave one of them out (of dummy columns, one '
                 'level), or use prior="independent".'
             )
-
-
-def refuse_width(X: Any) -> None:
-    """Refuse more columns than are supported, with the bytes that they would take."""
-    n, p = X.shape
-    if p > MOST_COLUMNS:
-        raise ValueError(
-            f"X has {p} columns; at most {MOST_COLUMNS} are supported. A copy in single "
-            f"precision would take {4 * n * p} bytes. Screen the columns first."
-        )
 
 
 def warn_of_duplicates(problem: Problem, names: Sequence[Any]) -> None:

@@ -1,12 +1,11 @@
 """The estimator for measurements."""
 
 import math
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import gammaln, ndtr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -15,25 +14,26 @@ from sklsb._kernels.selection import state as places
 from sklsb._system.memory import check_fits
 from sklsb.ensembles.streams import seed_sequence
 from sklsb.samplers._run.checks import check_count
-from sklsb.selection.base import BaseSpikeSlab, Model, refuse_order
+from sklsb.selection.base import BaseSpikeSlab, Model
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
 from sklsb.selection.problem import (
+    Array,
+    Ints,
     LinearProblem,
     Prior,
+    as_dense,
     linear_problem,
     refuse_collinear_groups,
 )
 from sklsb.selection.search import Search
-from sklsb.targets._checks import positive, refuse_mask, warn_if_classes
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sklsb.targets._checks import positive, warn_if_classes
 
 # States of a chain that draws and predictions are made of.
 _N_STATES = 200
 
 
+@dataclass(eq=False, repr=False)
 class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     r"""Linear regression that says which columns matter, with what probability and error.
 
@@ -176,49 +176,12 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     """
 
     _reading: ClassVar = {"accept_sparse": "csc", "dtype": (np.float64, np.float32)}
+    _advice: ClassVar = ", more n_chains, or tempering=0.3"
 
-    def __init__(
-        self,
-        prior: str = "g",
-        *,
-        g: float | None = None,
-        slab_sd: float = 1.0,
-        size_prior: tuple[float, float] | None = None,
-        expected_size: float | None = None,
-        inclusion_prior: Any = None,
-        always: Sequence[Any] = (),
-        groups: Any = None,
-        standardize: bool = True,
-        n_chains: int = 4,
-        tol: float = 0.01,
-        max_time: float | None = None,
-        subset_size: Any = "auto",
-        tempering: Any = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        super().__init__(
-            slab_sd=slab_sd,
-            size_prior=size_prior,
-            expected_size=expected_size,
-            inclusion_prior=inclusion_prior,
-            always=always,
-            groups=groups,
-            standardize=standardize,
-            n_chains=n_chains,
-            tol=tol,
-            max_time=max_time,
-            subset_size=subset_size,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            warm_start=warm_start,
-            verbose=verbose,
-        )
-        self.prior = prior
-        self.g = g
-        self.tempering = tempering
+    prior: str = "g"
+    _: KW_ONLY
+    g: float | None = None
+    tempering: Any = "auto"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior of models until its probabilities are known well enough.
@@ -237,9 +200,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         SpikeSlabRegressor
             Itself.
         """
-        refuse_mask(y, "y")
-        refuse_mask(sample_weight, "sample_weight")
-        refuse_order(X, y)
+        self._refuse(X, y, sample_weight=sample_weight)
         kind = np.asarray(y).dtype
         if kind.kind in "bUS":
             raise ValueError(
@@ -294,41 +255,36 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         ratio = math.exp(gammaln((problem.df - 1) / 2) - gammaln(problem.df / 2))
         self.sigma_ = float(problem.y_norm * root * ratio / math.sqrt(2.0))
         self._keep_states(search, problem, log_p)
-        self._set_flat_sd()
+        if (always := problem.always).size:
+            rows = np.eye(always.size + 1)[1:]
+            x = np.zeros((always.size, self.n_features_in_))
+            variance = linear_moments(flat, rows, x, *self._averaged["bma"], problem.df)[1]
+            self.coef_sd_[always] = np.sqrt(variance)
+            self.positive_probability_[always] = ndtr(self.coef_[always] / self.coef_sd_[always])
 
     def _keep_states(
         self, search: Search, problem: LinearProblem, log_p: dict[Model, float]
     ) -> None:
         """Keep the models that draws and predictions are made of."""
-        known: dict[Model, Given] = {}
 
-        def given(units: Any) -> Given:
-            key = tuple(int(u) for u in units)
-            if key not in known:
-                known[key] = given_model(problem, problem.columns_of(key))
-            return known[key]
+        @cache
+        def given(units: Model) -> Given:
+            return given_model(problem, problem.columns_of(units))
 
-        self._states, weights = [], []
+        self._states, self._weights = [], []
         for chain in search.chains:
             step = -(-len(chain.states.kept) // _N_STATES)
-            kept = chain.states.kept[::step]
-            self._states.append([given(units) for units, _ in kept])
-            weights.append(np.array([weight for _, weight in kept]))
-        self._weights = [weight / weight.sum() for weight in weights]
-        median = np.flatnonzero(self._estimate.share >= 0.5)
-        best = max(log_p, key=lambda m: log_p[m]) if log_p else tuple(median)
-        self._single = {"mpm": given(median), "hpm": given(best)}
-
-    def _set_flat_sd(self) -> None:
-        """Set the standard deviations of the coefficients of ``always``."""
-        always = self._flat.always
-        if always.size:
-            rows = np.eye(always.size + 1)[1:]
-            x = np.zeros((always.size, self.n_features_in_))
-            _, variance, _ = self._moments(rows, x)
-            self.coef_sd_[always] = np.sqrt(variance)
-            z = self.coef_[always] / self.coef_sd_[always]
-            self.positive_probability_[always] = ndtr(z)
+            units, weights = zip(*chain.states.kept[::step], strict=True)
+            self._states.append([given(tuple(model.tolist())) for model in units])
+            self._weights.append(np.array(weights) / np.sum(weights))
+        median = tuple(np.flatnonzero(self._estimate.share >= 0.5).tolist())
+        best = max(log_p, key=lambda m: log_p[m]) if log_p else median
+        joined = np.concatenate(self._weights) / len(self._weights)
+        self._averaged: dict[str, tuple[list[Given], Array]] = {
+            "bma": ([state for chain in self._states for state in chain], joined),
+            "mpm": ([given(median)], np.ones(1)),
+            "hpm": ([given(best)], np.ones(1)),
+        }
 
     # ------------------------------------------------------------- results
 
@@ -354,20 +310,11 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         averaged = np.asarray(X @ self.coef_) + self.intercept_
         if estimator == "bma" and not return_std:
             return averaged
-        always = X[:, self._flat.always]
-        always = always.toarray() if sparse.issparse(always) else always
-        rows = np.column_stack([np.ones(X.shape[0]), always])
-        mean, variance, noise = self._moments(rows, X, estimator)
+        rows = np.column_stack([np.ones(X.shape[0]), as_dense(X[:, self._flat.always])])
+        models = self._averaged[estimator]
+        mean, variance, noise = linear_moments(self._flat, rows, X, *models, self._df)
         mean = averaged if estimator == "bma" else mean
         return (mean, np.sqrt(variance + noise)) if return_std else mean
-
-    def _moments(self, rows: Array, x: Any, estimator: str = "bma") -> tuple[Array, Array, float]:
-        if estimator == "bma":
-            states = [state for chain in self._states for state in chain]
-            weights = np.concatenate(self._weights) / len(self._weights)
-        else:
-            states, weights = [self._single[estimator]], np.ones(1)
-        return linear_moments(self._flat, rows, x, states, weights, self._df)
 
     def sample_posterior(self, n: int = 250, random_state: Any = 0) -> Any:
         """Draw models, coefficients, intercept and noise from the posterior.

@@ -5,10 +5,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-Array = NDArray[np.float64]
+from sklsb.selection.problem import Array, Ints
 
 
 class Rows(NamedTuple):
@@ -16,10 +15,10 @@ class Rows(NamedTuple):
 
     X: Any  # (n, p), an array or a CSR matrix
     n_successes: Array  # (n,)
-    n_trials: NDArray[np.int64]  # (n,), at least 1
+    n_trials: Ints  # (n,), at least 1
 
 
-def distinct_rows(X: Any, n_successes: Array, n_trials: NDArray[np.int64]) -> Rows:
+def distinct_rows(X: Any, n_successes: Array, n_trials: Ints) -> Rows:
     """Join equal rows and leave out those without trials.
 
     The binomial likelihood is the same. So the order of rows, and whether one is repeated or has a
@@ -47,18 +46,10 @@ def distinct_rows(X: Any, n_successes: Array, n_trials: NDArray[np.int64]) -> Ro
     return Rows(X, *totals)
 
 
-def counts_of(sample_weight: Any, n: int) -> NDArray[np.int64]:
-    """Return weights of n rows as counts.
-
-    Raises
-    ------
-    ValueError
-        If a weight is not a whole number, at least 0.
-    """
-    if sample_weight is None:
-        return np.ones(n, dtype=np.int64)
-    if isinstance(sample_weight, numbers.Real):
-        sample_weight = np.full(n, sample_weight)
+def counts_of(sample_weight: Any, n: int) -> Ints:
+    """Return weights of n rows as counts, or raise."""
+    if sample_weight is None or isinstance(sample_weight, numbers.Real):
+        sample_weight = np.full(n, 1 if sample_weight is None else sample_weight)
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n,):
         raise ValueError(
@@ -75,8 +66,8 @@ def counts_of(sample_weight: Any, n: int) -> NDArray[np.int64]:
 
 
 def whole_numbers(
-    values: Array, name: str, least: int, rule: str, most: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+    values: Array, name: str, least: int, rule: str, most: Ints | None = None
+) -> Ints:
     """Return whole numbers from ``least`` to the trials ``most``, or raise and tell the rule."""
     bad = ~((values >= least) & (values == np.floor(values)) & (values < 2.0**31))
     bad |= False if most is None else values > most

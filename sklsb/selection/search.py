@@ -19,11 +19,8 @@ from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.ensembles.streams import spawn
 from sklsb.selection.chains import Chain, Plan
 from sklsb.selection.enumeration import MOST_COLUMNS, MOST_UNITS, fill
-from sklsb.selection.problem import LinearProblem, Problem
+from sklsb.selection.problem import Array, Ints, LinearProblem, Problem
 from sklsb.selection.starts import Ridge, better_model, largest_of_path, ridge
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Anchors and further units of a window that has not all of them.
 ANCHORS, REST = 128, 640
@@ -168,15 +165,12 @@ class Search:
         if size < n:
             n_anchors = max(1, size * ANCHORS // (ANCHORS + REST))
             rest = size - n_anchors
-            anchors = np.sort(np.argsort(-self._promise(), kind="stable")[:n_anchors])
+            each = self.problem.score**2 / self.problem.posterior.square
+            first = self.problem.posterior.first[: n + 1]
+            alone = np.add.reduceat(each[: first[-1]], first[:-1])
+            anchors = np.sort(np.argsort(-alone, kind="stable")[:n_anchors])
         rates = Rates(*CANDIDATES[0], 1.0, 0.0)
         return Plan(anchors, rest, 1.0, pace.windows, rates)
-
-    def _promise(self) -> Array:
-        """Return what each unit alone explains, about."""
-        problem = self.problem
-        each = problem.score**2 / problem.posterior.square
-        return np.add.reduceat(each[: problem.free.size], problem.posterior.first[: problem.n_free])
 
     def settle(self, subset_size: int | None, tol: float) -> None:
         """Burn in, look for better models, and find what all windows have in common."""
@@ -202,7 +196,11 @@ class Search:
         where these do not find the way back, chains disagree.
         """
         problem = self.problem
-        reached = [self._reached(chain) for chain in self.chains]
+        # Log p of all models where a chain is, about, and the most probable of them.
+        reached = [
+            (problem.log_p(units) - math.log(share), units)
+            for units, share in (chain.most_visited() for chain in self.chains)
+        ]
         self.ridge = ridge(problem)
         promise = None if self.ridge is None else self.ridge.promise
         mass, units = max(reached, key=lambda r: r[0])
@@ -214,11 +212,6 @@ class Search:
         for c in np.flatnonzero(moved):
             self.chains[c].move(units)
         return self.burn_in(plan) if moved.any() else plan
-
-    def _reached(self, chain: Chain) -> tuple[float, Ints]:
-        """Return log p of all models where a chain is, about, and the most probable of them."""
-        units, share = chain.most_visited()
-        return self.problem.log_p(units) - math.log(share), units
 
     def _jumps(self, plan: Plan) -> int:
         """Return the jumps that a window is to have."""
@@ -273,13 +266,6 @@ class Search:
 
     # ------------------------------------------------------------- the draws
 
-    def _fewest_batches(self, plan: Plan) -> int:
-        """Return the sweeps before the first look at errors."""
-        if not plan.n_rest:
-            return _FEWEST_BATCHES
-        by_sweep = self._jumps(plan) * plan.n_windows(self.problem.n_free)
-        return max(_FEWEST_PART_BATCHES, -(-_FEWEST_JUMPS // by_sweep))
-
     def draw(self, tol: float, max_time: float | None, power: float | None) -> None:
         """Run the chains; after Ctrl-C keep what was found, if there is anything.
 
@@ -304,7 +290,6 @@ class Search:
                 self.interrupted = True
 
     def _n_batches(self) -> int:
-        """Return how many batches every chain has begun."""
         return min(chain.batches.begun.shape[1] for chain in self.chains)
 
     def run(self, plan: Plan, tol: float, end: float | None, once: bool = False) -> bool:
@@ -314,7 +299,10 @@ class Search:
         ``end`` the run is at most `LONGEST` times as long as until the first look.
         """
         self._forget()
-        n, before, most = self._fewest_batches(plan), self.work, 0.0
+        n, before, most = _FEWEST_BATCHES, self.work, 0.0
+        if plan.n_rest:
+            by_sweep = self._jumps(plan) * plan.n_windows(self.problem.n_free)
+            n = max(_FEWEST_PART_BATCHES, -(-_FEWEST_JUMPS // by_sweep))
         while True:
             for _ in range(n):
                 self._sweeps(plan, 1)

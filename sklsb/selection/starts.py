@@ -9,15 +9,11 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lars_path_gram
 
-from sklsb.selection.problem import Problem
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sklsb.selection.problem import Array, Ints, Problem
 
 # Most steps of the lasso path, and columns it considers.
 _PATH_STEPS, _PATH_COLUMNS = 60, 400

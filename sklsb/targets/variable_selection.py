@@ -158,8 +158,8 @@ class VariableSelection(Target):
         slab_sd: float | None = None,
         size_prior: tuple[float, float] = (1.0, 1.0),
     ):
-        # Names of the columns in errors.
-        called = [repr(name) for name in getattr(X, "columns", ())]
+        labels = _names(X)
+        called = [repr(name) for name in labels]  # in errors
         columns, response = _check_data(X, y, called)
         warn_if_classes(response)
         self.n_samples, p = columns.shape
@@ -170,7 +170,7 @@ class VariableSelection(Target):
                 ModelWarning,
             )
         self.shape = (p,)
-        self._labels = _names(X)
+        self._labels = labels or None
         self._set_prior(prior, g, slab_sd, size_prior)
         units, norms = _centred(columns)
         largest = self.g or 0.0
@@ -193,14 +193,13 @@ class VariableSelection(Target):
             raise ValueError(
                 f"{other} is {value!r}, but the prior {prior!r} has none; leave it out."
             )
-        self.prior = prior
+        self.prior, self.size_prior = prior, beta_parameters(size_prior)
         self.g: float | None = None
         self.slab_sd: float | None = None
         if prior == "g":
             self.g = positive(self.n_samples if g is None else g, "g", _LARGEST_SCALE)
         else:
             self.slab_sd = positive(1.0 if slab_sd is None else slab_sd, "slab_sd")
-        self.size_prior = beta_parameters(size_prior)
 
     def __repr__(self) -> str:
         given = f"g={self.g:g}" if self.g is not None else f"slab_sd={self.slab_sd:g}"
@@ -379,7 +378,11 @@ class VariableSelection(Target):
 
 def _check_data(X: Any, y: Any, called: list[str]) -> tuple[Array, Array]:
     """Return X and y as float64."""
-    columns, response = _real_columns(X, called), real_array(y, "y")
+    given = as_array(X, "X")
+    if given.dtype.kind not in "iufb" and called:  # mixed types, or a column at fault
+        parts = ((given[:, j].tolist(), f"column {name} of X") for j, name in enumerate(called))
+        given = np.column_stack([real_array(values, name) for values, name in parts])
+    columns, response = real_array(given, "X"), real_array(y, "y")
     if columns.ndim != 2 or columns.shape[0] < 3 or columns.shape[1] < 1:
         raise ValueError(
             f"X has shape {columns.shape}; it must have shape (n, p) with at least 3 rows and 1 "
@@ -405,18 +408,6 @@ def _check_data(X: Any, y: Any, called: list[str]) -> tuple[Array, Array]:
     if response.min() == response.max():
         raise ValueError(f"y is constant ({response[0]}): there is nothing to explain.")
     return columns, response
-
-
-def _real_columns(X: Any, called: list[str]) -> NDArray[Any]:
-    """Return X as an array of real numbers, from a data frame column by column if need be."""
-    given = as_array(X, "X")
-    if given.dtype.kind in "iufb" or not called:
-        return real_array(given, "X")
-    # Mixed types, such as bool and float, or a column at fault.
-    columns = [
-        real_array(given[:, j].tolist(), f"column {name} of X") for j, name in enumerate(called)
-    ]
-    return np.column_stack(columns)
 
 
 def _centred(columns: Array) -> tuple[Array, Array]:
@@ -446,8 +437,8 @@ def _slab_scale(slab_sd: float, norms: Array, called: list[str]) -> Array:
     return scale
 
 
-def _names(X: Any) -> list[Any] | None:
-    """Return the names of the columns of a data frame."""
+def _names(X: Any) -> list[Any]:
+    """Return the names of the columns of a data frame, all different."""
     names = plain(getattr(X, "columns", ()))
     if len(set(names)) < len(names):
         again = next(name for i, name in enumerate(names) if name in names[:i])
@@ -455,4 +446,4 @@ def _names(X: Any) -> list[Any] | None:
             f"X has {names.count(again)} columns called {again!r}; give each a name of its own, or "
             "X.to_numpy() for columns without names."
         )
-    return names or None
+    return names

@@ -36,14 +36,8 @@ units of the window change, then the next window begins. The window must not dep
 a fixed number of jumps would weight states by the sum of their rates. With ``power`` < 1, o is
 that of exp(power fit + rest), and states have weights exp((1 - power) fit).
 
-**Parts.** `columns`: the data, dense or sparse, with or without weights of rows. `state`: the named
-tuples. `linear`: entering, leaving, rebuilding. `odds`: odds and rates of all units. `process`:
-`run_window`, the entry that Python calls, and `begin_window`, which rebuilds only. `polya_gamma`:
-draws of weights of rows.
-
 **For weights of rows that change between windows** (logistic): give `columns` with ``weight``, set
 ``Window.size[FRESH]`` before each window (rows of the Gram matrix are forgotten, u and v made anew
 from the weights), include the intercept as a unit that is not free (see ``Posterior.n_always``).
-After `run_window` or `begin_window`, `Window` has what an update of the weights needs: ``included``
-(local columns), ``inverse``, ``b``, ``number[LOG_DET]`` and ``number[EXPLAINED]`` = Q.
+After `run_window`, ``Window.included`` has the local columns that an update of the weights needs.
 """

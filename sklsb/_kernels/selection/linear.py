@@ -7,7 +7,6 @@ import numpy as np
 from sklsb._kernels._jit import called, inlined
 from sklsb._kernels.selection.columns import product, spread
 from sklsb._kernels.selection.state import (
-    DRIFTS,
     EXPLAINED,
     FRESH,
     K_COLUMNS,
@@ -17,8 +16,6 @@ from sklsb._kernels.selection.state import (
     LOG_REST,
     N_COLUMNS,
     N_UNITS,
-    REBUILDS,
-    ROWS,
 )
 
 # Relative error of what is left of a column, found by a flip, at which everything is rebuilt.
@@ -30,7 +27,7 @@ _PART = 1024
 
 
 @called
-def gram_row(columns, posterior, window, sums, m):
+def gram_row(columns, posterior, window, m):
     """Return the slot with the products of local column m with all of the window; made if need be.
 
     The slot of a column that is not included is used again when slots run out.
@@ -46,24 +43,12 @@ def gram_row(columns, posterior, window, sums, m):
         window.slot[window.owner[s]] = -1
     window.owner[s] = m
     window.slot[m] = s
-    sums.total[ROWS] += 1.0
     whole = window.column[m]
     spread(columns, whole, window.dense)
     for j in range(window.size[N_COLUMNS]):
         window.gram[s, j] = product(columns, window.column[j], whole, window.dense)
     window.gram[s, m] += posterior.ridge[whole]
     return s
-
-
-@called
-def _forget_rows(columns, window):
-    """Forget the rows of the Gram matrix, which weights or columns have changed."""
-    for s in range(window.owner.size - 1):
-        window.owner[s] = -1
-    window.owner[window.owner.size - 1] = 0
-    for j in range(window.size[N_COLUMNS]):
-        window.slot[j] = -1
-    window.size[FRESH] = 0
 
 
 @inlined
@@ -152,18 +137,19 @@ def _subtract_explained(posterior, window, k):
 
 
 @called
-def rebuild(columns, posterior, window, sums):
+def rebuild(columns, posterior, window):
     """Compute all that is kept from the included columns."""
     k, w = window.size[K_COLUMNS], window.size[N_COLUMNS]
-    sums.total[REBUILDS] += 1.0
-    if window.size[FRESH]:
-        _forget_rows(columns, window)
-    for j in range(w):
-        window.place[j] = -1
+    if window.size[FRESH]:  # weights or columns have changed: forget the rows of the Gram matrix
+        window.owner[:-1] = -1
+        window.owner[-1] = 0
+        window.slot[:w] = -1
+        window.size[FRESH] = 0
+    window.place[:w] = -1
     for i in range(k):
         window.place[window.included[i]] = i
     for i in range(k):
-        gram_row(columns, posterior, window, sums, window.included[i])
+        gram_row(columns, posterior, window, window.included[i])
     for i in range(k):
         for j in range(i + 1):
             window.factor[i, j] = window.gram[window.slot[window.included[i]], window.included[j]]
@@ -185,7 +171,7 @@ def rebuild(columns, posterior, window, sums):
     if window.block.size > 0:
         for unit in range(window.size[N_UNITS]):
             if window.place[window.first[unit]] < 0:
-                _block_anew(columns, posterior, window, sums, unit)
+                _block_anew(columns, posterior, window, unit)
     _rest_anew(posterior, window)
 
 
@@ -217,7 +203,7 @@ def _rest_anew(posterior, window):
 
 
 @called
-def _block_anew(columns, posterior, window, sums, unit):
+def _block_anew(columns, posterior, window, unit):
     """Compute what is left of a group of columns that are not included."""
     first, last = window.first[unit], window.first[unit + 1]
     d = last - first
@@ -244,8 +230,7 @@ def _block_anew(columns, posterior, window, sums, unit):
 def explain(posterior, window):
     """Compute b, Q and the fit from the inverse."""
     k = window.size[K_COLUMNS]
-    for i in range(k):
-        window.b[i] = 0.0
+    window.b[:k] = 0.0
     for q in range(k):
         z = posterior.z[window.column[window.included[q]]]
         for i in range(k):
@@ -276,8 +261,7 @@ def _change_all(posterior, window, k, by, scale):
     w = window.size[N_COLUMNS]
     for low in range(0, w, _PART):
         high = min(low + _PART, w)
-        for j in range(low, high):
-            window.change[j] = 0.0
+        window.change[low:high] = 0.0
         for i in range(k):
             factor, row = window.a[i], window.gram[window.slot[window.included[i]]]
             for j in range(low, high):
@@ -297,13 +281,12 @@ def _change_all(posterior, window, k, by, scale):
 
 
 @called
-def _enter(columns, posterior, window, sums, m):
+def _enter(columns, posterior, window, m):
     """Include local column m; return the relative error that was found."""
     k = window.size[K_COLUMNS]
-    slot = gram_row(columns, posterior, window, sums, m)
+    slot = gram_row(columns, posterior, window, m)
     fresh = window.gram[slot, m]
-    for i in range(k):
-        window.a[i] = 0.0
+    window.a[:k] = 0.0
     for q in range(k):
         product = window.gram[slot, window.included[q]]
         for i in range(k):
@@ -363,7 +346,7 @@ def _leave(posterior, window, m):
 
 
 @called
-def flip(columns, posterior, window, sums, unit):
+def flip(columns, posterior, window, unit):
     """Include or exclude a local unit, with all that is kept."""
     first, last = window.first[unit], window.first[unit + 1]
     enters = window.place[first] < 0
@@ -372,20 +355,17 @@ def flip(columns, posterior, window, sums, unit):
     error = 0.0
     for m in range(first, last):
         if enters:
-            error = max(error, _enter(columns, posterior, window, sums, m))
+            error = max(error, _enter(columns, posterior, window, m))
         else:
             error = max(error, _leave(posterior, window, m))
         _hide_included(window)
     step = 1 if enters else -1
     window.size[K_UNITS] += step
     if not enters and window.block.size > 0:
-        _block_anew(columns, posterior, window, sums, unit)
+        _block_anew(columns, posterior, window, unit)
     after = posterior.size_term[k + step] - posterior.det_weight * window.number[LOG_DET]
     window.number[LOG_REST] += step * posterior.log_odds[window.unit[unit]] + after - before
-    close = largest_entry(window) > ILL
-    if close or not error <= DRIFT:
-        if not close:
-            sums.total[DRIFTS] += 1.0
-        rebuild(columns, posterior, window, sums)
+    if largest_entry(window) > ILL or not error <= DRIFT:
+        rebuild(columns, posterior, window)
     else:
         explain(posterior, window)

@@ -84,16 +84,16 @@ def _diagonal(f, j, d):
 
 
 @called
-def _group(columns, posterior, window, sums, unit, error):
+def _group(columns, posterior, window, unit, error):
     """Compute the same for a group that is not included."""
     first, d = window.first[unit], window.first[unit + 1] - window.first[unit]
     log_det, largest = _factorise(window, window.cross[window.block[unit] :], d)
     possible = log_det > -np.inf and not posterior.least * largest >= 1.0
     if possible and posterior.least * (1.0 + d * d * largest) * largest_entry(window) >= 1.0:
-        possible = not _collinear(columns, posterior, window, sums, unit)
+        possible = not _collinear(columns, posterior, window, unit)
     window.fit[unit], window.rest[unit] = 0.0, 0.0
-    for j in range(first, first + d):
-        window.mean[j], window.variance[j] = 0.0, 0.0
+    window.mean[first : first + d] = 0.0
+    window.variance[first : first + d] = 0.0
     if not possible:
         return
     f, gain = window.factor, 0.0
@@ -112,14 +112,14 @@ def _group(columns, posterior, window, sums, unit, error):
 
 
 @called
-def _collinear(columns, posterior, window, sums, unit):
+def _collinear(columns, posterior, window, unit):
     """Whether including a unit makes 1 - R^2 of an included column too small.
 
     ``factor`` holds the inverse of the Cholesky factor of what is left of the unit.
     """
     k, first, last = window.size[K_COLUMNS], window.first[unit], window.first[unit + 1]
     for m in range(first, last):
-        gram_row(columns, posterior, window, sums, m)
+        gram_row(columns, posterior, window, m)
     for i in range(k):
         entry = window.inverse[i, i]
         for r in range(last - first):
@@ -136,7 +136,7 @@ def _collinear(columns, posterior, window, sums, unit):
 
 
 @inlined
-def _guard(columns, posterior, window, sums):
+def _guard(columns, posterior, window):
     """Mark single columns that would make the model impossible by rest = 0."""
     close = posterior.least * largest_entry(window)
     for unit in range(window.size[N_UNITS]):
@@ -145,7 +145,7 @@ def _guard(columns, posterior, window, sums):
             bad = window.u[m] <= posterior.least
             if not bad:
                 window.factor[0, 0] = 1.0 / math.sqrt(window.u[m])
-                bad = _collinear(columns, posterior, window, sums, unit)
+                bad = _collinear(columns, posterior, window, unit)
             if bad:
                 window.rest[unit] = 0.0
                 window.fit[unit] = 0.0
@@ -258,8 +258,7 @@ def _keep_ratios(rates, window):
 @inlined
 def _sum_by_lane(window, free):
     """Return the sum of the rates, and keep that of each lane."""
-    for q in range(LANES):
-        window.lane[q] = 0.0
+    window.lane[:] = 0.0
     whole = free - free % LANES
     for row in range(0, whole, LANES):
         for q in range(LANES):
@@ -294,7 +293,7 @@ def chosen(window, target):
 
 
 @called
-def weigh(columns, posterior, rates, window, sums):
+def weigh(columns, posterior, rates, window):
     """Compute odds, probabilities and rates of all units; return the sum of the rates."""
     n = window.size[N_UNITS]
     error = 1.0
@@ -311,12 +310,12 @@ def weigh(columns, posterior, rates, window, sums):
             if window.first[unit + 1] == first + 1:
                 _single(posterior, window, first, unit, error)
             else:
-                _group(columns, posterior, window, sums, unit, error)
+                _group(columns, posterior, window, unit, error)
             d = window.first[unit + 1] - first
             if window.size[K_COLUMNS] + d > window.included.size:
                 window.rest[unit] = 0.0
     if posterior.least > 0.0:
-        _guard(columns, posterior, window, sums)
+        _guard(columns, posterior, window)
     _fit_and_rest(posterior, window, error)
     for i in range(window.size[K_COLUMNS]):
         unit = window.unit_of[window.included[i]]

@@ -218,15 +218,9 @@ def polya_gamma(m, c, seed):
     return seed, 0.25 * result
 
 
-@inlined
-def seed_of(u):
-    """Return the seed that a uniform number stands for."""
-    return np.uint64(np.int64(u / _SMALLEST))
-
-
 @kernel
 def draw_polya_gamma(m, c, u, out):
     """Fill ``out`` with draws of PG(m[i], c[i]), all from one uniform number u."""
-    seed = seed_of(u)
+    seed = np.uint64(np.int64(u / _SMALLEST))
     for i in range(out.size):
         seed, out[i] = polya_gamma(m[i], c[i], seed)

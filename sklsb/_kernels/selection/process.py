@@ -11,8 +11,8 @@ from sklsb._kernels.selection.odds import chosen, weigh
 from sklsb._kernels.selection.state import (
     BORDER,
     CDF_STEPS,
-    ERROR,
     EXPLAINED,
+    FRESH,
     JUMPS,
     K_COLUMNS,
     K_UNITS,
@@ -43,8 +43,6 @@ def _code(unit):
 def _note(posterior, window, models, weight):
     """Add time at the present model to the table, if it is there or there is room."""
     n = models.key.size
-    if n == 0:
-        return
     key = window.word[1] + np.uint64(1)
     place = np.int64(key % np.uint64(n))
     while models.key[place] != 0 and models.key[place] != key:
@@ -92,7 +90,6 @@ def _add(posterior, window, sums, models, weight):
     sums.total[TIME] += weight
     if not posterior.gaussian:
         sums.total[ROOT_ERROR] += weight * math.sqrt(error)
-        sums.total[ERROR] += weight * error
     sums.total[LARGEST] = max(sums.total[LARGEST], np.float64(k))
     _note(posterior, window, models, weight)
 
@@ -131,17 +128,13 @@ def _hash(posterior, window):
 
 
 @kernel
-def begin_window(columns, posterior, window, sums):
-    """Compute all that is kept from the included columns."""
-    rebuild(columns, posterior, window, sums)
-
-
-@kernel
-def flip_and_weigh(columns, posterior, rates, window, sums, units):
-    """Flip units in turn, then compute odds and rates from what is kept; for checks."""
+def flip_and_weigh(columns, posterior, rates, window, units):
+    """Flip units in turn, then compute odds and rates; for checks."""
+    if window.size[FRESH]:
+        rebuild(columns, posterior, window)
     for unit in units:
-        flip(columns, posterior, window, sums, unit)
-    weigh(columns, posterior, rates, window, sums)
+        flip(columns, posterior, window, unit)
+    weigh(columns, posterior, rates, window)
 
 
 @kernel
@@ -150,12 +143,12 @@ def run_window(columns, posterior, rates, window, sums, models, span):
 
     ``window.word[0]`` is the state of the random numbers. ``sums`` and ``models`` are added to.
     """
-    rebuild(columns, posterior, window, sums)
+    rebuild(columns, posterior, window)
     _hash(posterior, window)
     left, most, jumps, flips = span[0], span[1], 0, 0
     before, weight = sums.total[TIME], 1.0
     while True:
-        total = weigh(columns, posterior, rates, window, sums)
+        total = weigh(columns, posterior, rates, window)
         sums.total[WORK] += np.float64(window.size[N_COLUMNS])
         fit = window.number[LOG_FIT]
         sums.total[LARGEST_FIT] = max(sums.total[LARGEST_FIT], fit)
@@ -176,10 +169,10 @@ def run_window(columns, posterior, rates, window, sums, models, span):
         window.word[0], r = split_mix(window.word[0])
         unit = chosen(window, r * total)
         window.word[1] ^= _code(window.unit[unit])
-        flip(columns, posterior, window, sums, unit)
+        flip(columns, posterior, window, unit)
         jumps, flips = jumps + 1, flips + 1
         if flips == _EVERY:
-            rebuild(columns, posterior, window, sums)
+            rebuild(columns, posterior, window)
             flips = 0
     sums.total[JUMPS] += np.float64(jumps)
     for j in range(window.size[N_FREE]):

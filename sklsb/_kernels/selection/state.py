@@ -13,9 +13,8 @@ N_COLUMNS, N_UNITS, N_FREE, K_COLUMNS, K_UNITS, FRESH = range(6)
 # Places in Window.number.
 LOG_DET, EXPLAINED, LOG_FIT, LOG_REST = range(4)
 # Places in Sums.total.
-TIME, ROOT_ERROR, ERROR, JUMPS, ROWS, WORK = range(6)
-REBUILDS, DRIFTS, LARGEST, BORDER, LARGEST_FIT = range(6, 11)
-N_TOTALS = 11
+TIME, ROOT_ERROR, JUMPS, WORK, LARGEST, BORDER, LARGEST_FIT = range(7)
+N_TOTALS = 7
 # Lanes in which rates are summed.
 LANES = 64
 # Largest log weight of a model under tempering; single precision keeps sums of such weights.
@@ -110,7 +109,7 @@ class Sums(NamedTuple):
 
 
 class Models(NamedTuple):
-    """A hash table of visited models with the time spent at each; of no entries: none kept."""
+    """A hash table of visited models with the time spent at each."""
 
     key: NDArray[np.uint64]  # 0: empty
     time: Floats
