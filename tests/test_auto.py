@@ -152,7 +152,7 @@ def test_independent_draws_are_priced_by_variables_and_tables():
         assert elimination.entries_per_draw == 2 * n  # a table and a message in each pair
         assert elimination.work_per_draw == 8 * n
         contest = Contest({"elimination": chains}, 1e6)
-        rates.append(contest.entrant("elimination")._of_redraw)
+        rates.append(contest.entrants["elimination"]._of_redraw)
     assert rates[0] == pytest.approx(2 * rates[1])
     assert 500 < rates[0] < 3000  # nanoseconds
 
@@ -599,7 +599,7 @@ def test_candidates_count_by_what_their_draws_know(seed):
     chains = {k: s.fit(target, initial_states=states).run_.ensemble for k, s in made.items()}
     contest = Contest(chains, 6e8)
     contest.run(lambda work: None)
-    assert contest.entrant("blocks").n_transitions > contest.entrant("sweeps").n_transitions
+    assert contest.entrants["blocks"].n_transitions > contest.entrants["sweeps"].n_transitions
     of_sweeps, of_blocks = (of_sites.time for of_sites, _ in contest.times)
     assert of_sweeps < 1.2
     assert of_blocks > 50.0

@@ -14,7 +14,7 @@ from models import dense, ising, potts
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
 from sklsb.balancing import Barker, Lipschitz, Max, Min, Sqrt
-from sklsb.balancing.jumps import JumpFlux, clipped, jump, learn_factors, site_times
+from sklsb.balancing.learning import site_variances
 from sklsb.balancing.weights import balanced, log_typical_rate, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced, Jump, Mixture
@@ -25,6 +25,7 @@ from sklsb.exceptions import SeparatedModesWarning
 from sklsb.testing._probe import RuleProbe, check_caches
 from sklsb.testing._rules import measured_matrix
 from sklsb.trials.candidates import Allowed, Candidate, Visited, plain_candidates
+from sklsb.trials.factors import clipped, flux_factors, learned_factors, site_times
 
 PATH = nx.path_graph(3)
 XOR = sklsb.MarkovNetwork(
@@ -182,7 +183,8 @@ def test_jumps_keep_caches_and_copies(function):
     target = Ising.lattice(np.random.default_rng(0).normal(size=(6, 6)), coupling=0.5)
     rng = np.random.default_rng(1)
     x = np.stack([target.draw_state(rng) for _ in range(3)])
-    rule = jump(target, function, factors_of(target), target.log_ratios(x))
+    candidate = Candidate(function, True, factors_of(target))
+    rule = candidate.timed(Visited(target, x, target.log_ratios(x))).rule(target)
     chains = BalancedEnsemble(target, x, Streams(spawn(0, 3)))
     chains.start(rule)
     out = np.empty((3, 500, 36), np.int8), np.empty((3, 500, 2))
@@ -230,56 +232,25 @@ def stored(target, function, n=None):
     return BalancedEnsemble(target, x, Streams(spawn(0, 1) * len(x)))
 
 
-@pytest.mark.parametrize("kind", ["flux", "global_flux"])
-@pytest.mark.parametrize("name", ["ising", "evidence", "isolated states", "mixed", "potts zeros"])
-def test_gradients_of_the_objectives_for_jumps(kind, name):
-    """Against autograd of the formulas, written in torch from log-ratios alone."""
-    torch = pytest.importorskip("torch")
-    target = TARGETS[name]
-    base = Lipschitz(1.5)
-    theta = np.random.default_rng(2).normal(size=base.theta.size)
-    function = base.with_theta(theta)
-    flux = JumpFlux(stored(target, function), function, kind)
-    table = function.table()
-    value, gradient = (flux._local if kind == "flux" else flux._global)(table)
-
-    knots = torch.tensor(table.value, requires_grad=True)
-    ratios = flux.ratios
+def sums_of(target, table):
+    """States, their log-ratios, and the sums of the weights of each variable's moves there."""
+    seen = Visited.of(stored(target, Barker()))
     site = np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
-    u = np.where(np.isfinite(ratios), ratios, 0.0)
-    last = table.value.size - 1.0
-    place = np.minimum(np.abs(u) * table.inverse_step, last)
-    k = np.minimum(place, last - 1.0).astype(int)
-    h = knots[k] * torch.tensor(1 - (place - k)) + knots[k + 1] * torch.tensor(place - k)
-    w = torch.where(torch.tensor(np.isfinite(ratios)), torch.exp(torch.tensor(u) / 2 + h), 0.0)
-    one_hot = torch.tensor((site[:, None] == np.arange(target.n_sites)).astype(float))
-    of_site = w @ one_hot
-    odds = torch.tensor(np.exp(ratios)) @ one_hot
-    p = 1 / (1 + odds)
-    rate = w.sum() / len(ratios)
-    if kind == "flux":
-        terms = torch.where(of_site > 0, p * (1 - p) ** 2 / torch.clamp(of_site, min=1e-300), 0.0)
-        total = terms.sum(axis=1)
-        expected = torch.log(total[total > 0]).mean() + torch.log(rate)
-    else:
-        flow = (2 * p * of_site).mean(axis=0)
-        terms = torch.tensor(flux.variance) / torch.clamp(flow, min=1e-300)
-        expected = torch.log(terms[flow > 0].sum()) + torch.log(rate)
-    expected.backward()
-    assert np.isclose(value, expected.item(), rtol=1e-12)
-    assert np.allclose(gradient, knots.grad.numpy(), rtol=1e-9, atol=1e-12)
+    one_hot = (site[:, None] == np.arange(target.n_sites)).astype(float)
+    weights = np.exp(log_weights(Balanced(table), seen.ratios))
+    return seen, weights @ one_hot, 1.0 / (1.0 + np.exp(seen.ratios) @ one_hot)
 
 
 def test_factors_by_flux_are_a_stationary_point():
     """The derivative of log sum a/(s phi) + log mean Z(s) by log s is zero, by autograd."""
     torch = pytest.importorskip("torch")
-    target = dense(5, seed=3)
-    flux = JumpFlux(stored(target, Barker()), Lipschitz(), "global_flux")
-    factors = flux.factors(Barker().table())
-    _, of_site, _ = flux._weights(Barker().table())
+    target, table = dense(5, seed=3), Barker().table()
+    seen, of_site, present = sums_of(target, table)
+    factors = flux_factors(seen, table)
+    variance = site_variances(target, seen.states, seen.ratios)
     log_s = torch.tensor(np.log(factors), requires_grad=True)
-    flow = torch.tensor(2 * (flux.present * of_site).mean(axis=0))
-    value = torch.log((torch.tensor(flux.variance) / (torch.exp(log_s) * flow)).sum())
+    flow = torch.tensor(2 * (present * of_site).mean(axis=0))
+    value = torch.log((torch.tensor(variance) / (torch.exp(log_s) * flow)).sum())
     value = value + torch.log((torch.exp(log_s) * torch.tensor(of_site.mean(axis=0))).sum())
     value.backward()
     assert np.allclose(log_s.grad.numpy(), 0.0, atol=1e-12)
@@ -288,10 +259,9 @@ def test_factors_by_flux_are_a_stationary_point():
 
 def test_factors_do_not_depend_on_constants_or_frozen_variables():
     target = dense(4).condition({1: 1})
-    flux = JumpFlux(stored(target, Barker()), Lipschitz(), "global_flux")
-    table = Barker().table()
-    factors = flux.factors(table)
-    shifted = flux.factors(table._replace(value=table.value + 3.0))
+    seen, table = Visited.of(stored(target, Barker())), Barker().table()
+    factors = flux_factors(seen, table)
+    shifted = flux_factors(seen, table._replace(value=table.value + 3.0))
     assert factors[1] == 1.0
     assert np.allclose(factors, shifted, rtol=1e-12)
     assert np.allclose(clipped(np.array([-99.0, 0.0, 99.0])), [0.01, 1.0, 100.0])
@@ -326,33 +296,30 @@ def test_learned_factors_find_the_tied_variables():
     rng = np.random.default_rng(2)
     x = np.stack([target.draw_state(rng) for _ in range(4)])
     chains = BalancedEnsemble(target, x, Streams(spawn(3, 4)))
-    ratios = target.log_ratios(x)
-    found = learn_factors(
-        lambda s: jump(target, Sqrt(), s, ratios), np.ones(target.n_sites), chains, 4e6
-    )
-    assert found[tied].min() > found[~tied].max()
-    few = learn_factors(
-        lambda s: jump(target, Sqrt(), s, ratios), np.ones(target.n_sites), chains, 100.0
-    )
-    assert np.array_equal(few, np.ones(target.n_sites))
+    seen, plain = Visited(target, x, target.log_ratios(x)), Candidate(Sqrt(), True)
+    found = learned_factors(plain, chains, seen, 4e6)
+    assert found.of_runs
+    assert found.factors[tied].min() > found.factors[~tied].max()
+    few = learned_factors(plain, chains, seen, 100.0)
+    assert np.array_equal(few.factors, np.ones(target.n_sites))
 
 
 def test_names_of_candidates():
     target = dense(3)
     visited = Visited.of(stored(target, Barker()))
-    learned = {"flux": Lipschitz(), "jump_global_flux": Lipschitz(1.5)}
-    both = plain_candidates(Allowed.by(True, "auto"), learned, visited)
+    learned = {"flux": Lipschitz()}
+    both = plain_candidates(Allowed(True, "auto"), learned, visited)
     assert [name for name, c in both.items() if not c.jumps] == [
         "flux", "barker", "sqrt", "min", "max"]  # fmt: skip
-    assert [name for name, c in both.items() if c.jumps] == [
-        "jump_global_flux", "jump_barker"]  # fmt: skip
+    assert [name for name, c in both.items() if c.jumps] == ["jump_barker"]
     rate = log_typical_rate(balanced(target, Barker()), visited.ratios)
     assert both["jump_barker"].log_time == np.log(4) - rate
     assert both["jump_barker"].sweep == 1
-    given = plain_candidates(Allowed.by(True, np.full(3, 2.0), steps=False), learned, visited)
+    given = plain_candidates(Allowed(True, np.full(3, 2.0), steps=False), learned, visited)
+    assert list(given) == [f"jump_{name}" for name in ("flux", "barker", "sqrt", "min", "max")]
     assert all(c.jumps and (c.factors == 2.0).all() for c in given.values())
     assert not any(
-        c.jumps for c in plain_candidates(Allowed.by(False, None), learned, visited).values()
+        c.jumps for c in plain_candidates(Allowed(False, None), learned, visited).values()
     )
 
 

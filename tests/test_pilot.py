@@ -33,8 +33,9 @@ from sklsb.exact.enumeration import states
 from sklsb.exact.matrices import locally_balanced
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 from sklsb.trials.candidates import Candidate, Visited
+from sklsb.trials.draws import draw
 from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
-from sklsb.trials.race import FEWEST_DRAWS, Outcome, _shrunk, draw_sites
+from sklsb.trials.race import FEWEST_DRAWS, Outcome, _shrunk
 from sklsb.trials.times import (
     Series,
     _jackknife_error,
@@ -717,15 +718,16 @@ def test_functions_that_neglect_uncertain_columns_do_not_race():
     states = LSBSampler("barker", random_state=0, blocks=None).fit(target).state_
     ratios = target.log_ratios(states)
     functions = STEEP | {"kept": Lipschitz(), "sqrt": sklsb.Sqrt()}
-    assert neglectful(functions, target, states, ratios) == set(STEEP)
+    assert neglectful(functions, Visited(target, states, ratios)) == set(STEEP)
     # With two hundred tied spins and ten free ones, steep is right: the variance is in the tied.
     tied = tied_pairs(100, 10)
     rng = np.random.default_rng(0)
     states = np.hstack([np.repeat(rng.choice([-1, 1], (16, 100)), 2, 1), np.ones((16, 10), int)])
-    assert neglectful(functions, tied, states, tied.log_ratios(states)) == set()
+    assert neglectful(functions, Visited(tied, states, tied.log_ratios(states))) == set()
     # Nothing is uncertain.
     sure = Ising(np.zeros((3, 3)), np.full(3, 400.0))
-    assert neglectful(functions, sure, states[:, :3], sure.log_ratios(states[:, :3])) == set()
+    some = Visited(sure, states[:, :3], sure.log_ratios(states[:, :3]))
+    assert neglectful(functions, some) == set()
 
 
 # ----------------------------------------------------------------- what it costs
@@ -984,6 +986,6 @@ def test_a_sweep_of_more_numbers_than_a_buffer_has():
     target = Ising.lattice(np.zeros((2, MOST_NUMBERS // 4 + 1)), 0.2)
     chains = ClusterSampler(n_chains=1, n_burn_in=0, random_state=0).fit(target).run_.ensemble
     assert chains.rule.facts.n_uniforms > MOST_NUMBERS
-    x, stats = draw_sites(chains, 2, 1, np.arange(3))
+    x, stats = draw(chains, 2, 1, np.arange(3))
     assert x.shape == (1, 2, 3)
     assert np.isfinite(stats[:, :, 0]).all()

@@ -452,17 +452,15 @@ def fit_flux(
     objective: str,
     on_evaluation: Callable[[], None] = lambda: None,
     *,
-    of: "type[Flux] | None" = None,
     most: int | None = None,
 ) -> tuple[LearnableFunction, Trace]:
     """Minimise a flux objective over the present states of an ensemble, by L-BFGS.
 
-    ``of`` is the class of the objectives, by default of those of Metropolis-Hastings chains. They
-    are evaluated about ``most`` times, if that is given.
+    The objective is evaluated about ``most`` times, if that is given.
 
     Returns the best function that was met, which is finite, and the trace of all evaluations.
     """
-    flux = (of or Flux)(ensemble, function, objective)
+    flux = Flux(ensemble, function, objective)
 
     def shown(theta: Array) -> tuple[float, Array]:
         found = flux(theta)

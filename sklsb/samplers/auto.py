@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
 from sklsb._kernels.facts import Rule
@@ -144,8 +144,8 @@ class _Race(Fit):
 
     @property
     def _common(self) -> dict[str, Any]:
-        names = ("n_chains", "n_burn_in", "n_jobs", "verbose")
-        return {name: getattr(self.params, name) for name in names}
+        given = self.params.get_params(deep=False)
+        return {name: given[name] for name in ("n_chains", "n_burn_in", "n_jobs", "verbose")}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -369,7 +369,7 @@ class _Choice:
     def needs_tempering(self) -> bool:
         """Whether the winner disagrees with others, or its chains with each other."""
         name = self.chosen
-        run = self.contest.entrant(name)
+        run = self.contest.entrants[name]
         if name == "elimination" or run.halves is None or self.target.ratio_cost > 1:
             return False
         disagree = self.contest.difference(name).sites.size or run.disagree
@@ -434,7 +434,7 @@ class _Choice:
         name = self.chosen
         if not self.contest.last or name == "elimination":
             return ""
-        found, run = self.contest.difference(name), self.contest.entrant(name)
+        found, run = self.contest.difference(name), self.contest.entrants[name]
         if found.sites.size:
             labels = [repr(self.target.label(int(site))) for site in found.sites[:_NAMED]]
             more = found.sites.size - len(labels)
@@ -467,25 +467,23 @@ class _Choice:
     def table(self) -> xr.Dataset:
         """Return ``candidates_``."""
         found, contest = self.outcome, self.contest
-        names = contest.names
-        runs = [contest.entrant(name) for name in names]
+        runs = contest.entrants.values()
         work = np.array([run.step_work if run.n_transitions else np.nan for run in runs])
         with np.errstate(divide="ignore"):
-            columns: dict[str, NDArray[Any]] = {
-                "ess_per_work": 1e9 * found.ess_per_work,
-                "work_error": 1e9 * found.work_error,
-                "ess_per_step": found.ess_per_step,
-                "lp_ess_per_step": found.lp_ess_per_step,
-                "transitions_per_work": 1e9 / work,
-            }
-        columns |= {
-            "r_hat": np.array([run.r_hat for run in runs]),
-            "difference": np.array([contest.difference(name).size for name in names]),
-            "transitions": np.array([run.n_transitions for run in runs]),
+            per_work = 1e9 / work
+        columns: dict[str, Any] = {
+            "ess_per_work": 1e9 * found.ess_per_work,
+            "work_error": 1e9 * found.work_error,
+            "ess_per_step": found.ess_per_step,
+            "lp_ess_per_step": found.lp_ess_per_step,
+            "transitions_per_work": per_work,
+            "r_hat": [run.r_hat for run in runs],
+            "difference": [contest.difference(name).size for name in contest.entrants],
+            "transitions": [run.n_transitions for run in runs],
             "in_last_round": found.in_last_round,
         }
         return xr.Dataset(
             {name: ("candidate", values) for name, values in columns.items()},
-            coords={"candidate": names},
+            coords={"candidate": found.names},
             attrs={"chosen": self.chosen},
         )

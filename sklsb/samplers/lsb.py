@@ -57,7 +57,8 @@ class LSBSampler(BaseSampler):
         flip at a time.
     objective : str or Objective, default="auto"
         What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
-        "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with.
+        "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with, or
+        none with ``rejection_free=True``.
         "flux" or "global_flux": only that one. "kl", "exact" (case a of [1]_) or "bound"
         (case b): one function, for both burn-in and sampling. Or, with ``fast=False``, an objective
         declared by `sklsb.extending.objective`, or its name.

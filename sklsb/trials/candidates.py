@@ -1,26 +1,26 @@
 """Ways to sample that the pilot compares: a function, with or without jumps and factors by site."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
-from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction, Lipschitz
-from sklsb.balancing.jumps import JumpFlux, jump, learn_factors
-from sklsb.balancing.weights import balanced
+from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction
+from sklsb.balancing.weights import balanced, log_typical_rate
 from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# Fixed functions that are tried with jumps beside steps, and those that get factors by site. The
-# fewer candidates, the longer their runs.
-_JUMPS, _BY_FLUX, _BY_ESS = ("barker",), ("barker",), ("barker", "sqrt")
-# Chosen in doubt; with factors if all candidates have them.
-_SURE = ("barker", "sqrt", "jump_barker", "jump_sqrt")
-_SURE_OF_FACTORS = tuple(f"{name}_by_ess" for name in _SURE)
+# Jumps of a transition, on average, if they are cheap: then the transition itself counts. If each
+# changes more log-ratios than the second number, draws one jump apart lose nothing.
+_JUMPS, _CHEAP = 4, 64
+# Chosen in doubt, also with jumps; with factors if all candidates have them.
+ROBUST = ("barker", "sqrt")
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,17 @@ class Candidate:
         """Return the same, with the time of a few jumps in a typical state."""
         if not self.jumps:
             return self
-        rule = jump(visited.target, self.function, self.factors, visited.ratios)
-        return replace(self, log_time=rule.log_time, sweep=rule.sweep)
+        n = jumps_of_transition(visited.target)
+        rule = balanced(visited.target, self.function, factors=self.factors)
+        log_time = math.log(n) - log_typical_rate(rule, visited.ratios)
+        return replace(self, log_time=log_time, sweep=-(-visited.target.n_sites // n))
+
+
+def jumps_of_transition(target: Target) -> int:
+    """Return how many jumps a transition makes in a typical state."""
+    view: Any = target.view()
+    n_moves = max(1, view.touched_start.size - 1)
+    return _JUMPS if target.ratio_cost * view.touched.size <= _CHEAP * n_moves else 1
 
 
 @dataclass(frozen=True)
@@ -87,103 +96,47 @@ class Visited:
 class Allowed:
     """Which candidates the parameters of `LSBSampler` allow."""
 
-    steps: bool  # Metropolis-Hastings
     jumps: bool
-    plain: bool  # without learned factors
-    by_site: bool  # with learned factors
-    given: Array | None = None  # factors of the user
+    factors: str | Array | None  # the parameter
+    steps: bool = True  # Metropolis-Hastings
+
+    @property
+    def by_site(self) -> bool:
+        """Whether factors may be learned."""
+        return isinstance(self.factors, str)
 
     @property
     def asks_factors(self) -> bool:
         """Whether factors must be learned."""
-        return self.by_site and not self.plain
+        return self.by_site and self.factors != "auto"
 
-    @classmethod
-    def by(
-        cls,
-        jumps: bool,
-        factors: "str | Array | None",
-        *,
-        steps: bool = True,
-    ) -> "Allowed":
-        """Return what is allowed by the parameter ``factors``, and whether jumps and steps are."""
-        learned = isinstance(factors, str)
-        return cls(
-            steps=steps,
-            jumps=jumps,
-            plain=not learned or factors == "auto",
-            by_site=learned,
-            given=None if isinstance(factors, str) else factors,
-        )
+    @property
+    def given(self) -> Array | None:
+        """Factors of the user."""
+        return None if isinstance(self.factors, str) else self.factors
 
 
 def robust_candidates(candidates: "dict[str, Candidate]") -> list[str]:
     """Return the names of those that are chosen in doubt, in this order."""
-    plain = [name for name in _SURE if name in candidates]
-    return plain or [name for name in _SURE_OF_FACTORS if name in candidates]
+    sure = [*ROBUST, *(f"jump_{name}" for name in ROBUST)]
+    plain = [name for name in sure if name in candidates]
+    return plain or [name for name in candidates if name.removesuffix("_by_ess") in sure]
 
 
 def plain_candidates(
-    allowed: Allowed, learned: dict[str, BalancingFunction], visited: Visited
+    allowed: Allowed, learned: Mapping[str, BalancingFunction], visited: Visited
 ) -> dict[str, Candidate]:
     """Return the candidates without learned factors: learned functions first, then fixed ones.
 
-    Names of functions learned for jumps begin with ``jump_``.
+    Beside steps, only Barker's function is tried with jumps: the fewer candidates, the longer their
+    runs.
     """
-    fixed: dict[str, BalancingFunction] = {name: cls() for name, cls in FIXED.items()}
+    functions: dict[str, BalancingFunction] = {**learned} | {n: cls() for n, cls in FIXED.items()}
     found: dict[str, Candidate] = {}
     if allowed.steps:
-        of_steps = {name: f for name, f in learned.items() if not name.startswith("jump_")}
-        for name, f in (of_steps | fixed).items():
-            found[name] = Candidate(f, False, allowed.given)
+        found = {name: Candidate(f, False, allowed.given) for name, f in functions.items()}
+        functions = {"barker": functions["barker"]}
     if allowed.jumps:
-        of_jumps = {
-            name: f for name, f in learned.items() if name.startswith("jump_") or not allowed.steps
-        }
-        of_jumps |= {f"jump_{name}": fixed[name] for name in (_JUMPS if allowed.steps else fixed)}
-        found |= {name: Candidate(f, True, allowed.given) for name, f in of_jumps.items()}
-    return {name: candidate.timed(visited) for name, candidate in found.items()}
-
-
-def factor_candidates(
-    allowed: Allowed,
-    stored: LearnableEnsemble,
-    visited: Visited,
-    new_ensemble: Callable[[int], LearnableEnsemble],
-    budget: float,
-) -> tuple[dict[str, Candidate], int]:
-    """Learn factors by site, from flows and from effective sizes; return also the evaluations.
-
-    ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams.
-    """
-    prefix = "jump_" if allowed.jumps else ""
-    flux = JumpFlux(stored, Lipschitz(), "global_flux")
-    found: dict[str, Candidate] = {}
-    evaluations = 0
-    for name in _BY_FLUX:
-        function = FIXED[name]()
-        factors = flux.factors(function.table())
-        made = Candidate(function, allowed.jumps, factors, of_seen=True)
-        found[f"{prefix}{name}_by_flux"] = made.timed(visited)
-    for k, name in enumerate(_BY_ESS):
-        plain = Candidate(FIXED[name](), allowed.jumps)
-        chains = new_ensemble(k)
-        made = learned_factors(plain, chains, visited, budget / len(_BY_ESS))
-        evaluations += int(chains.chains.evaluations.sum())
-        found[f"{prefix}{name}_by_ess"] = made
-    return found, evaluations
-
-
-def learned_factors(
-    candidate: Candidate, chains: LearnableEnsemble, visited: Visited, budget: float
-) -> Candidate:
-    """Return a candidate with factors learned by effective sizes."""
-
-    def with_factors(factors: Array) -> Candidate:
-        return replace(candidate, factors=factors).timed(visited)
-
-    def rule_of(factors: Array) -> Balanced | Jump:
-        return with_factors(factors).rule(visited.target)
-
-    found = learn_factors(rule_of, np.ones(visited.target.n_sites), chains, budget)
-    return replace(with_factors(found), of_runs=True)
+        for name, function in functions.items():
+            found[f"jump_{name}"] = Candidate(function, True, allowed.given).timed(visited)
+    return found

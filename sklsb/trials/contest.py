@@ -1,10 +1,8 @@
 r"""The race of samplers: effective draws per nanosecond, by constant prices.
 
-The rounds are those of `sklsb.trials.pilot`. All candidates begin at the same states and are
-judged by the autocorrelation time of the sites, each weighted by its variance in the draws of all
-candidates together, or by a quarter of the time of log p if this is longer: a sampler that starves
-log p loses to one that is good at both. Work is not what log-ratios take, but nanoseconds by the
-table of `sklsb.trials.prices`.
+All candidates begin at the same states and are judged by the autocorrelation time of the sites,
+each weighted by its variance in the draws of all candidates together, or by a quarter of the time
+of log p if this is longer: a sampler that starves log p loses to one that is good at both.
 
 If log p shows that chains were on their way to where the target is, the race says nothing yet:
 `Contest.arrived` returns states from which it can begin anew.
@@ -34,7 +32,7 @@ from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.targets.base import States
 from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
-from sklsb.trials.race import MOST_SITES, TRIAL, Outcome, Pace, Pool, Race, Runs, draw_sites
+from sklsb.trials.race import MOST_SITES, TRIAL, Outcome, Pool, Race, Runs
 from sklsb.trials.times import Found
 
 Array = NDArray[np.float64]
@@ -70,20 +68,23 @@ class Entrant(Runs):
 
     halves: Array | None = None  # means (2 n_chains, n_values, n_sites) of the later draws
     drifted = False  # whether log p of a chain began outside the range of the later draws
+    fewest_work = 0.0  # nothing is known before the first transitions
 
     def __init__(self, ensemble: Any, sites: NDArray[np.int64], short: Short | None = None):
         super().__init__(ensemble, ensemble.rule, sites)
         self.short = short
+        self.is_exact = isinstance(ensemble, Redraws)
         if short:
             sweep = transitions_of_a_sweep(ensemble.rule, ensemble.target)
             every = at_once(sweep, _LOOKS_OF_SWEEP)
-            self.pace = Pace(1, every, short.n_draws, short.n_draws)
+            self.trial, self.every = 1, every
+            self.fewest_draws = self.piece = short.n_draws
         self._before = self.evaluations
 
     @property
     def spent(self) -> float:
         """Nanoseconds of all chains so far, by the table of prices."""
-        if isinstance(self.ensemble, Redraws):
+        if self.is_exact:
             return self.n_transitions * len(self.ensemble) * self._of_redraw
         return work_of(self.n_transitions, self.evaluations - self._before, self.ensemble)
 
@@ -94,10 +95,8 @@ class Entrant(Runs):
         Tables are made before the first draw, or, of a model in slices, for each call of `sample`.
         """
         redraws = cast(Redraws, self.ensemble)
-        elimination = redraws.elimination
-        target = redraws.target
-        price = price_of(self.rule, target)
-        work = price.work(1, elimination.work_per_draw, neighbours(target))
+        elimination, target = redraws.elimination, redraws.target
+        work = price_of(self.rule, target).work(1, elimination.work_per_draw, neighbours(target))
         if redraws.source.sliced:
             ahead = _DRAWS * max(1, len(redraws))
             work += TABLE_ENTRY * n_entries(elimination.found.cost) / ahead
@@ -106,29 +105,22 @@ class Entrant(Runs):
     @property
     def fewest(self) -> int:
         """Transitions of a round, at least."""
-        begun = self.series is not None and self.series.n >= self.pace.fewest
-        return self.pace.every if begun and self._is_shortest else super().fewest
+        begun = self.series is not None and self.series.n >= self.fewest_draws
+        return self.every if begun and self._is_shortest else super().fewest
 
     @property
     def _is_shortest(self) -> bool:
         return self.short is not None and self.short.shortest
 
     @property
-    def fewest_work(self) -> float:
-        """Nothing is known before the first transitions."""
-        return 0.0
-
-    @property
     def step_work(self) -> float:
         """Nanoseconds of a transition."""
         return self.step_cost
 
-    def begin(self, n: int) -> None:
-        """Make n transitions, to see what they cost."""
+    def begin(self) -> None:
+        """Make a few transitions, to see what they cost."""
         # The reference stays the contest's: independent draws do not start where others do.
-        with self.ensemble.threads():
-            draw_sites(self.ensemble, 1, n, self.sites)
-        self.n_transitions += n
+        self.try_out()
 
     def look(self) -> None:
         """Measure the draws so far."""
@@ -172,10 +164,19 @@ class Entrant(Runs):
         few = self._is_shortest and self.series is not None and self.series.n < _FEW_DRAWS
         return self.r_hat > (_LARGE_OF_FEW if few else _LARGE_R_HAT)
 
-    def is_long(self, time: float) -> bool:
-        """Whether the later half is long beside an autocorrelation time."""
+    @property
+    def own_time(self) -> float:
+        """The time of the sites by the variances that this candidate has seen itself.
+
+        By those of all together, candidates that stay in different modes would all be slow.
+        """
+        return np.inf if self.measured is None else Pool([self], None).times(self)[0].time
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the later half is long beside the autocorrelation time."""
         n = 0.5 * self.n_transitions * len(self.ensemble)
-        return self.halves is not None and n >= _FEWEST_TIMES * time
+        return self.halves is not None and n >= _FEWEST_TIMES * self.own_time
 
     def errors(self, time: float, mean: Array) -> Array:
         """Return the variances of the means of the later half, if ``mean`` is the truth."""
@@ -199,19 +200,16 @@ class Contest(Race):
 
     def __init__(self, ensembles: dict[str, Any], budget: float, short: Short | None = None):
         self.by_sites = short is not None and short.shortest
-        self.names = list(ensembles)
-        target = next(iter(ensembles.values())).target
+        first = next(iter(ensembles.values()))
         # As in the pilot: at random, as samplers may treat even and odd sites differently.
-        free = np.flatnonzero(target.n_possible > 1)
+        free = np.flatnonzero(first.target.n_possible > 1)
         self.sites = np.sort(np.random.default_rng(0).permutation(free)[:MOST_SITES])
-        runs: list[Runs] = [Entrant(e, self.sites, short) for e in ensembles.values()]
-        for run in runs:
-            run.reference = float(runs[0].ensemble.log_prob()[0])
-        super().__init__(runs, budget, [], None, None)
-
-    def entrant(self, name: str) -> Entrant:
-        """Return the runs of a candidate."""
-        return cast(Entrant, self.runs[self.names.index(name)])
+        self.reference = float(first.log_prob()[0])
+        self.entrants: dict[str, Entrant] = {}
+        for name, ensemble in ensembles.items():
+            self.entrants[name] = Entrant(ensemble, self.sites, short)
+            self.entrants[name].reference = self.reference
+        super().__init__([*self.entrants.values()], budget, [], None, None)
 
     @property
     def evaluations(self) -> int:
@@ -220,21 +218,11 @@ class Contest(Race):
 
     def arrived(self) -> States | None:
         """Return where the chains are that agree best, if some candidate's were on their way."""
-        walks = [cast(Entrant, r) for r in self.runs if not isinstance(r.ensemble, Redraws)]
+        walks = [run for run in self.entrants.values() if not run.is_exact]
         if not any(run.drifted for run in walks):
             return None
         best = min(walks, key=lambda run: np.nan_to_num(run.r_hat, nan=np.inf))
         return best.ensemble.chains.x.copy()
-
-    def _time(self, name: str) -> float:
-        """Return the time of a candidate's sites by the variances that it has seen itself.
-
-        By those of all together, candidates that stay in different modes would all be slow.
-        """
-        return self._own_time(self.entrant(name))
-
-    def _own_time(self, run: Runs) -> float:
-        return np.inf if run.measured is None else Pool([run], None).times(run)[0].time
 
     def _measure(self) -> list[tuple[Found, Found]]:
         """Return the times of all; independent draws know the variances, and their time is 1.
@@ -242,25 +230,20 @@ class Contest(Race):
         Of the others a transition is worth its effective draws: those of blocks are short beside
         sweeps, and their many transitions know little.
         """
-        exact = [
-            run
-            for run in self.runs
-            if run.measured is not None and isinstance(run.ensemble, Redraws)
-        ]
-        seen = exact or self.runs
+        runs = [*self.entrants.values()]
+        exact = [run for run in runs if run.measured is not None and run.is_exact]
+        seen = exact or runs
         # Chains that stand still have no time.
-        worth = [float(np.nan_to_num(1.0 / self._own_time(run))) for run in seen]
+        worth = [float(np.nan_to_num(1.0 / run.own_time)) for run in seen]
         pool = Pool(seen, None, worth if any(worth) else None)
-        return [(_INDEPENDENT, _INDEPENDENT) if r in exact else pool.times(r) for r in self.runs]
+        return [(_INDEPENDENT, _INDEPENDENT) if run in exact else pool.times(run) for run in runs]
 
     def measures(self) -> tuple[Array, Array]:
         """Return effective draws per nanosecond, and their relative errors."""
         worse = [found[0] if self.by_sites else _slower(*found) for found in self.times]
-        work = np.array([run.step_work for run in self.runs])
+        time, error = np.array(worse).T
         with np.errstate(all="ignore"):
-            return 1.0 / (np.array([f.time for f in worse]) * work), np.array(
-                [f.error for f in worse]
-            )
+            return 1.0 / (time * np.array([run.step_work for run in self.runs])), error
 
     def _drop(self, most: int) -> None:
         """Leave the best in the race, at least one."""
@@ -268,10 +251,9 @@ class Contest(Race):
 
     def join(self, name: str, ensemble: Any, work: float) -> None:
         """Let another candidate run for so much work, and compare all anew."""
-        run = Entrant(ensemble, self.sites)
-        run.reference = self.runs[0].reference
-        run.begin(TRIAL)
-        self.names.append(name)
+        run = self.entrants[name] = Entrant(ensemble, self.sites)
+        run.reference = self.reference
+        run.begin()
         self.runs.append(run)
         n = int(work / max(1.0, run.step_cost * self.n_chains))
         if n >= 4 * TRIAL:
@@ -282,28 +264,22 @@ class Contest(Race):
 
     def found(self) -> Outcome:
         """Return the result; nobody has the benefit of the doubt."""
-        return self.outcome(self.names)._replace(robust=(), learned=())
+        return self.outcome([*self.entrants])._replace(robust=(), learned=())
 
     def difference(self, name: str) -> Difference:
         """Compare a candidate's marginals with those of all others that ran for long enough."""
-        none = Difference("", 0.0, 1.0, self.sites[:0])
-        own = self.entrant(name)
-        if not own.is_long(self._time(name)):
+        own, none = self.entrants[name], Difference("", 0.0, 1.0, self.sites[:0])
+        if not own.is_long:
             return none
-        others = [
-            other
-            for other in self.names
-            if other != name and self.entrant(other).is_long(self._time(other))
-        ]
-        found = [self._between(name, other, len(others)) for other in others]
+        others = {k: run for k, run in self.entrants.items() if run is not own and run.is_long}
+        found = [self._between(own, other, run, len(others)) for other, run in others.items()]
         return min(found, key=lambda one: one.p_value, default=none)
 
-    def _between(self, name: str, other: str, n_others: int) -> Difference:
-        a, b = self.entrant(name), self.entrant(other)
+    def _between(self, a: Entrant, other: str, b: Entrant, n_others: int) -> Difference:
         mean_a, mean_b = (cast(Array, run.halves).mean(axis=0) for run in (a, b))
         # Of a value that one has not seen its own draws do not tell how rare it is.
         both = (mean_a + mean_b) / 2
-        v_a, v_b = a.errors(self._time(name), both), b.errors(self._time(other), both)
+        v_a, v_b = a.errors(a.own_time, both), b.errors(b.own_time, both)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(np.abs(mean_a - mean_b) / np.sqrt(v_a + v_b), posinf=1e9)
             freedom = (2 * self.n_chains - 1) * (v_a + v_b) ** 2 / (v_a**2 + v_b**2)

@@ -1,35 +1,8 @@
-r"""Choosing a rule by trying it.
+"""The pilot of `LSBSampler`: candidates race from the states where the burn-in ended.
 
-Candidates are judged on the target itself: all run from the states where the burn-in ended, and are
-compared by effective sample sizes per unit of work: 1 / tau over the log-ratios evaluated, and a
-constant for each step, in units of a Metropolis step. tau is the autocorrelation time of the sites,
-each weighted by its variance (`sklsb.trials.times`), so this is the variance-weighted harmonic
-mean of the sites' effective sample sizes. The variances come from the draws of all candidates
-together and from states of the burn-in: a candidate that leaves some sites unmoved is found out by
-those that move them.
-
-The race has rounds. All candidates run in the first, with equal work. After each, those that are
-clearly worse than the best, by three standard errors, are dropped, and then all but the best half,
-quarter, ... and two robust ones. From the third round on, work doubles. The race ends when one
-candidate is left, when the best two are known to be worth the same, or when the budget is spent.
-
-A run that is short for its autocorrelation time says little, and what it says is shrunk towards
-what the candidate may be worth by flows at visited states (`sklsb.trials.pilot`), times the
-share of moves that were accepted. Differences of the two have a standard deviation of 1/2 in the
-logarithm, which is compared with the error of the measurement.
-
-If the best is then better than every other by two standard errors and 5 %, it is chosen. If not,
-it is the candidate with the largest lower bound, or the first robust one whose bound is about as
-large. But what was learned, functions and factors, has no benefit of the doubt: it gives way to the
-robust one with the largest bound, if that may be the best, too, and is behind by less than a factor
-of exp(1/2). Errors of short runs are not all that can be wrong with a learned number per variable.
-
-Log p has no vote. It is one series, which tells whether the chains agree on how likely their
-states are, but estimates are made of the sites and of functions of them. Its effective sample size
-is reported.
-
-The plain harmonic mean would let sites that hardly vary decide: on independent sites it is
-largest for the square root, which estimates the sum of all sites worse than Barker's function.
+The page "The pilot" of the documentation has its rules. Its vote is on effective sample sizes per
+work, shrunk towards what flows at visited states let expect, with the benefit of the doubt for
+robust candidates. Log p has no vote: it is one series, and estimates are made of the sites.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +16,9 @@ from sklsb.balancing.functions import BalancingFunction, Barker
 from sklsb.balancing.learning import MIXING, site_variances
 from sklsb.balancing.weights import balanced, log_weights, site_of_moves
 from sklsb.ensembles.protocol import LearnableEnsemble
-from sklsb.targets.base import States, Target
-from sklsb.trials.candidates import Candidate, Visited
-from sklsb.trials.race import MOST_SITES, ROBUST, Outcome, Race, Runs, places
+from sklsb.targets.base import States
+from sklsb.trials.candidates import ROBUST, Candidate, Visited
+from sklsb.trials.race import MOST_SITES, Outcome, Race, Runs, places
 
 Array = NDArray[np.float64]
 # Nats below the best at which a candidate is no longer told from worse ones.
@@ -69,12 +42,10 @@ def compare(
     """Run all candidates from the same states and compare what their draws are worth.
 
     ``new_ensemble`` returns chains at the end of the burn-in, with the k-th set of streams; all
-    runs together may evaluate ``budget`` log-ratios; ``on_run`` is called after each run with those
-    that it evaluated. ``robust`` names candidates that are chosen in doubt before ``learned`` ones,
-    the first one if nothing is known. ``visited``, (n, n_sites), are states of the burn-in, and
-    ``expected`` are the logarithms of what moves of each may be worth there. Returns
-    the outcome, NaN if the budget allows fewer than 48 transitions of each, and the log-ratios
-    evaluated.
+    runs together may evaluate ``budget`` log-ratios. ``robust`` names candidates that are chosen in
+    doubt before ``learned`` ones, the first one if nothing is known. ``visited``, (n, n_sites), are
+    states of the burn-in, and ``expected`` the logarithms of what moves of each may be worth there.
+    Returns the outcome, NaN if the budget is too small, and the log-ratios evaluated.
     """
     names = list(candidates)
     ensembles = [new_ensemble(k) for k in range(len(names))]
@@ -109,21 +80,18 @@ def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tupl
     return largest, (float(where[0]), float(where[-1]))
 
 
-def neglectful(
-    functions: Mapping[str, BalancingFunction], target: Target, states: States, log_ratios: Array
-) -> set[str]:
+def neglectful(functions: Mapping[str, BalancingFunction], seen: Visited) -> set[str]:
     """Return the names of functions that neglect the variables in which p is uncertain.
 
     A function neglects them if, averaged over the variables with their variances as weights, it
-    proposes to change them exp(1.5) times more rarely than Barker's function, at the states
-    (n, n_sites), whose moves have the log-ratios (n, n_moves).
+    proposes to change them exp(1.5) times more rarely than Barker's function, at visited states.
     """
-    n_moves = target.cardinalities - 1
-    by_site = site_variances(target, states, log_ratios) / np.maximum(1, n_moves)
+    target, n_moves = seen.target, seen.target.cardinalities - 1
+    by_site = site_variances(target, seen.states, seen.ratios) / np.maximum(1, n_moves)
     variance = np.repeat(by_site, n_moves)
 
     def log_share(function: BalancingFunction) -> Array:
-        weight = log_weights(balanced(target, function), log_ratios)
+        weight = log_weights(balanced(target, function), seen.ratios)
         total = logsumexp(weight, axis=1, keepdims=True)
         share = np.exp(weight - np.where(np.isfinite(total), total, 0.0)).mean(axis=0)
         return np.log(np.maximum(share, 1e-300))
@@ -137,9 +105,18 @@ def neglectful(
 
 
 def expected_sizes(candidates: Mapping[str, Candidate], seen: Visited) -> Array:
-    """Return logarithms of what moves of the candidates may be worth, up to a common constant.
+    r"""Return logarithms of what moves of the candidates may be worth, up to a common constant.
 
-    Functions and factors that were fitted to these very states get no more than the best other.
+    If variable i alone changed, its autocorrelation time would be its variance over its flow,
+
+    .. math::
+        \tau_i = v_i / \phi_i, \qquad \phi_i = \frac{E \, w_i(x)}{E \, Z(x)} \;\text{(jumps)},
+        \qquad \phi_i = E \, \frac{w_i(x)}{Z(x)} \;\text{(steps, if all are accepted)},
+
+    with w_i the weight of its moves and v_i = 1 - sum_s P(x_i = s)^2. A candidate may be worth
+    1 / tau, with tau the mean of tau_i weighted by v_i: no promise, as variables that must change
+    together are slower. Functions and factors fitted to these very states get no more than the best
+    other.
     """
     target = seen.target
     variance = site_variances(target, seen.states, seen.ratios)

@@ -103,6 +103,9 @@ FITS = 64.0
 TABLE_ENTRY = 4.0
 
 # The following are in log-ratios, as evaluations are counted.
+# What a transition takes beside its log-ratios, 80 of some 12 ns on an Ising model; the same of a
+# jump, in the race of candidates that share all else.
+OF_TRANSITION, OF_JUMP = 7.0, 8.2
 # A table entry; a variable or factor in Python.
 OF_ENTRY, OF_FACTOR = 1.0 / 8.0, 512.0
 # Overhead of a step and of a redraw, a move whose weight is updated, and an entry looked at in a

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
-from sklsb._system.memory import at_once
 from sklsb.balancing.learning import MIXING
-from sklsb.ensembles.protocol import MOST_NUMBERS, Adaptive, LearnableEnsemble
-from sklsb.targets.base import States, Target
+from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
+from sklsb.targets.base import States
+from sklsb.trials.candidates import ROBUST
+from sklsb.trials.draws import draw
+from sklsb.trials.prices import OF_JUMP, OF_TRANSITION
 from sklsb.trials.times import (
     FEWEST_KEPT,
     UNKNOWN,
@@ -39,13 +41,8 @@ _SAME, _FAR = 0.03, 0.5
 _SPREAD = 0.5
 # Relative differences that do not count: work is only roughly time.
 _SLACK = 0.05
-# What a transition takes beside its log-ratios, in log-ratios of an Ising model: 80 of some 12 ns.
-_OVERHEAD = 7.0
-# The same of a jump.
-_OF_JUMP = 8.2
 # Transitions of each chain that measure the cost of one, and that tune a number of flips.
 TRIAL, _ADAPTING = 16, 32
-ROBUST = ("barker", "sqrt")
 
 
 class Outcome(NamedTuple):
@@ -106,41 +103,13 @@ def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArr
         return np.asarray(behind > _SLACK + n_errors * np.hypot(error, error[best]))
 
 
-def draw_sites(
-    ensemble: LearnableEnsemble, n: int, thin: int, sites: NDArray[np.int64]
-) -> tuple[States, Array]:
-    """Make n draws: x (n_chains, n, n_sites) and (log p, acceptance) (n_chains, n, 2)."""
-    n_chains, n_sites = ensemble.chains.x.shape
-    x = np.empty((n_chains, n, sites.size), dtype=ensemble.chains.x.dtype)
-    stats = np.empty((n_chains, n, 2))
-    most = thin * at_once(1 << 24, n_chains * n_sites)
-    most = min(most, at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms))
-    made = done = 0
-    while made < n * thin:
-        size = min(most, n * thin - made)
-        room = (made + size) // thin - done
-        part = np.empty((n_chains, room, n_sites), dtype=x.dtype)
-        part_stats = np.zeros((n_chains, room, 2))
-        ensemble.run(size, (thin, made % thin, 0), part, part_stats)
-        x[:, done : done + room] = part[:, :, sites]
-        stats[:, done : done + room] = part_stats
-        made, done = made + size, done + room
-    return x, stats
-
-
-class Pace(NamedTuple):
-    """Lengths of a candidate's runs."""
-
-    trial: int = TRIAL  # transitions that measure the cost of one
-    every: int = 1  # transitions between the first draws
-    fewest: int = FEWEST_DRAWS
-    piece: int = 1  # fewest draws between two looks at the budget
-
-
 class Runs:
     """The runs of one candidate."""
 
-    pace = Pace()
+    trial = TRIAL  # transitions that measure the cost of one
+    every = 1  # transitions between the first draws
+    fewest_draws = FEWEST_DRAWS  # of a round
+    piece = 1  # fewest draws between two looks at the budget
 
     def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: NDArray[np.int64]):
         self.ensemble, self.rule, self.sites = ensemble, rule, sites
@@ -163,14 +132,16 @@ class Runs:
     @property
     def fewest(self) -> int:
         """Transitions of a round, at least."""
-        return self.pace.fewest * self.pace.every
+        return self.fewest_draws * self.every
+
+    @property
+    def _adapts(self) -> bool:
+        return isinstance(self.ensemble, Adaptive) and self.ensemble.adapting
 
     @property
     def fewest_work(self) -> float:
         """Log-ratios of each chain without which there is no race."""
-        adapting = isinstance(self.ensemble, Adaptive) and self.ensemble.adapting
-        fewest = 4 * TRIAL + (_ADAPTING if adapting else 0)
-        return fewest * max(1.0, self.ensemble.step_cost)
+        return (4 * TRIAL + _ADAPTING * self._adapts) * max(1.0, self.ensemble.step_cost)
 
     @property
     def step_cost(self) -> float:
@@ -190,26 +161,26 @@ class Runs:
         """Return the work of a transition that evaluates ``cost`` times as much as a step."""
         of_step = self.ensemble.step_cost or self.step_cost
         of_ratios = max(of_step, 1e-9) * self.ensemble.target.ratio_cost
-        overhead = _OF_JUMP if self.rule.facts.seeded else _OVERHEAD
-        return (of_ratios * cost + overhead * max(1.0, cost)) / (of_ratios + _OVERHEAD)
+        overhead = OF_JUMP if self.rule.facts.seeded else OF_TRANSITION
+        return (of_ratios * cost + overhead * max(1.0, cost)) / (of_ratios + OF_TRANSITION)
 
-    @property
-    def accepted(self) -> float:
-        """Mean acceptance rate so far; 0 if there is none."""
-        return float(self.acceptance[0] / max(1.0, self.acceptance[1]))
-
-    def begin(self, n: int) -> None:
-        """Make n transitions, to see what they cost."""
+    def begin(self) -> None:
+        """Make a few transitions, to see what they cost."""
         with self.ensemble.threads():
-            if isinstance(self.ensemble, Adaptive) and self.ensemble.adapting:
-                self.ensemble.adapt(self.rule, _ADAPTING)
+            if self._adapts:
+                cast(Adaptive, self.ensemble).adapt(self.rule, _ADAPTING)
                 self.n_transitions += _ADAPTING
             self.ensemble.start(self.rule)
             # Log p is taken relative to this, the same for all candidates, so that a large part
             # that never changes does not matter.
             self.reference = float(self.ensemble.log_prob()[0])
-            draw_sites(self.ensemble, 1, n, self.sites)
-        self.n_transitions += n
+        self.try_out()
+
+    def try_out(self) -> None:
+        """Make the transitions that measure the cost of one."""
+        with self.ensemble.threads():
+            draw(self.ensemble, 1, self.trial, self.sites)
+        self.n_transitions += self.trial
 
     def go_on(self, n: int) -> None:
         """Make n more transitions, or a few less, and look at all so far."""
@@ -217,10 +188,10 @@ class Runs:
         if self.series is None:
             most = max(FEWEST_KEPT, _MOST_VALUES // max(1, n_chains * self.sites.size))
             self.series = Series(n_chains, self.sites.size, self.ensemble.target.dtype, most)
-            self.series.thin = self.pace.every
+            self.series.thin = self.every
         with self.ensemble.threads():
             while (room := min(self.series.make_room(), n // self.series.thin)) > 0:
-                x, stats = draw_sites(self.ensemble, room, self.series.thin, self.sites)
+                x, stats = draw(self.ensemble, room, self.series.thin, self.sites)
                 self.series.add(x, stats[:, :, 0] - self.reference)
                 known = stats[:, :, 1][np.isfinite(stats[:, :, 1])]
                 self.acceptance += known.sum(), known.size
@@ -230,7 +201,10 @@ class Runs:
     def look(self) -> None:
         """Measure the draws so far."""
         if self.series is not None:
-            self.measured = _Measured.of(self.series, self.ensemble.target)
+            lp, n = self.series.lp[:, : self.series.n], self.series.n * self.series.thin
+            shares = self.series.shares(self.ensemble.target.values)
+            moments = np.array([lp.mean(), np.square(lp).mean()])
+            self.measured = _Measured(*self.series.distances(), shares, moments, n)
 
 
 class _Measured(NamedTuple):
@@ -242,14 +216,6 @@ class _Measured(NamedTuple):
     lp: Array  # mean and mean square
     n_transitions: int
 
-    @classmethod
-    def of(cls, series: Series, target: Target) -> "_Measured":
-        """Measure a series."""
-        lp = series.lp[:, : series.n]
-        moments = np.array([lp.mean(), np.square(lp).mean()])
-        n = series.n * series.thin
-        return cls(*series.distances(), series.shares(target.values), moments, n)
-
 
 class Pool:
     """What all candidates have seen together: the variances of the sites and of log p.
@@ -258,7 +224,7 @@ class Pool:
     """
 
     def __init__(
-        self, runs: list[Runs], visited: States | None, worth: Sequence[float] | None = None
+        self, runs: Sequence[Runs], visited: States | None, worth: Sequence[float] | None = None
     ):
         each = [1.0] * len(runs) if worth is None else worth
         known = [(run.measured, w) for run, w in zip(runs, each, strict=True) if run.measured]
@@ -334,7 +300,9 @@ class Race:
         ess, error = 1.0 / (time * work), np.array([of_sites.error for of_sites, _ in self.times])
         if self.expected is None:
             return ess, error
-        of_move = np.array([run.work_of(1.0) * (run.accepted or 1.0) ** -1 for run in self.runs])
+        sums = [run.acceptance for run in self.runs]
+        accepted = [total / max(1.0, n) or 1.0 for total, n in sums]
+        of_move = np.array([run.work_of(1.0) for run in self.runs]) / accepted
         return _shrunk(ess, error, self.expected - np.log(of_move))
 
     def first_work(self) -> float:
@@ -345,7 +313,7 @@ class Race:
         if self.budget < self.n_chains * sum(run.fewest_work for run in self.runs):
             return 0.0
         for run in self.runs:
-            run.begin(run.pace.trial)
+            run.begin()
         left = 0.9 * (self.budget - self.spent) / self.n_chains
         work = left / sum(n * k for n, k in zip(self._plan(), _PLAN, strict=True))
         needed = sum(max(work, run.fewest * run.step_cost) for run in self.runs)
@@ -397,8 +365,8 @@ class Race:
 
     def _go_on(self, run: Runs, n: int) -> None:
         """Make n transitions, fewer if they turn out to cost more than there is."""
-        thin = run.pace.every if run.series is None else run.series.thin
-        n_pieces = min(_PIECES, n // (thin * run.pace.piece))
+        thin = run.every if run.series is None else run.series.thin
+        n_pieces = min(_PIECES, n // (thin * run.piece))
         ends = np.linspace(0, n, max(1, n_pieces) + 1).astype(int).tolist()
         for begin, end in pairwise(ends):
             cost = (end - begin) * run.step_cost * self.n_chains
@@ -444,6 +412,6 @@ class Race:
             1.0 / lp_time,
             acceptance,
             np.array([0 if run.measured is None else run.measured.n_transitions for run in runs]),
-            np.array([getattr(run.ensemble, "n_flips", 1) for run in runs]),
+            np.array([r.ensemble.n_flips if isinstance(r.ensemble, Adaptive) else 1 for r in runs]),
             np.isin(np.arange(len(runs)), self.last),
         )

@@ -7,11 +7,9 @@ from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb._system.memory import at_once
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import fits, n_entries
@@ -19,6 +17,7 @@ from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import prune, strike
 from sklsb.targets.base import States, Target
+from sklsb.trials.draws import draw
 from sklsb.trials.prices import MAX_MEMORY, OF_ENTRY, OF_FACTOR
 
 # Sweeps of the scouts' first and second try, and the fewest of the first one if it is cut short.
@@ -61,7 +60,9 @@ def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:
     with scouts.threads():
         scouts.start(ensemble.rule)
         for steps in (first, max(_LONGER * first, _SWEEPS[1] * d)):
-            seen = _look(scouts, steps)
+            # Odd distances: a flat chain is periodic.
+            seen = draw(scouts, _LOOKS, -(-steps // _LOOKS) | 1)
+            seen = seen[0], seen[1][:, :, 0]
             found = _disagree(target, seen, steps / d)
             if not found:
                 exact = exact or _exact_draws(ensemble, budget)
@@ -73,19 +74,6 @@ def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:
     if found:
         return True, f"scouts disagree after the burn-in, {found}"
     return False, "scouts agree after the burn-in"
-
-
-def _look(scouts: BalancedEnsemble, steps: int) -> Looks:
-    """Let the scouts go on; return states and log p at regular intervals."""
-    n_chains, n_sites = scouts.chains.x.shape
-    draws = np.empty((n_chains, _LOOKS, n_sites), dtype=scouts.target.dtype)
-    stats = np.empty((n_chains, _LOOKS, 2))
-    thin = -(-steps // _LOOKS) | 1  # odd: a flat chain is periodic
-    most = at_once(MOST_NUMBERS, 2 * thin)
-    for begin in range(0, _LOOKS, most):
-        size = min(most, _LOOKS - begin)
-        scouts.run(size * thin, (thin, 0, begin), draws, stats)
-    return draws, stats[:, :, 0]
 
 
 def _disagree(target: Target, seen: Looks, sweeps: float) -> str:

@@ -19,6 +19,7 @@ from sklsb.diagnostics.tally import RareValue
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
+from sklsb.trials.draws import draw
 from sklsb.trials.reference import Reference, find_reference
 from sklsb.trials.uphill import Account, Search, Uphill, Walks, noise
 
@@ -279,10 +280,7 @@ def scouted_starts(
     def walk(states: States, streams: Streams, n_draws: int, sweeps: float) -> tuple[States, int]:
         walkers = new_ensemble(states, streams)
         walkers.start(rule)
-        thin = max(1, round(sweeps * per_sweep))
-        draws = np.empty((len(states), n_draws, target.n_sites), dtype=target.dtype)
-        stats = np.empty((*draws.shape[:2], len(rule.facts.stat_names)))
-        walkers.run(n_draws * thin, (thin, 0, 0), draws, stats)
+        draws, _ = draw(walkers, n_draws, max(1, round(sweeps * per_sweep)))
         return draws, int(walkers.chains.evaluations.sum())
 
     evaluations, of_sweep = budget

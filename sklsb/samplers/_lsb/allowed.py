@@ -24,7 +24,7 @@ def allowed_by(params: Any, target: Target) -> Allowed:
         )
     auto = isinstance(params.rejection_free, str)
     may_jump = (auto or must_jump) and not (params.fast or params.lazy)
-    return Allowed.by(may_jump, factors, steps=not must_jump)
+    return Allowed(may_jump, factors, not must_jump)
 
 
 def _must_jump(params: Any) -> bool:

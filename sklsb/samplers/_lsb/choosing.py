@@ -7,11 +7,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from sklsb._system.progress import Progress
-from sklsb.balancing.functions import FIXED, BalancingFunction, Lipschitz, get_balancing
-from sklsb.balancing.jumps import JumpFlux
-from sklsb.balancing.jumps import draws as make_draws
+from sklsb.balancing.functions import BalancingFunction, Lipschitz, get_balancing
 from sklsb.balancing.learners import name_of
-from sklsb.balancing.learning import MIXING, OBJECTIVES, Flux, Trace, fit_flux, n_stored
+from sklsb.balancing.learning import MIXING, OBJECTIVES, Trace, fit_flux, n_stored
 from sklsb.balancing.weights import balanced
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams
@@ -21,11 +19,11 @@ from sklsb.trials.candidates import (
     Allowed,
     Candidate,
     Visited,
-    factor_candidates,
-    learned_factors,
     plain_candidates,
     robust_candidates,
 )
+from sklsb.trials.draws import draw
+from sklsb.trials.factors import factor_candidates, learned_factors
 from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
 from sklsb.trials.race import Outcome
 
@@ -97,25 +95,26 @@ class Chooser:
         stored = self._stored(visited)
         traces: dict[str, Trace] = {}
         functions = compared = {name: function}  # one for both
-        if self._most is not None and self._most < FEWEST_EVALUATIONS:
+        # Beside factors by site, functions learned for jumps won nowhere.
+        few = self._most is not None and self._most < FEWEST_EVALUATIONS
+        if few or (self._params.objective == "auto" and not self._allowed.steps):
             functions = compared = {"burn-in": function}
         elif name not in OBJECTIVES:
             functions, traces = self._mixing(stored)
             compared = {"burn-in": function, **functions}
-        ratios = stored.proposal_log_ratios()
+        seen = Visited.of(stored)
         self._count(stored)
         self._done("mixing")
-        looked = {name: starved(f, ratios) for name, f in compared.items()}
+        looked = {name: starved(f, seen.ratios) for name, f in compared.items()}
         starving = [Starving(n, d, *ends) for n, (d, ends) in looked.items() if d > STARVED]
         if not self._params.pilot:
-            candidate = self._without_pilot(next(iter(functions.values())), stored)
+            candidate = self._without_pilot(next(iter(functions.values())), seen)
             self._done("factors")
             return Choice(candidate, self._evaluations, starving, traces, None)
         out = {s.name for s in starving}
-        out |= neglectful(functions, self._ensemble.target, visited, ratios)
+        out |= neglectful(functions, seen)
         kept = {name: f for name, f in functions.items() if name not in out}
-        seen = Visited(self._ensemble.target, visited, ratios)
-        candidates = self._candidates(stored, kept, seen, 0.25 * self._counted)
+        candidates = self._candidates(kept, seen, 0.25 * self._counted)
         self._done("factors")
         outcome = self._race(candidates, 0.5 * self._counted, seen)
         self._done("pilot")
@@ -145,17 +144,13 @@ class Chooser:
         kinds = MIXING if objective == "auto" else (name_of(objective),)
         if not self._params.pilot:  # nothing to choose with
             kinds = kinds[:1]
-        # Beside factors by site, functions learned for jumps won nowhere.
-        classes = {"": Flux} if self._allowed.steps else {"jump_": JumpFlux}
         functions: dict[str, BalancingFunction] = {}
         traces: dict[str, Trace] = {}
         progress = Progress(self._params.verbose, "learning to mix", unit="evaluations")
         with stored.threads(), progress:
-            for prefix, cls in classes.items():
-                for kind in kinds[-1:] if prefix and objective == "auto" else kinds:
-                    start, most = self._initial(kind), self._most
-                    found = fit_flux(stored, start, kind, progress, of=cls, most=most)
-                    functions[prefix + kind], traces[prefix + kind] = found
+            for kind in kinds:
+                found = fit_flux(stored, self._initial(kind), kind, progress, most=self._most)
+                functions[kind], traces[kind] = found
         return functions, traces
 
     def _initial(self, kind: str) -> Any:
@@ -166,38 +161,24 @@ class Chooser:
         return copy.deepcopy(get_balancing(given))
 
     def _candidates(
-        self,
-        stored: LearnableEnsemble,
-        functions: Mapping[str, BalancingFunction],
-        seen: Visited,
-        budget: float,
+        self, functions: Mapping[str, BalancingFunction], seen: Visited, budget: float
     ) -> dict[str, Candidate]:
         """Return what the pilot compares."""
-        if self._params.fast:
-            fixed = {name: cls() for name, cls in FIXED.items()}
-            return {name: Candidate(f) for name, f in ({**functions} | fixed).items()}
         allowed = self._allowed
-        found = plain_candidates(allowed, {**functions}, seen) if allowed.plain else {}
-        if allowed.by_site:
-            new_ensemble = self._copies("factors")
-            more, evaluations = factor_candidates(allowed, stored, seen, new_ensemble, budget)
+        found = {} if allowed.asks_factors else plain_candidates(allowed, functions, seen)
+        if allowed.by_site and not self._params.fast:
+            more, evaluations = factor_candidates(allowed, seen, self._copies("factors"), budget)
             self._ensemble.chains.evaluations[0] += evaluations
             found |= more
         return found
 
-    def _without_pilot(
-        self, function: BalancingFunction, stored: LearnableEnsemble | None = None
-    ) -> Candidate:
+    def _without_pilot(self, function: BalancingFunction, seen: Visited | None = None) -> Candidate:
         """Return the way to sample with a function that is not compared with others."""
         allowed = self._allowed
         plain = Candidate(function, not allowed.steps, allowed.given)
         if not self._ensemble.target.n_sites or not (plain.jumps or allowed.asks_factors):
             return plain
-        if stored is None:
-            stored = self._stored(self._look(function))
-            stored.proposal_log_ratios()
-            self._count(stored)
-        seen = Visited.of(stored)
+        seen = seen or self._look(function)
         if not allowed.asks_factors:
             return plain.timed(seen)
         chains = self._copies("factors")(0)
@@ -206,16 +187,18 @@ class Chooser:
         self._count(chains)
         return found
 
-    def _look(self, function: BalancingFunction) -> States:
+    def _look(self, function: BalancingFunction) -> Visited:
         """Let copies of the chains go on; return some of their states."""
-        chains = self._copies("look")(0)
-        n_chains, d = chains.chains.x.shape
-        n = -(-n_stored(self._ensemble.cost) // n_chains)
-        x = np.empty((n_chains, n, d), chains.chains.x.dtype)
-        chains.start(balanced(self._ensemble.target, function))
-        make_draws(chains, x, max(1, d // 8))
+        chains, target = self._copies("look")(0), self._ensemble.target
+        chains.start(balanced(target, function))
+        n = -(-n_stored(self._ensemble.cost) // len(chains))
+        with chains.threads():
+            x, _ = draw(chains, n, max(1, target.n_sites // 8))
+        stored = self._stored(x.reshape(-1, target.n_sites))
+        seen = Visited.of(stored)
         self._count(chains)
-        return x.reshape(-1, d)
+        self._count(stored)
+        return seen
 
     def _copies(self, use: str) -> Callable[[int], LearnableEnsemble]:
         """Return a function that makes chains at the present states, with the k-th set of streams.

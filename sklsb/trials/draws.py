@@ -1,0 +1,38 @@
+"""Draws of copies of the chains, as every trial makes them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._system.memory import at_once
+from sklsb.ensembles.protocol import MOST_NUMBERS
+from sklsb.targets.base import States
+
+# Most values of variables held beside those that are wanted.
+_MOST_HELD = 1 << 24
+
+
+def draw(
+    chains: Any, n: int, thin: int, sites: NDArray[np.int64] | None = None
+) -> tuple[States, NDArray[np.float64]]:
+    """Make n draws ``thin`` transitions apart: x (n_chains, n, n_sites), log p and acceptance.
+
+    The acceptance is 0 or NaN where nothing is refused. Of the variables only ``sites`` are kept.
+    """
+    n_chains, n_sites = chains.chains.x.shape
+    x = np.empty((n_chains, n, n_sites if sites is None else sites.size), chains.chains.x.dtype)
+    stats = np.empty((n_chains, n, 2))
+    most = thin * at_once(_MOST_HELD, n_chains * n_sites)
+    most = min(most, at_once(MOST_NUMBERS, chains.rule.facts.n_uniforms))
+    made = 0
+    while made < n * thin:
+        size = min(most, n * thin - made)
+        done, end = made // thin, (made + size) // thin
+        part = np.empty((n_chains, end - done, n_sites), x.dtype)
+        of_part = np.zeros((n_chains, end - done, 2))
+        chains.run(size, (thin, made % thin, 0), part, of_part)
+        x[:, done:end] = part if sites is None else part[:, :, sites]
+        stats[:, done:end] = of_part
+        made += size
+    return x, stats
