@@ -21,7 +21,7 @@ from sklsb import (
 from sklsb.diagnostics.tally import RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning
-from sklsb.samplers._run import starts as _starts
+from sklsb.trials import starts as _starts
 from sklsb.trials.reference import find_reference
 from sklsb.trials.starts import MOST_LOOKS, Effort, draw_starts
 from sklsb.trials.uphill import Account, Uphill, Walks
