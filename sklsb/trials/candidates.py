@@ -25,31 +25,15 @@ ROBUST = ("barker", "sqrt")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to sample.
+    """A way to sample."""
 
-    Parameters
-    ----------
-    function : BalancingFunction
-        Weighs the moves.
-    jumps : bool
-        Whether every proposed move is made, in continuous time.
-    factors : ndarray of shape (n_sites,), optional
-        Multiply the weights of the moves of each variable.
-    log_time : float
-        Logarithm of the time of a transition, if ``jumps``.
-    sweep : int
-        Transitions in which there are as many jumps as variables.
-    of_seen, of_runs : bool
-        Whether the factors were fitted to flows at visited states, or to runs.
-    """
-
-    function: BalancingFunction
-    jumps: bool = False
-    factors: Array | None = None
-    log_time: float = 0.0
-    sweep: int = 0
-    of_seen: bool = False
-    of_runs: bool = False
+    function: BalancingFunction  # weighs the moves
+    jumps: bool = False  # whether every proposed move is made, in continuous time
+    factors: Array | None = None  # by site, which multiply the weights of the moves
+    log_time: float = 0.0  # of a transition, if jumps
+    sweep: int = 0  # transitions in which there are as many jumps as variables
+    of_seen: bool = False  # whether the factors were fitted to flows at visited states
+    of_runs: bool = False  # or to runs
 
     @property
     def learned(self) -> bool:

@@ -63,37 +63,34 @@ class Outcome(NamedTuple):
 
     @property
     def best(self) -> str:
-        """Name of the candidate to keep, one of the last round."""
+        """Name of the candidate to keep, one of the last round.
+
+        It is the best, if that is settled. If not, it is the one with the largest lower bound, or
+        the first robust one whose bound is about as large. But a learned one is taken only if no
+        robust one may be best, too, and is not far behind.
+        """
         ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
         with np.errstate(all="ignore"):
             error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
-        robust, learned = (places(self.names, some) for some in (self.robust, self.learned))
-        return self.names[_choice(ess, error, robust, learned)]
+        robust = places(self.names, self.robust)
+        if not ess.any():
+            return self.names[robust[0] if robust else 0]
+        best = int(np.argmax(ess))
+        may_be_best = ~clearly_worse(ess, error, best, _SETTLED)
+        if may_be_best.sum() == 1:
+            return self.names[best]
+        lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
+        chosen = int(np.argmax(lower))
+        near = [k for k in robust if may_be_best[k] and ess[k] >= np.exp(-_FAR) * ess[best]]
+        highest = lower[chosen]
+        if self.names[chosen] in self.learned:
+            highest = max((lower[k] for k in near), default=0.0)
+        return self.names[next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)]
 
 
 def places(names: Sequence[str], some: Sequence[str]) -> list[int]:
     """Return where some candidates are, in their order."""
     return [names.index(name) for name in some if name in names]
-
-
-def _choice(ess: Array, error: Array, robust: list[int], learned: list[int]) -> int:
-    """Return the place of the candidate to keep, given relative errors.
-
-    It is the best, if that is settled. If not, it is the one with the largest lower bound, or the
-    first robust one whose bound is about as large. But a learned one is taken only if no robust one
-    may be best, too, and is not far behind.
-    """
-    if not ess.any():
-        return robust[0] if robust else 0
-    best = int(np.argmax(ess))
-    may_be_best = ~clearly_worse(ess, error, best, _SETTLED)
-    if may_be_best.sum() == 1:
-        return best
-    lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
-    chosen = int(np.argmax(lower))
-    near = [k for k in robust if may_be_best[k] and ess[k] >= np.exp(-_FAR) * ess[best]]
-    highest = max((lower[k] for k in near), default=0.0) if chosen in learned else lower[chosen]
-    return next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)
 
 
 def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:

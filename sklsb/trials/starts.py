@@ -75,7 +75,6 @@ def draw_starts(
 
     ``init`` "both" quenches chains 1, 3, ... Quenched chains start in turn at the most probable end
     of many uphill walks and far from it; or at a rare value that chains keep, if one is found.
-    ``on_chain`` is called after each start.
     """
     x = np.empty((len(streams), target.n_sites), dtype=target.dtype)
     evaluations = np.zeros(len(streams), dtype=np.int64)
@@ -268,13 +267,13 @@ def scouted_starts(
     rule: Rule,
     budget: tuple[int, int],
     new_ensemble: Callable[[States, Streams], Any],
+    first_order: bool = False,
 ) -> Starts:
     """Draw starts as a fit wants them, with a search that runs chains with ``rule``.
 
     ``budget`` has the evaluations for the start of a chain, a quarter of its burn-in, and for a
     sweep. ``init`` "auto" makes exact draws where these take no more than the burn-in.
     """
-    first_order = getattr(params, "fast", False)
     per_sweep = transitions_of_a_sweep(rule, target)
 
     def walk(states: States, streams: Streams, n_draws: int, sweeps: float) -> tuple[States, int]:

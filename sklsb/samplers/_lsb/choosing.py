@@ -55,17 +55,9 @@ class Choice(NamedTuple):
 class Chooser:
     """Learns functions and factors from states that the burn-in visited, and compares them.
 
-    Parameters
-    ----------
-    algorithm : Algorithm
-        The fit; its parameters are read.
-    allowed : Allowed
-        What they allow.
-    ensemble : LearnableEnsemble
-        Chains at the end of the burn-in. They stay where they are; evaluations are counted there.
-    most : int, optional
-        Most evaluations of an objective of visited states; if they are too few, no function is
-        learned from these.
+    The chains of ``ensemble``, at the end of the burn-in, stay where they are; evaluations are
+    counted there. ``most`` bounds the evaluations of an objective of visited states; if they are
+    too few, no function is learned from these.
     """
 
     def __init__(

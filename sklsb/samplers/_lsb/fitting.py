@@ -232,7 +232,8 @@ class Learning(Algorithm):
         if isinstance(self._function, LearnableFunction) and not self.params.fast:
             budget += min(n, MOST_UPDATES) * UPDATE_COST / (8 * target.ratio_cost)
         cost = int(budget), int(target.n_sites * of_step)
-        return scouted_starts(target, self.params, streams, rule, cost, self.make_ensemble)
+        new, fast = self.make_ensemble, self.params.fast
+        return scouted_starts(target, self.params, streams, rule, cost, new, fast)
 
     def burn_in(self, ensemble: LearnableEnsemble) -> dict[str, Any]:
         n, target, params = self._length(), self.target, self.params
