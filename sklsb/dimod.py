@@ -6,7 +6,7 @@ Of the extra ``dimod``: ``pip install 'sklsb[dimod]'``.
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -40,9 +40,8 @@ _N_CHAINS, _FEWEST = 4, 256
 _LARGEST_EXPONENT = 700.0
 
 
-class _Drawn(NamedTuple):
-    states: States  # (num_reads, n_sites)
-    info: dict[str, Any]
+# States, of shape (num_reads, n_sites), and what is known of them.
+_Drawn = tuple[States, dict[str, Any]]
 
 
 def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> Any:
@@ -195,12 +194,11 @@ class SklsbSampler(dimod.Sampler):
             )
         beta = positive(beta, "beta")
         target = Ising.from_bqm(bqm, 1.0 if method == "anneal" else beta)
-        drawn = _drawn(target, num_reads, beta, method, seconds, seed)
-        x = drawn.states
+        x, info = _drawn(target, num_reads, beta, method, seconds, seed)
         if target._vartype == "BINARY":
             x = (x > 0).astype(x.dtype)
         found = dimod.SampleSet.from_samples_bqm((x, list(bqm.variables)), bqm)
-        found.info.update(drawn.info)
+        found.info.update(info)
         return found
 
     def sample_dqm(
@@ -241,11 +239,10 @@ class SklsbSampler(dimod.Sampler):
                 "BinaryQuadraticModel."
             )
         target, shift = _network(dqm, positive(beta, "beta"), any_beta=method == "anneal")
-        drawn = _drawn(target, num_reads, beta, method, seconds, seed)
-        states, labels = drawn.states, list(dqm.variables)
+        states, info = _drawn(target, num_reads, beta, method, seconds, seed)
+        labels = list(dqm.variables)
         energies = dqm.energies((states, labels)) if labels else np.full(len(states), dqm.offset)
         found = dimod.SampleSet.from_samples((states, labels), "DISCRETE", energies)
-        info = drawn.info
         if info["log_z"] is not None:
             info["log_z"] += shift
         found.info.update(info)
@@ -309,28 +306,27 @@ def _drawn(
         "tempering": _tempered,
         "anneal": _annealed,
     }
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         states, info = kinds[method](target, n, seconds, seed)
-    for warning in told:
+    for warning in caught:
         warn(warning.message)
     known = {"log_z": None, "log_z_error": None, "r_hat": None, "proven": False}
     # Filters belong to the process: other threads may have warned meanwhile.
-    own = [warning.message for warning in told if isinstance(warning.message, SamplerWarning)]
-    words = [str(message) for message in own]
-    return _Drawn(states, known | info | {"beta": float(beta), "told": words})
+    words = [str(w.message) for w in caught if isinstance(w.message, SamplerWarning)]
+    return states, known | info | {"beta": float(beta), "told": words}
 
 
 def _eliminated(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     sampler = EliminationSampler(n_chains=1, random_state=seed).fit(target)
     draws = sampler.sample(n)
     info = {"method": "elimination", "log_z": float(sampler.log_z_), "log_z_error": 0.0}
-    return _Drawn(flat_states(draws, target), info)
+    return flat_states(draws, target), info
 
 
 def _chained(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     x, sampler = draw_from_chains(target, n, seed)
-    return _Drawn(x, {"method": "chains"} | _of_chains(sampler) | _log_z(sampler.sampler_))
+    return x, {"method": "chains"} | _of_chains(sampler) | _log_z(sampler.sampler_)
 
 
 def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
@@ -338,7 +334,7 @@ def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     draws = sampler.sample(max(-(-n // _N_CHAINS), _FEWEST))
     x = flat_states(draws, target)
     info = {"method": "tempering"} | _of_chains(sampler) | _log_z(sampler)
-    return _Drawn(x[evenly(len(x), n)], info)
+    return x[evenly(len(x), n)], info
 
 
 def _of_chains(sampler: BaseSampler) -> dict[str, Any]:
@@ -357,4 +353,4 @@ def _annealed(target: Target, n: int, seconds: float | None, seed: Any) -> _Draw
     found = anneal(target, seconds=seconds, n_chains=n, random_state=seed)
     x = found["x"].values.reshape(n, target.n_sites)
     order = np.argsort(-found["lp"].values, kind="stable")
-    return _Drawn(x[order], {"method": "anneal", "proven": bool(found.attrs["proven"])})
+    return x[order], {"method": "anneal", "proven": bool(found.attrs["proven"])}

@@ -130,6 +130,13 @@ def test_fit_twice_is_fit_once(target):
     assert (draws(going_on.fit(target), 20) != first).any()
 
 
+def test_limits_set_after_fit_wait_for_the_next_one(target):
+    sampler = make(max_work=2**20).fit(target).set_params(max_work=1)
+    assert sampler.marginals_.identical(exact.marginals(target))
+    with pytest.raises(ValueError, match="max_work"):
+        sampler.fit(target)
+
+
 def test_clones_are_not_fitted(target):
     sampler = make(max_work=2**20).fit(target)
     other = clone(sampler)

@@ -220,7 +220,7 @@ def test_init_only_stores():
         (LSBSampler, {"balancing": Mixture([1, 2, 3, 4]), "objective": "nonsense"}),
         (GibbsSampler, {"scan": object(), "block_size": "all"}),
         (HammingBallSampler, {"block_size": np.inf, "radius": object()}),
-        (ClusterSampler, {"update": object()}),
+        (ClusterSampler, {}),
         (SwapSampler, {"balancing": object(), "n_partners": "all"}),
     ):
         given = common | own
@@ -1449,18 +1449,36 @@ def test_sampling_in_another_thread(target):
 # ----------------------------------------------------------------- one thread, honest settings
 
 
-def test_a_second_thread_is_refused(target):
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sampler, folder: sampler.sample(1),
+        lambda sampler, folder: sampler.fit(sampler.target_),
+        lambda sampler, folder: copy.copy(sampler),
+        lambda sampler, folder: sampler.save(folder / "sampler"),
+    ],
+    ids=["sample", "fit", "copy", "save"],
+)
+def test_a_second_thread_is_refused(target, call, tmp_path):
     sampler = make().fit(target)
     refused = []
 
     def again(x):
         with ThreadPoolExecutor(1) as pool:
-            refused.append(pool.submit(sampler.sample, 1).exception())
+            refused.append(pool.submit(call, sampler, tmp_path).exception())
         return x[:, 0]
 
     sampler.sample(3, record={"first": again})
     assert isinstance(refused[0], RuntimeError)
     assert "already running in another thread" in str(refused[0])
+    call(sampler, tmp_path)
+
+
+def test_threads_that_are_none_are_refused_after_fit_too(target, tmp_path):
+    sampler = make().fit(target).set_params(n_jobs=0)
+    with pytest.raises(ValueError, match="n_jobs is 0; give a number of threads, -1 or None"):
+        sampler.sample(1, store=tmp_path / "draws")
+    assert not (tmp_path / "draws").exists()
 
 
 @pytest.mark.parametrize("name", ["fast", "pilot", "warm_start", "keep_burn_in"])
@@ -1516,15 +1534,15 @@ def test_a_ctrl_c_after_the_last_draw_loses_nothing(target, monkeypatch):
     assert sampler.sample(5).equals(other.sample(5))
 
 
-def test_a_ctrl_c_before_the_first_draw_locks_nobody_out(target):
+def test_a_ctrl_c_before_the_first_draw_locks_nobody_out(target, monkeypatch):
     class Interrupted(dict):
         def setdefault(self, key, value):
             super().setdefault(key, value)
             raise KeyboardInterrupt
 
     sampler, other = make("sqrt").fit(target), make("sqrt").fit(target)
-    sampler.run_.__dict__ = Interrupted(sampler.run_.__dict__)
+    monkeypatch.setattr(_run, "_HOLDERS", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         sampler.sample(5)
-    sampler.run_.__dict__ = dict(sampler.run_.__dict__)
+    monkeypatch.setattr(_run, "_HOLDERS", dict(_run._HOLDERS))
     assert sampler.sample(5).equals(other.sample(5))

@@ -842,7 +842,7 @@ def cost_of(sampler, target):
 def test_a_burn_in_by_default_takes_so_many_values_or_the_fewest_transitions():
     def length(sampler, n_sites, n_states, function=lambda x: -0.1 * x.sum(axis=-1)):
         fit = sampler._algorithm(sampler, FunctionTarget(function, n_sites, n_states))
-        return fit._length()
+        return fit._length() if isinstance(sampler, ParallelTempering) else fit.burn_in_length()
 
     assert length(LSBSampler(), 500, 2) == 2**22 // (4 * 501)
     assert length(LSBSampler(n_chains=1), 500, 2) == 2500

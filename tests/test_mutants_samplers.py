@@ -44,7 +44,7 @@ def check_rows_of_chains(package):
     target = lattice(package)
     x, _ = tables.draw_from_chains(target, 8, 0)
     assert len(np.unique(x, axis=0)) == 4, "rows of a table come from all chains"
-    x = dimod._tempered(target, 8, None, 0).states
+    x, _ = dimod._tempered(target, 8, None, 0)
     assert len(np.unique(x, axis=0)) == 4, "reads come from all chains"
 
 
@@ -166,8 +166,8 @@ MUTANTS = {
     ),
     "reads of the first ladder": Mutant(
         "dimod.py",
-        "return _Drawn(x[evenly(len(x), n)], info)",
-        "return _Drawn(x[:n], info)",
+        "return x[evenly(len(x), n)], info",
+        "return x[:n], info",
         check_rows_of_chains,
         "reads come from all chains",
     ),
@@ -178,12 +178,12 @@ MUTANTS = {
         check_rows_of_chains,
         "rows of a table",
     ),
-    "the chains of one worker": Mutant(
+    "streams of one worker for all": Mutant(
         "samplers/parallel.py",
-        "whole = np.concatenate([part[name].values for part in parts])",
-        "whole = parts[0][name].values",
+        "Streams(spawn(job.seed, n, span[0]), span[0])",
+        "Streams(spawn(job.seed, n, 0), span[0])",
         check_many_chains,
-        "all chains",
+        "where chains run",
     ),
     "a file for any target": Mutant(
         "samplers/_run/saving.py",

@@ -192,6 +192,27 @@ def test_stores_of_workers(tmp_path, monkeypatch):
         sklsb.open_draws(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("learned", ["balancing_", "candidates_", "history_"]),
+        ("elimination", ["log_z_", "cost_", "marginals_"]),
+        ("tempering", ["betas_", "barrier_"]),
+        ("auto", ["history_"]),
+    ],
+)
+def test_samplers_of_stores_have_what_fit_found(name, attributes, tmp_path):
+    pytest.importorskip("zarr")
+    sampler, path = fitted(name), tmp_path / "runs"
+    sample_chains(sampler, 5, n_chains=2, store=path, n_jobs=2, n_burn_in=10)
+    owner = sampler.sampler_ if name == "auto" else sampler
+    for part in sorted(path.glob("*.zarr")):
+        found = type(owner).resume(part, sampler.target_)
+        for attribute in attributes:
+            assert str(getattr(found, attribute)) == str(getattr(owner, attribute)), attribute
+        assert found.sample(1, store=part).sizes["draw"] == 1
+
+
 def test_statistics():
     sampler = fitted("random")
     whole = sample_chains(sampler, 20, n_chains=3)

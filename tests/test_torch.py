@@ -1372,7 +1372,7 @@ def test_a_module_on_another_device_is_named():
     [
         (0, ValueError, "n_flips is 0; it must be at least 1"),
         (65, ValueError, 'n_flips is 65; it must be from 1 to 64, or "auto"'),
-        ("all", ValueError, "n_flips is 'all'; give a number from 1 to 64"),
+        ("all", ValueError, "n_flips is 'all'; it must be from 1 to 64"),
         (2.0, TypeError, r"n_flips is 2.0; give an integer"),
         (True, TypeError, "n_flips is True; give an integer"),
     ],

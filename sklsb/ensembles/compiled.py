@@ -35,6 +35,7 @@ class Threaded:
     """Divides work on a target among threads."""
 
     target: Target
+    streams: Streams
     n_jobs: int
     _pool: Executor | None = None
 
@@ -49,6 +50,14 @@ class Threaded:
                 yield
             finally:
                 self._pool = None
+
+    def use_threads(self, n: int) -> None:
+        """Use at most n threads, and one for each chain."""
+        self.n_jobs = min(n, max(1, len(self.streams)))
+
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Precompute redraws for the next n of ``coming`` transitions; False if interrupted."""
+        return True
 
     def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
         """Call work((first, last)) on one range of 0, ..., n per thread."""

@@ -42,8 +42,8 @@ class ClusterSampler(FixedRuleBase):
     and draws all clusters of bonded variables from their distribution given the bonds [1]_ [2]_:
     the values of a cluster C are shifted by the same d, modulo the number of values, with
     probability proportional to :math:`\exp \sum_{i \in C} h_i(x_i + d)`. In an Ising model a
-    cluster flips or stays. This is exact and reversible for couplings of any sign and any fields. It
-    pays where couplings are not frustrated and fields weak.
+    cluster flips or stays. This is exact and reversible for couplings of any sign and any fields.
+    It pays where couplings are not frustrated and fields weak.
 
     Parameters
     ----------

@@ -183,7 +183,8 @@ class EliminationSampler(BaseSampler):
         """Exact probability of each value of each variable."""
         run = self._here()
         if self._marginals is None:
-            limits = check_limits(self.max_work, self.max_memory, "marginals")
+            params = run.algorithm.params
+            limits = check_limits(params.max_work, params.max_memory, "marginals")
             p = all_marginals(self.target_, limits, self.verbose, run.algorithm.n_threads)
             self._marginals = marginals_dataset(self.target_, p, np.zeros_like(p))
         return self._marginals.copy(deep=True)

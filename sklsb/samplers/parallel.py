@@ -1,10 +1,8 @@
 """Many chains, wherever joblib runs them: threads, processes, machines."""
 
-import contextlib
 import copy
 import os
 import uuid
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +26,7 @@ from sklsb.samplers._run.checks import check_count, check_n_chains, check_thin
 from sklsb.samplers._run.observers import Statistics, check_record
 from sklsb.samplers._run.run import Run, exclusive
 from sklsb.samplers._run.saving import packed_sampler
+from sklsb.samplers.auto import AutoSampler
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
 from sklsb.storage.stores import needs_zarr, open_draws
@@ -47,6 +46,7 @@ class _Job(NamedTuple):
     n_chains: int
     seed: np.random.SeedSequence
     kept: tuple[RareValue, ...]
+    fitted: dict[str, Any]  # attributes of the samplers of stores
 
 
 class _Done(NamedTuple):
@@ -177,9 +177,16 @@ def sample_chains(
         n_chains=check_n_chains(n_chains, run.target),
         seed=streams.root("workers"),
         kept=own.counters.tally.kept if own.counters.tally is not None else (),
+        fitted={} if store is None else _fitted_of(sampler),
     )
     if store is None and not wanted:
-        _check_memory(run, job)
+        check_fits(
+            job.n_chains * job.n * (run.target.n_sites * run.target.dtype.itemsize + 8),
+            f"sample_chains with {job.n} draws of {job.n_chains} chains of {run.target.n_sites} "
+            "variables",
+            'Write the draws to the disk, store="runs"; keep statistics, record; or make fewer '
+            "draws that are farther apart, thin.",
+        )
     with exclusive(run):
         run.follow_target()
         job = job._replace(thin=run.transitions(thin))
@@ -187,17 +194,28 @@ def sample_chains(
         template = _template(run, job)
     attrs = template.attrs() | {"thin": job.thin}
     spans, paths = _divided(template, job, n_jobs, None if store is None else Path(store))
-    line = Progress(run.verbose, "chains", job.n_chains, "chains")
-    with line as progress, _given_up_on_error(job.name):
-        # Memory-mapped arrays are read-only, and kernels are not compiled for those.
-        parallel = joblib.Parallel(n_jobs=n_jobs, max_nbytes=None, batch_size=1)
-        calls = zip(spans, paths, strict=True)
-        done = parallel(joblib.delayed(_work)(template, span, job, path) for span, path in calls)
+    calls = zip(spans, paths, strict=True)
+    # Memory-mapped arrays are read-only, and kernels are not compiled for those.
+    parallel = joblib.Parallel(n_jobs=n_jobs, max_nbytes=None, batch_size=1)
+    with Progress(run.verbose, "chains", job.n_chains, "chains") as progress:
+        try:
+            done = parallel(joblib.delayed(_work)(template, *call, job) for call in calls)
+        except BaseException:
+            _ENDED.add(job.name)
+            raise
         progress(job.n_chains)
     template.ensemble, acceptance, findings = _together(template, job, done)
     template.warn_about_draws(job.n, template.ensemble.counters.n_transitions, acceptance)
     if store is None:
-        draws = _joined([part.draws for part in done])
+        parts: list[Any] = [part.draws for part in done]
+        draws = xr.concat(
+            parts,
+            "chain",
+            data_vars="minimal",
+            coords="minimal",
+            compat="override",
+            join="override",
+        ).assign_coords(chain=np.arange(job.n_chains))
     else:
         draws = open_draws(store).isel(draw=slice(0, job.n))
     template.warn_if_wrong(None if job.record or store is not None else draws, job.n)
@@ -207,33 +225,20 @@ def sample_chains(
     return draws
 
 
-@contextlib.contextmanager
-def _given_up_on_error(name: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        _ENDED.add(name)
-        raise
-
-
 def _burn_in_of(sampler: BaseSampler) -> int:
     """Return the transitions of the burn-in of new chains, by the present ``n_burn_in``."""
     run = sampler.run_.shallow_copy()
     params = run.algorithm.params
-    if type(params) is type(sampler) and "n_burn_in" in sampler._get_param_names():
+    if type(params) is type(sampler):
         params.n_burn_in = sampler.n_burn_in
     return run.algorithm.burn_in_length()
 
 
-def _check_memory(run: Run, job: _Job) -> None:
-    of_state = run.target.n_sites * run.target.dtype.itemsize
-    check_fits(
-        job.n_chains * job.n * (of_state + 8),
-        f"sample_chains with {job.n} draws of {job.n_chains} chains of {run.target.n_sites} "
-        "variables",
-        'Write the draws to the disk, store="runs"; keep statistics, record; or make fewer draws '
-        "that are farther apart, thin.",
-    )
+def _fitted_of(sampler: BaseSampler) -> dict[str, Any]:
+    """Return what `fit` found, of the winner if there was a race; not the states of the burn-in."""
+    owner = sampler.sampler_ if isinstance(sampler, AutoSampler) else sampler
+    names = {*owner._found} - {"run_", "target_", "burn_in_"}
+    return {name: value for name, value in vars(owner).items() if name in names}
 
 
 def _template(run: Run, job: _Job) -> Run:
@@ -241,9 +246,10 @@ def _template(run: Run, job: _Job) -> Run:
     made = run.shallow_copy()
     made.forget()
     # Chains have streams of their own: what became of the sampler's is no part of the run.
-    own = {"random_state": None, "n_burn_in": None}
-    params = vars(made.algorithm.params)
-    params.update(verbose=0, n_jobs=1, **{name: own[name] for name in own if name in params})
+    params = made.algorithm.params
+    params.verbose, params.n_jobs, params.random_state = 0, 1, None
+    if params.n_burn_in is not None:
+        params.n_burn_in = None
     if not isinstance(run.algorithm.params.random_state, int | None):
         made.settings["random_state"] = type(run.algorithm.params.random_state).__name__
     made.settings |= {
@@ -304,14 +310,7 @@ def _begun(template: Run, span: tuple[int, int], job: _Job) -> Run:
     return made
 
 
-def _sampler_of(run: Run) -> BaseSampler:
-    """Return a fitted sampler with this run, for its store."""
-    made: BaseSampler = copy.copy(run.algorithm.params)
-    made._put(run, {})
-    return made
-
-
-def _work(template: Run, span: tuple[int, int], job: _Job, path: Path | None) -> _Done:
+def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) -> _Done:
     """Burn in some chains and draw, or go on from a store."""
     again = path is not None and path.exists()
     if path and again:
@@ -321,7 +320,13 @@ def _work(template: Run, span: tuple[int, int], job: _Job, path: Path | None) ->
     ensemble, counters = made.ensemble, made.ensemble.counters
     n = max(0, job.n - counters.n_draws)
     watch = _Watch(job.name, made.target, counters, job.thin)
-    place = None if path is None else (path, lambda: packed_sampler(_sampler_of(made)))
+
+    def sampler() -> bytes:
+        holder: BaseSampler = copy.copy(made.algorithm.params)
+        holder._put(made, job.fitted)
+        return packed_sampler(holder)
+
+    place = None if path is None else (path, sampler)
     observed = made.observed(n, job.record, place, made.attrs() | {"thin": job.thin})
     with observed, deferred_interrupt() as interrupted:
         done = made.draw(n, job.thin, observed, watch, interrupted)
@@ -359,15 +364,3 @@ def _together(
     findings = {k: np.concatenate([p.findings[k] for p in done]) for k in done[0].findings}
     whole = SimpleNamespace(rule=template.ensemble.rule, counters=counters, chains=chains)
     return whole, acceptance, findings
-
-
-def _joined(parts: list[Any]) -> xr.Dataset:
-    """Return the draws of all chains."""
-    first: xr.Dataset = parts[0]
-    found = {}
-    for name, values in first.variables.items():
-        whole = values.values
-        if "chain" in values.dims:
-            whole = np.concatenate([part[name].values for part in parts])
-        found[name] = (values.dims, np.arange(len(whole)) if name == "chain" else whole)
-    return xr.Dataset(found).set_coords(list(first.coords))

@@ -131,7 +131,7 @@ def positive(value: Any, name: str, largest: float = np.inf) -> float:
 def n_threads(n_jobs: Any) -> int:
     """Return the number of threads that ``n_jobs`` means; refuse what is none."""
     if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
-        raise ValueError(f"n_jobs is {n_jobs!r}; give a number of threads, None or -1.")
+        raise ValueError(f"n_jobs is {n_jobs!r}; give a number of threads, -1 or None.")
     return int(joblib.effective_n_jobs(n_jobs))
 
 

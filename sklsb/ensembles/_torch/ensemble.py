@@ -1,7 +1,7 @@
 """Chains moved by first-order proposals, with the methods of the compiled ensemble."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -223,6 +223,14 @@ class FastEnsemble:
         """Number of threads that are worth their while, at most ``n_threads``."""
         worth = self.walkers.state.ratios.numel() // _LEAST_WORK
         return max(1, min(self.n_threads, len(self), worth))
+
+    def use_threads(self, n: int) -> None:
+        """Use n threads, which all chains share."""
+        self.n_threads = n
+
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Do nothing: there are no redraws."""
+        return True
 
     @contextmanager
     def threads(self) -> Iterator[None]:

@@ -11,41 +11,35 @@ from sklsb.trials.candidates import Allowed
 
 def allowed_by(params: Any, target: Target) -> Allowed:
     """Return what ``rejection_free`` and ``factors`` allow, or raise."""
-    must_jump = _must_jump(params)
-    factors = _checked_factors(params.factors, target)
-    if must_jump:
-        _refuse_fast("rejection_free", params)
-    if factors is not None and not (isinstance(factors, str) and factors == "auto"):
-        _refuse_fast("factors", params)
+    jumps, factors = params.rejection_free, params.factors
+    if not (isinstance(jumps, bool | np.bool_) or _is_auto(jumps)):
+        raise ValueError(f'rejection_free is {jumps!r}; it must be True, False or "auto".')
+    if isinstance(factors, str) and factors not in ("auto", "site"):
+        raise ValueError(
+            f'factors is {factors!r}; it must be "auto", "site", None, or an array of one positive '
+            "number per variable."
+        )
+    if not (factors is None or isinstance(factors, str)):
+        factors = check_factors(factors, target)
+    asked = {
+        "rejection_free": not _is_auto(jumps) and bool(jumps),
+        "factors": factors is not None and not _is_auto(factors),
+    }
+    for name, is_asked in asked.items():
+        if is_asked and params.fast:
+            raise ValueError(
+                f"{name} is {getattr(params, name)!r:.100} but fast is True; only exact "
+                "log-ratios, fast=False, go with it."
+            )
+    must_jump = asked["rejection_free"]
     if must_jump and params.lazy:
         raise ValueError(
             f"rejection_free is True and lazy is {params.lazy}; the jump process is never "
             "periodic: set lazy=0."
         )
-    auto = isinstance(params.rejection_free, str)
-    may_jump = (auto or must_jump) and not (params.fast or params.lazy)
+    may_jump = (must_jump or _is_auto(jumps)) and not (params.fast or params.lazy)
     return Allowed(may_jump, factors, not must_jump)
 
 
-def _must_jump(params: Any) -> bool:
-    given = params.rejection_free
-    if not (isinstance(given, bool | np.bool_) or (isinstance(given, str) and given == "auto")):
-        raise ValueError(f'rejection_free is {given!r}; it must be True, False or "auto".')
-    return not isinstance(given, str) and bool(given)
-
-
-def _checked_factors(given: Any, target: Target) -> Any:
-    if isinstance(given, str) and given not in ("auto", "site"):
-        raise ValueError(
-            f'factors is {given!r}; it must be "auto", "site", None, or an array of one positive '
-            "number per variable."
-        )
-    return given if given is None or isinstance(given, str) else check_factors(given, target)
-
-
-def _refuse_fast(name: str, params: Any) -> None:
-    if params.fast:
-        raise ValueError(
-            f"{name} is {getattr(params, name)!r:.100} but fast is True; only exact log-ratios, "
-            "fast=False, go with it."
-        )
+def _is_auto(given: Any) -> bool:
+    return isinstance(given, str) and given == "auto"

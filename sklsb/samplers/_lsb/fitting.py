@@ -84,7 +84,7 @@ class Learning(Algorithm):
                 "fast=True, runs on a device."
             )
         if params.keep_burn_in:
-            check_kept(target, params.n_chains, self._length())
+            check_kept(target, params.n_chains, self.burn_in_length())
         rate = 0.0 if params.learning_rate is None else params.learning_rate
         for name, value, high in (
             ("learning_rate", rate, np.inf),
@@ -134,10 +134,9 @@ class Learning(Algorithm):
 
     def _check_n_flips(self) -> None:
         n = self.params.n_flips
-        if isinstance(n, str) and n != "auto":
-            raise ValueError(f'n_flips is {n!r}; give a number from 1 to {MOST_FLIPS}, or "auto".')
-        if not isinstance(n, str) and check_count(n, "n_flips", 1) > MOST_FLIPS:
-            raise ValueError(f'n_flips is {n}; it must be from 1 to {MOST_FLIPS}, or "auto".')
+        allowed = n == "auto" if isinstance(n, str) else check_count(n, "n_flips", 1) <= MOST_FLIPS
+        if not allowed:
+            raise ValueError(f'n_flips is {n!r}; it must be from 1 to {MOST_FLIPS}, or "auto".')
         if not self.params.fast and n != 1:
             raise ValueError(
                 f"n_flips is {n!r} but fast is False; only the first-order path, fast=True, makes "
@@ -154,7 +153,7 @@ class Learning(Algorithm):
             return FastEnsemble(target, states, streams, params.device, params.n_flips, n_jobs)
         return BalancedEnsemble(target, states, streams, n_jobs)
 
-    def _length(self) -> int:
+    def burn_in_length(self) -> int:
         if self.params.n_burn_in is not None:
             return int(self.params.n_burn_in)
         n_values = self.params.n_chains * self._around
@@ -170,11 +169,10 @@ class Learning(Algorithm):
         """Values of a function at a new state and around it."""
         return int((self.target.n_possible - 1).sum()) + 1
 
-    def burn_in_length(self) -> int:
-        return self._length()
-
     def n_values(self) -> int:
-        return 0 if self.params.fast else self._length() * self.params.n_chains * self._around
+        return (
+            0 if self.params.fast else self.burn_in_length() * self.params.n_chains * self._around
+        )
 
     @property
     def _most_evaluations(self) -> int | None:
@@ -186,7 +184,7 @@ class Learning(Algorithm):
         return int(_MOST_TO_MIX * n_sites / (states_and_sites * self._around**2))
 
     def cut(self) -> str:
-        done, said = self._length(), ""
+        done, said = self.burn_in_length(), ""
         if self.params.n_burn_in is None and done < self._usual:
             said = (
                 f"as it is, it makes {done} transitions of each chain instead of {self._usual}; "
@@ -200,13 +198,13 @@ class Learning(Algorithm):
 
     def cheaper(self) -> str:
         target, around = self.target, self._around
-        told = f", {around} for each new state, and learning takes more"
+        cost = f", {around} for each new state, and learning takes more"
         if around > _MANY_VALUES and self._can_be_fast():
-            return f"{told}; fast=True takes one gradient in place of {around} values"
+            return f"{cost}; fast=True takes one gradient in place of {around} values"
         sweeps = GibbsSampler(n_chains=self.params.n_chains)
         n_values = sweeps._algorithm(sweeps, target).n_values()
         return (
-            f"{told}; GibbsSampler(), which looks at one variable at a time, takes {n_values:.2g}"
+            f"{cost}; GibbsSampler(), which looks at one variable at a time, takes {n_values:.2g}"
         )
 
     def _can_be_fast(self) -> bool:
@@ -224,7 +222,7 @@ class Learning(Algorithm):
     def make_starts(self, streams: Streams) -> Starts:
         target = self.target
         rule = balanced(target, self._function, float(self.params.lazy))
-        n, of_step = self._length(), 1.0
+        n, of_step = self.burn_in_length(), 1.0
         if not self._by_gradients:
             view: Any = target.view()
             of_step = view.touched.size / max(1, view.touched_start.size - 1)
@@ -236,8 +234,11 @@ class Learning(Algorithm):
         return scouted_starts(target, self.params, streams, rule, cost, new, fast)
 
     def burn_in(self, ensemble: LearnableEnsemble) -> dict[str, Any]:
-        n, target, params = self._length(), self.target, self.params
-        learner = self._learner() if n else None
+        n, target, params = self.burn_in_length(), self.target, self.params
+        learner = None
+        if n and isinstance(self._function, LearnableFunction):
+            objective = of_burn_in(params.objective, params.fast)
+            learner = new_learner(objective, self._function, params.optimizer, params.learning_rate)
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
             rule = balanced(target, function, float(params.lazy))
@@ -289,7 +290,7 @@ class Learning(Algorithm):
             ensemble,
             self.params.blocks,
             fast=self.params.fast,
-            n_burn_in=self._length(),
+            n_burn_in=self.burn_in_length(),
             verbose=self.params.verbose,
         )
         fitted["blocks_"] = self._blocks
@@ -318,14 +319,6 @@ class Learning(Algorithm):
                 draws=draws,
             )
         return *found, draws
-
-    def _learner(self) -> Learner | None:
-        """Return the learner of the burn-in function, if that is learned."""
-        if not isinstance(self._function, LearnableFunction):
-            return None
-        params = self.params
-        objective = of_burn_in(params.objective, params.fast)
-        return new_learner(objective, self._function, params.optimizer, params.learning_rate)
 
     def warn_about_fit(self, run: Run) -> None:
         warn_of_doubt(self._blocks)

@@ -15,11 +15,11 @@ from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.cost import duration
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers._run.checks import check_bool, check_count, check_n_chains, is_n_jobs
+from sklsb.samplers._run.checks import check_bool, check_count, check_n_chains
 from sklsb.samplers._run.run import Run
 from sklsb.samplers._run.traits import Traits
 from sklsb.storage.fingerprint import checked
-from sklsb.targets._checks import not_a_target
+from sklsb.targets._checks import n_threads, not_a_target
 from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
 from sklsb.targets.function import FunctionTarget
 from sklsb.trials.starts import INITS, Starts
@@ -163,15 +163,12 @@ class Algorithm(Fit, Traits):
                 f"{list(SYMMETRIES)}, or None if no symmetry is known."
             )
         n_chains = check_n_chains(params.n_chains, target)
-        if not is_n_jobs(params.n_jobs):
-            raise ValueError(
-                f"n_jobs is {params.n_jobs!r}; give a number of threads, -1 for all cores, or None."
-            )
+        n_threads(params.n_jobs)
         if not isinstance(params.init, str) or params.init not in INITS:
             raise ValueError(f"init is {params.init!r}; it must be one of {list(INITS)}.")
-        for name in ("warm_start", "keep_burn_in"):
-            check_bool(getattr(params, name, False), name)
-        if getattr(params, "n_burn_in", None) is not None:
+        check_bool(params.warm_start, "warm_start")
+        check_bool(params.keep_burn_in, "keep_burn_in")
+        if params.n_burn_in is not None:
             check_count(params.n_burn_in, "n_burn_in", 0)
         self.check_parameters()
         target.offers.look()
@@ -187,14 +184,14 @@ class Algorithm(Fit, Traits):
         seconds = n * plain.seconds_of_value if n else 0.0
         if cut or n * max(1, plain.value_cost) > _MOST_VALUES or seconds > _MOST_SECONDS:
             long = f", {duration(seconds)}," if seconds > _MOST_SECONDS else ""
-            told = (
+            advice = (
                 f"{cut} Faster are a function of several states at once, one compiled by numba, "
                 "and tables, as of MarkovNetwork."
             )
             warn(
                 f"The burn-in of {type(self.params).__name__} takes about {n:.2g} values{long} of "
                 f"{plain!r:.100}{self.cheaper()}. verbose=1 shows how fast that goes; "
-                f"{told if cut else 'n_burn_in makes it shorter.'}",
+                f"{advice if cut else 'n_burn_in makes it shorter.'}",
                 SamplerWarning,
             )
 

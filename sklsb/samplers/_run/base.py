@@ -43,10 +43,10 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     n_jobs: int | None
     random_state: Any
     verbose: int
-    warm_start: bool
-    n_burn_in: int | None
+    warm_start: bool = False
+    keep_burn_in: bool = False
+    n_burn_in: int | None = None
 
-    run_: Run
     target_: Target
     n_sites_: int
     # Names of what the last fit found.
@@ -133,7 +133,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
-                f"{'fitted' if hasattr(self, 'target_') else 'not fitted'}."
+                f"{'fitted' if self.__sklearn_is_fitted__() else 'not fitted'}."
             )
             raise
         return self
@@ -141,10 +141,9 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     def _fit(self, target: Target, initial_states: ArrayLike | None, warns: bool = False) -> None:
         """Fit, with or without warnings about what was found."""
         given = self._unfitted()
-        before = getattr(self, "run_", None)
-        with exclusive(before if before is not None else given):
-            goes_on = before if getattr(self, "warm_start", False) else None
-            algorithm = self._algorithm(given, target, goes_on)
+        before = self._last_run()
+        with exclusive(before or given):
+            algorithm = self._algorithm(given, target, before if self.warm_start else None)
             run, fitted = algorithm.fit(initial_states)
             if warns:  # a filter may make errors of them
                 algorithm.warn_about_fit(run)
@@ -167,12 +166,14 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         made = type(self).__new__(type(self))
         # A subclass, or scikit-learn, may have set some attributes before.
         made.__dict__.update(self._others())
-        made.__dict__.pop("_holder", None)
         return made
+
+    def _last_run(self) -> Run | None:
+        return self.run_ if self.__sklearn_is_fitted__() else None
 
     def _rule(self, target: Target) -> Rule:
         """Return the rule of the transitions on a target: of the fit, if there was one."""
-        run = getattr(self, "run_", None)
+        run = self._last_run()
         known = self._algorithm.make_rule is not Fit.make_rule
         if run is not None and run.target is target and known:
             return run.ensemble.rule
@@ -293,10 +294,9 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         .. [1] A. E. Gelfand and A. F. M. Smith, "Sampling-based approaches to calculating marginal
            densities", Journal of the American Statistical Association 85 (1990).
         """
-        check_is_fitted(self, "target_")
+        run = self._here()
         n, thin = check_count(n, "n", 0), check_thin(thin)
         wanted, rules = check_record(record), check_stop(stop)
-        run = self._here()
         with exclusive(run):
             run.follow_target(store)
             step = run.transitions(thin)
@@ -326,7 +326,6 @@ class BaseSampler(Saving, Exports, BaseEstimator):
 
         Found at the first use after `fit`, by copies of the chains, and then kept.
         """
-        check_is_fitted(self, "target_")
         run = self._here()
         with exclusive(run):
             run.follow_target()
@@ -335,30 +334,27 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     @property
     def sample_stats_(self) -> xr.Dataset:
         """Statistics of each draw of the last `sample`."""
-        return _known(self, "sample_stats", "sample")
+        run = self._last_run()
+        return self._known(run.sample_stats if run else None, "sample_stats_", "sample")
 
     @property
     def disagreement_(self) -> xr.Dataset:
         """Whether chains and halves of chains agree in all draws since `fit`."""
-        return _known(self, "disagreement", "sample, until there are enough draws")
+        run, call = self._last_run(), "sample, until there are enough draws"
+        return self._known(run.disagreement if run else None, "disagreement_", call)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: v for name, v in super().__getstate__().items() if name != "_holder"}
+    def _known(self, found: xr.Dataset | None, name: str, call: str) -> xr.Dataset:
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no {name} yet; call {call}.")
+        return found
 
     def __copy__(self) -> Self:
         """Return an independent sampler that goes on bit for bit."""
         made = type(self).__new__(type(self))
-        made.__dict__.update(self.__getstate__())
-        if hasattr(self, "run_"):
+        made.__dict__.update(vars(self))
+        if self.__sklearn_is_fitted__():
             made.run_ = copy.copy(self.run_)
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "target_")
-
-
-def _known(sampler: BaseSampler, name: str, call: str) -> xr.Dataset:
-    found = getattr(getattr(sampler, "run_", None), name, None)
-    if found is None:
-        raise AttributeError(f"{type(sampler).__name__} has no {name}_ yet; call {call}.")
-    return cast(xr.Dataset, found)

@@ -11,11 +11,6 @@ from sklsb.targets.base import Target
 _LARGEST_COUNT = 1 << 53  # kernels count in 64 bits
 
 
-def is_n_jobs(value: Any) -> bool:
-    """Whether this is a number of threads, or None."""
-    return value is None or (isinstance(value, numbers.Integral) and value != 0)
-
-
 def check_count(value: Any, name: str, smallest: int) -> int:
     """Return an integer of at least ``smallest`` that kernels can count to, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):

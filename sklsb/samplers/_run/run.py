@@ -29,7 +29,6 @@ from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.state import ChainState
 from sklsb.exceptions import InterruptedWarning, StoreError
-from sklsb.samplers._run.checks import is_n_jobs
 from sklsb.samplers._run.observers import (
     AllDraws,
     Call,
@@ -54,21 +53,25 @@ from sklsb.trials.starts import Starts
 _SEGMENT = 256
 
 
+# Who moves the chains of a run or of a sampler, by the id of these.
+_HOLDERS: dict[int, object] = {}
+
+
 @contextmanager
-def exclusive(owner: Any) -> Iterator[None]:
+def exclusive(owner: object) -> Iterator[None]:
     """Refuse a second thread: two of them moving the same chains would corrupt them."""
     # Not a lock: a Ctrl-C at any point must leave it known who holds the sampler.
     me = object()
     try:
-        if vars(owner).setdefault("_holder", me) is not me:
+        if _HOLDERS.setdefault(id(owner), me) is not me:
             raise RuntimeError(
                 "This sampler is already running in another thread. Use one sampler per "
                 "thread, or n_jobs for threads inside one."
             )
         yield
     finally:
-        if vars(owner).get("_holder") is me:
-            del vars(owner)["_holder"]
+        if _HOLDERS.get(id(owner)) is me:
+            del _HOLDERS[id(owner)]
 
 
 class Run(DrawWarnings):
@@ -175,20 +178,11 @@ class Run(DrawWarnings):
 
     def use_threads(self) -> None:
         """Set the number of threads to the present ``n_jobs``; no draw depends on it."""
-        n_jobs = self.algorithm.params.n_jobs
-        if not is_n_jobs(n_jobs):  # refused by `fit`
-            return
-        n = self.algorithm.n_threads
-        if hasattr(self.ensemble, "n_threads"):  # torch's, which all chains share
-            threads = {"n_threads": n}
-        else:
-            threads = {"n_jobs": min(n, max(1, len(self.ensemble)))}
-        vars(self.ensemble).update(threads)
+        self.ensemble.use_threads(self.algorithm.n_threads)
 
     def __getstate__(self) -> dict[str, Any]:
         # None of these can be pickled, or need be.
-        known = {"last_draws": None, "reference": None, "tried": 0}
-        return {name: v for name, v in vars(self).items() if name != "_holder"} | known
+        return vars(self) | {"last_draws": None, "reference": None, "tried": 0}
 
     def shallow_copy(self) -> Self:
         """Return a run with the same chains."""
@@ -208,8 +202,9 @@ class Run(DrawWarnings):
         self._thin_evaluations = self.reference_cost = self.counted_from = 0
 
     def __copy__(self) -> Self:
-        made = self.shallow_copy()
-        made.ensemble = self.ensemble.copy()
+        with exclusive(self):
+            made = self.shallow_copy()
+            made.ensemble = self.ensemble.copy()
         return made
 
     def packed(self) -> bytes:
@@ -261,22 +256,22 @@ class Run(DrawWarnings):
 
     def follow_target(self, store: Any = None) -> None:
         """If log p of the target has changed, go on from the new one; not into a store."""
-        told = self._change_of_target()
-        if not told:
+        change = self._change_of_target()
+        if not change:
             return
         states = self.ensemble.chains.x
         if store is not None and Path(store).exists():
-            raise StoreError(f"{told} {store} holds draws from the old one: give another path.")
+            raise StoreError(f"{change} {store} holds draws from the old one: give another path.")
         if not (self.algorithm.can_follow and self.target.offers.may_change):
             name = type(self.algorithm.params).__name__
             raise ValueError(
-                f"{told} What {name} keeps is of the old one: make a new target, "
+                f"{change} What {name} keeps is of the old one: make a new target, "
                 "and fit again; warm_start=True goes on from the present states."
             )
         possible = np.isfinite(self.target.log_prob(states))
         if not possible.all():
             raise ValueError(
-                f"{told} The present state of chain {int(possible.argmin())} has become "
+                f"{change} The present state of chain {int(possible.argmin())} has become "
                 "impossible; fit again with warm_start=False, or give initial_states."
             )
         self.continue_from(states)
@@ -347,14 +342,14 @@ class Run(DrawWarnings):
 
         ``store`` is where they go, and what makes the bytes of the fitted sampler.
         """
+        self.use_threads()
         with deferred_interrupt() as interrupted:
             watch = Watch(rules, self.target, self.ensemble.counters, step)
             attrs = attrs | {"thin": step}
             with self.observed(n, record, store, attrs) as observed:
-                self.use_threads()
                 done = self.draw(n, step, observed, watch, interrupted)
                 self.keep_log_prob()
-            told = interrupted()
+            cut_short = interrupted()
             attrs |= {"sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
             result, self.sample_stats = observed.result(attrs)
@@ -364,7 +359,7 @@ class Run(DrawWarnings):
             self.warn_if_wrong(result if held else None, done, lambda: not interrupted())
             if done:
                 self.algorithm.warn_of(self.algorithm.findings(self.ensemble))
-            if interrupted() and not told:
+            if interrupted() and not cut_short:
                 warn(
                     f"Interrupted after the last draw: returning all {done} draws per chain.",
                     InterruptedWarning,
@@ -436,15 +431,6 @@ class Run(DrawWarnings):
             return StoredDraws(path, source, record)
         return GivenStatistics(record) if record else AllDraws()
 
-    def _make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Precompute redraws for the next n transitions; False if interrupted.
-
-        It may precompute more, up to ``coming``. ``going_on`` is called repeatedly; if it returns
-        False, nothing is changed.
-        """
-        chains = self.ensemble
-        return not hasattr(chains, "make_ahead") or chains.make_ahead(n, coming, going_on)
-
     def draw(
         self, n: int, thin: int, observed: Observed, watch: Watch, interrupted: Callable[[], bool]
     ) -> int:
@@ -473,7 +459,7 @@ class Run(DrawWarnings):
                 began = time.perf_counter()
                 end = min(total, watch.next * thin)
                 size = min(segment, most, end - made, thin * observed.most - made % thin)
-                if not self._make_ahead(size, end - made, going_on):
+                if not ensemble.make_ahead(size, end - made, going_on):
                     break
                 room = (made + size) // thin - done
                 states, stats, at = observed.room(room)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb import __version__
 from sklsb.exceptions import StoreError
-from sklsb.samplers._run.run import Run
+from sklsb.samplers._run.run import Run, exclusive
 from sklsb.storage.codec import DamagedError, find_class, packed, unpacked, write_file
 from sklsb.storage.fingerprint import difference, fingerprint
 from sklsb.storage.stores import Store
@@ -60,9 +60,9 @@ def _unpacked(cls: type, data: bytes, target: Target, path: Path) -> Any:
         found = unpacked(data)
         module, name = found["class"]
         made: Any = cls
-        if not hasattr(cls, "_algorithm"):  # the base of all samplers
+        if cls.__qualname__ != name:
             made = find_class(module, name)
-        elif cls.__qualname__ != name:
+        if not issubclass(made, cls):
             raise StoreError(f"{path} holds a {name}; it is not of {cls.__qualname__}.")
         other = difference(target, found["target"])
         if other:
@@ -100,7 +100,8 @@ class Saving:
         load : read the sampler, whose chains go on bit for bit.
         """
         check_is_fitted(self, "target_")
-        write_file(Path(path), packed_sampler(self))
+        with exclusive(self.run_):
+            write_file(Path(path), packed_sampler(self))
 
     @classmethod
     def load(cls, path: PathLike, target: Target) -> Self:

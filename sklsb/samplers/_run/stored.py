@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.observers import Call, Chunk, Observer, Statistics, apply
@@ -133,22 +132,20 @@ class StoredDraws(Observer):
         places = {v.name: v.buffer[:, here] for v in store.variables}
         for name, statistic in self.statistics.items():
             for c, x in enumerate(chunk.x):
-                self._put(name, places[name][c], apply(name, statistic, x))
+                place, values = places[name][c], apply(name, statistic, x)
+                if place.shape != values.shape or place.dtype != values.dtype:
+                    raise StoreError(
+                        f"record[{name!r}] returned {values.dtype} of shape {values.shape}; for "
+                        f"the first state it was {place.dtype} of shape {place.shape[1:]} a draw, "
+                        "and must stay so."
+                    )
+                place[:] = values
         if not self.statistics:
             places["x"][:] = chunk.x
         for k, name in enumerate(call.stat_names):
             places[name][:] = chunk.stats[:, :, k]
         store.n_draws += n
         return carry
-
-    @staticmethod
-    def _put(name: str, place: NDArray[Any], values: NDArray[Any]) -> None:
-        if place.shape != values.shape or place.dtype != values.dtype:
-            raise StoreError(
-                f"record[{name!r}] returned {values.dtype} of shape {values.shape}; for the first "
-                f"state it was {place.dtype} of shape {place.shape[1:]} a draw, and must stay so."
-            )
-        place[:] = values
 
     def after(self, carry: _Writing) -> None:
         if carry.store.is_due():

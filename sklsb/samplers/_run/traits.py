@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -11,6 +10,7 @@ from scipy.special import softmax
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.precision import cancelling_site
+from sklsb.targets._checks import n_threads
 from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts
 from sklsb.trials.thinning import THINNING, Thinning, find_thinning
@@ -36,7 +36,7 @@ class Traits(ABC):
     @property
     def n_threads(self) -> int:
         """Number of threads that ``n_jobs`` means."""
-        return int(joblib.effective_n_jobs(self.params.n_jobs))
+        return n_threads(self.params.n_jobs)
 
     @abstractmethod
     def more_starts(self, ensemble: Any, streams: Streams) -> Starts:
@@ -44,7 +44,7 @@ class Traits(ABC):
 
     def burn_in_length(self) -> int:
         """Transitions of new chains with the fitted rule before their first draw."""
-        return int(getattr(self.params, "n_burn_in", None) or 0)
+        return int(self.params.n_burn_in or 0)
 
     def after_burn_in(self, ensemble: Any) -> None:
         """Reset what the burn-in of new chains counted."""

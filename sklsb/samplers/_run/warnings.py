@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.jump import MOST_JUMPS
@@ -54,8 +53,6 @@ _MORE_CHANCES = (
 CHANGED = "its log-density changed"
 # Fewest draws that ArviZ computes an effective sample size of.
 _FEWEST_SUMMED = 4
-# Probability of other values below which it is no wonder that a variable keeps its own.
-_IMPROBABLE = 0.05
 # Effective draws of each chain below which chains cannot be compared.
 _FEWEST_EFFECTIVE = 5.0
 
@@ -121,29 +118,9 @@ class DrawWarnings(ABC):
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN."
-                f"{isolated}{more}{self._certainty(frozen)}{hint}",
+                f"{isolated}{more}{hint}",
                 FrozenSitesWarning,
             )
-
-    def _certainty(self, frozen: NDArray[np.bool_]) -> str:
-        """Say so if the present states make other values of these variables improbable."""
-        states = self.ensemble.chains.x
-        agree = len(states) > 1 and (states[:, frozen] == states[0, frozen]).all()
-        agree = agree and (self.disagreement is None or self.disagreement.agree)
-        # A function of the user would be called for every change.
-        if not agree or self.target.ratio_cost > 1:
-            return ""
-        site = np.repeat(np.arange(self.target.n_sites), self.target.cardinalities - 1)
-        ratios = self.target.log_ratios(states)
-        odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
-        change = max(np.bincount(site, row, self.target.n_sites)[frozen].max() for row in odds)
-        if change > _IMPROBABLE:
-            return ""
-        return (
-            " Given all others as they are now, their other values have probabilities of "
-            f"{change:.2g} at most: they may be as certain as that, or the chains in a mode that "
-            "they do not leave."
-        )
 
     def _warn_if_short(self) -> None:
         counters = self.ensemble.counters
@@ -333,20 +310,18 @@ class DrawWarnings(ABC):
         # Uphill, in the first sweeps, all moves are accepted on any target.
         if not self.target.n_sites or n_transitions < 2 * self.target.n_sites:
             return
-        rejected = 1.0 - acceptance
-        if (
-            max(rejected * self.target.n_sites, 0.0)
-            + self.algorithm.third_values(self.ensemble.chains.x)
-            < _FEWEST_PER_SWEEP
-        ):
-            self.warned_periodic = True
-            found = f" These draws, {thin} transitions apart, are of one kind only." if even else ""
-            warn(
-                f"The chains reject {max(rejected, 0.0):.2g} of their moves: the target is flat, "
-                "or nearly so, and a chain that moves at every step visits even and odd states in "
-                f"turn.{found} Set lazy=0.5, or thin by an odd number.",
-                PeriodicChainWarning,
-            )
+        rejected = max(1.0 - acceptance, 0.0)
+        odd_cycles = self.algorithm.third_values(self.ensemble.chains.x)
+        if rejected * self.target.n_sites + odd_cycles >= _FEWEST_PER_SWEEP:
+            return
+        self.warned_periodic = True
+        found = f" These draws, {thin} transitions apart, are of one kind only." if even else ""
+        warn(
+            f"The chains reject {rejected:.2g} of their moves: the target is flat, or nearly so, "
+            "and a chain that moves at every step visits even and odd states in "
+            f"turn.{found} Set lazy=0.5, or thin by an odd number.",
+            PeriodicChainWarning,
+        )
 
 
 def isolation(target: Target, states: States, rule: Rule) -> str:
