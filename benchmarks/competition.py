@@ -12,9 +12,9 @@ the evidence NAME.KIND.evid, or without evidence if there is no such file.
 An answer is right if it is exact and agrees with what is published to the last printed digit (of
 marginals: 0.6 units of the last of the significant digits that the file has, counted after the
 point; of log10 Z: 0.6 units of its last digit), or if it is by chains and the mean error of all
-marginals is at most 0.005. The log10 Z of chains is shown, but not judged. A wrong answer is told
-if the exit code was 3 or there was a warning, and so is an error; otherwise it is wrong without a
-word. With --no-log-z chains are those of LSBSampler, not of ParallelTempering.
+marginals is at most 0.005. The log10 Z of chains is shown, but not judged. A wrong answer is
+"warned" if the exit code was 3 or there was a warning, and so is an error; otherwise it is wrong
+without a word. With --no-log-z chains are those of LSBSampler, not of ParallelTempering.
 
 A few published results do not belong to the files beside them. FOREIGN lists them; they are not
 used, but where log10 Z is known otherwise, an exact answer is compared with it.
@@ -54,7 +54,7 @@ FOREIGN = {
         "-73.87291",
     ),
 }
-VERDICTS = ("right", "told", "wrong without a word", "out of time", "no reference")
+VERDICTS = ("right", "warned", "wrong without a word", "out of time", "no reference")
 # Largest mean error of the marginals of chains, and rounding of published numbers in units of the
 # last digit.
 MEAN_ERROR, ROUNDING = 0.005, 0.6
@@ -82,7 +82,7 @@ class Row:
     problem: str
     how: str = "-"
     seconds: float = float("nan")
-    told: bool = False
+    warned: bool = False
     mean_error: float | None = None
     largest_error: float | None = None
     log10_z: float | None = None
@@ -157,13 +157,13 @@ def answer(problem, seconds, log_z):
         if done is None:
             row.verdict = "out of time"
             return row
-        row.told = done.returncode == 3 or "sklsb: warning: " in done.stderr
+        row.warned = done.returncode == 3 or "sklsb: warning: " in done.stderr
         row.said = done.stderr.strip()
         if done.returncode in (0, 3):
             row.how = "exact" if done.stdout.splitlines()[0].endswith(", exact") else "chains"
             compare(row, problem, mar, pr)
         else:
-            row.how, row.told = "error", "sklsb: error: " in done.stderr
+            row.how, row.warned = "error", "sklsb: error: " in done.stderr
         row.verdict = verdict(row, problem)
         return row
 
@@ -193,7 +193,7 @@ def verdict(row, problem):
         right = _agrees(row, problem)
     if right is None:
         return "no reference"
-    return "right" if right else "told" if row.told else "wrong without a word"
+    return "right" if right else "warned" if row.warned else "wrong without a word"
 
 
 def _agrees(row, problem):
@@ -229,7 +229,7 @@ COLUMNS = {
     "log10 Z": 14,
     "its error": 9,
     "seconds": 7,
-    "told": 4,
+    "warned": 6,
     "verdict": 20,
 }
 
@@ -244,8 +244,8 @@ def _cells(row):
 
     errors = shown(row.mean_error), shown(row.largest_error)
     log10_z = shown(row.log10_z, ".6f"), shown(row.log10_z_error)
-    told = "yes" if row.told else "no"
-    return row.problem, row.how, *errors, *log10_z, f"{row.seconds:.1f}", told, row.verdict
+    warned = "yes" if row.warned else "no"
+    return row.problem, row.how, *errors, *log10_z, f"{row.seconds:.1f}", warned, row.verdict
 
 
 def run(options):

@@ -74,14 +74,16 @@ def test_problems_are_counted(competition, folder, capsys):
     assert rows[WRONG]["largest_error"] == pytest.approx(0.001, abs=1e-6)
     assert rows[OTHER]["log10_z_error"] == pytest.approx(73.87291, abs=5.0)
     assert rows[OTHER]["mean_error"] is None
-    assert "4 problems: 1 right, 0 told, 2 wrong without a word, 0 out of time, 1 no" in said
+    assert "4 problems: 1 right, 0 warned, 2 wrong without a word, 0 out of time, 1 no" in said
     assert "linkage_15: published results not used" in said
     assert "log10 Z is -73.87291" in said
 
 
 def test_a_command_ends_when_its_time_is_over(competition, folder, capsys):
     competition.main([str(folder), "--seconds", "0.01"])
-    assert "0 right, 0 told, 0 wrong without a word, 4 out of time, 0 no" in capsys.readouterr().out
+    assert (
+        "0 right, 0 warned, 0 wrong without a word, 4 out of time, 0 no" in capsys.readouterr().out
+    )
 
 
 def test_evidence_of_references(competition, tmp_path):
@@ -104,25 +106,25 @@ def test_evidence_of_references(competition, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "mean", "largest", "log10_z_error", "told", "expected"),
+    ("how", "mean", "largest", "log10_z_error", "warned", "expected"),
     [
         ("exact", 1e-7, 5e-7, 5e-5, False, "right"),
         ("exact", 1e-7, 7e-7, 5e-5, False, "wrong without a word"),
         ("exact", 1e-7, 5e-7, 7e-5, False, "wrong without a word"),
-        ("exact", 1e-7, 7e-7, 5e-5, True, "told"),
+        ("exact", 1e-7, 7e-7, 5e-5, True, "warned"),
         ("exact", None, None, 5e-5, False, "right"),
         ("exact", None, None, None, False, "no reference"),
         ("chains", 0.005, 0.1, 9.0, False, "right"),
         ("chains", 0.0051, 0.1, 0.0, False, "wrong without a word"),
-        ("chains", 0.0051, 0.1, 0.0, True, "told"),
+        ("chains", 0.0051, 0.1, 0.0, True, "warned"),
         ("chains", None, None, 0.0, True, "no reference"),
-        ("error", None, None, None, True, "told"),
+        ("error", None, None, None, True, "warned"),
         ("error", None, None, None, False, "wrong without a word"),
     ],
 )
-def test_verdicts(competition, tmp_path, how, mean, largest, log10_z_error, told, expected):
+def test_verdicts(competition, tmp_path, how, mean, largest, log10_z_error, warned, expected):
     mar = tmp_path / "six.MAR"
     mar.write_text("MAR\n2 2 0.25 0.75 2 0.00955355 0.990446")
     problem = competition.Problem("six", tmp_path / "six.uai", mar=mar, log10_z="-73.8729")
-    row = competition.Row("six", how, 1.0, told, mean, largest, -73.8729, log10_z_error)
+    row = competition.Row("six", how, 1.0, warned, mean, largest, -73.8729, log10_z_error)
     assert competition.verdict(row, problem) == expected

@@ -48,6 +48,23 @@ def check_rows_of_chains(package):
     assert len(np.unique(x, axis=0)) == 4, "reads come from all chains"
 
 
+def check_unproven(package):
+    target = package.FunctionTarget(lambda x: x.sum(axis=-1), 3)
+    found = package.anneal(target, n_sweeps=2, n_chains=1, random_state=0)
+    assert found["lp"].item() == 3.0, "the maximum"
+    assert not found.attrs["proven"], "chains prove nothing"
+
+
+def check_assigned_states(package):
+    pytest.importorskip("torch")
+    settings = {"fast": True, "n_flips": 2, "n_burn_in": 0, "init": "uniform", "random_state": 0}
+    sampler = package.LSBSampler("barker", n_chains=2, **settings).fit(lattice(package))
+    states = -sampler.state_
+    sampler.state_tensor_ = states
+    assert (sampler.state_ == states).all(), "chains are where they were put"
+    sampler.sample(1)  # log p of these states is known
+
+
 def check_many_chains(package):
     sampler = gibbs(package)
     with joblib.parallel_config(backend="threading", n_jobs=2):
@@ -177,6 +194,20 @@ MUTANTS = {
         "np.arange(min(n, n_all))",
         check_rows_of_chains,
         "rows of a table",
+    ),
+    "the best states of chains taken for a proof": Mutant(
+        "samplers/annealing.py",
+        "annealer.log_prob, proven=False)",
+        "annealer.log_prob, proven=True)",
+        check_unproven,
+        "prove nothing",
+    ),
+    "states that are assigned to nothing": Mutant(
+        "samplers/lsb.py",
+        "            chains.put(checked)\n",
+        "            chains.put(before)\n",
+        check_assigned_states,
+        "where they were put",
     ),
     "streams of one worker for all": Mutant(
         "samplers/parallel.py",
