@@ -411,7 +411,7 @@ def test_factors_of_ones_own_are_looked_at_before_any_work(monkeypatch):
         fitted(target, 2)
     assert exact_hint(target) == ""
     monkeypatch.setattr(Offered, "log_factors", [((0,), np.array([0.0, np.nan]))])
-    monkeypatch.setattr("sklsb.samplers._lsb.fitting.first_burn_in", None)
+    monkeypatch.setattr("sklsb.samplers._lsb.fitting.run_burn_in", None)
     target = Offered(couplings, field)
     assert exact_hint(target) == ""
     for wrong in (target, target.condition({0: 1})):

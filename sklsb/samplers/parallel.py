@@ -304,7 +304,7 @@ def _begun(template: Run, span: tuple[int, int], job: _Job) -> Run:
     made.ensemble = ensemble = template.ensemble.like(starts.x, streams)
     ensemble.add_evaluations(starts.evaluations)
     with ensemble.threads():
-        run_burn_in(ensemble, job.n_burn_in, keep=False)
+        run_burn_in(ensemble, job.n_burn_in)
     algorithm.after_burn_in(ensemble)
     ensemble.counters = Counters(tally=made.new_tally(n, job.kept, job.n_chains))
     return made

@@ -31,8 +31,9 @@ from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.independent import Redraws
 from sklsb.targets.base import States
+from sklsb.trials.draws import some_of
 from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
-from sklsb.trials.race import MOST_SITES, TRIAL, Outcome, Pool, Race, Runs
+from sklsb.trials.race import TRIAL, Outcome, Pool, Race, Runs
 from sklsb.trials.times import Found
 
 Array = NDArray[np.float64]
@@ -201,9 +202,7 @@ class Contest(Race):
     def __init__(self, ensembles: dict[str, Any], budget: float, short: Short | None = None):
         self.by_sites = short is not None and short.shortest
         first = next(iter(ensembles.values()))
-        # As in the pilot: at random, as samplers may treat even and odd sites differently.
-        free = np.flatnonzero(first.target.n_possible > 1)
-        self.sites = np.sort(np.random.default_rng(0).permutation(free)[:MOST_SITES])
+        self.sites = some_of(np.flatnonzero(first.target.n_possible > 1))
         self.reference = float(first.log_prob()[0])
         self.entrants: dict[str, Entrant] = {}
         for name, ensemble in ensembles.items():

@@ -9,8 +9,13 @@ from sklsb._system.memory import at_once
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.targets.base import States
 
-# Most values of variables held beside those that are wanted.
-_MOST_HELD = 1 << 24
+# Most values of variables held beside those that are wanted; most variables that are looked at.
+_MOST_HELD, _MOST_SITES = 1 << 24, 1024
+
+
+def some_of(sites: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return variables to look at, at random: even and odd ones, or rows, may be treated apart."""
+    return np.sort(np.random.default_rng(0).permutation(sites)[:_MOST_SITES])
 
 
 def draw(

@@ -18,7 +18,8 @@ from sklsb.balancing.weights import balanced, log_weights, site_of_moves
 from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
-from sklsb.trials.race import MOST_SITES, Outcome, Race, Runs, places
+from sklsb.trials.draws import some_of
+from sklsb.trials.race import Outcome, Race, Runs, places
 
 Array = NDArray[np.float64]
 # Nats below the best at which a candidate is no longer told from worse ones.
@@ -49,9 +50,7 @@ def compare(
     """
     names = list(candidates)
     ensembles = [new_ensemble(k) for k in range(len(names))]
-    # Drawn at random: a function may treat even and odd sites, or rows, differently.
-    n_sites = ensembles[0].target.n_sites
-    sites = np.sort(np.random.default_rng(0).permutation(n_sites)[:MOST_SITES])
+    sites = some_of(np.arange(ensembles[0].target.n_sites))
     rules = candidates.values()
     runs = [Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
     race = Race(runs, budget, places(names, robust), visited, expected)

@@ -106,8 +106,9 @@ TABLE_ENTRY = 4.0
 # What a transition takes beside its log-ratios, 80 of some 12 ns on an Ising model; the same of a
 # jump, in the race of candidates that share all else.
 OF_TRANSITION, OF_JUMP = 7.0, 8.2
-# A table entry; a variable or factor in Python.
-OF_ENTRY, OF_FACTOR = 1.0 / 8.0, 512.0
+# A table entry; a variable or factor in Python, for draws, and a variable or pair of neighbours for
+# marginals; listing a state, per variable, where a log-ratio takes no call of a user's function.
+OF_ENTRY, OF_FACTOR, OF_PAIR, OF_STATE = 1.0 / 8.0, 512.0, 2048, 8
 # Overhead of a step and of a redraw, a move whose weight is updated, and an entry looked at in a
 # draw of the whole model. With these, redraws of the whole model took 0.4 to 0.65 of the time on
 # asia, alarm, hailfinder, Grids_12, Pedigree_11, Promedus_32 and an 8x8 lattice; those of a pool

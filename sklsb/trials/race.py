@@ -14,17 +14,11 @@ from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST
 from sklsb.trials.draws import draw
 from sklsb.trials.prices import OF_JUMP, OF_TRANSITION
-from sklsb.trials.times import (
-    FEWEST_KEPT,
-    UNKNOWN,
-    Found,
-    Series,
-    time_of,
-)
+from sklsb.trials.times import FEWEST_KEPT, UNKNOWN, Found, Series, time_of
 
 Array = NDArray[np.float64]
-# Values of sites in the draws kept of a candidate, over all chains; most sites that are looked at.
-_MOST_VALUES, MOST_SITES = 1 << 21, 1024
+# Values of sites in the draws kept of a candidate, over all chains.
+_MOST_VALUES = 1 << 21
 _EPS = float(np.finfo(np.float64).eps)
 # Work in the rounds, in units of the first; rounds without an early end.
 _PLAN, _FEWEST_ROUNDS = (1, 1, 2, 4), 3

@@ -22,10 +22,8 @@ from sklsb.exact.elimination.order import is_affordable
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.targets.base import States, Target
+from sklsb.trials.prices import OF_ENTRY, OF_PAIR, OF_STATE
 
-# Costs in evaluations of chains: of a variable or pair of neighbours in Python, of a table entry,
-# and of listing a state per variable, where a log-ratio takes no call of a user's function.
-_OF_FACTOR, _OF_ENTRY, _OF_STATE = 2048, 1.0 / 8.0, 8
 # Evaluations that may always be spent if they are cheap: no more than the search for starts takes.
 _CHEAP = 1 << 17
 # Most bytes of tables, most states, and values of states listed at once.
@@ -76,7 +74,7 @@ def find_reference(
     sizes = np.where(target.n_possible > 1, target.cardinalities, 1)
     with np.errstate(over="ignore"):
         n_states = float(np.prod(sizes, dtype=float))
-    of_listing = n_states * (1 if target.ratio_cost > 1 else _OF_STATE * target.n_sites)
+    of_listing = n_states * (1 if target.ratio_cost > 1 else OF_STATE * target.n_sites)
     if of_listing <= most and n_states <= _MOST_STATES:
         return _listed(target, sizes, int(of_listing), going_on, like)
     return None if like is not None else _eliminated(target, most)
@@ -132,10 +130,10 @@ def _listed(
 
 def _eliminated(target: Target, most: float) -> Reference | None:
     """Sum variables out, if that is affordable."""
-    if target.n_sites * _OF_FACTOR > most or not may_be_eliminated(target):
+    if target.n_sites * OF_PAIR > most or not may_be_eliminated(target):
         return None
     n_factors = target.n_sites + (0 if target.graph is None else target.graph.nnz // 2)
-    work = (most - n_factors * _OF_FACTOR) / _OF_ENTRY
+    work = (most - n_factors * OF_PAIR) / OF_ENTRY
     if work < 1.0:
         return None
     try:
@@ -159,7 +157,7 @@ def _eliminated(target: Target, most: float) -> Reference | None:
         elimination.draw(rng.random((1, found.n_uniforms)), x, np.empty(1))
         return x[0]
 
-    cost = n_factors * _OF_FACTOR + _OF_ENTRY * 2.0**found.cost.log2_work
+    cost = n_factors * OF_PAIR + OF_ENTRY * 2.0**found.cost.log2_work
     return Reference(p, int(cost), draw)
 
 

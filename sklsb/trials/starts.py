@@ -138,8 +138,6 @@ class _Search:
         """Raise the looks that are left to at least this many."""
         self.account.looks = max(self.account.looks, looks)
 
-    # ----------------------------------------------------------------- uphill
-
     def _highest(self, rng: np.random.Generator) -> Search[tuple[States, float]]:
         """Return the most probable end of several uphill walks, and log p there.
 
@@ -152,7 +150,9 @@ class _Search:
         drawn += [target.scattered_state(rng) for _ in range(n)]
         x, log_prob = yield Walks(account, np.stack(drawn))
         if n and account.looks >= _LOOKS:  # from the opposites of the ends found
-            others, further = yield Walks(account, self._opposite(_distinct(x)))
+            # Each state once; `numpy.unique` takes milliseconds for it.
+            distinct = x[list({state.tobytes(): k for k, state in enumerate(x)}.values())]
+            others, further = yield Walks(account, self._opposite(distinct))
             x, log_prob = np.concatenate([x, others]), np.append(log_prob, further)
         highest = log_prob.max()
         alike = self._alike(x[0])
@@ -198,8 +198,6 @@ class _Search:
         k = self.target.cardinalities
         index = (np.searchsorted(self.values, x) + np.maximum(1, k // 2)) % k
         return np.where(self.target.n_possible > 1, self.values[index], x)
-
-    # ----------------------------------------------------------------- rare values
 
     def _kept(self, rng: np.random.Generator, best: States) -> Search[States | None]:
         """Return a state at the rare value that chains keep best, if they keep one for long.
@@ -253,11 +251,6 @@ class _Search:
     def _shares(self, draws: States) -> Array:
         """How often each value occurs; shape (n_walkers, n_sites, n_values)."""
         return np.stack([(draws == v).mean(axis=1) for v in self.values], axis=2)
-
-
-def _distinct(x: States) -> States:
-    """Return each state once; `numpy.unique` takes milliseconds for it."""
-    return x[list({state.tobytes(): k for k, state in enumerate(x)}.values())]
 
 
 def scouted_starts(

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklsb.targets.base import States
-from sklsb.trials.draws import draw
-from sklsb.trials.race import MOST_SITES
+from sklsb.trials.draws import draw, some_of
 from sklsb.trials.times import time_of
 
 # Place of the streams among those of the purpose "pilot".
@@ -52,8 +51,7 @@ def find_thinning(chains: Any, sweep: int, spent: int) -> Thinning:
     def evaluations() -> int:
         return int(chains.chains.evaluations.sum()) - before
 
-    free = np.flatnonzero(chains.target.n_possible > 1)
-    sites = np.sort(np.random.default_rng(0).permutation(free)[:MOST_SITES])
+    sites = some_of(np.flatnonzero(chains.target.n_possible > 1))
     if not sites.size:
         return Thinning(1, 1.0, 0, 0)
     made, n, previous = 0, _FIRST, -math.inf

@@ -34,7 +34,7 @@ from sklsb.samplers._lsb.choosing import FEWEST_EVALUATIONS, Chooser
 from sklsb.samplers._lsb.history import burn_in_history, candidates_table, mixing_history
 from sklsb.samplers._lsb.redraws import add_blocks, check_blocks, warn_of_doubt
 from sklsb.samplers._run.algorithm import Algorithm
-from sklsb.samplers._run.burn_in import check_kept, first_burn_in
+from sklsb.samplers._run.burn_in import check_kept, run_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.run import Run
 from sklsb.samplers.gibbs import GibbsSampler
@@ -242,7 +242,8 @@ class Learning(Algorithm):
         if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
             function = self._function
             rule = balanced(target, function, float(params.lazy))
-            done = first_burn_in(params, ensemble, n, rule)
+            kept = {"keep": params.keep_burn_in, "verbose": params.verbose}
+            done = run_burn_in(ensemble, n, **kept, start_with=rule)
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
         else:

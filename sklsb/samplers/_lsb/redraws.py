@@ -200,6 +200,6 @@ def add_blocks(
         made.start(made.rule)
     if isinstance(source, Pool) and n_burn_in:
         with made.threads():
-            run_burn_in(made, int(_EACH * len(source.orders) / share), keep=False, verbose=verbose)
+            run_burn_in(made, int(_EACH * len(source.orders) / share), verbose=verbose)
     kind = "whole" if source.whole else "pool"
     return made, BlockChoice(kind, f"{why}; {said}", share, tuple(source.blocks), doubt)

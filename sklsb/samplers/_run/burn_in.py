@@ -40,7 +40,7 @@ def check_kept(target: Target, n_chains: int, n: int) -> None:
 
 
 def run_burn_in(
-    ensemble: Any, n: int, *, keep: bool, verbose: int = 0, start_with: Rule | None = None
+    ensemble: Any, n: int, *, keep: bool = False, verbose: int = 0, start_with: Rule | None = None
 ) -> BurnInResult:
     """Make n transitions of every chain, keeping all states if wanted.
 
@@ -50,12 +50,6 @@ def run_burn_in(
         if start_with is not None:
             ensemble.start(start_with)
         return _run(ensemble, n, keep, progress)
-
-
-def first_burn_in(params: Any, ensemble: Any, n: int, rule: Rule) -> BurnInResult:
-    """Start the chains, and make n transitions as the parameters of a sampler say."""
-    keep, verbose = params.keep_burn_in, params.verbose
-    return run_burn_in(ensemble, n, keep=keep, verbose=verbose, start_with=rule)
 
 
 def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:

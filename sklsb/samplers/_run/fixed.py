@@ -17,7 +17,7 @@ from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.burn_in import check_kept, first_burn_in
+from sklsb.samplers._run.burn_in import check_kept, run_burn_in
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.trials.starts import Starts, scouted_starts
 
@@ -68,7 +68,9 @@ class FixedRule(Algorithm):
 
     def burn_in(self, ensemble: Ensemble) -> dict[str, Any]:
         target = self.target
-        done = first_burn_in(self.params, ensemble, self._length(ensemble.rule), ensemble.rule)
+        params, rule = self.params, ensemble.rule
+        kept = {"keep": params.keep_burn_in, "verbose": params.verbose}
+        done = run_burn_in(ensemble, self._length(rule), **kept, start_with=rule)
         fitted: dict[str, Any] = {
             "history_": xr.Dataset(
                 {"lp": (("iteration", "chain"), done.log_prob + target.constant)},
