@@ -401,13 +401,10 @@ class Flux:
         n_sites = min(n, max(FEWEST_SITES, affordable))
         self.sites = np.sort(np.random.default_rng(0).permutation(n)[:n_sites])
         if kind == "global_flux":
-            self.variance = self._variances()[self.sites]
+            states, ratios = ensemble.chains.x, ensemble.proposal_log_ratios()
+            self.variance = site_variances(ensemble.target, states, ratios)[self.sites]
         self.rows: list[tuple[Any, ...]] = []
         self.best = (_REFUSED, function)
-
-    def _variances(self) -> Array:
-        states, ratios = self.ensemble.chains.x, self.ensemble.proposal_log_ratios()
-        return site_variances(self.ensemble.target, states, ratios)
 
     def _flux(self, table: Table, weight: Array) -> tuple[float, Array, Array]:
         return self.ensemble.flux(Balanced(table), self.sites, weight)
