@@ -23,7 +23,7 @@ Two updates leave this invariant, and a coin that does not depend on the state c
 The integrated update alone may never move away from a bad start, hence the coin.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky
@@ -54,8 +54,7 @@ class Conditional(NamedTuple):
     @property
     def predictor(self) -> Array:
         """The linear predictor at the mean, shape (n,)."""
-        result: Array = self.mean @ self.design
-        return result
+        return np.asarray(self.mean @ self.design)
 
     def draw(self, rng: np.random.Generator) -> Array:
         """Draw coefficients, shape (k,)."""
@@ -73,10 +72,7 @@ class Augmentation:
         self.n_proposed = self.n_accepted = 0
 
     def conditional(self, design: Array, ridge: Array, omega: Array | None = None) -> Conditional:
-        """Return the coefficients of columns (k, n) with prior precisions ``ridge``, shape (k,).
-
-        Given the present weights, or ``omega``.
-        """
+        """Return the coefficients of columns with prior precisions ``ridge``, given weights."""
         precision = (design * (self.omega if omega is None else omega)) @ design.T
         precision.flat[:: ridge.size + 1] += ridge
         root = cholesky(precision, lower=True, check_finite=False)
@@ -109,14 +105,10 @@ class Augmentation:
         psi_then = then.predictor
         r = then.log_p - now.log_p
         r += 0.5 * float(omega @ psi**2 - self.omega @ psi_then**2)
-        r += float(self.n_trials @ (_log_cosh_half(psi_then) - _log_cosh_half(psi)))
+        # Logarithms of 2 cosh(psi / 2).
+        then_cosh, now_cosh = (np.logaddexp(0.5 * p, -0.5 * p) for p in (psi_then, psi))
+        r += float(self.n_trials @ (then_cosh - now_cosh))
         self.n_proposed += 1
         if np.log1p(-rng.random()) < r:
             self.omega = omega
             self.n_accepted += 1
-
-
-def _log_cosh_half(psi: Array) -> Any:
-    """Log of 2 cosh(psi / 2)."""
-    half = 0.5 * np.abs(psi)
-    return half + np.log1p(np.exp(-2.0 * half))

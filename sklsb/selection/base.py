@@ -311,8 +311,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator):
     # ------------------------------------------------------------- results
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
-        mask: NDArray[np.bool_] = self.get_support()
-        return mask
+        return np.asarray(self.get_support())
 
     def get_support(self, indices: bool = False, threshold: float = 0.5) -> Any:
         """Return which columns have at least some probability.

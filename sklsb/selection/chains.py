@@ -10,7 +10,7 @@ from sklsb._kernels.selection.process import run_window
 from sklsb._kernels.selection.state import Models, Rates, Sums, Window
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import Batches, Thinned
-from sklsb.selection.problem import Array, Ints, Problem
+from sklsb.selection.problem import Array, Ints, Problem, columns_between
 
 # Rows of the Gram matrix that a chain keeps: by number, and in bytes together.
 _SLOTS, _GRAM_BYTES = 1024, 1 << 25
@@ -82,24 +82,19 @@ def new_window(problem: Problem, n_units: int, n_columns: int) -> Window:
         "included": (most,),
     }
     made: dict[str, Any] = {"word": np.zeros(2, dtype=np.uint64)}
-    made |= {name: np.zeros(shape) for key, shape in floats.items() for name in key.split()}
-    made |= {
-        name: np.zeros(shape, dtype=np.int64) for key, shape in ints.items() for name in key.split()
-    }
+    for kind, shapes in ((np.float64, floats), (np.int64, ints)):
+        made |= {n: np.zeros(shape, kind) for key, shape in shapes.items() for n in key.split()}
     return Window(**made)
 
 
 def set_window(problem: Problem, window: Window, free: Ints, included: Ints) -> None:
     """Let a window have some free units, and the included units besides; included: all of them."""
-    inside = np.isin(included, free)
-    units = np.concatenate([free, included[~inside]])
-    starts, ends = problem.posterior.first[units], problem.posterior.first[units + 1]
-    widths = ends - starts
+    units = np.concatenate([free, included[~np.isin(included, free)]])
+    widths = problem.posterior.first[units + 1] - problem.posterior.first[units]
     first = np.concatenate([[0], np.cumsum(widths)])
     n_columns, n_units = int(first[-1]), units.size
-    columns = np.repeat(starts - first[:-1], widths) + np.arange(n_columns)
     window.size[: names.FRESH + 1] = n_columns, n_units, free.size, 0, included.size, 1
-    window.unit[:n_units], window.column[:n_columns] = units, columns
+    window.unit[:n_units], window.column[:n_columns] = units, problem.columns_of(units)
     window.first[: n_units + 1] = first
     window.unit_of[:n_columns] = np.repeat(np.arange(n_units), widths)
     window.log_odds[:n_units] = problem.posterior.log_odds[units]
@@ -107,9 +102,7 @@ def set_window(problem: Problem, window: Window, free: Ints, included: Ints) -> 
         window.block[: n_units + 1] = np.concatenate([[0], np.cumsum(widths**2)])
     window.place[:n_columns] = -1
     order = np.argsort(units, kind="stable")
-    local = order[np.searchsorted(units[order], included)]
-    chosen = [np.arange(first[u], first[u + 1]) for u in local]
-    flat = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
+    flat = columns_between(first, order[np.searchsorted(units[order], included)])
     window.included[: flat.size] = flat
     window.size[names.K_COLUMNS] = flat.size
 

@@ -345,9 +345,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         ndarray of shape (n,)
             Classes.
         """
-        decision = self.decision_function(X, estimator)
-        result: NDArray[Any] = self.classes_[(decision > 0).astype(int)]
-        return result
+        return np.asarray(self.classes_[(self.decision_function(X, estimator) > 0).astype(int)])
 
     def sample_posterior(self, n: int = 250) -> Any:
         """Return draws of models and coefficients that the chains kept.

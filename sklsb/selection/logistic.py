@@ -44,14 +44,12 @@ class LogisticProblem(Problem):
 
     def part(self, chosen: Ints) -> Array:
         """Return some columns, centred, with the weights that rows have there."""
-        result: Array = (self.design(chosen) - self.centre[chosen, None]).T * self.root[:, None]
-        return result
+        return np.asarray((self.design(chosen) - self.centre[chosen, None]).T * self.root[:, None])
 
     def combined(self, weights: Array) -> Array:
         """Return products of the columns of `part` with some vectors."""
         of_rows, p = self.root[:, None] * weights, self.free.size
-        result: Array = self.whole[:p] @ of_rows - np.outer(self.centre[:p], of_rows.sum(axis=0))
-        return result
+        return self.whole[:p] @ of_rows - np.outer(self.centre[:p], of_rows.sum(axis=0))
 
     def _fit(self, units: Ints) -> tuple[Ints, Array, Array]:
         """Return the columns of a model, their coefficients at the mode, and the predictor."""
@@ -65,8 +63,7 @@ class LogisticProblem(Problem):
 
     def left_by(self, psi: Array) -> Array:
         """Return what a predictor leaves of the response."""
-        result: Array = (self.rows.n_successes - self.rows.n_trials * expit(psi)) / self.root
-        return result
+        return np.asarray((self.rows.n_successes - self.rows.n_trials * expit(psi)) / self.root)
 
     def log_p(self, units: Ints) -> float:
         """Return log p of a model up to a constant, by Laplace's approximation."""
@@ -127,12 +124,6 @@ def logistic_problem(
         size_term=size_terms(size, n_free, most),
         cdf=ndtr(np.arange(40 * CDF_STEPS) / CDF_STEPS),
         gaussian=True,
-        shrink=1.0,
-        exponent=0.0,
-        det_weight=0.5,
-        least=0.0,
-        spread=1.0,
-        studentize=1.0,
         n_always=n_always,
     )
     rate = rows.n_successes.sum() / rows.n_trials.sum()

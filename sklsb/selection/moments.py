@@ -55,13 +55,11 @@ class Flat:
 
     def coefficients(self, coef: Array) -> Array:
         """Return the intercept and those of ``always`` given all others."""
-        found: Array = np.asarray(np.linalg.solve(self.r, self.by_y - self.by_x @ coef), float)
-        return found
+        return np.asarray(np.linalg.solve(self.r, self.by_y - self.by_x @ coef))
 
     def rest(self, row: Array) -> Array:
         """Return Q-coordinates h of rows of F, so that a prediction is h'by_y + (x - h'by_x) b."""
-        found: Array = np.asarray(np.linalg.solve(self.r.T, row.T).T, float)
-        return found
+        return np.asarray(np.linalg.solve(self.r.T, row.T).T)
 
 
 def flat_part(X: Array, y: Array, problem: LinearProblem) -> Flat:

@@ -39,6 +39,12 @@ def as_dense(part: Any) -> Array:
     return np.asarray(found, dtype=np.float64)
 
 
+def columns_between(first: Ints, units: Ints) -> Ints:
+    """Return the numbers from first[u] up to first[u + 1], for some units u."""
+    widths = first[units + 1] - first[units]
+    return np.repeat(first[units + 1] - np.cumsum(widths), widths) + np.arange(widths.sum())
+
+
 class Inclusion(NamedTuple):
     """Prior of inclusion: a and b of a beta-binomial prior of the size, or probabilities."""
 
@@ -77,36 +83,18 @@ class Problem(ABC):
     lengths: Array  # of the columns of `part` to choose from
     leverage: Array  # of the rows, if no column to choose from is included
 
-    @property
-    def n_columns(self) -> int:
-        """Number of the kernels' columns."""
-        return int(self.posterior.first[-1])
-
-    @property
-    def n_units(self) -> int:
-        """Number of the kernels' units."""
-        return self.posterior.first.size - 1
-
-    @property
-    def n_free(self) -> int:
-        """Number of columns or groups to choose from."""
-        return self.n_units - self.posterior.n_always
-
-    @property
-    def free(self) -> Ints:
-        """Numbers in X of the columns to choose from."""
-        return self.given[: self.posterior.first[self.n_free]]
-
-    @property
-    def unit_of(self) -> Ints:
-        """The unit of each of these."""
-        return np.searchsorted(self.posterior.first, np.arange(self.free.size), "right") - 1
+    def __post_init__(self) -> None:
+        first = self.posterior.first
+        # Of the kernels, in all; then columns or groups to choose from.
+        self.n_columns, self.n_units = int(first[-1]), first.size - 1
+        self.n_free = self.n_units - self.posterior.n_always
+        # Numbers in X of the columns to choose from, and the unit of each.
+        self.free = self.given[: first[self.n_free]]
+        self.unit_of = np.repeat(np.arange(self.n_free), np.diff(first[: self.n_free + 1]))
 
     def columns_of(self, units: Sequence[int] | Ints) -> Ints:
         """Return the columns of some units."""
-        first = self.posterior.first
-        parts = [np.arange(first[u], first[u + 1]) for u in units]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return columns_between(self.posterior.first, np.asarray(units, dtype=np.int64))
 
     @abstractmethod
     def part(self, chosen: Ints) -> Array:
@@ -159,8 +147,7 @@ class LinearProblem(Problem):
     def left(self, units: Ints) -> Array:
         """Return what least squares leave of y."""
         q, _ = np.linalg.qr(self.part(self.columns_of(units)))
-        result: Array = self.response - q @ (q.T @ self.response)
-        return result
+        return np.asarray(self.response - q @ (q.T @ self.response))
 
     def log_p(self, units: Ints) -> float:
         """Return log p of a model up to a constant."""
@@ -311,8 +298,7 @@ def _basis(X: Any, always: Ints, root: Array, names: Sequence[Any]) -> Array:
             f"always has {always.size} columns that are collinear or, with {len(root)} rows, too "
             "many; leave some out."
         )
-    result: Array = q
-    return result
+    return np.asarray(q)
 
 
 def most_included(first: Ints, allowed: int) -> tuple[int, bool]:
@@ -348,13 +334,12 @@ def _posterior(
         size_term=size_term,
         cdf=student(df).cdf(grid),
         gaussian=False,
-        shrink=prior.g / (1.0 + prior.g) if is_g else 1.0,
         exponent=0.5 * df,
         det_weight=0.0 if is_g else 0.5,
+        shrink=prior.g / (1.0 + prior.g) if is_g else 1.0,
         least=_LEAST if is_g else 0.0,
         spread=1.0 / (df - 2.0),
         studentize=math.sqrt(df),
-        n_always=0,
     )
 
 

@@ -153,8 +153,7 @@ def models_with_pairs(problem: Problem, model: Ints) -> list[Ints]:
 
 def _of_pairs(c_i: Any, c_j: Any, r: Array) -> Array:
     """Return what pairs explain, from their products with the response and with each other."""
-    result: Array = (c_i**2 + c_j**2 - 2.0 * r * c_i * c_j) / np.maximum(1.0 - r**2, 1e-6)
-    return result
+    return np.asarray((c_i**2 + c_j**2 - 2.0 * r * c_i * c_j) / np.maximum(1.0 - r**2, 1e-6))
 
 
 def _near_pairs(problem: Problem, c: Array, least: float) -> Ints:
@@ -237,8 +236,7 @@ def largest_of_path(problem: Problem) -> Ints:
             eps=1e-10,
         )
     found: list[int] = []
-    for column in chosen[np.asarray(path[1], dtype=np.int64)]:
-        unit = int(np.searchsorted(post.first, column, "right") - 1)
+    for unit in problem.unit_of[chosen[np.asarray(path[1], dtype=np.int64)]].tolist():
         if unit not in found and _independent(problem, [*found, unit]):
             found.append(unit)
     return np.sort(np.array(found, dtype=np.int64))

@@ -169,8 +169,7 @@ def _stays(posterior, window, unit, error):
         matrix = window.cross[window.block[unit] :]  # scratch while the unit is included
         for i in range(d):
             for j in range(d):
-                entry = window.inverse[window.place[first + i], window.place[first + j]]
-                matrix[i * d + j] = entry
+                matrix[i * d + j] = window.inverse[window.place[first + i], window.place[first + j]]
         log_det, _ = _factorise(window, matrix, d)
         gain = 0.0
         for i in range(d):

@@ -53,7 +53,6 @@ def _note(posterior, window, models, weight):
             return
         models.key[place] = key
         models.n_kept[0] += 1
-        models.time[place] = 0.0
         models.log_p[place] = window.number[LOG_FIT] + window.number[LOG_REST]
         models.size[place] = k
         k = 0
@@ -145,7 +144,7 @@ def run_window(columns, posterior, rates, window, sums, models, span):
     """
     rebuild(columns, posterior, window)
     _hash(posterior, window)
-    left, most, jumps, flips = span[0], span[1], 0, 0
+    left, most, jumps = span[0], span[1], 0
     before, weight = sums.total[TIME], 1.0
     while True:
         total = weigh(columns, posterior, rates, window)
@@ -170,10 +169,9 @@ def run_window(columns, posterior, rates, window, sums, models, span):
         unit = chosen(window, r * total)
         window.word[1] ^= _code(window.unit[unit])
         flip(columns, posterior, window, unit)
-        jumps, flips = jumps + 1, flips + 1
-        if flips == _EVERY:
+        jumps += 1
+        if jumps % _EVERY == 0:
             rebuild(columns, posterior, window)
-            flips = 0
     sums.total[JUMPS] += np.float64(jumps)
     for j in range(window.size[N_FREE]):
         whole = window.unit[j]

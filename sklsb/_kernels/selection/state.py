@@ -32,13 +32,13 @@ class Posterior(NamedTuple):
     size_term: Floats  # by the number of included units; -inf: no such model
     cdf: Floats  # of the standardised coefficient, at multiples of 1 / CDF_STEPS from 0 on
     gaussian: bool
-    shrink: float  # of the least squares coefficients: g / (1 + g), or 1
-    exponent: float
-    det_weight: float
-    least: float  # 1 / (largest diagonal entry of M^-1) at and below which a model is impossible
-    spread: float  # variance of a coefficient in units of shrink E / u
-    studentize: float  # factor from mean / sqrt(shrink E / u) to the argument of cdf
-    n_always: int  # included units that size_term does not count, and which are never free
+    exponent: float = 0.0
+    det_weight: float = 0.5
+    shrink: float = 1.0  # of the least squares coefficients: g / (1 + g), or 1
+    least: float = 0.0  # at and below 1 / (largest diagonal entry of M^-1) a model is impossible
+    spread: float = 1.0  # variance of a coefficient in units of shrink E / u
+    studentize: float = 1.0  # factor from mean / sqrt(shrink E / u) to the argument of cdf
+    n_always: int = 0  # included units that size_term does not count, and which are never free
 
 
 CDF_STEPS = 32
