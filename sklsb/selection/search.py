@@ -116,21 +116,18 @@ class Search:
 
     # ------------------------------------------------------------- work in parallel
 
-    def _all(self, work: Callable[[Chain], Array]) -> Array:
-        """Let every chain work; return the totals, (n_chains, N_TOTALS)."""
+    def _sweeps(self, plan: Plan, n: int, most_jumps: int = 0) -> Array:
+        """Let every chain make n sweeps; return the totals, (n_chains, N_TOTALS)."""
+
+        def work(chain: Chain) -> Array:
+            return np.sum([chain.sweep(plan, most_jumps) for _ in range(n)], axis=0)
+
         if self.n_jobs == 1:
             found = np.array([work(chain) for chain in self.chains])
         else:
             with ThreadPoolExecutor(self.n_jobs) as pool:
                 found = np.array(list(pool.map(work, self.chains)))
         self.work += found[:, names.WORK].sum()
-        return found
-
-    def _sweeps(self, plan: Plan, n: int, most_jumps: int = 0) -> Array:
-        def work(chain: Chain) -> Array:
-            return np.sum([chain.sweep(plan, most_jumps) for _ in range(n)], axis=0)
-
-        found = self._all(work)
         self.progress()
         if self._asked():
             raise KeyboardInterrupt
@@ -220,8 +217,6 @@ class Search:
     def _time(self, plan: Plan, totals: Array, wanted: int) -> float:
         """Return the time of a window in which so many jumps are expected."""
         jumps, spent = totals[:, names.JUMPS].sum(), totals[:, names.TIME].sum()
-        if plan.rates.power != 1.0 or not spent > 0.0:
-            return plan.time
         return float(np.clip(wanted * spent / max(jumps, 1.0), plan.time / 50, plan.time * 50))
 
     def pilot(self, plan: Plan, tempering: float | None) -> Plan:
