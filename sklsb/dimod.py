@@ -326,27 +326,24 @@ def _eliminated(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
 
 def _chained(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     x, sampler = draw_from_chains(target, n, seed)
-    return x, {"method": "chains"} | _of_chains(sampler) | _log_z(sampler.sampler_)
+    return x, {"method": "chains"} | _of_chains(sampler, sampler.sampler_)
 
 
 def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
     sampler = ParallelTempering(n_chains=_N_CHAINS, random_state=seed).fit(target)
     draws = sampler.sample(max(-(-n // _N_CHAINS), _FEWEST))
     x = flat_states(draws, target)
-    info = {"method": "tempering"} | _of_chains(sampler) | _log_z(sampler)
+    info = {"method": "tempering"} | _of_chains(sampler, sampler)
     return x[evenly(len(x), n)], info
 
 
-def _of_chains(sampler: BaseSampler) -> dict[str, Any]:
-    """Return what is known of chains: nothing after few draws, as after a Ctrl-C."""
+def _of_chains(sampler: BaseSampler, winner: BaseSampler) -> dict[str, Any]:
+    """Return what is known of chains: no R-hat after few draws, as after a Ctrl-C."""
+    known = {}
+    if isinstance(winner, ParallelTempering):
+        known = {"log_z": float(winner.log_z_), "log_z_error": float(winner.log_z_error_)}
     found = getattr(sampler, "disagreement_", None)
-    return {} if found is None else {"r_hat": float(found["r_hat"].max())}
-
-
-def _log_z(sampler: BaseSampler) -> dict[str, Any]:
-    if not isinstance(sampler, ParallelTempering):
-        return {}
-    return {"log_z": float(sampler.log_z_), "log_z_error": float(sampler.log_z_error_)}
+    return known if found is None else known | {"r_hat": float(found["r_hat"].max())}
 
 
 def _annealed(target: Target, n: int, seconds: float | None, seed: Any) -> _Drawn:

@@ -365,12 +365,12 @@ def test_record_in_the_middle_of_a_draw(monkeypatch):
 @pytest.mark.parametrize("name", ["chromatic", "balanced", "nested"])
 def test_the_state_of_a_run_is_kept_by_itself(name):
     sampler = fitted(name)
-    state = pickle.loads(pickle.dumps(sampler.run_.state))
+    state = pickle.loads(pickle.dumps(sampler.run_.ensemble.state()))
     np.testing.assert_array_equal(state.x, sampler.state_)
     before = sampler.run_.ensemble.streams.copy().chain[0].random(3)
     np.testing.assert_array_equal(state.streams.copy().chain[0].random(3), before)
     quietly(sampler, 20)
-    assert not np.array_equal(sampler.run_.state.streams.chain[0].random(3), before)
+    assert not np.array_equal(sampler.run_.ensemble.state().streams.chain[0].random(3), before)
     np.testing.assert_array_equal(state.streams.chain[0].random(3), before)
 
 

@@ -131,8 +131,8 @@ def _chains(target: Target, n: int, random_state: Any, max_memory: float | None)
     except (TypeError, ValueError) as error:
         why = f"elimination draws no exact ones: {error}"
     worth = ""
-    if hasattr(sampler, "disagreement_") and target.n_sites:
-        found = sampler.disagreement_
+    found = sampler.run_.disagreement
+    if found is not None and target.n_sites:
         worth = (
             f" The largest R-hat of a variable is {float(found['r_hat'].max()):.4g}; for the "
             f"slowest one, {sampler.sample_stats_['lp'].size} draws were worth "

@@ -27,7 +27,6 @@ from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, Tally
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
-from sklsb.ensembles.state import ChainState
 from sklsb.exceptions import InterruptedWarning, StoreError
 from sklsb.samplers._run.observers import (
     AllDraws,
@@ -127,11 +126,6 @@ class Run(DrawWarnings):
             self.reference, self.reference_cost = starts.reference, starts.reference.cost
 
     # ----------------------------------------------------------------- what it is
-
-    @property
-    def state(self) -> ChainState:
-        """All that the chains need to go on, bit for bit; a copy."""
-        return self.ensemble.state()
 
     @property
     def x(self) -> States:
