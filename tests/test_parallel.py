@@ -197,7 +197,7 @@ def test_stores_of_workers(tmp_path, monkeypatch):
     [
         ("learned", ["balancing_", "candidates_", "history_"]),
         ("elimination", ["log_z_", "cost_", "marginals_"]),
-        ("tempering", ["betas_", "barrier_"]),
+        ("tempering", ["betas_"]),
         ("auto", ["history_"]),
     ],
 )

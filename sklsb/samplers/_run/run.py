@@ -336,11 +336,12 @@ class Run(DrawWarnings):
 
         ``store`` is where they go, and what makes the bytes of the fitted sampler.
         """
-        self.use_threads()
+        n_threads = self.algorithm.n_threads  # a wrong number is refused before a store is made
         with deferred_interrupt() as interrupted:
             watch = Watch(rules, self.target, self.ensemble.counters, step)
             attrs = attrs | {"thin": step}
             with self.observed(n, record, store, attrs) as observed:
+                self.ensemble.use_threads(n_threads)  # a store compares the chains as they were
                 done = self.draw(n, step, observed, watch, interrupted)
                 self.keep_log_prob()
             cut_short = interrupted()
