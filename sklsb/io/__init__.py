@@ -1,6 +1,5 @@
 """Readers of model and result files: exact, or an error that names the line and the column."""
 
-import sklsb.io.bif  # noqa: F401 - registers its format
 from sklsb.io._formats import read_model, register
 from sklsb.io._tokens import FormatError
 from sklsb.io.qubo import read_maxcut, read_qubo

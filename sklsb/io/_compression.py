@@ -3,15 +3,23 @@
 import io
 import zlib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zip")
 _CHUNK = 1 << 16
-_UNREAD = {
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"7z\xbc\xaf\x27\x1c": "7-Zip",
-    b"Rar!": "RAR",
-    b"\x1f\x9d": "compress",
+_UNREAD = ("zstd", "7-Zip", "RAR", "compress")
+# What makes a decompressor of streams, by the first bytes. Some builds of Python lack bz2 and lzma.
+_FORMATS: dict[bytes, tuple[str, Callable[[], Any] | None]] = {
+    b"\x1f\x8b": ("gzip", lambda: zlib.decompressobj(wbits=31)),
+    b"BZh": ("bzip2", lambda: import_module("bz2").BZ2Decompressor()),
+    b"\xfd7zXZ\0": ("xz", lambda: import_module("lzma").LZMADecompressor()),
+    b"PK\x03\x04": ("zip", None),
+    b"PK\x05\x06": ("zip", None),
+    b"\x28\xb5\x2f\xfd": ("zstd", None),
+    b"7z\xbc\xaf\x27\x1c": ("7-Zip", None),
+    b"Rar!": ("RAR", None),
+    b"\x1f\x9d": ("compress", None),
 }
 
 
@@ -27,33 +35,23 @@ def without_suffix(name: str) -> str:
 
 
 def unpack(data: bytes) -> Iterator[bytes]:
-    """Return the pieces of what the bytes of a file hold, decompressed if they are compressed."""
-    for magic, name in _UNREAD.items():
-        if data.startswith(magic):
+    """Yield the pieces of what the bytes of a file hold, decompressed if they are compressed.
+
+    What a decompressor raises becomes a `DamagedError`.
+    """
+    for magic, (name, make) in _FORMATS.items():
+        if not data.startswith(magic):
+            continue
+        if name in _UNREAD:
             raise DamagedError(f"it is compressed by {name}; decompress it, or use gzip.")
-    if data.startswith(b"\x1f\x8b"):
-        return _guarded("gzip", _streams(data, lambda: zlib.decompressobj(wbits=31)))
-    if data.startswith(b"BZh"):
-        import bz2  # some builds of Python lack it, and lzma
-
-        return _guarded("bzip2", _streams(data, bz2.BZ2Decompressor))
-    if data.startswith(b"\xfd7zXZ\0"):
-        import lzma
-
-        return _guarded("xz", _streams(data, lzma.LZMADecompressor))
-    if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _guarded("zip", _only_member(data))
-    return iter((data,))
-
-
-def _guarded(name: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass pieces on; what a decompressor raises becomes a `DamagedError`."""
-    try:
-        yield from pieces
-    except (DamagedError, ImportError, MemoryError):
-        raise
-    except Exception as error:  # each decompressor has errors of its own
-        raise DamagedError(f"the {name} data are damaged from here on ({error}).") from error
+        try:
+            yield from _only_member(data) if make is None else _streams(data, make)
+        except (DamagedError, ImportError, MemoryError):
+            raise
+        except Exception as error:  # each decompressor has errors of its own
+            raise DamagedError(f"the {name} data are damaged from here on ({error}).") from error
+        return
+    yield data
 
 
 def _streams(data: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
@@ -77,11 +75,8 @@ def _only_member(data: bytes) -> Iterator[bytes]:
 
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         # macOS keeps what it knows of a file beside it.
-        names = [
-            name
-            for name in archive.namelist()
-            if not name.endswith("/") and not name.startswith("__MACOSX/")
-        ]
+        every = archive.namelist()
+        names = [n for n in every if not n.endswith("/") and not n.startswith("__MACOSX/")]
         if len(names) != 1:
             raise DamagedError(
                 f"the zip archive holds {len(names)} files ({', '.join(names[:5])}); it must hold "

@@ -44,20 +44,14 @@ class Format(NamedTuple):
 
 
 _NETWORK, _ISING = "sklsb.targets:MarkovNetwork", "sklsb.targets:Ising"
-_CUTS = (".mc", ".rud", ".rudy", ".cut")
-_FORMATS = {
-    "bif": Format("bif", (".bif",), Path, f"{_NETWORK}.from_bif"),
-    "cut": Format("cut", _CUTS, read_maxcut, f"{_ISING}.from_maxcut", ("beta",), ("cut", 1.0)),
-    "qubo": Format(
-        "qubo",
-        (".qubo", ".sparse"),
-        read_qubo,
-        f"{_ISING}.from_qubo",
-        ("beta",),
-        ("x'Qx", -1.0),
-    ),
-    "uai": Format("uai", (".uai",), Path, f"{_NETWORK}.from_uai", ("evidence",)),
-}
+_CUTS, _QUBO = (".mc", ".rud", ".rudy", ".cut"), (".qubo", ".sparse")
+_OWN = [
+    Format("bif", (".bif",), Path, f"{_NETWORK}.from_bif"),
+    Format("cut", _CUTS, read_maxcut, f"{_ISING}.from_maxcut", ("beta",), ("cut", 1.0)),
+    Format("qubo", _QUBO, read_qubo, f"{_ISING}.from_qubo", ("beta",), ("x'Qx", -1.0)),
+    Format("uai", (".uai",), Path, f"{_NETWORK}.from_uai", ("evidence",)),
+]
+_FORMATS = {own.name: own for own in _OWN}
 
 
 def register(

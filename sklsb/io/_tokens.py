@@ -92,14 +92,12 @@ class Tokens:
                 raise self.wrong_at(match.start(1), f"found {show(match[1])}, {problem}")
 
     def wrong_at(self, offset: int, problem: str) -> FormatError:
-        """Return the error for a fault at a byte of the text."""
         ends = [match.end() for match in _LINE_END.finditer(self.data, 0, offset)]
         start = ends[-1] if ends else 0
         column = len(self.data[start:offset].decode("utf-8", "replace")) + 1
         return self.error(self.path, len(ends) + 1, column, problem)
 
     def wrong(self, index: int, what: str, allowed: str) -> FormatError:
-        """Return the error for a token that should be ``what``."""
         if index < len(self.words):
             found = show(self.words[index])
             matches = self._pattern.finditer(self.code)
@@ -120,7 +118,6 @@ class Tokens:
         return self.words[self.at] if self.at < len(self.words) else b""
 
     def next(self, what: str, allowed: str) -> bytes:
-        """Take a token."""
         if self.at >= len(self.words):
             raise self.wrong(self.at, what, allowed)
         self.at += 1
@@ -136,7 +133,6 @@ class Tokens:
         raise self.wrong(self.at - 1, what, allowed)
 
     def integer(self, what: str, low: int, high: int = LARGEST_INTEGER, why: str = "") -> int:
-        """Take an integer of a range."""
         allowed = f"{low}" if low == high else f"an integer from {low} to {high}"
         word = self.next(what, allowed + why)
         # Not int(word) at once: it would take 1_000, and raise for thousands of digits.
@@ -157,7 +153,6 @@ class Tokens:
         return values
 
     def end(self, what: str) -> None:
-        """Raise if any token is left."""
         if self.at < len(self.words):
             raise self.wrong(self.at, "the end of the file", f"nothing after {what}")
 

@@ -1,8 +1,7 @@
 """Bayesian networks in the interchange format BIF, as in the bnlearn repository."""
 
-import itertools
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,64 +28,23 @@ class _Variable(NamedTuple):
 
 
 def read_bif(path: PathLike) -> Model:
-    """Read a Bayesian network in the interchange format BIF, as bnlearn and JavaBayes write it.
+    """Read a Bayesian network as bnlearn and JavaBayes write it.
 
     After a ``network`` block, which may be missing, come a ``variable`` and a ``probability`` block
     for each variable; a probability block may name only variables described above it. In it,
     ``(s, t) 0.9, 0.1;`` is the distribution given these states of the parents, and ``default`` the
     one given all states that are not listed. ``table`` gives all numbers at once: the child's first
     state for all states of the parents, the last parent running fastest, then its second state, and
-    so on [1]_. The ``|`` before the parents may be missing. Properties and comments are ignored;
-    names may be in quotation marks.
-
-    Parameters
-    ----------
-    path : path-like
-        A text file in UTF-8, which may be compressed (gzip, bzip2, xz, zip).
-
-    Returns
-    -------
-    Model
-        As from `read_uai`, of kind "BAYES" and with names. Factors are in the order of the
-        ``probability`` blocks; a scope is the parents in their order, then the child.
-
-    Raises
-    ------
-    FormatError
-        If the file is anything else, a variable or state is unknown or appears twice, a
-        distribution is missing or given twice, a probability is negative or not finite, a variable
-        has more than 63 parents, or a table with a ``default`` more than 2**26 entries.
-        `sklsb.MarkovNetwork` warns of probabilities that do not sum to 1.
-    OSError
-        If the file cannot be opened.
-
-    References
-    ----------
-    .. [1] F. G. Cozman, "The Interchange Format for Bayesian Networks", 1996.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from sklsb.io import read_bif
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "wet.bif")
-    >>> _ = path.write_text('''
-    ... network wet { }
-    ... variable rain { type discrete [ 2 ] { no, yes }; }
-    ... variable grass { type discrete [ 2 ] { dry, wet }; }
-    ... probability ( rain ) { table 0.8, 0.2; }
-    ... probability ( grass | rain ) { (no) 0.9, 0.1; (yes) 0.0, 1.0; }
-    ... ''')
-    >>> model = read_bif(path)
-    >>> model.names, model.state_names
-    (('rain', 'grass'), (('no', 'yes'), ('dry', 'wet')))
-    >>> model.scopes
-    [(0,), (0, 1)]
-    >>> model.tables[1]
-    array([[0.9, 0.1],
-           [0. , 1. ]])
+    so on (F. G. Cozman, "The Interchange Format for Bayesian Networks", 1996). The ``|`` before the
+    parents may be missing. Factors are in the order of the ``probability`` blocks.
     """
     tokens = Tokens(path, pattern=_PATTERN, comment=_COMMENT)
-    _check_encoding(tokens)
+    try:
+        tokens.code.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = show(tokens.code[error.start : error.start + 1])
+        problem = f"found {found}, which is not UTF-8; save the file in this encoding."
+        raise tokens.wrong_at(error.start, problem) from error
     if tokens.keyword("the first block", (b"network", b"variable")) == b"network":
         _word(tokens, "the name of the network")
         tokens.keyword("the beginning of a block", (b"{",))
@@ -114,18 +72,7 @@ def read_bif(path: PathLike) -> Model:
     )
 
 
-def _check_encoding(tokens: Tokens) -> None:
-    try:
-        tokens.code.decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = show(tokens.code[error.start : error.start + 1])
-        raise tokens.wrong_at(
-            error.start, f"found {found}, which is not UTF-8; save the file in this encoding."
-        ) from error
-
-
 def _word(tokens: Tokens, what: str, allowed: str = "a name") -> str:
-    """Take a name."""
     word = tokens.next(what, allowed)
     if word in _NO_WORDS:
         raise tokens.wrong(tokens.at - 1, what, allowed)
@@ -133,7 +80,6 @@ def _word(tokens: Tokens, what: str, allowed: str = "a name") -> str:
 
 
 def _known(tokens: Tokens, what: str, names: Mapping[str, Any], allowed: str) -> str:
-    """Take a name that must be among these."""
     name = _word(tokens, what, allowed)
     if name not in names:
         raise tokens.wrong(tokens.at - 1, what, allowed)
@@ -141,7 +87,6 @@ def _known(tokens: Tokens, what: str, names: Mapping[str, Any], allowed: str) ->
 
 
 def _new(tokens: Tokens, what: str, names: Container[str]) -> str:
-    """Take a name that must not be among these."""
     name = _word(tokens, what)
     if name in names:
         raise tokens.wrong(tokens.at - 1, what, "each name once")
@@ -165,21 +110,17 @@ def _read_variable(tokens: Tokens, variables: dict[str, _Variable]) -> None:
             break
         if word == b"property":
             _skip_property(tokens)
-        else:
-            _read_states(tokens, states)
+            continue
+        tokens.keyword("the kind of variable", (b"discrete",))
+        tokens.keyword("the beginning of the number of states", (b"[",))
+        count = tokens.integer("the number of states", 1)
+        tokens.keyword("the end of the number of states", (b"]",))
+        tokens.keyword("the beginning of the states", (b"{",))
+        for i in range(count):
+            states[_new(tokens, f"state {i + 1} of {count}", states)] = i
+        tokens.keyword("the end of the states", (b"}",))
+        tokens.keyword("the end of a line", (b";",))
     variables[name] = _Variable(len(variables), states, at)
-
-
-def _read_states(tokens: Tokens, states: dict[str, int]) -> None:
-    tokens.keyword("the kind of variable", (b"discrete",))
-    tokens.keyword("the beginning of the number of states", (b"[",))
-    count = tokens.integer("the number of states", 1)
-    tokens.keyword("the end of the number of states", (b"]",))
-    tokens.keyword("the beginning of the states", (b"{",))
-    for i in range(count):
-        states[_new(tokens, f"state {i + 1} of {count}", states)] = i
-    tokens.keyword("the end of the states", (b"}",))
-    tokens.keyword("the end of a line", (b";",))
 
 
 def _read_probability(
@@ -227,27 +168,20 @@ def _read_rows(
             continue
         key: tuple[int, ...] = _DEFAULT if word == b"default" else ()
         if word == b"(":
-            key = tuple(_read_state(tokens, states) for states in parents)
+            what = "the state of a parent"
+            key = tuple(s[_known(tokens, what, s, " or ".join(s))] for s in parents)
             tokens.keyword("the end of the states of the parents", (b")",))
         if key in rows or (word == b"table" and rows):
             raise tokens.wrong(at, f"a line of the probability of {child}", "each case once")
         if word == b"table":
             values = tokens.numbers(k * math.prod(sizes), f"the table of {child}", low=0.0)
-            rows.update(zip(_keys(sizes), values.reshape(k, -1).T, strict=True))
+            rows.update(zip(np.ndindex(*sizes), values.reshape(k, -1).T, strict=True))
         else:
             rows[key] = tokens.numbers(k, f"a distribution of {child}", low=0.0)
         tokens.keyword("the end of a line", (b";",))
     if _DEFAULT not in rows and len(rows) < math.prod(sizes):
-        key = next(key for key in _keys(sizes) if key not in rows)
+        key = next(key for key in np.ndindex(*sizes) if key not in rows)
         names = ", ".join(list(states)[i] for states, i in zip(parents, key, strict=True))
         what = f"the distribution of {child} given ({names})"
         raise tokens.wrong(tokens.at - 1, what, "one line for each case, or a default")
     return rows
-
-
-def _read_state(tokens: Tokens, states: dict[str, int]) -> int:
-    return states[_known(tokens, "the state of a parent", states, " or ".join(states))]
-
-
-def _keys(sizes: list[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*map(range, sizes))

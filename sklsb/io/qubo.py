@@ -11,6 +11,7 @@ from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io._tokens import PathLike, Tokens, floats, show
 
+# A node need not appear again, so their number alone decides how much memory is taken.
 _MOST_NODES = 1 << 24
 # What follows #, and lines that begin with c, as in files of qbsolv.
 _COMMENT = rb"(?<![^\r\n])[ \t\f\v]*[cC][^\r\n]*|#[^\r\n]*"
@@ -33,7 +34,6 @@ _QUBO = _Words("variable", "variables", "entry", "entries")
 
 
 def _read_size(tokens: Tokens, words: _Words) -> int:
-    # A node need not appear again, so this number alone decides how much memory is taken.
     return tokens.integer(f"the number of {words.nodes}", 0, _MOST_NODES)
 
 

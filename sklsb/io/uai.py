@@ -21,82 +21,25 @@ class UAIFormatError(FormatError):
 class Model(NamedTuple):
     r"""Factor tables over variables of finitely many states.
 
-    .. math:: p(x) \propto \prod_f \mathrm{tables}_f[x_{\mathrm{scopes}_f}]
-
-    Attributes
-    ----------
-    kind : {"MARKOV", "BAYES"}
-        With "BAYES", each variable is the last of exactly one scope, whose table holds its
-        probabilities given the others.
-    cardinalities : tuple of int
-        Number of states of each variable.
-    scopes : list of tuple of int
-        Variables of each factor.
-    tables : list of ndarray of float64
-        Factors, finite and not negative; one axis per variable of the scope.
-    names : tuple of str, optional
-        Names of the variables.
-    state_names : tuple of tuple of str, optional
-        Names of the states of each variable.
+    With the kind "BAYES", each variable is the last of exactly one scope, whose table holds its
+    probabilities given the others.
     """
 
-    kind: str
+    kind: str  # "MARKOV" or "BAYES"
     cardinalities: tuple[int, ...]
     scopes: list[tuple[int, ...]]
-    tables: list[NDArray[np.float64]]
+    tables: list[NDArray[np.float64]]  # finite and not negative
     names: tuple[str, ...] | None = None
     state_names: tuple[tuple[str, ...], ...] | None = None
 
 
 def read_uai(path: PathLike) -> Model:
-    """Read a model in the format of the UAI competitions.
+    """Read a model as the UAI competition of 2014 describes it.
 
     The file holds ``MARKOV`` or ``BAYES``, the number of variables, their cardinalities and the
     number of factors; for each factor, the size of its scope and its variables, from 0; then for
     each factor, the number of its entries and the entries, the last variable running fastest. Line
-    breaks do not matter [1]_. Comments, from ``#`` to the end of the line, are ignored.
-
-    Parameters
-    ----------
-    path : path-like
-        A text file, which may be compressed (gzip, bzip2, xz, zip).
-
-    Returns
-    -------
-    Model
-        A named tuple: ``kind``, ``cardinalities``, ``scopes``, ``tables``, and ``names`` and
-        ``state_names``, which are None. Entries are the nearest float64.
-
-    Raises
-    ------
-    UAIFormatError
-        If the file ends early or goes on, a variable does not exist or appears twice in a scope, a
-        scope has more than 64 variables, a table does not have the size of its scope, or an entry
-        is negative or not finite. In a ``BAYES`` file also if not every variable is the last of
-        one scope. `sklsb.MarkovNetwork` warns of probabilities that do not sum to 1.
-    OSError
-        If the file cannot be opened.
-
-    See Also
-    --------
-    read_evidence : reads observations.
-
-    References
-    ----------
-    .. [1] UAI 2014 Inference Competition, description of the file format.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from sklsb.io import read_uai
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "pair.uai")
-    >>> _ = path.write_text("MARKOV 2  2 3  1  2 0 1  6  1 2 3 4 5 4e-05")
-    >>> model = read_uai(path)
-    >>> model.cardinalities, model.scopes
-    ((2, 3), [(0, 1)])
-    >>> model.tables[0]
-    array([[1.e+00, 2.e+00, 3.e+00],
-           [4.e+00, 5.e+00, 4.e-05]])
+    breaks do not matter; comments go from ``#`` to the end of the line.
     """
     return _read_model(Tokens(path, UAIFormatError, comment=COMMENT))
 
@@ -134,15 +77,11 @@ def _read_scopes(tokens: Tokens, n: int, bayes: bool) -> list[tuple[int, ...]]:
         scope = tuple(tokens.integer(f"a variable of {name}", 0, n - 1) for _ in range(size))
         if len(set(scope)) < size:
             again = next(k for k in range(size) if scope[k] in scope[:k])
-            raise tokens.wrong(
-                tokens.at - size + again, f"a variable of {name}", "each variable once"
-            )
+            at = tokens.at - size + again
+            raise tokens.wrong(at, f"a variable of {name}", "each variable once")
         if bayes and scope[-1] in children:
-            raise tokens.wrong(
-                tokens.at - 1,
-                f"the last variable of {name}",
-                "in a BAYES file each variable as the last of one scope only",
-            )
+            allowed = "in a BAYES file each variable as the last of one scope only"
+            raise tokens.wrong(tokens.at - 1, f"the last variable of {name}", allowed)
         children.update(scope[-1:])
         scopes.append(scope)
     return scopes
@@ -210,44 +149,9 @@ def read_evidence(path: PathLike, cardinalities: Sequence[int]) -> dict[int, int
 
 
 def write_uai(path: PathLike, model: Model) -> None:
-    """Write a model in the format of the UAI competitions.
+    """Write a model so that `read_uai` reads it bit for bit; write nothing if it would refuse it.
 
-    Parameters
-    ----------
-    path : path-like
-        The file; it is overwritten.
-    model : Model
-        What `read_uai` or `read_bif` returns. Names are not kept; entries read back bit for bit.
-
-    Raises
-    ------
-    UAIFormatError
-        If `read_uai` would refuse the file; it is not written.
-    ValueError
-        If the shape of a table is not the cardinalities of its scope.
-    OSError
-        If the file cannot be written.
-
-    See Also
-    --------
-    sklsb.MarkovNetwork.to_uai : writes a network.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from sklsb.io import read_uai, write_uai
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "pair.uai")
-    >>> _ = path.write_text("MARKOV 2  2 2  1  2 0 1  4  1 .1 .1 1")
-    >>> write_uai(path, read_uai(path))
-    >>> print(path.read_text())
-    MARKOV
-    2
-    2 2
-    1
-    2 0 1
-    <BLANKLINE>
-    4
-    1.0 0.1 0.1 1.0
+    Names are not kept.
     """
     lines = [
         model.kind,
